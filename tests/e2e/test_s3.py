@@ -55,9 +55,15 @@ def test_data_set_snapshots_and_export_in_a_bucket(elastic: Elastic, bucket: S3S
         f"--storage=s3://{BUCKET}/jobs",
         f"--output=s3://{BUCKET}/output",
         f"--tensorboard_log_dir=s3://{BUCKET}/curves",
+        f"--data_cache_dir={tmp_path}/cache",
         "--num_workers=1",
     )
     assert outcome.report["audit"]["records"] == 2000
+    size = sum(info.size_bytes for info in S3Store(bucket.settings()).list(f"s3://{BUCKET}/data"))
+    used = outcome.report["data"]
+    assert 0 < used["requests"] < 10
+    assert used["fetched_bytes"] + used["cached_bytes"] >= size, "the model check may have read the first batch before"
+    assert used["fetched_bytes"] <= size, "no byte is requested twice"
     assert outcome.report["metrics"]["mse"] < 1.0
     assert {"model.keras", "saved_model/saved_model.pb"} <= names(bucket, "output")
     assert names(bucket, "models") == {"1.keras"}

@@ -26,9 +26,9 @@ class SimStore(MemoryStore):
         self._check()
         return super().list(prefix)
 
-    def read(self, uri: str, start: int = 0, length: int | None = None) -> bytes:
+    def read(self, uri: str, start: int = 0, length: int | None = None, *, etag: str = "") -> bytes:
         self._check()
-        return super().read(uri, start, length)
+        return super().read(uri, start, length, etag=etag)
 
     def write(self, uri: str, data: bytes | memoryview | Path) -> ObjectInfo:
         self._check()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -91,6 +91,29 @@ def data_inspect(
     from elasticdl.cli.commands.inspect_data import inspect_data
 
     inspect_data(path, flags, samples)
+
+
+@command(data, "convert")
+def data_convert(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SRC", help="TFRecord or RecordIO: file, folder or glob, local or s3://bucket/prefix."),
+    ],
+    destination: Annotated[
+        str,
+        typer.Argument(metavar="DEST", help="File that ends with .recordio or .tfrecord, local or s3://bucket/name."),
+    ],
+    compression: Annotated[
+        Literal["snappy", "gzip", "none"], Flag("Compression of RecordIO files.", metavar="NAME")
+    ] = "snappy",
+) -> None:
+    """Write the records of TFRecord files to a RecordIO file, or the other way round.
+
+    The bytes of the records and their order are kept. RecordIO is the format of ElasticDL's first version.
+    """
+    from elasticdl.cli.commands.data import convert
+
+    convert(source, destination, compression)
 
 
 @command(data, "put")

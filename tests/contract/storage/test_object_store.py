@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.contract.storage.conftest import Place
 
-from elasticdl.shared.storage import ObjectNotFoundError
+from elasticdl.shared.storage import ObjectChangedError, ObjectNotFoundError
 
 DATA = bytes(range(256)) * 5
 
@@ -59,6 +59,18 @@ def test_replacing_changes_the_etag(place: Place) -> None:
     second = place.store.write(place.uri("a"), b"two")
     assert first.etag != second.etag
     assert place.store.read(place.uri("a")) == b"two"
+
+
+def test_a_read_asks_for_an_etag(place: Place) -> None:
+    written = place.store.write(place.uri("a"), b"one")
+    assert place.store.read(place.uri("a"), 1, 2, etag=written.etag) == b"ne"
+    assert place.store.read(place.uri("a"), 1, 0, etag=written.etag) == b""
+    place.store.write(place.uri("a"), b"two")
+    for start, length in ((0, None), (1, 2), (1, 0)):
+        with pytest.raises(ObjectChangedError):
+            place.store.read(place.uri("a"), start, length, etag=written.etag)
+    with pytest.raises(ObjectNotFoundError):
+        place.store.read(place.uri("b"), etag=written.etag)
 
 
 def test_a_local_file_is_written(place: Place, tmp_path_factory: pytest.TempPathFactory) -> None:

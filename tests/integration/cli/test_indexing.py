@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.cli.indexing import orders, scanning
-from elasticdl.shared.data import DataObject, PlannedData, ReaderOptions, plan_sources
+from elasticdl.cli.indexing import scanning
+from elasticdl.shared.data import DataObject, PlannedData, ReaderOptions, discover, plan_sources, scan_sources
+from elasticdl.shared.data.index_store import to_bytes
 from elasticdl.shared.errors import PermanentError, UserError
-from elasticdl.shared.storage import open_store
+from elasticdl.shared.storage import ObjectStore, open_store
 
 FILES = 150
 
 
 def plan(folder: Path) -> PlannedData:
-    def scan(store: object, objects: list[DataObject], options: ReaderOptions) -> object:
-        return scanning.scan_orders(orders.group(objects, options), 2)
+    def scan(store: ObjectStore, objects: list[DataObject], options: ReaderOptions) -> object:
+        return scanning.scan_orders(store, scanning.orders_of(store, objects, options), 2)
 
     return plan_sources(str(folder), ReaderOptions(), open_store(str(folder)), scan=scan)  # type: ignore[arg-type]
 
@@ -46,3 +47,28 @@ def test_a_process_that_crashes_is_an_error(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(PermanentError, match="a process that indexes data exited unexpectedly"):
         plan(folder)
+
+
+@pytest.mark.parametrize("bad_line", [0, 300_000])
+def test_processes_scan_a_large_file_in_ranges(tmp_path: Path, bad_line: int) -> None:
+    lines = [f'{number},"a ""text"" with\na line break",{number / 7}' for number in range(400_000)]
+    if bad_line:
+        lines[bad_line] = "1,2"
+    (tmp_path / "b.csv").write_text("\n".join(["number,text,part", *lines]))
+    for name in ("a", "c"):
+        (tmp_path / f"{name}.csv").write_text("number,text,part\n1,x,2\n")
+    store, options = open_store(str(tmp_path)), ReaderOptions(csv_delimiter=",")
+    objects = discover(str(tmp_path), store)
+    orders = scanning.orders_of(store, objects, options, 4 << 20)
+    assert sum(1 for order in orders if order[1] is not None) >= 2
+    if bad_line:
+        with pytest.raises(UserError) as alone:
+            list(scan_sources(store, objects, options))
+        with pytest.raises(UserError) as together:
+            list(scanning.scan_orders(store, orders, 2))
+        assert str(together.value) == str(alone.value)
+        assert f"record {bad_line} " in str(together.value)
+        return
+    for one, other in zip(scanning.scan_orders(store, orders, 2), scan_sources(store, objects, options), strict=True):
+        assert one.found == other.found
+        assert to_bytes(one.index) == to_bytes(other.index)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
@@ -95,3 +96,24 @@ def test_a_command_gets_its_options_and_its_dataclass() -> None:
     assert str(refused.exception) == "--width=10 is out of range\n  It must be 1 to 9."
     shown = runner.invoke(boxes, ["--help"], env={"COLUMNS": "100", "TERM": "dumb"}).stdout
     assert "─ Sizes ─" in shown and "--colour" in shown and "--no" not in shown
+
+
+@pytest.mark.parametrize(("size", "size_bytes"), [("10Gi", 10 << 30), (" 500Mi ", 500 << 20), ("1e9", 10**9), ("0", 0)])
+def test_the_size_of_the_data_cache(size: str, size_bytes: int) -> None:
+    flags = TrainFlags(model_def="m", training_data="d", data_cache_dir="~/cache", data_cache_size=size)
+    assert flags.data_cache == {"data_cache_dir": str(Path.home() / "cache"), "data_cache_bytes": size_bytes}
+
+
+def test_the_default_of_the_data_cache_is_that_of_the_job() -> None:
+    flags = TrainFlags(model_def="m", training_data="d")
+    fields = {name: JobSpec.__dataclass_fields__[name].default for name in flags.data_cache}
+    assert flags.data_cache == fields
+
+
+@pytest.mark.parametrize(
+    "given", [{"data_cache_size": "ten"}, {"data_cache_size": ""}, {"data_cache_dir": "s3://bucket/cache"}]
+)
+def test_a_wrong_data_cache_is_refused_and_the_flag_named(given: dict[str, str]) -> None:
+    ((name, value),) = given.items()
+    with pytest.raises(UserError, match=f"--{name}={value}"):
+        _ = TrainFlags(model_def="m", training_data="d", **given).data_cache  # type: ignore[arg-type]

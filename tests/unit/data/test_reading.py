@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 from collections.abc import Sequence
 
@@ -26,7 +27,7 @@ from elasticdl.shared.data.formats.parquet import PAGE_ROWS
 from elasticdl.shared.data.index_store import from_bytes, to_bytes
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shard
-from elasticdl.shared.storage import MemoryStore
+from elasticdl.shared.storage import MemoryStore, ObjectInfo
 from elasticdl.shared.storage.tfrecord_frame import frame
 
 OPTIONS = ReaderOptions()
@@ -266,3 +267,28 @@ def test_a_range_outside_the_source(start: int, end: int) -> None:
     store, planned = planned_with(a_csv=b"a\n1\n2\n3\n")
     with pytest.raises(IndexError):
         reader_of(store, planned).read(Shard(source=0, start=start, end=end))
+
+
+@pytest.mark.parametrize("name", ["data.csv", "data.jsonl", "data.csv.gz"])
+def test_a_file_that_changes_between_its_check_and_its_read_is_an_error(name: str) -> None:
+    class Changing(MemoryStore):
+        """Replaces an object right after its etag was asked for."""
+
+        replaces = False
+
+        def info(self, uri: str) -> ObjectInfo:
+            found = super().info(uri)
+            if self.replaces:
+                self._objects[uri] = self._objects[uri][:-1] + bytes([self._objects[uri][-1] ^ 1])
+            return found
+
+    text = b"a\n1\n2\n3\n" if "csv" in name else b'{"a": 1}\n{"a": 2}\n'
+    store = Changing()
+    store.write(f"memory://{name}", gzip.compress(text) if name.endswith("gz") else text)
+    data = plan_sources(f"memory://{name}", ReaderOptions(), store)
+    reader = Reader(store=store, sources=data.sources, schema=data.schema, index=lambda number: data.indices[number])
+    shard = Shard(source=0, start=0, end=2)
+    assert len(reader.read(shard)) == 2
+    store.replaces = True
+    with pytest.raises(UserError):
+        reader.read(shard)

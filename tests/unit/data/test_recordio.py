@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.shared.data import PlannedData, Reader, ReaderOptions, plan_sources, record_hash
+from elasticdl.shared.data.formats import recordio
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import MemoryStore
@@ -103,3 +104,26 @@ def test_records_have_no_columns() -> None:
     with pytest.raises(UserError, match="because RecordIO has no columns"):
         plan_sources("memory://d", ReaderOptions(columns=("a",)), store)
     assert plan_sources("memory://d", ReaderOptions(), store).schema.metadata.format == "recordio"
+
+
+@given(
+    records=st.lists(st.binary(max_size=300), min_size=1, max_size=60),
+    compression=st.sampled_from(sorted(recordio.COMPRESSIONS)),
+    chunk_bytes=st.sampled_from([1, 500, recordio.CHUNK_BYTES]),
+    part_bytes=st.sampled_from([PART_BYTES, 64 << 10]),
+)
+def test_what_is_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, records: list[bytes], compression: str, chunk_bytes: int, part_bytes: int
+) -> None:
+    path = tmp_path_factory.mktemp("written") / "a.recordio"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recordio, "CHUNK_BYTES", chunk_bytes)
+        patch.setattr(recordio, "_PART_BYTES", part_bytes)
+        assert recordio.write_records(path, records, compression) == len(records)
+    store, data = planned(path.read_bytes())
+    reader = Reader(store=store, sources=data.sources, schema=data.schema, index=data.indices.__getitem__)
+    assert reader.read(Shard(source=0, start=0, end=len(records))).lines == records
+
+
+def test_a_written_chunk_is_that_of_the_go_library() -> None:
+    assert recordio._chunk([b"a", b"bc"], NONE) == chunk([b"a", b"bc"])

@@ -57,3 +57,16 @@ def time_of_day(time_s: float) -> str:
         time_s: seconds since the epoch.
     """
     return time.strftime("%H:%M:%S", time.localtime(time_s)) + f".{int(time_s * 1000) % 1000:03}"
+
+
+def transfers(requests: int, fetched_bytes: int, cached_bytes: int) -> str:
+    """``1.5 MB in 2 requests to object storage, 3.0 MB from the cache``.
+
+    Args:
+        requests: to object storage.
+        fetched_bytes: that they returned.
+        cached_bytes: that were read from disk instead.
+    """
+    return (
+        f"{size(fetched_bytes)} in {count(requests, 'request')} to object storage, {size(cached_bytes)} from the cache"
+    )

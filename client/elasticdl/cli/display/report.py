@@ -71,6 +71,8 @@ them.
                             name of the worker; ``bound``, ``--max_staleness`` or one less than the workers that
                             trained (null: none), and ``beyond_bound``, the batches that were later all the same,
                             because a worker died or was too slow
+``data``                    of this run, data in object storage: ``requests`` for it, ``fetched_bytes`` that they
+                            returned, and ``cached_bytes`` that workers read from their disks instead
 ``overflows``               of all runs, how many batches were absorbed without gradients, because these overflowed
                             float16 (repeated ones count again); the loss scale was halved each time
 ``tables``                  table with ``min_count`` or ``expire_after`` -> what it held at the end of a run: ``rows``;
@@ -110,7 +112,7 @@ from elasticdl.cli.display.history import (
 )
 from elasticdl.cli.display.incidents import damaged_rows, lost_rows, lost_text
 from elasticdl.cli.display.progress_snapshot import records_of
-from elasticdl.cli.display.quantities import count, size, times
+from elasticdl.cli.display.quantities import count, size, times, transfers
 from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
 from elasticdl.cli.display.tables import table_rows, table_texts
 from elasticdl.master.core import State
@@ -162,6 +164,7 @@ def build(state: State) -> Report:
         "history": {"epochs": epoch_rows(state), "evaluations": evaluation_rows(state)},
         "records_per_second": round(records_of(state) / train_all_s, 1) if train_all_s else None,
         "batches_computed": computed,
+        "data": run.data if run else {},
         "goodput": round(run.batches_absorbed / computed, 4) if run and computed else None,
         "worker_seconds": _worker_seconds(run) if run else {},
         **_durations(state, run),
@@ -300,20 +303,18 @@ def _performance(report: Report) -> Iterator[tuple[str, str]]:
         yield "time", _time_text(report)
     if seconds.get("total"):
         yield "task time", _task_shares(seconds) + _all_runs(report)
+    if report["data"].get("requests"):
+        yield "data", transfers(**report["data"]) + _this_run(report)
     yield from staleness_rows(report["staleness"])
-    yield from _overflow_rows(report["overflows"])
+    if report["overflows"]:
+        absorbed = count(report["overflows"], "batch", "batches")
+        yield "overflows", f"{absorbed} absorbed without gradients, because these overflowed float16"
     if report["goodput"] is not None:
         computed = count(report["batches_computed"], "computed batch", "computed batches")
         yield "goodput", f"{report['goodput']:.1%} of {computed}{_this_run(report)} were useful"
     is_training = report["kind"] == JobKind.TRAIN.value
     if is_training and sum(report["worker_seconds"].values()):  # Only gradients are counted.
         yield "worker time", _shares(report["worker_seconds"]) + _this_run(report)
-
-
-def _overflow_rows(batches: int) -> Iterator[tuple[str, str]]:
-    if batches:
-        absorbed = count(batches, "batch", "batches")
-        yield "overflows", f"{absorbed} absorbed without gradients, because these overflowed float16"
 
 
 def _state(state: State) -> str:

@@ -1,10 +1,11 @@
-"""Groups of files that one process scans."""
+"""What one process scans: a group of files, or a range of a large file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from elasticdl.cli.indexing.ranges import FileRange
 from elasticdl.shared.data import DataObject, ReaderOptions
 
 GROUP_FILES_MAX = 64
@@ -28,6 +29,26 @@ class ScanOrder:
     options: ReaderOptions
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeOrder:
+    """A range to scan.
+
+    Attributes:
+        data: the file.
+        part: the range.
+        options: how to read it; can be pickled.
+    """
+
+    data: DataObject
+    part: FileRange
+    options: ReaderOptions
+
+
+def plain(options: ReaderOptions) -> ReaderOptions:
+    """Options that can be pickled: read-only views of dicts can't."""
+    return replace(options, column_types=dict(options.column_types), fill_missing=dict(options.fill_missing))
+
+
 def group(objects: Sequence[DataObject], options: ReaderOptions) -> list[ScanOrder]:
     """Divide a data set into groups of consecutive files.
 
@@ -35,16 +56,15 @@ def group(objects: Sequence[DataObject], options: ReaderOptions) -> list[ScanOrd
         objects: all of its files.
         options: how to read them.
     """
-    # Read-only views of dicts can't be pickled.
-    plain = replace(options, column_types=dict(options.column_types), fill_missing=dict(options.fill_missing))
+    options = plain(options)
     orders: list[ScanOrder] = []
     start, size = 0, 0
     for number, data in enumerate(objects):
         is_full = number - start >= GROUP_FILES_MAX or size + data.info.size_bytes > GROUP_BYTES_MAX
         if number > start and is_full:
-            orders.append(ScanOrder(objects=tuple(objects[start:number]), first=start, options=plain))
+            orders.append(ScanOrder(objects=tuple(objects[start:number]), first=start, options=options))
             start, size = number, 0
         size += data.info.size_bytes
     if start < len(objects):
-        orders.append(ScanOrder(objects=tuple(objects[start:]), first=start, options=plain))
+        orders.append(ScanOrder(objects=tuple(objects[start:]), first=start, options=options))
     return orders

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import subprocess
@@ -10,13 +11,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from queue import SimpleQueue
-from typing import Self
+from typing import Any, Self
 
-from elasticdl.cli.indexing.orders import ScanOrder, group
-from elasticdl.shared.data import DataObject, ReaderOptions, ScannedSource, scan_sources
-from elasticdl.shared.errors import ElasticDLError, PermanentError
+from elasticdl.cli.indexing.orders import RangeOrder, ScanOrder, group
+from elasticdl.cli.indexing.ranges import RANGE_BYTES, divide, join, scan_range
+from elasticdl.shared.data import DataObject, ReaderOptions, ScannedSource, scan_source, scan_sources
+from elasticdl.shared.errors import ElasticDLError, PermanentError, UserError
 from elasticdl.shared.storage import ObjectStore
 
+Order = tuple[ScanOrder, RangeOrder | None]
+"""A group, and the range of its only file that is to be scanned; None: the whole group is."""
 SMALL_BYTES = 64 << 20
 SMALL_FILES = 1000
 """A smaller data set is scanned by this process: others need half a second to start."""
@@ -36,28 +40,57 @@ def scan_in_parallel(
         UserError: a file is wrong; the first one in the order of the files is named.
         PermanentError: a process crashed.
     """
-    orders = group(objects, options)
-    processes = min(len(os.sched_getaffinity(0)), len(orders))
     is_small = len(objects) < SMALL_FILES and sum(data.info.size_bytes for data in objects) < SMALL_BYTES
+    processes = len(os.sched_getaffinity(0))
     if is_small or processes < 2:
         return scan_sources(store, objects, options)
-    return scan_orders(orders, processes)
+    orders = orders_of(store, objects, options)
+    if len(orders) < 2:
+        return scan_sources(store, objects, options)
+    return scan_orders(store, orders, min(processes, len(orders)))
 
 
-def scan_orders(orders: Sequence[ScanOrder], processes: int) -> Iterator[ScannedSource]:
-    """Scan groups of files with processes, which end with the iteration.
+def orders_of(
+    store: ObjectStore, objects: Sequence[DataObject], options: ReaderOptions, range_bytes: int = RANGE_BYTES
+) -> list[Order]:
+    """What processes scan: large files in ranges, and the others in groups.
 
     Args:
-        orders: the groups.
+        store: holds the files.
+        objects: the files.
+        options: how to read them.
+        range_bytes: bytes of a range, at least.
+    """
+    orders: list[Order] = []
+    for order in group(objects, options):
+        parts = divide(store, order.objects[0], range_bytes) if len(order.objects) == 1 else ()
+        if len(parts) > 1:
+            ranges = [RangeOrder(data=order.objects[0], part=part, options=order.options) for part in parts]
+            orders += [(order, each) for each in ranges]
+        else:
+            orders.append((order, None))
+    return orders
+
+
+def scan_orders(store: ObjectStore, orders: Sequence[Order], processes: int) -> Iterator[ScannedSource]:
+    """Scan groups of files, and ranges, with processes, which end with the iteration.
+
+    Args:
+        store: holds the files; each process opens one of its own.
+        orders: groups, each once without a range, or once for each range of its file.
         processes: how many.
     """
     with ExitStack() as stack:
         idle: SimpleQueue[_Process] = SimpleQueue()
 
-        def scan(order: ScanOrder) -> list[ScannedSource]:
+        def scan(order: Order) -> tuple[Order, Any]:
             process = idle.get()
             try:
-                return process.scan(order)
+                return order, process.scan(order[1] or order[0])
+            except UserError as error:
+                if order[1] is None:
+                    raise
+                return order, error
             finally:
                 idle.put(process)
 
@@ -66,8 +99,24 @@ def scan_orders(orders: Sequence[ScanOrder], processes: int) -> Iterator[Scanned
         for _ in range(processes):
             idle.put(stack.enter_context(_Process()))
         stack.callback(threads.shutdown, wait=False, cancel_futures=True)
-        for scanned in threads.map(scan, orders):
-            yield from scanned
+        results = threads.map(scan, orders)
+        for order, scanned in results:
+            if order[1] is None:
+                yield from scanned
+            else:
+                others = sum(1 for other, _ in orders if other is order[0]) - 1
+                yield _joined(store, order[0], itertools.chain([(order, scanned)], itertools.islice(results, others)))
+
+
+def _joined(store: ObjectStore, order: ScanOrder, results: Iterator[tuple[Order, Any]]) -> ScannedSource:
+    """A file that was scanned in ranges."""
+    data, options = order.objects[0], order.options
+    parts = ((each.part, scanned) for (_, each), scanned in results if each is not None)
+    source = join(data, order.first, options, parts, lambda part: scan_range(store, data, options, part))
+    for _ in results:
+        pass  # After an error, the results of the ranges behind it.
+    # From the beginning, the same error has the number of its record.
+    return source or scan_source(store, data, order.first, options)
 
 
 class _Process:
@@ -88,8 +137,8 @@ class _Process:
         self._process.kill()
         self._process.communicate()
 
-    def scan(self, order: ScanOrder) -> list[ScannedSource]:
-        """The sources of a group.
+    def scan(self, order: ScanOrder | RangeOrder) -> Any:
+        """The sources of a group, or the records of a range.
 
         Raises:
             ElasticDLError: what the process raised.
@@ -107,5 +156,4 @@ class _Process:
             raise PermanentError(f"a process that indexes data exited unexpectedly (exit code {code})") from error
         if isinstance(result, ElasticDLError):
             raise result
-        scanned: list[ScannedSource] = result
-        return scanned
+        return result

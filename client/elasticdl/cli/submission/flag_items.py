@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.kubernetes.quantities import parse_bytes
 
 _NEXT_COLUMN = re.compile(r",(?=[^,=]+=)")
 _NEXT_VARIABLE = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
@@ -53,3 +55,40 @@ def parse_columns(flag: str, text: str) -> dict[str, str]:
             raise UserError(f"--{flag} names column {name!r} twice", usage=True)
         columns[name] = value
     return columns
+
+
+def parse_size(flag: str, text: str) -> int:
+    """Read a number of bytes, such as ``500Mi`` or ``1e9``.
+
+    Args:
+        flag: name of the flag, for messages.
+        text: its value.
+
+    Raises:
+        UserError: it is none.
+    """
+    try:
+        return parse_bytes(text.strip())
+    except ValueError as error:
+        raise UserError(
+            f"--{flag}={text} is not a size",
+            hint="Give a number of bytes, or one with a unit: 500Mi, 10Gi, 2Ti.",
+            usage=True,
+        ) from error
+
+
+def parse_local_folder(flag: str, text: str) -> str:
+    """Read the path of a folder on the workers' machines, and make it absolute; empty: none is given.
+
+    Args:
+        flag: name of the flag, for messages.
+        text: its value.
+
+    Raises:
+        UserError: it is a URI.
+    """
+    if "://" in text:
+        raise UserError(
+            f"--{flag}={text} is not a folder on the workers' machines", hint="Give a local path.", usage=True
+        )
+    return str(Path(text).expanduser().absolute()) if text else ""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from elasticdl.cli.data_flags import DATA, Columns, ColumnTypes, CsvDelimiter, CsvHeader, FillMissing
 from elasticdl.cli.options import Debug, Detach, Flag, ReportFile, RunDir
+from elasticdl.cli.submission.flag_items import parse_local_folder, parse_size
 from elasticdl.shared.job.model_file import NAMED_FUNCTIONS
 
 MODEL, TRAINING, PROCESSES, STORAGE, RUN = (
@@ -105,6 +106,20 @@ class JobFlags:
             sets="JobSpec.prefetch_batches",
         ),
     ] = 2
+    data_cache_dir: Annotated[
+        str,
+        Flag(
+            "Folder on each worker's machine that keeps data which was read from object storage. Workers and jobs on "
+            "one machine share it.",
+            metavar="DIR",
+            shows="elasticdl/data in $XDG_CACHE_HOME or ~/.cache",
+            panel=DATA,
+        ),
+    ] = ""
+    data_cache_size: Annotated[
+        str,
+        Flag("Maximum size of that folder, such as 500Mi or 2Ti; 0 keeps nothing on disk.", metavar="SIZE", panel=DATA),
+    ] = "10Gi"
     minibatch_size: Annotated[
         int,
         Flag("Records per minibatch.", metavar="N", panel=TRAINING, limits=(1, 1 << 20), sets="Plan.minibatch_size"),
@@ -169,6 +184,18 @@ class JobFlags:
     ] = "INFO"
     detach: Detach = False
     debug: Debug = False
+
+    @property
+    def data_cache(self) -> dict[str, Any]:
+        """Folder and size of the data cache, as the fields of the ``JobSpec``.
+
+        Raises:
+            UserError: the folder is a URI, or the size is none.
+        """
+        return {
+            "data_cache_dir": parse_local_folder("data_cache_dir", self.data_cache_dir),
+            "data_cache_bytes": parse_size("data_cache_size", self.data_cache_size),
+        }
 
     @property
     def functions(self) -> dict[str, str]:

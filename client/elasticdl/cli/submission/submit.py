@@ -94,7 +94,7 @@ def prepare(
     flags = _with_reader(flags, model)
     job = job or new_job_id(flags.job_name or job_name(Path(model.path).stem))
     envs = parse_envs(flags.envs)
-    destinations = _checked_destinations(flags, root, job)
+    destinations = flags.data_cache | _checked_destinations(flags, root, job)
     if flags.initial_model and initial is None:
         initial = find_initial_model(flags.initial_model, root)
     data, validation = plan_data(flags, model, progress, forks)

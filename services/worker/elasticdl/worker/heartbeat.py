@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import psutil
 
+from elasticdl.shared.storage.cache import CacheUsage
 from elasticdl.worker.core import WorkerCore
 
 
-def metrics_of(core: WorkerCore) -> dict[str, float]:
-    """The metrics of now; any thread may call."""
+def metrics_of(core: WorkerCore, usage: CacheUsage | None) -> dict[str, float]:
+    """The metrics of now; any thread may call.
+
+    Args:
+        core: of the worker.
+        usage: what reading object storage has cost; None: the data is not open yet.
+    """
     meter = core.training.meter
     metrics = {
         "records": float(meter.records),
@@ -19,4 +25,8 @@ def metrics_of(core: WorkerCore) -> dict[str, float]:
     }
     if meter.batches:
         metrics["loss"] = meter.loss
+    if usage is not None and usage.requests:
+        metrics["data_requests"] = float(usage.requests)
+        metrics["data_fetched_bytes"] = float(usage.fetched_bytes)
+        metrics["data_cached_bytes"] = float(usage.cached_bytes)
     return metrics

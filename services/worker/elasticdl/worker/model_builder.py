@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum, auto
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import DataSpec, JobKind, JobSpec
 from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.storage import open_store, scheme_of
+from elasticdl.shared.storage.cache import DataCacheSettings, DataStores
 from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.execution.input_lane import Dataset
 from elasticdl.worker.input.job_data import all_columns, first_batch, open_reader, open_records
@@ -67,6 +69,7 @@ class Built:
         outputs: what a prediction job writes; None: the job is of another kind.
         callbacks: what was found of the model file's callbacks.
         adapter: has the states of layers that are adapted to the training data; None: the model is from a file.
+        stores: holds the data.
     """
 
     runner: ModelRunner
@@ -77,6 +80,7 @@ class Built:
     outputs: ModelOutputs | None = None
     callbacks: FoundCallbacks = field(default_factory=FoundCallbacks)
     adapter: JobAdapter | None = None
+    stores: DataStores
 
     @property
     def _feeder(self) -> BatchFeeder:
@@ -141,8 +145,10 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile, adapts: Adapting =
             another one than the job was started with.
     """
     _allow_waiting_steps(spec)
-    module, adapter = _load(spec, adapts)
-    training, validation = _data_of(spec, module)
+    cache = DataCacheSettings.of(spec.data_cache_dir, spec.data_cache_bytes, os.environ)
+    stores = DataStores(cache)
+    module, adapter = _load(spec, adapts, stores)
+    training, validation = _data_of(spec, module, stores)
     source = training if spec.kind is JobKind.TRAIN or validation is None else validation
     callbacks = make_callbacks(module, spec.model.callbacks) if spec.kind is JobKind.TRAIN else []
     example: Any = first_batch(source.records, source.feeder, running_batches)
@@ -176,6 +182,7 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile, adapts: Adapting =
         outputs=outputs,
         callbacks=found,
         adapter=adapter,
+        stores=stores,
     )
     if spec.model.fingerprint:
         problem = "this process built a model that differs from the one that the job was started with"
@@ -183,12 +190,12 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile, adapts: Adapting =
     return built
 
 
-def _load(spec: JobSpec, adapts: Adapting) -> tuple[UserModule, JobAdapter | None]:
+def _load(spec: JobSpec, adapts: Adapting, stores: DataStores) -> tuple[UserModule, JobAdapter | None]:
     """The model file, and what adapts its layers."""
     seed_process(spec.plan.seed)  # The model file may draw random numbers and make tables while it is imported.
     remember_tables()
     loaded: list[UserModule] = []
-    adapter = None if spec.model.exported else _adapter(spec, adapts, loaded)
+    adapter = None if spec.model.exported else _adapter(spec, adapts, loaded, stores)
     adapting.use(adapter or ExportedModelAdapter())
     module = load(spec.model.file, literal_params(spec.model.params))
     loaded.append(module)
@@ -197,13 +204,13 @@ def _load(spec: JobSpec, adapts: Adapting) -> tuple[UserModule, JobAdapter | Non
     return module, adapter
 
 
-def _adapter(spec: JobSpec, adapts: Adapting, loaded: Sequence[UserModule]) -> JobAdapter:
+def _adapter(spec: JobSpec, adapts: Adapting, loaded: Sequence[UserModule], stores: DataStores) -> JobAdapter:
     """Adapts layers for this process; ``loaded`` holds the model file once it is imported."""
     path = Path(spec.model.path)
 
     def blocks() -> Iterator[ColumnBatch]:
         custom = reader_of(loaded[0], spec.data.reader) if spec.data.reader else None
-        return all_columns(spec.plan, open_reader(spec.plan, spec.data, spec.storage, custom))
+        return all_columns(spec.plan, open_reader(spec.plan, spec.data, spec.storage, stores, custom))
 
     if adapts is Adapting.KNOWS or spec.kind is not JobKind.TRAIN:
         missing = refuse_missing(path)
@@ -247,15 +254,16 @@ def _allow_waiting_steps(spec: JobSpec) -> None:
         os.environ[_THREADS] = str(threads)
 
 
-def _data_of(spec: JobSpec, module: UserModule) -> tuple[Dataset, Dataset | None]:
+def _data_of(spec: JobSpec, module: UserModule, stores: DataStores) -> tuple[Dataset, Dataset | None]:
     """The training data and the validation data; a job that trains nothing opens its data as both."""
     ports = None if module.has_feed else _ports_of(spec, module)
     other = "predict" if spec.prediction else "evaluate"
     mode = "train" if spec.kind is JobKind.TRAIN else other
-    training = _open(spec, module, spec.plan, spec.data, mode, ports)
+    open_data = partial(_open, spec, module, stores, ports=ports)
+    training = open_data(spec.plan, spec.data, mode)
     if spec.validation is None:
         return training, None
-    return training, _open(spec, module, spec.validation, spec.validation_data or spec.data, other, ports)
+    return training, open_data(spec.validation, spec.validation_data or spec.data, other)
 
 
 def _ports_of(spec: JobSpec, module: UserModule) -> Ports:
@@ -275,7 +283,9 @@ def _choice_of(spec: JobSpec, module: UserModule) -> ColumnChoice:
     return ColumnChoice.of(spec.model.label, constants, module.path, spec.model.sample_weight)
 
 
-def _open(spec: JobSpec, module: UserModule, plan: Plan, data: DataSpec, mode: str, ports: Ports | None) -> Dataset:
+def _open(
+    spec: JobSpec, module: UserModule, stores: DataStores, plan: Plan, data: DataSpec, mode: str, *, ports: Ports | None
+) -> Dataset:
     metadata = schema_of(data).metadata
     if ports:
         feed = DefaultFeed(ports, metadata, mode, _choice_of(spec, module), module.path)
@@ -283,6 +293,8 @@ def _open(spec: JobSpec, module: UserModule, plan: Plan, data: DataSpec, mode: s
     whole_batches = module.function("feed_batch") is not None
     keep = spec.prediction.keep_columns if spec.prediction and mode == "predict" else ()
     custom = reader_of(module, data.reader) if data.reader else None
-    records = open_records(plan, data, spec.storage, whole_batches=whole_batches, keep_columns=keep, custom=custom)
+    records = open_records(
+        plan, data, spec.storage, stores, whole_batches=whole_batches, keep_columns=keep, custom=custom
+    )
     feeder = BatchFeeder(module, mode, metadata, eager=spec.model.eager)
     return Dataset(records=records, feeder=feeder)

@@ -17,6 +17,7 @@ from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.errors import PermanentError, ProtocolError, TransientError, UserError
 from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.job.spec import JobKind, JobSpec
+from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import Incarnation, PodName, Service, pod_name, pod_number
 from elasticdl.shared.pod_instances import own_instance
@@ -92,6 +93,7 @@ class Worker:
     _fault: BaseException | None = None
     _ps: PsClient | None = None
     _round_steps: RoundSteps | None = None
+    _loader: BatchLoader | None = None
 
     def __post_init__(self) -> None:
         spec = self.spec
@@ -119,6 +121,7 @@ class Worker:
             Deliveries(self.bus.tasks, purposes),
             EventPublisher(self.bus.log, self._envelopes),
             self.bus.stored_states,
+            self._read_ahead,
         )
         on_loop = LoopExecutor(
             {
@@ -155,7 +158,10 @@ class Worker:
         Raises:
             BaseException: a defect.
         """
-        metrics = partial(metrics_of, self.core)
+
+        def metrics() -> dict[str, float]:
+            return metrics_of(self.core, self.built.stores.usage if self.built else None)
+
         self.loop.spawn(send_heartbeats(self.bus.signals, self._envelopes, self.settings.heartbeat_interval_s, metrics))
         self._runner.start()
         with RunningBatchesFile(running_batches_path(self.settings, self.environment)) as running_batches:
@@ -189,7 +195,7 @@ class Worker:
         check_gpu(self.settings.gpus, gpu)
         _log.info("compute device", device=gpu or "CPU")
         addresses = Addresses(self.bus.registers, self.loop, Placement.even(self.spec.ps))
-        built = self.built or build(self.spec, running_batches)
+        built = self.built = self.built or build(self.spec, running_batches)
         self._check_callbacks(built)
         signature = built.runner.signature()
         ps = self._ps = PsClient(
@@ -208,7 +214,7 @@ class Worker:
             progress=lambda: self._runner.post(ProgressMade()),
         )
 
-        loader = BatchLoader(
+        loader = self._loader = BatchLoader(
             built.training, built.validation, model=built.runner, store=self.store, running_batches=running_batches
         )
         if self.spec.rounds and built.runner.synchronizes:
@@ -235,6 +241,10 @@ class Worker:
             self._executor.add(self._predictor(built.outputs, running_batches).handlers)
         self._executor.add({commands.InitialiseModel: lambda _: self._initialise(addresses, ps, built)})
         return tuple(start_notes(built, self.settings, gpu))
+
+    def _read_ahead(self, tasks: Sequence[TaskRef]) -> None:
+        if self._loader is not None:
+            self._loader.prefetch(tasks)
 
     def _callbacks(self, built: Built, exporter: Exporter) -> CallbackTasks:
         def save(uri: str, instances: Mapping[str, str]) -> None:

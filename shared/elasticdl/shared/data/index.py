@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
@@ -166,6 +166,25 @@ def scan_source(store: ObjectStore, data: DataObject, number: int, options: Read
         UserError: the file is not what its format demands, or a value is not of a given type; names file, record and
             place.
     """
+    scan = _scan_of(store, data, options)
+    return indexed(data, number, scan, lambda: (scan.columns, scan.names if isinstance(scan, csv_file.Scan) else ()))
+
+
+def indexed(
+    data: DataObject,
+    number: int,
+    segments: Iterable[Segment],
+    columns: Callable[[], tuple[tuple[FoundColumn, ...], tuple[str, ...]]],
+) -> ScannedSource:
+    """The index of a source.
+
+    Args:
+        data: the source.
+        number: its number in the plan.
+        segments: all of its records.
+        columns: returns what was found in the columns, and for CSV the names of all of them; called after the last
+            segment.
+    """
     match data.format:
         case DataFormat.PARQUET:
             marks = Marks(number, position_shift=0)
@@ -175,14 +194,10 @@ def scan_source(store: ObjectStore, data: DataObject, number: int, options: Read
             marks = Marks(number, position_shift=STRIDE_BYTES_LOG2, stride=1)
         case _:
             marks = Marks(number, position_shift=STRIDE_BYTES_LOG2)
-    scan = _scan_of(store, data, options)
-    for segment in scan:
+    for segment in segments:
         marks.take(segment)
-    found = scan.columns
-    names: tuple[str, ...] = ()
-    if isinstance(scan, csv_file.Scan):
-        names = scan.names
-    elif data.format in (DataFormat.PARQUET, *array_file.FORMATS):
+    found, names = columns()
+    if data.format in (DataFormat.PARQUET, *array_file.FORMATS):
         names = tuple(column.name for column in found)
     records, positions, sums = marks.arrays()
     info = data.info

@@ -18,7 +18,8 @@ from elasticdl.shared.data.index import SourceIndex
 from elasticdl.shared.data.schema import DataFormat, DataSchema
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shard, Source
-from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore
+from elasticdl.shared.storage import ObjectChangedError, ObjectInfo, ObjectNotFoundError, ObjectStore
+from elasticdl.shared.storage.cache import StoredRange
 
 
 class Reader:
@@ -31,6 +32,7 @@ class Reader:
         index: returns the index of a source by its number; called once per source.
         is_same: whether an object whose etag changed has the content of the source of a number; if not given, it has
             not.
+        prefetch: begins to read ranges of stored objects; if not given, nothing is read ahead.
     """
 
     def __init__(
@@ -41,12 +43,14 @@ class Reader:
         schema: DataSchema,
         index: Callable[[int], SourceIndex],
         is_same: Callable[[int, ObjectInfo], bool] = lambda _number, _info: False,
+        prefetch: Callable[[Sequence[StoredRange]], None] | None = None,
     ) -> None:
         self._store = store
         self._sources = sources
         self._schema = schema
         self._index = index
         self._is_same = is_same
+        self._prefetch = prefetch
         self._same: set[ObjectInfo] = set()
         self._indices: dict[int, SourceIndex] = {}
         self._gzip = GzipContent(store)
@@ -68,7 +72,23 @@ class Reader:
             UserError: the source changed since the job was planned, or its data is corrupt.
             IndexError: the shard is not within the source.
         """
-        return self._read(shard, self._verified(shard.source))
+        return self.read_all([shard])
+
+    def prefetch(self, shards: Sequence[Shard]) -> None:
+        """Begin to read shards whose places in their files the index tells, and return at once; any thread may call.
+
+        Raises:
+            TransientError: an index is needed, and storage is unreachable.
+        """
+        if self._prefetch is None or not self._schema.format.is_read_by_position:
+            return
+        ranges = []
+        for shard in shards:
+            uri = self._sources[shard.source].uri
+            if not is_compressed(uri):
+                _, begin, end = self.index(shard.source).around(shard.start, shard.end)
+                ranges.append(StoredRange(uri, begin, end - begin))
+        self._prefetch(ranges)
 
     def _read(self, shard: Shard, info: ObjectInfo) -> RecordBlock:
         self._check(shard)
@@ -78,20 +98,31 @@ class Reader:
             return RecordBlock(lines=None, hashes=hashes, parse=lambda: rows.columns)
         if self._schema.format is DataFormat.IMAGES:
             return self._images(shard)
-        lines = self._lines(shard)
+        lines = self._lines(shard, info)
         hashes = bind(content_hashes(lines), shard.source, shard.start)
         raw = None if self._schema.format is DataFormat.JSON_LINES else lines
         return RecordBlock(lines=raw, hashes=hashes, parse=partial(self._parse, shard, lines))
 
     def read_all(self, shards: Sequence[Shard]) -> RecordBlock:
         """The records of several shards, at least one, one after the other; see ``read``."""
+        if len(shards) > 1:
+            self.prefetch(shards)  # One request after the other would wait for each.
+        try:
+            return self._read_all(shards)
+        except ObjectChangedError:  # Since its etag was compared. It is compared again, and may have the same content.
+            try:
+                return self._read_all(shards)
+            except ObjectChangedError as error:
+                raise changed(error.uri) from error
+
+    def _read_all(self, shards: Sequence[Shard]) -> RecordBlock:
         infos = {number: self._verified(number) for number in dict.fromkeys(shard.source for shard in shards)}
         if len(shards) == 1 or self._schema.format not in (DataFormat.CSV, DataFormat.JSON_LINES):
             return RecordBlock.joined([self._read(shard, infos[shard.source]) for shard in shards])
         parts = []
         for shard in shards:
             self._check(shard)
-            parts.append(self._lines(shard))
+            parts.append(self._lines(shard, infos[shard.source]))
         hashes = [
             bind(content_hashes(part), shard.source, shard.start) for shard, part in zip(shards, parts, strict=True)
         ]
@@ -153,10 +184,13 @@ class Reader:
             raise changed(images.uri(int(wrong[0])))
         return RecordBlock(lines=None, hashes=hashes, parse=lambda: images.columns)
 
-    def _lines(self, shard: Shard) -> list[bytes]:
-        uri = self._sources[shard.source].uri
+    def _lines(self, shard: Shard, info: ObjectInfo) -> list[bytes]:
+        uri = info.uri
         record, begin, end = self.index(shard.source).around(shard.start, shard.end)
-        data = (self._gzip if is_compressed(uri) else self._store).read(uri, begin, end - begin)
+        if is_compressed(uri):
+            data = self._gzip.read(uri, begin, end - begin)
+        else:
+            data = self._store.read(uri, begin, end - begin, etag=info.etag)
         if len(data) != end - begin:
             raise changed(uri)
         if self._schema.format is DataFormat.CSV:

@@ -30,6 +30,11 @@ class DataFormat(Enum):
         """Whether records have columns; others are bytes that the model's feed parses."""
         return self not in (DataFormat.TFRECORD, DataFormat.RECORDIO)
 
+    @property
+    def is_read_by_position(self) -> bool:
+        """Whether the index of a source has byte offsets: a range of records is one range of bytes."""
+        return self in (DataFormat.CSV, DataFormat.JSON_LINES, DataFormat.TFRECORD, DataFormat.RECORDIO)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderOptions:

@@ -23,7 +23,8 @@ class Heartbeat:
         incarnation: its instance.
         time_s: its wall clock.
         metrics: ``rss_bytes``, ``cpu_s``; worker: ``records``, ``batches`` (computed), ``progress`` (finished batches
-            of any purpose), ``loss``; ps: ``step``, ``rows``...
+            of any purpose), ``loss``, ``data_requests``, ``data_fetched_bytes``, ``data_cached_bytes``; ps: ``step``,
+            ``rows``...
     """
 
     service: Service

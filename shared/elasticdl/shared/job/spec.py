@@ -14,6 +14,9 @@ from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.names import JobId
 from elasticdl.shared.storage.uris import display
 
+DATA_CACHE_BYTES = 10 << 30
+"""Default budget on each worker's disk for data that was read from object storage, bytes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
@@ -277,6 +280,9 @@ class JobSpec:
         staleness_by_workers: asynchronous training without ``max_staleness``: at most one update less than the workers
             that train at the moment.
         prefetch_batches: batches that a worker reads and feeds ahead of the one that it computes, at least 1.
+        data_cache_dir: folder on each worker's machine that keeps what was read from object storage; empty:
+            ``elasticdl/data`` in the user's cache folder.
+        data_cache_bytes: budget of that folder; 0: nothing is kept on disk.
         staleness_scaled_rate: divide the rate of a push by the number of updates since its pull.
         learning_rate_scale: factor of the optimizer's learning rate in every update.
         envs: environment variables for worker and ps processes.
@@ -312,6 +318,8 @@ class JobSpec:
     max_staleness: int | None = None
     staleness_by_workers: bool = False
     prefetch_batches: int = 2
+    data_cache_dir: str = ""
+    data_cache_bytes: int = DATA_CACHE_BYTES
     staleness_scaled_rate: bool = False
     learning_rate_scale: float = 1.0
     envs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

@@ -17,6 +17,9 @@ class RunMeasured:
         batches_absorbed: batches that the ps have absorbed, each counted once.
         batches_computed: batches that workers have computed, repeated ones too.
         working_s, stalled_s, starting_s: seconds of all expected workers until the end of training.
+        data_requests: requests for data in object storage.
+        data_fetched_bytes: bytes that they have returned.
+        data_cached_bytes: bytes of data that workers have read from their disks in their place.
         ended_s: when the run ended; 0: it has not.
         abort_reason: why the run ended before its master ended it, or empty.
         is_interrupted: whether the user asked for its end.
@@ -29,9 +32,18 @@ class RunMeasured:
     working_s: float = 0.0
     stalled_s: float = 0.0
     starting_s: float = 0.0
+    data_requests: int = 0
+    data_fetched_bytes: int = 0
+    data_cached_bytes: int = 0
     ended_s: float = 0.0
     abort_reason: str = ""
     is_interrupted: bool = False
+
+    @property
+    def data(self) -> dict[str, int]:
+        """What reading data from object storage has cost, by name."""
+        fetched, cached = self.data_fetched_bytes, self.data_cached_bytes
+        return {"requests": self.data_requests, "fetched_bytes": fetched, "cached_bytes": cached}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -826,6 +826,8 @@ class JobSpec(_message.Message):
     PREDICTION_FIELD_NUMBER: _builtins.int
     CALLBACKS_FIELD_NUMBER: _builtins.int
     TENSORBOARD_LOG_DIR_FIELD_NUMBER: _builtins.int
+    DATA_CACHE_DIR_FIELD_NUMBER: _builtins.int
+    DATA_CACHE_BYTES_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     created_s: _builtins.float
     checksum: _builtins.int
@@ -849,6 +851,8 @@ class JobSpec(_message.Message):
     staleness_by_workers: _builtins.bool
     kind: Global___JobKind.ValueType
     tensorboard_log_dir: _builtins.str
+    data_cache_dir: _builtins.str
+    data_cache_bytes: _builtins.int
     @_builtins.property
     def plan(self) -> Global___Plan: ...
     @_builtins.property
@@ -911,11 +915,15 @@ class JobSpec(_message.Message):
         prediction: Global___PredictionSpec | None = ...,
         callbacks: _abc.Iterable[_builtins.str] | None = ...,
         tensorboard_log_dir: _builtins.str = ...,
+        data_cache_dir: _builtins.str = ...,
+        data_cache_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "data", b"data", "initial", b"initial", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "max_staleness", b"max_staleness", "model", b"model", "plan", b"plan", "prediction", b"prediction", "prefetch_batches", b"prefetch_batches", "validation", b"validation", "validation_data", b"validation_data"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_data_cache_bytes", b"_data_cache_bytes", "_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "data", b"data", "data_cache_bytes", b"data_cache_bytes", "initial", b"initial", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "max_staleness", b"max_staleness", "model", b"model", "plan", b"plan", "prediction", b"prediction", "prefetch_batches", b"prefetch_batches", "validation", b"validation", "validation_data", b"validation_data"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "callbacks", b"callbacks", "checksum", b"checksum", "created_s", b"created_s", "data", b"data", "envs", b"envs", "epoch_checksum", b"epoch_checksum", "evaluate_epochs", b"evaluate_epochs", "evaluation_interval_s", b"evaluation_interval_s", "evaluation_steps", b"evaluation_steps", "grads_to_wait", b"grads_to_wait", "initial", b"initial", "job", b"job", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "log_level", b"log_level", "max_staleness", b"max_staleness", "metrics_best", b"metrics_best", "model", b"model", "output", b"output", "plan", b"plan", "prediction", b"prediction", "prefetch_batches", b"prefetch_batches", "ps", b"ps", "snapshot_interval_s", b"snapshot_interval_s", "snapshot_steps", b"snapshot_steps", "staleness_by_workers", b"staleness_by_workers", "staleness_scaled_rate", b"staleness_scaled_rate", "storage", b"storage", "synchronous", b"synchronous", "tensorboard_log_dir", b"tensorboard_log_dir", "validation", b"validation", "validation_data", b"validation_data", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_data_cache_bytes", b"_data_cache_bytes", "_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "callbacks", b"callbacks", "checksum", b"checksum", "created_s", b"created_s", "data", b"data", "data_cache_bytes", b"data_cache_bytes", "data_cache_dir", b"data_cache_dir", "envs", b"envs", "epoch_checksum", b"epoch_checksum", "evaluate_epochs", b"evaluate_epochs", "evaluation_interval_s", b"evaluation_interval_s", "evaluation_steps", b"evaluation_steps", "grads_to_wait", b"grads_to_wait", "initial", b"initial", "job", b"job", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "log_level", b"log_level", "max_staleness", b"max_staleness", "metrics_best", b"metrics_best", "model", b"model", "output", b"output", "plan", b"plan", "prediction", b"prediction", "prefetch_batches", b"prefetch_batches", "ps", b"ps", "snapshot_interval_s", b"snapshot_interval_s", "snapshot_steps", b"snapshot_steps", "staleness_by_workers", b"staleness_by_workers", "staleness_scaled_rate", b"staleness_scaled_rate", "storage", b"storage", "synchronous", b"synchronous", "tensorboard_log_dir", b"tensorboard_log_dir", "validation", b"validation", "validation_data", b"validation_data", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__data_cache_bytes: _TypeAlias = _typing.Literal["data_cache_bytes"]  # noqa: Y015
+    _WhichOneofArgType__data_cache_bytes: _TypeAlias = _typing.Literal["_data_cache_bytes", b"_data_cache_bytes"]  # noqa: Y015
     _WhichOneofReturnType__kind: _TypeAlias = _typing.Literal["kind"]  # noqa: Y015
     _WhichOneofArgType__kind: _TypeAlias = _typing.Literal["_kind", b"_kind"]  # noqa: Y015
     _WhichOneofReturnType__learning_rate_scale: _TypeAlias = _typing.Literal["learning_rate_scale"]  # noqa: Y015
@@ -924,6 +932,8 @@ class JobSpec(_message.Message):
     _WhichOneofArgType__max_staleness: _TypeAlias = _typing.Literal["_max_staleness", b"_max_staleness"]  # noqa: Y015
     _WhichOneofReturnType__prefetch_batches: _TypeAlias = _typing.Literal["prefetch_batches"]  # noqa: Y015
     _WhichOneofArgType__prefetch_batches: _TypeAlias = _typing.Literal["_prefetch_batches", b"_prefetch_batches"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__data_cache_bytes) -> _WhichOneofReturnType__data_cache_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__kind) -> _WhichOneofReturnType__kind | None: ...
     @_typing.overload
@@ -2835,6 +2845,9 @@ class RunMeasured(_message.Message):
     ENDED_S_FIELD_NUMBER: _builtins.int
     ABORT_REASON_FIELD_NUMBER: _builtins.int
     IS_INTERRUPTED_FIELD_NUMBER: _builtins.int
+    DATA_REQUESTS_FIELD_NUMBER: _builtins.int
+    DATA_FETCHED_BYTES_FIELD_NUMBER: _builtins.int
+    DATA_CACHED_BYTES_FIELD_NUMBER: _builtins.int
     started_s: _builtins.float
     first_gradient_s: _builtins.float
     batches_absorbed: _builtins.int
@@ -2845,6 +2858,9 @@ class RunMeasured(_message.Message):
     ended_s: _builtins.float
     abort_reason: _builtins.str
     is_interrupted: _builtins.bool
+    data_requests: _builtins.int
+    data_fetched_bytes: _builtins.int
+    data_cached_bytes: _builtins.int
     def __init__(
         self,
         *,
@@ -2858,10 +2874,13 @@ class RunMeasured(_message.Message):
         ended_s: _builtins.float = ...,
         abort_reason: _builtins.str = ...,
         is_interrupted: _builtins.bool = ...,
+        data_requests: _builtins.int = ...,
+        data_fetched_bytes: _builtins.int = ...,
+        data_cached_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort_reason", b"abort_reason", "batches_absorbed", b"batches_absorbed", "batches_computed", b"batches_computed", "ended_s", b"ended_s", "first_gradient_s", b"first_gradient_s", "is_interrupted", b"is_interrupted", "stalled_s", b"stalled_s", "started_s", b"started_s", "starting_s", b"starting_s", "working_s", b"working_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort_reason", b"abort_reason", "batches_absorbed", b"batches_absorbed", "batches_computed", b"batches_computed", "data_cached_bytes", b"data_cached_bytes", "data_fetched_bytes", b"data_fetched_bytes", "data_requests", b"data_requests", "ended_s", b"ended_s", "first_gradient_s", b"first_gradient_s", "is_interrupted", b"is_interrupted", "stalled_s", b"stalled_s", "started_s", b"started_s", "starting_s", b"starting_s", "working_s", b"working_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

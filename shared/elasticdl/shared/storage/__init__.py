@@ -1,19 +1,20 @@
 """Object storage as a port: data sets, snapshots, indices and exported models, on ``file://`` or ``s3://``.
 
-May import the standard library, tenacity and, in ``s3_store`` alone, minio and urllib3. Must not know what the objects
-mean: no plan, no ledger, no file format.
+May import the standard library, google_crc32c, structlog, tenacity and, in ``s3_store`` alone, minio and urllib3. Must
+not know what the objects mean: no plan, no ledger, no file format.
 """
 
 from elasticdl.shared.storage.file_store import free_bytes, remove_empty_folders
 from elasticdl.shared.storage.memory_store import MemoryStore
 from elasticdl.shared.storage.parallel import for_each
 from elasticdl.shared.storage.settings import StorageSettings
-from elasticdl.shared.storage.store import ObjectInfo, ObjectNotFoundError, ObjectStore
+from elasticdl.shared.storage.store import ObjectChangedError, ObjectInfo, ObjectNotFoundError, ObjectStore
 from elasticdl.shared.storage.stores import open_store
 from elasticdl.shared.storage.uris import display, join, scheme_of, to_uri
 
 __all__ = [
     "MemoryStore",
+    "ObjectChangedError",
     "ObjectInfo",
     "ObjectNotFoundError",
     "ObjectStore",

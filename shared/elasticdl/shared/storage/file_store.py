@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError
 from elasticdl.shared.storage.atomic import PARTIAL_SUFFIX, move, replacing
-from elasticdl.shared.storage.store import READ_AHEAD_BYTES, ObjectInfo, ObjectNotFoundError
+from elasticdl.shared.storage.store import READ_AHEAD_BYTES, ObjectChangedError, ObjectInfo, ObjectNotFoundError
 from elasticdl.shared.storage.uris import local_path, scheme_of, to_uri
 
 _AWAY = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.EMFILE, errno.ENFILE}
@@ -44,12 +44,13 @@ class FileStore:
             status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise ObjectNotFoundError(uri)
-        etag = f"{status.st_size:x}-{status.st_mtime_ns:x}-{status.st_ino:x}"
-        return ObjectInfo(uri=uri, size_bytes=status.st_size, etag=etag)
+        return ObjectInfo(uri=uri, size_bytes=status.st_size, etag=_etag(status))
 
-    def read(self, uri: str, start: int = 0, length: int | None = None) -> bytes:
+    def read(self, uri: str, start: int = 0, length: int | None = None, *, etag: str = "") -> bytes:
         """See ``ObjectStore.read``."""
         with _translated(uri), local_path(uri).open("rb", buffering=0) as file:
+            if etag and _etag(os.fstat(file.fileno())) != etag:
+                raise ObjectChangedError(uri)
             if length is None:
                 file.seek(start)
                 return file.readall()
@@ -89,6 +90,10 @@ class FileStore:
         """See ``ObjectStore.move``. Missing folders are created, and the rename is on disk afterwards."""
         with _translated(uri):
             move(local_path(uri), local_path(target))
+
+
+def _etag(status: os.stat_result) -> str:
+    return f"{status.st_size:x}-{status.st_mtime_ns:x}-{status.st_ino:x}"
 
 
 def _walk(folder: str, prefix: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from elasticdl.shared.storage.store import ObjectInfo, ObjectNotFoundError
+from elasticdl.shared.storage.store import ObjectChangedError, ObjectInfo, ObjectNotFoundError
 
 
 class MemoryStore:
@@ -26,8 +26,10 @@ class MemoryStore:
         data = self._bytes(uri)
         return ObjectInfo(uri=uri, size_bytes=len(data), etag=hashlib.sha256(data).hexdigest()[:32])
 
-    def read(self, uri: str, start: int = 0, length: int | None = None) -> bytes:
+    def read(self, uri: str, start: int = 0, length: int | None = None, *, etag: str = "") -> bytes:
         """See ``ObjectStore.read``."""
+        if etag and self.info(uri).etag != etag:
+            raise ObjectChangedError(uri)
         data = self._bytes(uri)
         return data[start:] if length is None else data[start : start + length]
 

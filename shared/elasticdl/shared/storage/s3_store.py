@@ -23,7 +23,7 @@ from urllib3.response import BaseHTTPResponse
 
 from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError, UserError
 from elasticdl.shared.storage.settings import StorageSettings
-from elasticdl.shared.storage.store import READ_AHEAD_BYTES, ObjectInfo, ObjectNotFoundError
+from elasticdl.shared.storage.store import READ_AHEAD_BYTES, ObjectChangedError, ObjectInfo, ObjectNotFoundError
 from elasticdl.shared.storage.uris import bucket_and_key
 
 _POOL_CONNECTIONS = 16
@@ -104,14 +104,16 @@ class S3Store:
 
         return self._attempt(uri, stat)
 
-    def read(self, uri: str, start: int = 0, length: int | None = None) -> bytes:
+    def read(self, uri: str, start: int = 0, length: int | None = None, *, etag: str = "") -> bytes:
         """See ``ObjectStore.read``."""
         if length == 0:
-            self.info(uri)  # S3 has no empty ranges
+            info = self.info(uri)  # S3 has no empty ranges
+            if etag not in ("", info.etag):
+                raise ObjectChangedError(uri)
             return b""
 
         def get() -> bytes:
-            response = self._get(uri, start, length)
+            response = self._get(uri, start, length, etag)
             if response is None:
                 return b""
             with _released(response):
@@ -269,7 +271,7 @@ def _translate_code(error: S3Error, uri: str, bucket: str, endpoint: str) -> Ela
         case "AccessDenied":
             return PermanentError(f"{endpoint} denies access to {uri}; the credentials lack the permission")
         case "PreconditionFailed":
-            return PermanentError(f"{uri} changed while it was being read")
+            return ObjectChangedError(uri)
         case code if code in _WRONG_CREDENTIALS:
             return UserError(
                 f"{endpoint} does not accept the credentials ({code})",

@@ -21,6 +21,14 @@ class ObjectNotFoundError(PermanentError):
         self.uri = uri
 
 
+class ObjectChangedError(PermanentError):
+    """An object has another etag than the one that was to be read."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(f"{uri} changed while it was being read")
+        self.uri = uri
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
     """One stored object.
@@ -55,11 +63,18 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def read(self, uri: str, start: int = 0, length: int | None = None) -> bytes:
+    def read(self, uri: str, start: int = 0, length: int | None = None, *, etag: str = "") -> bytes:
         """Bytes ``[start, start + length)``, fewer where the object ends; ``None`` reads to the end.
+
+        Args:
+            uri: of the object.
+            start: of the range.
+            length: of the range.
+            etag: that the object has to have; empty: any.
 
         Raises:
             ObjectNotFoundError: there is no such object.
+            ObjectChangedError: it has another etag.
         """
         ...
 

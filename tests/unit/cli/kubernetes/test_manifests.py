@@ -242,11 +242,31 @@ def test_the_model_file_and_its_neighbours_travel_in_the_config_map(tmp_path: Pa
         ({"training_data": "data/train"}, {}, "--training_data=data/train is on this machine"),
         ({"initial_model": "exports/x"}, {}, "--initial_model=exports/x is on this machine"),
         ({"initial_model": "other"}, {}, "--initial_model=other names a job, and there is no kubeconfig"),
+        ({"data_cache_dir": "/data"}, {}, "--data_cache_dir=/data is not in a volume"),
+        ({"data_cache_size": "big"}, {"worker_resource_request": "cpu=1,disk=8Gi"}, "--data_cache_size=big"),
     ],
 )
 def test_wrong_flags_are_refused(train: dict[str, Any], pods: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         planned(dataclasses.replace(TRAIN, **train), **pods)
+
+
+@pytest.mark.parametrize(
+    ("pods", "train", "size"),
+    [
+        ({}, {}, "10Gi"),
+        ({"worker_resource_request": "cpu=1,disk=8Gi"}, {}, str(4 << 30)),
+        ({"worker_resource_request": "cpu=1,disk=8Gi"}, {"data_cache_size": "1Gi"}, str(1 << 30)),
+        (
+            {"worker_resource_request": "cpu=1,disk=8Gi", "volume": "host_path=/var/cache,mount_path=/cache"},
+            {"data_cache_dir": "/cache/data"},
+            "10Gi",
+        ),
+    ],
+)
+def test_the_data_cache_fits_on_the_disk_of_the_pods(pods: dict[str, Any], train: dict[str, Any], size: str) -> None:
+    submission = SubmissionFile.from_json(planned(dataclasses.replace(TRAIN, **train), **pods).submission)
+    assert submission.flags.data_cache_size == size
 
 
 def test_data_that_the_model_file_reads_may_have_any_name(tmp_path: Path) -> None:

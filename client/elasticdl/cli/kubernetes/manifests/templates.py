@@ -26,7 +26,7 @@ LOST_S = 30
 """Seconds after which Kubernetes replaces the master of a node that does not answer; by default it waits for 300."""
 _LOST_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _EVICTS = "NoExecute"
-_TEMPORARY = "/tmp"  # noqa: S108 - a volume of the pod
+TEMPORARY = "/tmp"  # noqa: S108 - a volume of the pod
 _JOB_VOLUME, _MODEL_VOLUME, _TEMPORARY_VOLUME = "job", "model", "temporary"
 
 
@@ -147,7 +147,7 @@ def _imports(job: JobSettings, resources: Resources) -> dict[str, str]:
     """What imports read. TensorFlow takes GPU memory as it needs it, so that other processes can use the same GPU."""
     growth = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"} if resources.gpus else {}
     defaults = import_defaults(resources.threads, hides_gpus=not resources.gpus)
-    return {**defaults, **growth, "HOME": _TEMPORARY, **import_constants(job.seed)}
+    return {**defaults, **growth, "HOME": TEMPORARY, **import_constants(job.seed)}
 
 
 def bare_container(name: str, arguments: Sequence[str], pod: PodSettings, *, secrets: Sequence[str] = ()) -> Manifest:
@@ -163,7 +163,7 @@ def bare_container(name: str, arguments: Sequence[str], pod: PodSettings, *, sec
         "name": name,
         "image": pod.image,
         "args": list(arguments),
-        "workingDir": _TEMPORARY,
+        "workingDir": TEMPORARY,
         "envFrom": [{"secretRef": {"name": secret}} for secret in (NAMESPACE_OBJECT, *secrets)],
         "resources": pod.resources.manifest(),
         "securityContext": {
@@ -172,7 +172,7 @@ def bare_container(name: str, arguments: Sequence[str], pod: PodSettings, *, sec
             "readOnlyRootFilesystem": True,
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [{"name": _TEMPORARY_VOLUME, "mountPath": _TEMPORARY}],
+        "volumeMounts": [{"name": _TEMPORARY_VOLUME, "mountPath": TEMPORARY}],
     }
 
 

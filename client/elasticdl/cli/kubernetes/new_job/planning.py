@@ -12,8 +12,8 @@ from elasticdl.cli.data_flags import PATH_FLAGS
 from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.manifests.job_objects import JobManifest, secret_variables
 from elasticdl.cli.kubernetes.manifests.patches import check_patches
-from elasticdl.cli.kubernetes.manifests.resources import parse_resources
-from elasticdl.cli.kubernetes.manifests.templates import JobSettings, PodSettings
+from elasticdl.cli.kubernetes.manifests.resources import amount, parse_resources
+from elasticdl.cli.kubernetes.manifests.templates import TEMPORARY, JobSettings, PodSettings
 from elasticdl.cli.kubernetes.manifests.volumes import Volumes, parse_volumes
 from elasticdl.cli.kubernetes.new_job.model_files import ModelFiles, collect
 from elasticdl.cli.kubernetes.submission_file import CommandFlags, SourceJob, SubmissionFile, kind_of, seed_of
@@ -30,6 +30,8 @@ from elasticdl.shared.kubernetes.templates import WorkerPriority
 from elasticdl.shared.names import Incarnation, JobId, Service, new_job_id
 
 F = TypeVar("F", bound=JobFlags)
+_CACHE_SHARE = 0.5
+"""Share of a worker's disk that the data cache may take."""
 _SHARE = re.compile(r"(?:high=)?(\d*\.?\d+)")
 _LABEL = re.compile(r"([-A-Za-z0-9_./]+)=([-A-Za-z0-9_.]*)")
 
@@ -73,6 +75,8 @@ def plan_job(
     flags = _with_places(with_seed(flags) if isinstance(flags, TrainFlags) else flags, defaults, volumes)
     if not model.reader:
         _check_data_places(flags, volumes)
+    master, worker, ps, priority = _pods(pods, defaults)
+    flags = _with_data_cache(flags, worker, volumes)
     kind = kind_of(flags)
     suffix = "" if kind is JobKind.TRAIN else f"-{kind.value}"
     job = new_job_id(flags.job_name or job_name(f"{model.name}{suffix}"))
@@ -84,7 +88,6 @@ def plan_job(
         flags=submitted,
         source=_source(flags, volumes, find_source),
     )
-    master, worker, ps, priority = _pods(pods, defaults)
     return JobManifest(
         settings=_settings(submitted, pods, model, job, identity.run, volumes),
         master=master,
@@ -188,6 +191,24 @@ def _with_places(flags: F, defaults: Mapping[str, str], volumes: Volumes) -> F:
                 usage=True,
             )
     return flags
+
+
+def _with_data_cache(flags: F, worker: PodSettings, volumes: Volumes) -> F:
+    """The flags with a data cache that fits on the disk of the workers' pods, where it is not in a volume."""
+    folder = flags.data_cache_dir
+    if volumes.contains(folder):
+        return flags
+    if folder and not folder.startswith(f"{TEMPORARY}/"):
+        raise UserError(
+            f"--data_cache_dir={folder} is not in a volume of the pods, and their other files can't be written",
+            hint=f"Mount a volume with --volume, or give a folder in {TEMPORARY}.",
+            usage=True,
+        )
+    disk, size = worker.resources.limits.get("ephemeral-storage"), flags.data_cache["data_cache_bytes"]
+    if disk is None:
+        return flags
+    # A pod that uses more than its limit is evicted, and logs and the user's files are counted too.
+    return replace(flags, data_cache_size=str(min(size, int(amount(disk) * _CACHE_SHARE))))
 
 
 def _check_data_places(flags: CommandFlags, volumes: Volumes) -> None:

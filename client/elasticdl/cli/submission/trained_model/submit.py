@@ -96,6 +96,7 @@ def _submission(
     check_destinations(
         flags, RunDirectory(root, job) if root else None, output=facts.get("output", ""), storage=storage
     )
+    cache = flags.data_cache
     data, _ = plan_data(flags, model, progress, forks)
     plan = Plan(sources=data.sources, epochs=1, shuffle=Shuffle.NONE, seed=source.seed, **values_for("Plan", flags))
     schema = spec_of(data.schema, csv_header=flags.csv_header)
@@ -113,6 +114,7 @@ def _submission(
         envs=parse_envs(flags.envs),
         initial=source.initial,
         **facts,
+        **cache,
         **values_for("JobSpec", flags),
     )
     return Submission(spec=spec, model_files=digests, data=data, validation=None)

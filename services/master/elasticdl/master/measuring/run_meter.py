@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from elasticdl.master.core import State
 from elasticdl.master.measuring.worker_time import WorkerTime
@@ -22,10 +22,19 @@ GOODPUT_BATCHES_MIN = 100
 
 @dataclass(slots=True, kw_only=True)
 class _Use:
-    """What one process has used, by its last heartbeat."""
+    """What one process has used, by its last heartbeat.
+
+    Attributes:
+        cpu_s: CPU seconds.
+        rss_bytes: its largest resident memory.
+        data: all metrics of its last heartbeat, with what reading data from object storage has cost.
+        data_at_first: those of its first one, if a former meter has counted them.
+    """
 
     cpu_s: float = 0.0
     rss_bytes: float = 0.0
+    data: Mapping[str, float] = field(default_factory=dict)
+    data_at_first: Mapping[str, float] = field(default_factory=dict)
 
 
 class RunMeter:
@@ -98,7 +107,15 @@ class RunMeter:
             working_s=former.working_s + seconds.working_s,
             stalled_s=former.stalled_s + seconds.stalled_s,
             starting_s=former.starting_s + seconds.starting_s,
+            data_requests=former.data_requests + self._data("data_requests"),
+            data_fetched_bytes=former.data_fetched_bytes + self._data("data_fetched_bytes"),
+            data_cached_bytes=former.data_cached_bytes + self._data("data_cached_bytes"),
         )
+
+    def _data(self, metric: str) -> int:
+        """The sum of a metric over all workers, dead ones too, since this meter began."""
+        uses = [use for incarnations in self._uses.values() for use in incarnations.values()]
+        return int(sum(use.data.get(metric, 0.0) - use.data_at_first.get(metric, 0.0) for use in uses))
 
     def processes(self, state: State) -> Iterable[ProcessMeasured]:
         """What the processes of each name have used, by their last heartbeats."""
@@ -130,6 +147,9 @@ class RunMeter:
         """A process has sent a heartbeat."""
         use = self._uses.setdefault(heartbeat.name, {}).setdefault(heartbeat.incarnation, _Use())
         use.cpu_s = heartbeat.metrics.get("cpu_s", 0.0)
+        if self._continues:
+            use.data_at_first = use.data_at_first or heartbeat.metrics
+        use.data = heartbeat.metrics
         use.rss_bytes = max(use.rss_bytes, heartbeat.metrics.get("rss_bytes", 0.0))
         if heartbeat.service is Service.WORKER:
             process, batches = (heartbeat.name, heartbeat.incarnation), heartbeat.metrics.get("batches", 0.0)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from elasticdl.shared.bus import Delivery, StoredStates, TaskQueue
 from elasticdl.shared.errors import TransientError
+from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.model.metric_states import pack_states
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.process.event_publisher import EventPublisher
@@ -95,9 +96,17 @@ class BrokerLane:
         deliveries: the queue.
         publisher: the worker's events.
         states: the bus' stored metric states.
+        taken: is called with tasks as soon as they are taken; must return at once.
     """
 
-    def __init__(self, deliveries: Deliveries, publisher: EventPublisher, states: StoredStates) -> None:
+    def __init__(
+        self,
+        deliveries: Deliveries,
+        publisher: EventPublisher,
+        states: StoredStates,
+        taken: Callable[[Sequence[TaskRef]], None] = lambda _tasks: None,
+    ) -> None:
+        self._taken = taken
         self._deliveries = deliveries
         self._publisher = publisher
         self._states = states
@@ -121,10 +130,13 @@ class BrokerLane:
     async def take(self, command: TakeTasks) -> TasksDelivered | QueueEmpty:
         """Take tasks; while the broker is unavailable there is none."""
         try:
-            return await self._deliveries.take(command.wait_s, command.count)
+            event = await self._deliveries.take(command.wait_s, command.count)
         except TransientError as error:
             _log.info("no task taken", reason=str(error))
             return QueueEmpty(is_unavailable=True)
+        if isinstance(event, TasksDelivered):
+            self._taken([lease.message.task for lease in event.leases])
+        return event
 
     async def ack(self, command: AckTask) -> None:
         """Acknowledge a task. If that is lost it is delivered again, and found complete then."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from elasticdl.shared.errors import TransientError, UserError
+from elasticdl.shared.errors import ElasticDLError, TransientError, UserError
+from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import FailureKind, RunningBatch
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.running_batches import RunningBatchesFile
@@ -21,6 +25,8 @@ from elasticdl.worker.input.stopwatch import Stopwatch
 from elasticdl.worker.input.table_ids import table_ids
 from elasticdl.worker.ports import Feeder, Trainee
 
+_PURPOSES_WITH_DATA = (Purpose.TRAIN, Purpose.EVALUATE, Purpose.PREDICT)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
@@ -34,10 +40,10 @@ class Dataset:
     records: TaskRecords
     feeder: Feeder
 
-    def task_of(self, ref: BatchRef) -> TaskId:
-        """The plan's task of a ref. Every evaluation repeats the validation plan's tasks under new numbers."""
+    def task_of(self, task: TaskRef) -> TaskId:
+        """The task in the plan. Every evaluation repeats the validation plan's tasks under new numbers."""
         plan = self.records.plan
-        return TaskId(ref.task.number if ref.task.purpose is Purpose.TRAIN else ref.task.number % plan.tasks)
+        return TaskId(task.number if task.purpose is Purpose.TRAIN else task.number % plan.tasks)
 
 
 class BatchLoader:
@@ -66,6 +72,7 @@ class BatchLoader:
         self._store = store
         self._running_batches = running_batches
         self._lock = threading.Lock()
+        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="tasks ahead")
 
     def read(self, command: ReadBatch) -> BatchRead | BatchFailed | BatchUnreadable:
         """Read and feed a batch and find its ids; an error names the record that caused it."""
@@ -74,6 +81,20 @@ class BatchLoader:
             self._store[command.ref] = loaded
         return event
 
+    def prefetch(self, tasks: Sequence[TaskRef]) -> None:
+        """Begin to read the data of tasks that were just taken, and return at once; any thread may call.
+
+        What can't be read now is read, or refused, with the batch.
+        """
+        self._ahead.submit(self._prefetch, tasks)
+
+    def _prefetch(self, tasks: Sequence[TaskRef]) -> None:
+        for task in tasks:
+            data = self._data_of(task)
+            if data is not None and task.purpose in _PURPOSES_WITH_DATA:
+                with suppress(ElasticDLError):
+                    data.records.prefetch(data.task_of(task))
+
     def load(self, ref: BatchRef) -> tuple[LoadedBatch | None, BatchRead | BatchFailed | BatchUnreadable]:
         """A batch without keeping it, and what there is to say of it; any thread may call."""
         with self._lock:
@@ -81,10 +102,10 @@ class BatchLoader:
 
     def _load(self, ref: BatchRef) -> tuple[LoadedBatch | None, BatchRead | BatchFailed | BatchUnreadable]:
         is_training = ref.task.purpose is Purpose.TRAIN
-        data = self._training if is_training else self._validation
+        data = self._data_of(ref.task)
         if data is None:
             raise ValueError(f"{ref} without validation data")
-        watch, kind, task = Stopwatch(), FailureKind.DATA, data.task_of(ref)
+        watch, kind, task = Stopwatch(), FailureKind.DATA, data.task_of(ref.task)
         try:
             with self._running_batches.running(RunningBatch(task=ref.task, batch=ref.batch)):
                 with watch.timed("read"):
@@ -103,6 +124,9 @@ class BatchLoader:
         return loaded, BatchRead(
             ref=ref, records=raw.count, checksum=raw.checksum, is_empty=batch is None, seconds=watch.seconds
         )
+
+    def _data_of(self, task: TaskRef) -> Dataset | None:
+        return self._training if task.purpose is Purpose.TRAIN else self._validation
 
 
 def _dropped(records: int) -> UserError:

@@ -15,7 +15,7 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import RunningBatch
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.running_batches import RunningBatchesFile
-from elasticdl.shared.storage import open_store
+from elasticdl.shared.storage.cache import DataStores
 from elasticdl.worker.failures import DataError
 from elasticdl.worker.input.bad_record import feed_naming_records
 from elasticdl.worker.input.records import ShardReader, TaskRecords
@@ -30,6 +30,7 @@ def open_records(
     plan: Plan,
     data: DataSpec,
     storage: str,
+    stores: DataStores,
     *,
     whole_batches: bool,
     keep_columns: tuple[str, ...] = (),
@@ -41,21 +42,25 @@ def open_records(
         plan: whose sources.
         data: how they are read.
         storage: URI of the job's storage, where the indices are.
+        stores: opens the store of the sources.
         whole_batches: see ``TaskRecords``.
         keep_columns: see ``TaskRecords``.
         custom: the reader of the model file, if it has one for this data.
     """
-    reader = open_reader(plan, data, storage, custom)
+    reader = open_reader(plan, data, storage, stores, custom)
     return TaskRecords(plan=plan, reader=reader, whole_batches=whole_batches, keep_columns=keep_columns)
 
 
-def open_reader(plan: Plan, data: DataSpec, storage: str, custom: CheckedReader | None = None) -> ShardReader:
+def open_reader(
+    plan: Plan, data: DataSpec, storage: str, stores: DataStores, custom: CheckedReader | None = None
+) -> ShardReader:
     """A reader of one plan's sources, for one thread.
 
     Args:
         plan: whose sources.
         data: how they are read.
         storage: URI of the job's storage, where the indices are.
+        stores: opens the store of the sources.
         custom: the reader of the model file, if it has one for this data.
     """
     options = options_of(data)
@@ -67,11 +72,12 @@ def open_reader(plan: Plan, data: DataSpec, storage: str, custom: CheckedReader 
     if custom is not None:
         return CustomShardReader(custom, sources=plan.sources, schema=schema_of(data), index=index)
     return Reader(
-        store=open_store(plan.sources[0].uri if plan.sources else storage),
+        store=stores.open(plan.sources[0].uri if plan.sources else storage),
         sources=plan.sources,
         schema=schema_of(data),
         index=index,
         is_same=lambda number, now: indices.is_same(plan.sources[number], number, data, now),
+        prefetch=stores.prefetch,
     )
 
 

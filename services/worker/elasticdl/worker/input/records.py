@@ -31,6 +31,10 @@ class ShardReader(Protocol):
         """How the data is read."""
         ...
 
+    def prefetch(self, shards: Sequence[Shard]) -> None:
+        """Begin to read shards, and return at once; any thread may call."""
+        ...
+
     def read(self, shard: Shard) -> RecordBlock:
         """The records of a shard; raises a UserError if they are not those that the job was planned with."""
         ...
@@ -92,6 +96,14 @@ class TaskRecords:
         self._columns = whole_batches and reader.schema.format.has_columns
         self._keep_columns = keep_columns
         self._tasks: OrderedDict[TaskId, _Task] = OrderedDict()
+
+    def prefetch(self, task: TaskId) -> None:
+        """Begin to read the records of a task, and return at once; any thread may call.
+
+        Raises:
+            TransientError: storage is unreachable.
+        """
+        self._reader.prefetch(self.plan.shards(task))
 
     def batch(self, task: TaskId, batch: int) -> BatchRecords:
         """The records of a batch, in the plan's order.

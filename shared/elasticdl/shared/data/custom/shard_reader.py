@@ -70,6 +70,9 @@ class CustomShardReader:
         parse = partial(self._parse, source.uri, shard.start, lines)
         return RecordBlock(lines=None if has_columns else lines, hashes=hashes, parse=parse)
 
+    def prefetch(self, shards: Sequence[Shard]) -> None:
+        """The user's reader decides by itself what it reads ahead."""
+
     def read_all(self, shards: Sequence[Shard]) -> RecordBlock:
         """The records of several shards, at least one, one after the other; see ``read``."""
         return RecordBlock.joined([self.read(shard) for shard in shards])

@@ -28,7 +28,7 @@ from elasticdl.shared.data.column_types import (
 )
 from elasticdl.shared.data.formats import arrow_columns
 from elasticdl.shared.data.formats.arrow_columns import found, natural_type
-from elasticdl.shared.data.formats.segments import Positions, Segment, cut_at, text_segments
+from elasticdl.shared.data.formats.segments import Positions, Segment, cut_at, line_before, part_of_text, text_segments
 from elasticdl.shared.data.hashing import content_hashes
 from elasticdl.shared.data.ragged import Columns
 from elasticdl.shared.data.schema import Column, ReaderOptions
@@ -272,6 +272,30 @@ class Scan:
             UserError: names the file and the record that is wrong.
         """
         return text_segments(self._store, self._info, _CHUNK_BYTES, self._checked, self._segment)
+
+    def part(self, start: int, stop: int, begin: int | None) -> tuple[int, list[Segment]]:
+        """The records that end in a range, and where the first of them begins.
+
+        Args:
+            start: of the range, a multiple of 4 MiB.
+            stop: of the range, another one or the end of the file.
+            begin: where the first record begins; None: behind the last line feed before the range.
+
+        Raises:
+            UserError: names the file and the record that is wrong, counted from the first one of the range.
+        """
+        if start == 0:
+            checked = self._checked
+            return 0, part_of_text(
+                self._store,
+                self._info,
+                (start, stop),
+                0,
+                _CHUNK_BYTES,
+                lambda data, position, final: self._segment(checked(data) if position == 0 else data, position, final),
+            )
+        begin = line_before(self._store, self._info, start) if begin is None else begin
+        return begin, part_of_text(self._store, self._info, (start, stop), begin, _CHUNK_BYTES, self._segment)
 
     def _segment(self, data: bytes, position: int, final: bool) -> tuple[Segment, int]:
         """The next records, from bytes that begin with one at byte ``position``, and how many bytes they take."""

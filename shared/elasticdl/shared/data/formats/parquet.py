@@ -52,12 +52,16 @@ class Scan:
         store: holds the file.
         info: the file.
         options: which columns to read, and their types.
+        groups: numbers of the row groups to read; None: all.
 
     Raises:
         UserError: the file is damaged, or has a column that can't be read.
     """
 
-    def __init__(self, store: ObjectStore, info: ObjectInfo, options: ReaderOptions) -> None:
+    def __init__(
+        self, store: ObjectStore, info: ObjectInfo, options: ReaderOptions, groups: range | None = None
+    ) -> None:
+        self._groups = groups
         self._uri = info.uri
         self._file = _open(store, info)
         schema = self._file.schema_arrow
@@ -82,7 +86,7 @@ class Scan:
             UserError: the file is damaged, or a value is not of the given type.
         """
         groups = self._file.num_row_groups
-        for group in range(groups):
+        for group in range(groups) if self._groups is None else self._groups:
             try:
                 for table in _tables(self._file, group, self._names):
                     self._learn(table)
@@ -125,6 +129,23 @@ class Scan:
                 f"{column.type}: {values[record].as_py()!r}",
                 hint=f"Correct the value, or give the column another type with --column_types {column.name}=TYPE.",
             ) from error
+
+
+def divided(store: ObjectStore, info: ObjectInfo, range_bytes: int) -> list[int]:
+    """Divide the row groups of a file into ranges of about so many bytes: the first of each, and their number.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    metadata = _open(store, info).metadata
+    places, size = [0], 0
+    for group in range(metadata.num_row_groups):
+        if size >= range_bytes:
+            places.append(group)
+            size = 0
+        row_group = metadata.row_group(group)
+        size += sum(row_group.column(place).total_compressed_size for place in range(row_group.num_columns))
+    return [*places, metadata.num_row_groups]
 
 
 def _first_that_fails(values: pa.ChunkedArray, kind: str) -> int:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import IO
 
 import numpy as np
@@ -23,6 +24,7 @@ from elasticdl.shared.data.formats.segments import Segment, check_unchanged
 from elasticdl.shared.data.hashing import content_hashes
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
+from elasticdl.shared.storage.atomic import replacing
 from elasticdl.shared.storage.tfrecord_frame import masked_crc
 
 MAGIC = b"\x04\x03\x02\x01"
@@ -30,8 +32,58 @@ HEADER = struct.Struct("<5I")
 """Magic number, checksum, compressor, stored bytes, records."""
 _LENGTH = struct.Struct("<I")
 _NONE, _SNAPPY, _GZIP = range(3)
+COMPRESSIONS = {"none": _NONE, "snappy": _SNAPPY, "gzip": _GZIP}
+CHUNK_BYTES = 1 << 20
+"""Bytes of records in a written chunk, at least. A worker reads whole chunks; the Go library writes 32 MiB."""
+_STREAM_START = b"\xff\x06\x00\x00sNaPpY"
+_PART_BYTES = 64 << 10
+"""Content of a part in Snappy's framing format, at most."""
 _COMPRESSED_PART, _PLAIN_PART, _FIRST_SKIPPABLE_PART = 0x00, 0x01, 0x80
 """Kinds of the parts of Snappy's framing format."""
+
+
+def write_records(path: str | Path, records: Iterable[bytes], compression: str = "snappy") -> int:
+    """Write a RecordIO file atomically.
+
+    Args:
+        path: of the file.
+        records: their bytes.
+        compression: one of ``COMPRESSIONS``.
+
+    Returns:
+        The number of records.
+    """
+    count, size = 0, 0
+    some: list[bytes] = []
+    with replacing(path) as file:
+        for record in records:
+            some.append(record)
+            size += _LENGTH.size + len(record)
+            if size >= CHUNK_BYTES:
+                file.write(_chunk(some, COMPRESSIONS[compression]))
+                count, size = count + len(some), 0
+                some.clear()
+        if some:
+            file.write(_chunk(some, COMPRESSIONS[compression]))
+    return count + len(some)
+
+
+def _chunk(records: list[bytes], compressor: int) -> bytes:
+    data = b"".join(part for record in records for part in (_LENGTH.pack(len(record)), record))
+    if compressor == _SNAPPY:
+        data = b"".join([_STREAM_START, *_compressed_parts(data)])
+    elif compressor == _GZIP:
+        data = gzip.compress(data, mtime=0)
+    return HEADER.pack(int.from_bytes(MAGIC, "little"), zlib.crc32(data), compressor, len(data), len(records)) + data
+
+
+def _compressed_parts(data: bytes) -> Iterator[bytes]:
+    """Snappy's framing format; see ``_snappy_parts``."""
+    codec = pa.Codec("snappy")
+    for at in range(0, len(data), _PART_BYTES):
+        part = data[at : at + _PART_BYTES]
+        body = _LENGTH.pack(masked_crc(part)) + codec.compress(part, asbytes=True)
+        yield _LENGTH.pack(_COMPRESSED_PART | len(body) << 8) + body
 
 
 class ChunkDecoder:

@@ -16,6 +16,7 @@ from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 
 Positions = npt.NDArray[np.int64]
 _RETURN = 13
+_LOOK_BACK_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,59 @@ def text_segments(
             position += used
             rest = data[used:]
     check_unchanged(info.uri, size, position)
+
+
+def part_of_text(
+    store: ObjectStore,
+    info: ObjectInfo,
+    part: tuple[int, int],
+    begin: int,
+    chunk_bytes: int,
+    segment: Callable[[bytes, int, bool], tuple[Segment, int]],
+) -> list[Segment]:
+    """The records of a file of text that end in a range, in the segments that ``text_segments`` has.
+
+    Args:
+        store: holds the file.
+        info: the file.
+        part: the range; a multiple of ``chunk_bytes``, and another one or the end of the file.
+        begin: where the first of these records begins, at or before the range.
+        chunk_bytes: see ``text_segments``.
+        segment: see ``text_segments``.
+
+    Raises:
+        UserError: the file has changed.
+    """
+    start, stop = part
+    segments, position = [], begin
+    rest = store.read(info.uri, begin, start - begin, etag=info.etag) if begin < start else b""
+    for place in range(start, stop, chunk_bytes):
+        chunk = store.read(info.uri, place, min(chunk_bytes, stop - place), etag=info.etag)
+        found, used = segment(rest + chunk, position, place + chunk_bytes >= info.size_bytes)
+        segments.append(found)
+        rest = (rest + chunk)[used:]
+        position += used
+    if len(rest) + position != stop:
+        raise UserError(f"{display(info.uri)} changed while it was being read")
+    return segments
+
+
+def line_before(store: ObjectStore, info: ObjectInfo, start: int) -> int:
+    """Where the line begins that the byte before a position is in; the beginning of the file, if that is nearer.
+
+    Args:
+        store: holds the file.
+        info: the file.
+        start: the position.
+    """
+    end = start
+    while end:
+        begin = max(0, end - _LOOK_BACK_BYTES)
+        place = store.read(info.uri, begin, end - begin, etag=info.etag).rfind(b"\n")
+        if place >= 0:
+            return begin + place + 1
+        end = begin
+    return 0
 
 
 def check_unchanged(uri: str, size: int | None, end: int) -> None:

@@ -20,6 +20,7 @@ from elasticdl.shared.storage.tfrecord_frame import MASK_DELTA, frame, masked_cr
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 _CHUNK_BYTES = 8 << 20
+_LOOK_BYTES = 256 << 10
 _KNOWN_HEADERS_MAX = 1 << 16
 _GZIP = b"\x1f\x8b"
 
@@ -171,6 +172,41 @@ class Scan:
                 rest = data[decoder.position - begin :]
                 yield Segment(contents=content_hashes(records), positions=positions, end=decoder.position)
         check_unchanged(uri, size, decoder.position)
+
+    def part(self, start: int, stop: int, begin: int | None) -> tuple[int, list[Segment]]:
+        """The records that begin in a range, and where the first of them begins.
+
+        Args:
+            start: of the range.
+            stop: of the range.
+            begin: where the first record begins; None: at the first header in the range whose checksum is right.
+
+        Raises:
+            UserError: the file is corrupt or truncated.
+        """
+        uri, size, etag = self._info.uri, self._info.size_bytes, self._info.etag
+        if begin is None:
+            begin = 0 if start == 0 else self._header_in(start, stop)
+        decoder = FrameDecoder(uri, end=size, position=begin)
+        segments = []
+        while decoder.position < stop:
+            at = decoder.position
+            data = self._store.read(uri, at, max(min(_CHUNK_BYTES, stop - at), decoder.needed_bytes), etag=etag)
+            records, positions = decoder.decode(data)
+            segments.append(Segment(contents=content_hashes(records), positions=positions, end=decoder.position))
+        return begin, segments
+
+    def _header_in(self, start: int, stop: int) -> int:
+        """The first place in a range that looks like a header; the end of the range if there is none."""
+        for place in range(start, stop, _LOOK_BYTES):
+            data = self._store.read(self._info.uri, place, _LOOK_BYTES + HEADER_BYTES, etag=self._info.etag)
+            zeros = np.frombuffer(data, dtype=np.uint8) == 0
+            # The length of a record, in 8 bytes, is below 4 GiB.
+            likely = np.flatnonzero(zeros[4:-4] & zeros[5:-3] & zeros[6:-2] & zeros[7:-1])
+            for offset in likely.tolist():
+                if offset < _LOOK_BYTES and begins_with_record(data[offset : offset + HEADER_BYTES]):
+                    return min(place + int(offset), stop)
+        return stop
 
 
 def records_in(data: bytes, uri: str, record: int, position: int) -> list[bytes]:

@@ -1,0 +1,196 @@
+"""Scans one large file by ranges, which several processes read at the same time. The result is that of one process.
+
+Where a record begins is only known at the beginning of the file: a line feed may be inside a quoted CSV value, and
+TFRecord has no marks between records. So each range is scanned from a guess, and counts only if it begins where the one
+before has ended. From there the same bytes are read in the same way, so a right guess gives exactly the records of a
+scan from the beginning. After a wrong guess, that range is scanned again from where the one before has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from elasticdl.shared.data.column_types import FoundColumn, absent_column, wider_type
+from elasticdl.shared.data.discovery import DataObject
+from elasticdl.shared.data.formats import csv_file, json_lines, parquet, tfrecord
+from elasticdl.shared.data.formats.gzip_content import is_compressed
+from elasticdl.shared.data.formats.segments import Segment
+from elasticdl.shared.data.index import ScannedSource, indexed
+from elasticdl.shared.data.schema import DataFormat, ReaderOptions
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.storage import ObjectStore
+
+RANGE_BYTES = 64 << 20
+"""Bytes of a range, a multiple of the bytes that the scanners of text read at a time."""
+RANGES_MIN = 4
+"""A smaller file is not divided: to start processes costs as much CPU time as to scan some 150 MB."""
+_FORMATS = (DataFormat.CSV, DataFormat.JSON_LINES, DataFormat.TFRECORD, DataFormat.PARQUET)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRange:
+    """A part of a file.
+
+    Attributes:
+        start: byte offset, in Parquet the number of a row group. In text, records that end in the range belong to it,
+            in TFRecord those that begin in it.
+        stop: behind the range.
+        begin: where its first record begins; None: it is guessed.
+    """
+
+    start: int
+    stop: int
+    begin: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScannedRange:
+    """The records of a range.
+
+    Attributes:
+        begin: where the first of them begins.
+        end: where the record behind them begins.
+        segments: the records.
+        columns: what was found in them, with numbers of records from the beginning of the range.
+        names: of all columns of a CSV file.
+    """
+
+    begin: int
+    end: int
+    segments: tuple[Segment, ...]
+    columns: tuple[FoundColumn, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return sum(len(segment.contents) for segment in self.segments)
+
+
+def divide(store: ObjectStore, data: DataObject, range_bytes: int = RANGE_BYTES) -> Sequence[FileRange]:
+    """The ranges of a file, in order; only one if its format or its size allows no more.
+
+    Args:
+        store: holds the file.
+        data: the file.
+        range_bytes: bytes of a range, at least.
+
+    Raises:
+        UserError: a Parquet file is damaged.
+    """
+    size = data.info.size_bytes
+    if data.format not in _FORMATS or is_compressed(data.info.uri) or size < RANGES_MIN * range_bytes:
+        return [FileRange(start=0, stop=size)]
+    if data.format is DataFormat.PARQUET:
+        places = parquet.divided(store, data.info, range_bytes)
+    else:
+        places = [*range(0, size - range_bytes + 1, range_bytes), size]
+    return [FileRange(start=start, stop=stop) for start, stop in pairwise(places)]
+
+
+def scan_range(store: ObjectStore, data: DataObject, options: ReaderOptions, part: FileRange) -> ScannedRange:
+    """Scan a range.
+
+    Args:
+        store: holds the file.
+        data: the file.
+        options: how to read it.
+        part: the range.
+
+    Raises:
+        UserError: a record is wrong, or the range does not begin where it was guessed. The number of the record in the
+            message counts from there.
+    """
+    match data.format:
+        case DataFormat.CSV | DataFormat.JSON_LINES:
+            module = csv_file if data.format is DataFormat.CSV else json_lines
+            scan = module.Scan(store, data.info, options)
+            begin, segments = scan.part(part.start, part.stop, part.begin)
+            names = scan.names if isinstance(scan, csv_file.Scan) else ()
+            columns = scan.columns
+        case DataFormat.TFRECORD:
+            begin, segments = tfrecord.Scan(store, data.info).part(part.start, part.stop, part.begin)
+            names, columns = (), ()
+        case _:
+            groups = parquet.Scan(store, data.info, options, range(part.start, part.stop))
+            segments = list(groups)
+            columns = groups.columns
+            return ScannedRange(begin=part.start, end=part.stop, segments=tuple(segments), columns=columns)
+    end = segments[-1].end if segments else begin
+    return ScannedRange(begin=begin, end=end, segments=tuple(segments), columns=columns, names=names)
+
+
+def join(
+    data: DataObject,
+    number: int,
+    options: ReaderOptions,
+    parts: Iterable[tuple[FileRange, ScannedRange | UserError]],
+    again: Callable[[FileRange], ScannedRange],
+) -> ScannedSource | None:
+    """Join the ranges of a file.
+
+    Args:
+        data: the file.
+        number: its number in the plan.
+        options: how it is read.
+        parts: its ranges in their order, with what was found in them.
+        again: scans a range once more.
+
+    Returns:
+        What ``scan_source`` returns; None: a range could not be scanned, so only a scan from the beginning tells what
+        is wrong, and with which record.
+    """
+    found: list[FoundColumn] = []
+    names: list[tuple[str, ...]] = []
+    records = 0
+
+    def segments() -> Iterator[Segment]:
+        nonlocal records
+        end = 0
+        for part, scanned in parts:
+            if isinstance(scanned, UserError) or scanned.begin != end:
+                scanned = again(replace(part, begin=end))  # noqa: PLW2901
+            yield from scanned.segments
+            found[:] = _joined(data.format, options, found, scanned, records)
+            names.append(scanned.names)
+            records, end = records + scanned.records, scanned.end
+
+    try:
+        return indexed(data, number, segments(), lambda: (tuple(found), names[0]))
+    except UserError:
+        return None
+
+
+def _joined(
+    data_format: DataFormat, options: ReaderOptions, found: Sequence[FoundColumn], later: ScannedRange, records: int
+) -> list[FoundColumn]:
+    """The columns of the records before, and of a range that begins with record number ``records``."""
+    more = {column.name: _moved(column, records) for column in later.columns}
+    if not records:
+        return list(more.values())
+    if not later.records:
+        return list(found)
+    known = {column.name: column for column in found}
+    joined = []
+    for name in [*known, *(name for name in more if name not in known)]:
+        one = known.get(name) or absent_column(name, 0, records)
+        two = more.get(name) or absent_column(name, records, later.records)
+        match data_format:
+            case DataFormat.CSV if name not in options.column_types:
+                joined.append(one.with_csv(two))
+            case DataFormat.JSON_LINES:
+                kind = wider_type(one, two)
+                if kind is None:
+                    raise UserError(f"column {name!r} is {one.type} and {two.type}")
+                joined.append(replace(one.with_more(two), type=kind))
+            case _:
+                joined.append(one.with_more(two))
+    return joined
+
+
+def _moved(column: FoundColumn, records: int) -> FoundColumn:
+    """A column whose numbers of records count from the beginning of the file."""
+    places = {name: getattr(column, name) for name in ("first_missing", "first_inexact", "first_text")}
+    return replace(column, **{name: place + records for name, place in places.items() if place >= 0})
