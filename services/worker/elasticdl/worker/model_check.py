@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elasticdl.shared.errors import PermanentError, ProtocolError, TransientError, UserError
-from elasticdl.shared.job.model_file import KERAS_FILE
+from elasticdl.shared.job.model_file import KERAS_FILE, SAVED_MODEL
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.codec import decode_spec
 from elasticdl.shared.process import model_check
@@ -137,8 +137,6 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
 
 
 def _export(spec: JobSpec, built: Built) -> ModelCheck:
-    from elasticdl.worker.model.export.export import SAVED_MODEL
-
     fingerprint = built.fingerprint().encode()
     return ModelCheck(error=_export_problem(spec, built, SAVED_MODEL), fingerprint=fingerprint)
 

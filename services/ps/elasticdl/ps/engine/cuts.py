@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.ps.engine.index import IdIndex
-from elasticdl.ps.engine.initializer import Initializer
 from elasticdl.ps.engine.kernels import slabs
 from elasticdl.ps.engine.pages import Pages
 from elasticdl.shared.errors import InvariantError
+from elasticdl.shared.model.initial_rows import Initializer
 from elasticdl.shared.model.partitioning import partitions_of
 from elasticdl.shared.model.signature import RowTable
 

@@ -10,13 +10,14 @@ import numpy as np
 
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.ps.shard.warm_start import WarmStart
-from elasticdl.ps.snapshots.reader import Chain, gather_weights, read_chain
+from elasticdl.ps.snapshots.reader import gather_weights
 from elasticdl.ps.snapshots.recovery import choose
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import InitialModel, JobSpec, SnapshotPart
 from elasticdl.shared.messages.registers import PsRegister
 from elasticdl.shared.model.manifests import MANIFEST_NAME, DamagedError, manifest_uris, snapshots_folder
 from elasticdl.shared.model.placement import ALL, Ranges
+from elasticdl.shared.model.snapshot_rows import Chain, read_chain
 from elasticdl.shared.model.whole_model import Floats, Ids, write_model
 from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import ObjectStore, open_store

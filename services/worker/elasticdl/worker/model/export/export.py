@@ -24,7 +24,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elasticdl.shared.errors import InvariantError, UserError
-from elasticdl.shared.job.model_file import KERAS_FILE
+from elasticdl.shared.job.model_file import KERAS_FILE, SAVED_MODEL
 from elasticdl.shared.storage import to_uri
 from elasticdl.shared.storage.file_store import translate
 from elasticdl.worker.model.build import make
@@ -33,7 +33,6 @@ from elasticdl.worker.model.embeddings.swap import FLOAT_BYTES, Census, bytes_te
 from elasticdl.worker.model.export.comparison import compare_files, kept, predictions_of, served
 from elasticdl.worker.model.runner import ModelRunner
 
-SAVED_MODEL = "saved_model"
 WEIGHTS_SUFFIX = ".weights.h5"
 EXPORTED = (SAVED_MODEL, KERAS_FILE)
 """Each of them holds all weights."""
