@@ -101,7 +101,7 @@ def export(
     """
     size = check_export(runner, np.iinfo(np.int64).max)
     model = _plain_model(runner, dense, rows_of)
-    with _disk_errors_of(output_dir), _unfinished(output_dir) as folder:
+    with disk_errors_of(output_dir), _unfinished(output_dir) as folder:
         written = Path(folder)
         if SAVED_MODEL in names:
             _write_saved_model(model, runner.example.spec.features, written / SAVED_MODEL)
@@ -134,7 +134,7 @@ def export_file(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction,
     """
     check_export(runner, np.iinfo(np.int64).max)
     model = _plain_model(runner, dense, rows_of)
-    with _disk_errors_of(file.parent), _unfinished(file.parent) as folder:
+    with disk_errors_of(file.parent), _unfinished(file.parent) as folder:
         written = Path(folder, file.name)
         save = model.save_weights if file.name.endswith(WEIGHTS_SUFFIX) else model.save
         save(written)
@@ -150,7 +150,7 @@ def _unfinished(output_dir: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _disk_errors_of(folder: Path) -> Iterator[None]:
+def disk_errors_of(folder: Path) -> Iterator[None]:
     """Translate errors of the disk, which Python and TensorFlow report each in their way, and name the folder."""
     try:
         yield
