@@ -18,7 +18,7 @@ from tests.unit.worker_model.conftest import RECOMMENDER, Tables, WriteModule, c
 from elasticdl.layers import load_model
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.exported.writing import TablesExport
-from elasticdl.shared.model.initial_weights import write_weights
+from elasticdl.shared.model.initial_weights import WeightTable, write_weights
 from elasticdl.shared.model.placement import ALL
 from elasticdl.shared.storage import open_store, to_uri
 from elasticdl.worker.model.export.without_tables import check_without_tables, write_without_tables
@@ -55,7 +55,9 @@ def feed_batch(records, mode, metadata):
 def write_export(runner: ModelRunner, dense: Any, tables: Tables, folder: Path) -> Path:
     """Export a model whose tables have these rows, all trained."""
     storage = to_uri(folder / "storage")
-    manifest = write_weights(open_store(storage), storage, {}, tables.full)
+    manifest = write_weights(
+        open_store(storage), storage, {}, {name: WeightTable.of(rows) for name, rows in tables.full.items()}
+    )
     TablesExport(
         job="job",
         signature=runner.signature(),
@@ -63,7 +65,7 @@ def write_export(runner: ModelRunner, dense: Any, tables: Tables, folder: Path) 
         parts=[(manifest, ALL)],
         snapshots=open_store(storage),
         adapted=(),
-        write_model=partial(write_without_tables, runner, dense, lambda name, ids: tables.full[name][ids]),
+        write_model=partial(write_without_tables, runner, dense),
     ).write(to_uri(folder / "out"))
     return folder / "out"
 
@@ -131,8 +133,7 @@ def test_an_embedding_of_keras_in_a_class_of_the_user_is_refused(write_module: W
 
 def test_the_file_without_tables_is_not_loaded_as_a_whole_model(write_module: WriteModule, tmp_path: Path) -> None:
     runner, _ = runner_of(write_module(WITH_COMBINERS), columns())
-    tables = Tables(runner)
-    write_without_tables(runner, runner.initial_dense(), lambda name, ids: tables.full[name][ids], tmp_path / "m.keras")
+    write_without_tables(runner, runner.initial_dense(), tmp_path / "m.keras")
     # Keras warns of each layer that it can't load.
     with warnings.catch_warnings(action="ignore"), pytest.raises(ValueError, match=r"load_model\(FOLDER\)"):
         keras.models.load_model(tmp_path / "m.keras", safe_mode=False)
@@ -141,7 +142,7 @@ def test_the_file_without_tables_is_not_loaded_as_a_whole_model(write_module: Wr
 def test_a_file_that_predicts_something_else_is_refused(write_module: WriteModule, tmp_path: Path) -> None:
     runner, _ = runner_of(write_module(DRAWN.format(shift="tf.random.normal((5,))")), columns())
     with pytest.raises(UserError, match=r"m\.keras predicts"):
-        write_without_tables(runner, runner.initial_dense(), lambda *_: np.zeros(0, np.float32), tmp_path / "m.keras")
+        write_without_tables(runner, runner.initial_dense(), tmp_path / "m.keras")
 
 
 def test_ids_outside_of_a_table_are_refused(write_module: WriteModule, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
         mine.check(expected, Path(spec.model.path), "each process builds a different model")
     if problem := problem or (other.error if other else ""):
         return ModelCheck(error=problem)
-    if spec.initial and spec.initial.file and built.adapter:
+    if spec.initial and spec.initial.file and not spec.initial.adapted and built.adapter:
         built.adapter.refuse_file(spec.initial.source)
     initial = spec.initial and prepare(spec.initial, built.runner, spec.storage)
     return ModelCheck(
@@ -133,6 +133,7 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
         tensorboard_log_dir=built.callbacks.tensorboard_log_dir,
         adapted=built.adapter.uris if built.adapter else (),
         initial=initial,
+        export_tables=built.export_tables if spec.output and spec.prediction is None else None,
     )
 
 

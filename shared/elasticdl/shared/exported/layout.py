@@ -113,6 +113,12 @@ class ExportedModel:
                 raise UserError(f"{display(uri)} names {name!r}, which is outside of its folder")
 
 
+def export_folder(uri: str) -> str:
+    """URI of the folder of an export whose description has this URI; empty: it is no such file."""
+    folder, _, name = uri.rpartition("/")
+    return folder if name == MARK else ""
+
+
 def version_of(manifests: Iterable[str]) -> str:
     """Name of the version of a model that these snapshots hold: the same snapshots have the same one."""
     digest = hashlib.sha256("\n".join(sorted(manifests)).encode()).hexdigest()

@@ -29,7 +29,8 @@ from elasticdl.shared.exported.merging import updates_of
 from elasticdl.shared.exported.parquet import write_rows
 from elasticdl.shared.exported.spilled import SpilledRows
 from elasticdl.shared.job.model_file import KERAS_FILE, SAVED_MODEL
-from elasticdl.shared.model.manifests import ChunkPart
+from elasticdl.shared.job.rangeset import RangeSet
+from elasticdl.shared.model.manifests import ChunkPart, read_manifest
 from elasticdl.shared.model.partitioning import partitions_of
 from elasticdl.shared.model.placement import Ranges
 from elasticdl.shared.model.signature import ModelSignature, RowTable
@@ -119,6 +120,21 @@ class TablesExport:
                     progress()
             written.append(ExportedTable(name=table.name, rows=count, bits=rows.bits, files=tuple(files)))
         return tuple(written)
+
+
+def served_parts(manifests: Sequence[str]) -> Parts:
+    """The partitions that each of some snapshots serves.
+
+    Raises:
+        TransientError: storage is unreachable.
+        DamagedError: a manifest is missing or damaged.
+    """
+    parts = []
+    for uri in manifests:
+        groups = read_manifest(open_store(uri), uri).groups
+        bounds = (one for group in groups if not group.move for one in group.partitions)
+        parts.append((uri, tuple(RangeSet(bounds).ranges())))
+    return parts
 
 
 class _RowsOfTable:

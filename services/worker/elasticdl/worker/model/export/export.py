@@ -58,13 +58,14 @@ def check_export(runner: ModelRunner, export_bytes_max: int) -> int:
         The size of the exported weights, in bytes.
 
     Raises:
-        UserError: an open-ended table, or a model above the limit.
+        UserError: a table without ``input_dim``, or a model above the limit.
     """
     for table in runner.tables:
         if not table.input_dim:
             raise UserError(
                 f"{runner.module.path}: embedding {table.name} has no input_dim, so the model can't be exported",
-                hint="Give elasticdl.layers.Embedding input_dim, or run without --output and ModelCheckpoint.",
+                hint="Give elasticdl.layers.Embedding input_dim, or export tables as Parquet files: "
+                "--export_tables=parquet. ModelCheckpoint and --save_best need input_dim.",
             )
     floats = runner.dense.size + sum(table.input_dim * table.width for table in runner.tables)
     size = floats * FLOAT_BYTES
@@ -74,7 +75,8 @@ def check_export(runner: ModelRunner, export_bytes_max: int) -> int:
         raise UserError(
             f"{runner.module.path}: the exported model would be {bytes_text(size)}, "
             f"above the limit of {bytes_text(export_bytes_max)}{named}",
-            hint="Run without --output and ModelCheckpoint: the trained rows are in the snapshots.",
+            hint="Export its tables as Parquet files: --export_tables=parquet. ModelCheckpoint and --save_best write "
+            "whole models, so do without them.",
         )
     return size
 
