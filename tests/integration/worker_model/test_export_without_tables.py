@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,17 @@ import keras
 import numpy as np
 import pytest
 from tests.integration.worker_model.test_export import DRAWN, WITH_COMBINERS
+from tests.unit.ps.example import spec
 from tests.unit.worker_model.conftest import RECOMMENDER, Tables, WriteModule, columns, runner_of
 
 from elasticdl.layers import load_model
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.exported.writing import TablesExport
+from elasticdl.shared.job.spec import BestModel, ExportTables, Limits
 from elasticdl.shared.model.initial_weights import WeightTable, write_weights
 from elasticdl.shared.model.placement import ALL
 from elasticdl.shared.storage import open_store, to_uri
-from elasticdl.worker.model.export.without_tables import check_without_tables, write_without_tables
+from elasticdl.worker.model.export.without_tables import check_without_tables, choose_tables, write_without_tables
 from elasticdl.worker.model.runner import ModelRunner
 
 pytestmark = pytest.mark.tensorflow
@@ -151,3 +154,44 @@ def test_ids_outside_of_a_table_are_refused(write_module: WriteModule, tmp_path:
     model = load_model(out)
     with pytest.raises(Exception, match="id 1000 is asked for"):
         model({**batch.features, "user": batch.features["user"] + 1000 - batch.features["user"]})
+
+
+@pytest.mark.parametrize(
+    ("choice", "export_bytes_max", "whole", "expected"),
+    [
+        (ExportTables.AUTO, 1 << 30, False, (ExportTables.MODEL, "")),
+        (ExportTables.AUTO, 1 << 10, False, (ExportTables.PARQUET, "because the model would be ")),
+        (ExportTables.AUTO, 1 << 10, True, (ExportTables.MODEL, "")),
+        (ExportTables.MODEL, 1 << 10, False, (ExportTables.MODEL, "")),
+        (ExportTables.PARQUET, 1 << 30, True, (ExportTables.PARQUET, "tables are exported as Parquet files; ")),
+    ],
+)
+def test_tables_are_in_files_of_their_own_if_the_model_is_large_or_the_user_wants_it(
+    write_module: WriteModule,
+    choice: ExportTables,
+    export_bytes_max: int,
+    whole: bool,
+    expected: tuple[ExportTables, str],
+) -> None:
+    runner, _ = runner_of(write_module(RECOMMENDER), columns())
+    job = replace(
+        spec("memory://job"),
+        output="memory://out",
+        export_tables=choice,
+        limits=Limits(export_bytes_max=export_bytes_max),
+    )
+    chosen, note = choose_tables(runner, job, needs_whole_models=whole)
+    assert chosen is expected[0] and expected[1] in note
+    assert choose_tables(runner, replace(job, output=""), needs_whole_models=whole) == (ExportTables.MODEL, "")
+
+
+def test_the_best_model_has_its_tables_in_its_files(write_module: WriteModule) -> None:
+    runner, _ = runner_of(write_module(RECOMMENDER), columns())
+    job = replace(
+        spec("memory://job"),
+        output="memory://out",
+        export_tables=ExportTables.PARQUET,
+        best=BestModel(metric="loss", save=True),
+    )
+    with pytest.raises(UserError, match="Run without --save_best"):
+        choose_tables(runner, job, needs_whole_models=True)
