@@ -1,7 +1,8 @@
 """The trained model as files that plain TensorFlow loads, without this package: ``saved_model`` and ``model.keras``.
 
 Swapped tables become ordinary ``keras.layers.Embedding`` layers with all their rows, so the whole model must fit into
-the memory of one worker. ``check_export`` is the early refusal of a larger export, before training starts. A subclassed
+the memory of one worker; larger models are exported with tables in Parquet, see ``without_tables``. ``check_export`` is
+the early refusal of a larger export, before training starts. A subclassed
 model's ``model.keras`` needs the user's class to load, as always with Keras; its ``saved_model`` does not.
 """
 
