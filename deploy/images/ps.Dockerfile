@@ -27,7 +27,7 @@ ENV NUMBA_CACHE_DIR=/opt/elasticdl/kernels
 COPY deploy/images/start /opt/elasticdl/start
 COPY shared/elasticdl/shared/model/*kernel*.py /opt/elasticdl/code/elasticdl/shared/model/
 COPY services/ps/elasticdl/ps/engine/kernels /opt/elasticdl/code/elasticdl/ps/engine/kernels
-RUN mkdir "$NUMBA_CACHE_DIR" && /opt/elasticdl/start -c "import elasticdl.shared.model.dedup_kernels, elasticdl.ps.engine.kernels.index, elasticdl.ps.engine.kernels.initial, elasticdl.ps.engine.kernels.formulas, elasticdl.ps.engine.kernels.slabs"
+RUN mkdir "$NUMBA_CACHE_DIR" && /opt/elasticdl/start -c "import elasticdl.shared.model.kernels.dedup, elasticdl.ps.engine.kernels.index, elasticdl.shared.model.kernels.initial, elasticdl.ps.engine.kernels.formulas, elasticdl.ps.engine.kernels.slabs"
 
 # This package: a small layer.
 FROM ${BASE} AS code

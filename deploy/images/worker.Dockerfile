@@ -28,7 +28,7 @@ ENV NUMBA_CACHE_DIR=/opt/elasticdl/kernels
 COPY deploy/images/start /opt/elasticdl/start
 COPY shared/elasticdl/shared/model/*kernel*.py /opt/elasticdl/code/elasticdl/shared/model/
 COPY shared/elasticdl/shared/data/*kernel*.py /opt/elasticdl/code/elasticdl/shared/data/
-RUN mkdir "$NUMBA_CACHE_DIR" && /opt/elasticdl/start -c "import elasticdl.shared.model.dedup_kernels, elasticdl.shared.data.hash_kernels, elasticdl.shared.data.order_kernels"
+RUN mkdir "$NUMBA_CACHE_DIR" && /opt/elasticdl/start -c "import elasticdl.shared.model.kernels.dedup, elasticdl.shared.data.hash_kernels, elasticdl.shared.data.order_kernels"
 
 # This package: a small layer.
 FROM ${BASE} AS code

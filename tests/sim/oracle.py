@@ -20,12 +20,13 @@ from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.shard.table_figures import table_figures
-from elasticdl.ps.snapshots.reader import read_chain, restore
+from elasticdl.ps.snapshots.reader import restore
 from elasticdl.shared.errors import ElasticDLError, InvariantError
 from elasticdl.shared.messages.commands import JobState, OpenPin
 from elasticdl.shared.messages.events import Decided, JobSubmitted, LogRecord, TaskFinished, TermStarted
 from elasticdl.shared.model.partitioning import mask_of, partitions_of
 from elasticdl.shared.model.placement import PARTITIONS, Placement
+from elasticdl.shared.model.snapshot_rows import read_chain
 from elasticdl.shared.names import Incarnation, PodName, Purpose
 from elasticdl.shared.wire.messages import Floats, TableIds
 from elasticdl.worker.predictions.output import SUCCESS, TEMPORARY

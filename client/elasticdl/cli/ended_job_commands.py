@@ -16,6 +16,7 @@ from elasticdl.cli.options import Debug, Detach, Flag, Job, ReportFile, RunDir
 from elasticdl.cli.submission.job_flags import PS_MAX
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import EPOCHS_MAX
+from elasticdl.shared.job.spec import ExportTables
 
 
 def resume(
@@ -75,11 +76,21 @@ def export(
         int | None,
         Flag("Export the version of step N, if it is kept.", metavar="N", limits=(0, 1 << 62), shows="newest"),
     ] = None,
+    export_tables: Annotated[
+        ExportTables | None,
+        Flag(
+            "Where the tables of the parameter servers will be: model (in its files), parquet (beside it, as Parquet "
+            "files of any size), or auto (parquet if the model would be above 2 GiB or a table has no input_dim).",
+            metavar="WHERE",
+            shows="as the job",
+        ),
+    ] = None,
     run_dir: RunDir = None,
     namespace: Namespace = "",
 ) -> None:
     """Export the model of a job that has ended, from its snapshots, without training."""
-    settings = ExportSettings(output=output, best=best, step=step)
+    tables = export_tables.value if export_tables else ""
+    settings = ExportSettings(output=output, best=best, step=step, tables=tables)
     if in_cluster := cluster_job(job, run_dir, namespace):
         from elasticdl.cli.kubernetes.ended_jobs import export as kubernetes
 

@@ -22,7 +22,7 @@ from elasticdl.ps.snapshots import reader as snapshot_reader
 from elasticdl.ps.snapshots import writer as snapshot_writer
 from elasticdl.ps.snapshots.history import SnapshotHistory
 from elasticdl.shared.job.ledger import Ledger
-from elasticdl.shared.model import manifests
+from elasticdl.shared.model import manifests, snapshot_rows
 from elasticdl.shared.model.manifests import folder_of
 from elasticdl.shared.model.signature import ModelSignature
 
@@ -218,7 +218,7 @@ def copies_are_not_garbage() -> Iterator[None]:
     scenario="a-ps-dies-while-ids-wait-for-their-rows",
 )
 def counts_of_ids_are_restored() -> Iterator[None]:
-    original = snapshot_reader.read_rows
+    original = snapshot_rows.read_rows
 
     def read_rows(store: Any, chain: Any, partitions: Any) -> Any:
         chain = list(chain)

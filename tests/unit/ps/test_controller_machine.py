@@ -11,10 +11,11 @@ from tests.unit.ps.example import BATCHES
 from elasticdl.ps.controller.commands import Lane
 from elasticdl.ps.shard.admission import RefusedError
 from elasticdl.ps.snapshots.policy import SnapshotPolicy
-from elasticdl.ps.snapshots.reader import read_chain, restore
+from elasticdl.ps.snapshots.reader import restore
 from elasticdl.shared.errors import FencedError, TransientError
 from elasticdl.shared.messages.commands import ClosePin, OpenPin, TakeSnapshot
 from elasticdl.shared.messages.events import PsStarted, SnapshotTaken
+from elasticdl.shared.model.snapshot_rows import read_chain
 from elasticdl.shared.storage import MemoryStore
 
 POLICY = SnapshotPolicy(interval_s=2.0, first_s=1.0, steps=3, chain_max=2, chains_kept=1)

@@ -19,11 +19,12 @@ from tests.unit.ps_engine.chunks import chunks
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.ps.shard.model_shard import ModelShard
-from elasticdl.ps.snapshots.reader import read_chain, restore
+from elasticdl.ps.snapshots.reader import restore
 from elasticdl.ps.snapshots.uploads import UploadWriter, Written
 from elasticdl.ps.snapshots.writer import SnapshotWriter
 from elasticdl.shared.model.manifests import decode_manifest
 from elasticdl.shared.model.placement import Placement
+from elasticdl.shared.model.snapshot_rows import read_chain
 from elasticdl.shared.names import PodName, new_incarnation
 from elasticdl.shared.storage import MemoryStore
 from elasticdl.shared.wire.messages import PushVerdict

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from tests.unit.ps.example import PLAN, signature, spec
 
-from elasticdl.ps.snapshots.reader import Chain
 from elasticdl.ps.snapshots.recovery import choose
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.model.manifests import GroupState, Manifest
 from elasticdl.shared.model.placement import ALL, Ranges
+from elasticdl.shared.model.snapshot_rows import Chain
 from elasticdl.shared.model.stored_spec import StoredSpec
 from elasticdl.shared.names import JobId, PodName, new_incarnation
 

@@ -17,7 +17,6 @@ from tests.unit.ps.jobs import Job, die, equal, snapshot, untouched_reference
 from tests.unit.ps.servers import weights
 
 from elasticdl.ps.snapshots.policy import SnapshotPolicy
-from elasticdl.ps.snapshots.reader import read_chain
 from elasticdl.shared.bus.memory.log import MemoryEventLog
 from elasticdl.shared.errors import FencedError, PermanentError, TransientError, UserError
 from elasticdl.shared.job.spec import JobSpec
@@ -31,6 +30,7 @@ from elasticdl.shared.messages.events import (
     StepReached,
 )
 from elasticdl.shared.model.manifests import read_chunk, read_manifest
+from elasticdl.shared.model.snapshot_rows import read_chain
 from elasticdl.shared.names import PodName
 from elasticdl.shared.storage import MemoryStore, ObjectInfo, ObjectStore, open_store, to_uri
 from elasticdl.worker.ps_client import PinLostError

@@ -21,7 +21,7 @@ from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.ps.shard.table_figures import count_tables, table_figures
 from elasticdl.ps.snapshots.kept_versions import kept_versions
-from elasticdl.ps.snapshots.reader import gather, read_chain
+from elasticdl.ps.snapshots.reader import gather
 from elasticdl.ps.snapshots.recovery import choose
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.job.spec import JobSpec
@@ -31,6 +31,7 @@ from elasticdl.shared.model.manifests import ChunkPart, read_manifest
 from elasticdl.shared.model.partitioning import mask_of, partitions_of
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.model.signature import ModelSignature
+from elasticdl.shared.model.snapshot_rows import read_chain
 from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import MemoryStore, open_store
 from elasticdl.shared.wire.messages import Floats, TableIds

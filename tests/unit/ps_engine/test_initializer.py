@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from elasticdl.ps.engine.initializer import Initializer
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.permutation import derive_key, mix64
+from elasticdl.shared.model.initial_rows import Initializer
 from elasticdl.shared.model.signature import RowInitializer, RowTable
 
 IDS = np.arange(-20_000, 20_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from elasticdl.cli.display.consoles import JobConsole
+from elasticdl.cli.display.tables import exported_text
 from elasticdl.cli.jobs import run_directory, working_directory
 from elasticdl.cli.jobs.ended_job import EndedJob, list_of_versions, read_ended_job
 from elasticdl.cli.jobs.export_settings import ExportSettings
@@ -21,8 +23,9 @@ from elasticdl.cli.submission.preflight import check_apart, check_writable, data
 from elasticdl.cli.submission.source_check import check_data, check_model_files
 from elasticdl.ps.snapshots.kept_versions import write_version
 from elasticdl.shared.errors import PermanentError, UserError
+from elasticdl.shared.job.spec import ExportTables
 from elasticdl.shared.model.whole_model import saved_model_uri
-from elasticdl.shared.process.model_check import MODEL_FILE
+from elasticdl.shared.process.model_check import MODEL_FILE, PARTS_FILE
 from elasticdl.shared.storage import display, join, to_uri
 from elasticdl.shared.storage.file_store import translate
 
@@ -77,25 +80,29 @@ def write_model(job: EndedJob, run: RunDirectory, settings: ExportSettings, show
     with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as name:
         folder = Path(name)
         try:
-            what = _write_version(job, settings, folder / MODEL_FILE)
+            what, tables = _write_version(job, settings, folder)
         except OSError as error:
             raise translate(error, to_uri(folder)) from error
         show(f"Exporting {what} of job {job.former.job}.")
         environment = job_environment({**os.environ, "TMPDIR": name}, job.spec, run, "")
         runtime = CheckRuntime(starter=Spawner(), environment=environment, logs=run.logs, show=show)
-        result = export_model(replace(job.spec, output=output), folder, runtime)
+        # The best model is saved as a whole, but this one is exported.
+        best = None if tables is ExportTables.PARQUET else job.spec.best
+        result = export_model(replace(job.spec, output=output, export_tables=tables, best=best), folder, runtime)
     for note in result.notes:
         show(note)
-    show(f"The model is in {display(output)}: saved_model and model.keras.")
+    show(f"The model is in {exported_text(display(output), tables.value)}.")
 
 
-def _write_version(job: EndedJob, settings: ExportSettings, file: Path) -> str:
-    """Write the wanted version into a local file; returns its name for people."""
+def _write_version(job: EndedJob, settings: ExportSettings, folder: Path) -> tuple[str, ExportTables]:
+    """Write the wanted version into local files; returns its name for people, and where its tables will be."""
+    file = folder / MODEL_FILE
     if settings.best:
-        return _write_best(job, file)
+        return _write_best(job, file), ExportTables.MODEL
     version = job.version(settings.step)
+    tables = settings.tables_of(job.spec, version.signature)
     try:
-        write_version(job.store, job.spec, version, file)
+        write_version(job.store, job.spec, version, file, has_tables=tables is ExportTables.MODEL)
     except PermanentError as error:
         others = [one for one in job.versions if one is not version]
         kept = f"{list_of_versions(others)} To export one of these, give --step."
@@ -104,7 +111,10 @@ def _write_version(job: EndedJob, settings: ExportSettings, file: Path) -> str:
     plan = job.state.plan if job.state.spec else job.spec.plan
     least, most = version.steps
     parts = "" if least == most else f" (parameter servers saved their parts at steps {least:,} to {most:,})"
-    return f"the model at step {version.step:,} of {plan.batches:,}{parts}"
+    if tables is ExportTables.PARQUET:
+        chosen = [(part.manifest, part.partitions) for part in version.as_initial_model(job.former.job).parts]
+        (folder / PARTS_FILE).write_text(json.dumps(chosen))
+    return f"the model at step {version.step:,} of {plan.batches:,}{parts}", tables
 
 
 def _write_best(job: EndedJob, file: Path) -> str:

@@ -86,9 +86,9 @@ them.
                             ``after_s``, the last record before it (null: it started with the job); ``until_s``, the
                             last record in it (null: unknown), in seconds since the epoch; ``records``, their number
                             (null: unknown). The progress made in that time is known, its duration is not
-``predictions``             of a prediction: ``files`` and ``records`` that are predicted, and the ``format`` of the
-                            files; else null
+``predictions``             of a prediction: predicted ``files`` and ``records``, ``format`` of the files; else null
 ``output``                  folder of the exported model or of the predictions, or empty
+``export_tables``           whether tables are in the files of the exported model (``model``) or beside it (``parquet``)
 ==========================  ==========================================================================================
 """
 
@@ -114,7 +114,7 @@ from elasticdl.cli.display.incidents import damaged_rows, lost_rows, lost_text
 from elasticdl.cli.display.progress_snapshot import records_of
 from elasticdl.cli.display.quantities import count, size, times, transfers
 from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
-from elasticdl.cli.display.tables import table_rows, table_texts
+from elasticdl.cli.display.tables import exported_text, table_rows, table_texts
 from elasticdl.master.core import State
 from elasticdl.master.core.evaluation.state import EvaluationPhase
 from elasticdl.shared.job.spec import JobKind
@@ -183,6 +183,7 @@ def build(state: State) -> Report:
         "log": {"lost": lost_rows(state)},
         "predictions": _predictions(state),
         "output": display(spec.output),
+        "export_tables": spec.export_tables.value,
     }
 
 
@@ -292,7 +293,7 @@ def _summary(report: Report) -> Iterator[tuple[str, str]]:
         written = f"{count(predictions['files'], 'file')}, {count(predictions['records'], 'record')}"
         yield "predictions", f"{report['output']}: {written}, {predictions['format']}"
     elif report["output"] and report["state"] == JobState.SUCCEEDED.value:
-        yield "model", f"{report['output']}/saved_model and {report['output']}/model.keras"
+        yield "model", exported_text(report["output"], report["export_tables"])
 
 
 def _performance(report: Report) -> Iterator[tuple[str, str]]:

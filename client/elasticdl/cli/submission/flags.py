@@ -16,7 +16,7 @@ from elasticdl.cli.submission.best_model import best_model
 from elasticdl.cli.submission.job_flags import MINIBATCH_SIZE, PROCESSES, RUN, STORAGE, TRAINING, JobFlags
 from elasticdl.shared.errors import UserError, check_range
 from elasticdl.shared.job.plan import Shuffle
-from elasticdl.shared.job.spec import BestModel
+from elasticdl.shared.job.spec import BestModel, ExportTables
 
 _COUNT_MAX = 1 << 62
 _STALENESS_MAX = 1024
@@ -248,6 +248,17 @@ class TrainFlags(JobFlags):
             panel=RUN,
         ),
     ] = ""
+    export_tables: Annotated[
+        ExportTables,
+        Flag(
+            "Where the exported model has the tables that the parameter servers serve: model (in its files), parquet "
+            "(beside it, as Parquet files of any size), or auto (parquet if the model would be above 2 GiB or a table "
+            "has no input_dim).",
+            metavar="WHERE",
+            panel=RUN,
+            sets="JobSpec.export_tables",
+        ),
+    ] = ExportTables.AUTO
     tensorboard_log_dir: Annotated[
         str,
         Flag(
@@ -288,6 +299,8 @@ class TrainFlags(JobFlags):
                 "use --distribution_strategy=ParameterServerStrategy.",
                 usage=True,
             )
+        if self.export_tables is not ExportTables.AUTO and not self.output:
+            raise UserError(f"--export_tables={self.export_tables.value} needs --output.", usage=True)
         self._check_max_staleness()
         for name in ("lr_staleness_modulation", "max_staleness"):
             if self.is_synchronous and getattr(self, name):

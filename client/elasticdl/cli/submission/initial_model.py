@@ -7,14 +7,16 @@ from pathlib import Path
 from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.ended_job import read_ended_job
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.model_file import KERAS_FILE
+from elasticdl.shared.exported.layout import MARK, export_folder
+from elasticdl.shared.exported.reading import read_export
+from elasticdl.shared.job.model_file import KERAS_FILE, SAVED_MODEL
 from elasticdl.shared.job.spec import InitialModel, JobSpec
 from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import ObjectNotFoundError, join, open_store, to_uri
 
-_SUFFIX = ".keras"
-_SAVED_MODEL, _MARK = "saved_model", "saved_model.pb"
-"""Folder of the SavedModel in an export, and the file that every SavedModel has."""
+KERAS_SUFFIX = ".keras"
+_MARK = "saved_model.pb"
+"""The file that every SavedModel has."""
 _WEIGHTS_ONLY = (".h5", ".hdf5", ".index", ".ckpt")
 
 
@@ -31,11 +33,11 @@ def find_initial_model(source: str, root: Path | None) -> InitialModel:
     local = Path(source).expanduser()
     if "://" in source or local.exists():
         try:
-            return InitialModel(job=JobId(""), file=_model_file(source))
+            return initial_model_of(model_file("--initial_model", source))
         except UserError:  # A folder without a model may have the name of a job.
             if root is None or not is_job(source, root):
                 raise
-    elif "/" in source or local.suffix == _SUFFIX or root is None:
+    elif "/" in source or local.suffix == KERAS_SUFFIX or root is None:
         raise UserError(f"--initial_model={source} does not exist", usage=True)
     return version_of_job(source, root)[0]
 
@@ -50,7 +52,7 @@ def is_job(source: str, root: Path) -> bool:
     Raises:
         UserError: several jobs have that name.
     """
-    is_name = "/" not in source and not source.endswith(_SUFFIX)
+    is_name = "/" not in source and not source.endswith(KERAS_SUFFIX)
     return is_name and run_directory.find_if_any(root, source) is not None
 
 
@@ -70,8 +72,28 @@ def version_of_job(job: str, root: Path) -> tuple[InitialModel, JobSpec]:
         return ended.initial_model(), ended.spec
 
 
-def _model_file(source: str) -> str:
-    """URI of the ``.keras`` file, or of the folder of the SavedModel, that a place is or holds.
+def initial_model_of(file: str) -> InitialModel:
+    """A file that ``model_file`` has found, as the start of a job.
+
+    Raises:
+        UserError: it is an export with tables in Parquet whose description can't be read.
+        PermanentError, TransientError: the file can't be read.
+    """
+    adapted: tuple[str, ...] = ()
+    if folder := export_folder(file):
+        adapted = tuple(join(folder, name) for name in read_export(folder).adapted)
+    return InitialModel(job=JobId(""), file=file, adapted=adapted)
+
+
+def model_file(flag: str, source: str) -> str:
+    """The model that a place is or holds.
+
+    Args:
+        flag: names the place in errors.
+        source: a folder or file, local or in object storage.
+
+    Returns:
+        URI of a ``.keras`` file, of the folder of a SavedModel, or of the ``MARK`` of an export with tables in Parquet.
 
     Raises:
         UserError: it is or holds neither.
@@ -89,19 +111,21 @@ def _model_file(source: str) -> str:
 
     if source.endswith(_WEIGHTS_ONLY):
         raise UserError(
-            f"--initial_model={source} holds weights without a model, so their names are unknown",
+            f"{flag}={source} holds weights without a model, so their names are unknown",
             hint="Load them in the model file with load_weights(), or give a .keras file.",
             usage=True,
         )
-    if uri.endswith(_SUFFIX):
+    if uri.endswith(KERAS_SUFFIX):
         if is_there():
             return uri
-        raise UserError(f"--initial_model={source} does not exist", usage=True)
-    for names in ((KERAS_FILE,), (_MARK,), (_SAVED_MODEL, _MARK)):
+        raise UserError(f"{flag}={source} does not exist", usage=True)
+    if export_folder(uri) and is_there():
+        return uri
+    for names in ((MARK,), (KERAS_FILE,), (_MARK,), (SAVED_MODEL, _MARK)):
         if is_there(*names):
-            return join(uri, *names) if names == (KERAS_FILE,) else join(uri, *names[:-1]).rstrip("/")
+            return join(uri, *names[:-1]).rstrip("/") if names[-1] == _MARK else join(uri, *names)
     raise UserError(
-        f"--initial_model={source} is no .keras file, and holds neither {KERAS_FILE} nor {_MARK}",
+        f"{flag}={source} is no .keras file, and holds neither {KERAS_FILE} nor {_MARK}",
         hint="Give the --output folder of a training job, a .keras file, a SavedModel, or the name of a job.",
         usage=True,
     )

@@ -16,13 +16,13 @@ from elasticdl.ps.snapshots.deletion import delete_objects, delete_snapshot, gar
 from elasticdl.ps.snapshots.kept_versions import read_warm_start
 from elasticdl.ps.snapshots.next_cut import NextCut, next_cut
 from elasticdl.ps.snapshots.presence import find_damages
-from elasticdl.ps.snapshots.reader import read_chain
 from elasticdl.ps.snapshots.recovery import Recovered, recover
 from elasticdl.ps.snapshots.uploads import UploadWriter
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import KeyValue
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.messages.registers import PsRegister, encode_register
+from elasticdl.shared.model.snapshot_rows import read_chain
 from elasticdl.shared.names import PodName
 from elasticdl.shared.process.event_publisher import EventPublisher
 from elasticdl.shared.process.procedures import Issued

@@ -5,5 +5,6 @@ May import Keras and TensorFlow; must not import the worker: without it the laye
 
 from elasticdl.layers.adapting import adapt
 from elasticdl.layers.embedding import Embedding
+from elasticdl.layers.exported import load_model
 
-__all__ = ["Embedding", "adapt"]
+__all__ = ["Embedding", "adapt", "load_model"]

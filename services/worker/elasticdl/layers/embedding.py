@@ -135,6 +135,16 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
             "combiner": self.combiner,
         }
 
+    def save_own_variables(self, store: Any) -> None:
+        """Keras' hook: a model that is exported without its tables has numbers in their places."""
+        if not serving.save_number(self, store):
+            super().save_own_variables(store)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Keras' hook, the inverse."""
+        if not serving.load_number(self, store):
+            super().load_own_variables(store)
+
     def _rows(self, ids: Any) -> Any:
         if keras.backend.standardize_dtype(ids.dtype) not in ("int32", "int64"):
             ids = ops.cast(ids, "int64")

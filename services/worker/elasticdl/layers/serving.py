@@ -3,6 +3,8 @@
 A *construction* is told of every embedding layer that a model makes and decides which tables are served; while a
 model is called, a *lookup* answers with rows. Both belong to the thread that set them. With neither, layers keep
 their own tables.
+
+A file of a model without its tables has in place of each of them the number of the table.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+import numpy as np
+
 
 class Construction(Protocol):
     """Told of every embedding layer while a user's model is being made."""
@@ -19,11 +23,18 @@ class Construction(Protocol):
     plain: bool
     """Make plain Keras layers only, for export."""
 
+    @property
+    def lookup(self) -> Lookup | None:
+        """Answers the layers of the model outside of ``looking_up``; None: nothing does."""
+
     def register(self, layer: Any) -> None:
         """A layer has been constructed."""
 
     def serves(self, layer: Any) -> bool:
         """Whether the layer's table is served; asked once, when the layer is built."""
+
+    def keep_dense(self, layer: Any, reason: str) -> None:
+        """The model uses the table of a served layer in a way that only a table of its own allows."""
 
 
 class Lookup(Protocol):
@@ -41,6 +52,7 @@ class Lookup(Protocol):
         """
 
 
+_NUMBER = "table"
 _construction: ContextVar[Construction | None] = ContextVar("construction", default=None)
 _lookup: ContextVar[Lookup | None] = ContextVar("lookup", default=None)
 
@@ -71,12 +83,49 @@ def looking_up(new: Lookup) -> Iterator[None]:
 
 
 def rows(layer: Any, ids: Any) -> Any:
-    """Rows of a served layer from the lookup in force.
+    """Rows of a served layer from the lookup in force, else from that of its construction.
 
     Raises:
         RuntimeError: the layer is called outside any lookup.
     """
-    lookup = _lookup.get()
+    lookup = _lookup.get() or layer._construction.lookup
     if lookup is None:
         raise RuntimeError(f"the table of embedding {layer.name!r} is served by the ps; the layer can't run on its own")
     return lookup.rows(layer, ids)
+
+
+def save_number(layer: Any, store: Any) -> bool:
+    """Write the number of a layer's table, ``layer.table_number``, in place of the table.
+
+    Args:
+        layer: an embedding layer.
+        store: of its weights, as Keras gives it to ``save_own_variables``.
+
+    Returns:
+        Whether the layer has such a number.
+    """
+    number = getattr(layer, "table_number", None)
+    if number is not None:
+        store[_NUMBER] = np.array(number)
+    return number is not None
+
+
+def load_number(layer: Any, store: Any) -> bool:
+    """Read what ``save_number`` has written.
+
+    Returns:
+        Whether there is a number.
+
+    Raises:
+        ValueError: there is one, and the layer has its own table.
+    """
+    if _NUMBER not in store.keys():  # noqa: SIM118 (what Keras gives has keys, but can't be searched)
+        return False
+    construction = layer.__dict__.get("_construction")
+    if construction is None or construction.lookup is None:
+        raise ValueError(
+            f"the table of embedding {layer.name!r} is not in this file. Load the export with "
+            "elasticdl.layers.load_model(FOLDER)."
+        )
+    layer.table_number = int(np.asarray(store[_NUMBER]))
+    return True

@@ -17,9 +17,10 @@ from elasticdl.layers import adapting
 from elasticdl.shared.data.blocks import ColumnBatch
 from elasticdl.shared.data.schema import schema_of
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.exported.writing import Parts, TablesExport
 from elasticdl.shared.job.model_file import KERAS_FILE, literal_params
 from elasticdl.shared.job.plan import Plan
-from elasticdl.shared.job.spec import DataSpec, JobKind, JobSpec
+from elasticdl.shared.job.spec import DataSpec, ExportTables, JobKind, JobSpec
 from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.storage import open_store, scheme_of
 from elasticdl.shared.storage.cache import DataCacheSettings, DataStores
@@ -31,6 +32,7 @@ from elasticdl.worker.model.build import looked_at
 from elasticdl.worker.model.export import weight_summaries
 from elasticdl.worker.model.export.export import check_export, export, export_file
 from elasticdl.worker.model.export.keras_file import loading_notes
+from elasticdl.worker.model.export.without_tables import choose_tables, write_without_tables
 from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint, fingerprint
 from elasticdl.worker.model.fingerprint.graphs import remember_tables
 from elasticdl.worker.model.prediction.outputs import ModelOutputs, load_processor
@@ -65,6 +67,7 @@ class Built:
         training: the training data.
         validation: the validation data, if there is any.
         export_notes: what the user has to know about the files that will be exported.
+        export_tables: where the tables of the exported model will be.
         kind: what the job does with the model.
         outputs: what a prediction job writes; None: the job is of another kind.
         callbacks: what was found of the model file's callbacks.
@@ -76,6 +79,7 @@ class Built:
     training: Dataset
     validation: Dataset | None
     export_notes: tuple[str, ...] = ()
+    export_tables: ExportTables = ExportTables.MODEL
     kind: JobKind = JobKind.TRAIN
     outputs: ModelOutputs | None = None
     callbacks: FoundCallbacks = field(default_factory=FoundCallbacks)
@@ -112,6 +116,18 @@ class Built:
     def write(self, dense: Floats, rows_of: Callable[[str, Ids], Floats], folder: Path) -> None:
         """Write the model's files into a local folder."""
         export(self.runner, dense, rows_of, folder)
+
+    def with_tables(self, spec: JobSpec, dense: Floats, parts: Parts) -> TablesExport:
+        """An export of the model with its tables in Parquet, which are read from snapshots."""
+        return TablesExport(
+            job=spec.job,
+            signature=self.runner.signature(),
+            dense=dense,
+            parts=parts,
+            snapshots=open_store(spec.storage),
+            adapted=self.adapter.uris if self.adapter else (),
+            write_model=partial(write_without_tables, self.runner, dense),
+        )
 
     def write_file(self, dense: Floats, rows_of: Callable[[str, Ids], Floats], file: Path) -> None:
         """Write the model, or its weights, as one local file."""
@@ -164,6 +180,7 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile, adapts: Adapting =
     facts = ModelFacts(directions=runner.metric_directions, has_schedule=runner.has_schedule)
     found = check_callbacks(callbacks, module.path, spec, facts)
     export_notes: tuple[str, ...] = ()
+    export_tables = ExportTables.MODEL
     if spec.best is not None:
         _check_metric(spec.best.metric, runner)
     outputs = None
@@ -171,13 +188,17 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile, adapts: Adapting =
         processor = load_processor(module, spec.prediction.processor)
         outputs = ModelOutputs(runner=runner, processor=processor)
     elif spec.output or (spec.best and spec.best.save) or found.best or found.checkpoint_folder:
-        check_export(runner, spec.limits.export_bytes_max)
-        export_notes = tuple(loading_notes(runner))
+        whole = bool((spec.best and spec.best.save) or found.best or found.checkpoint_folder)
+        export_tables, note = choose_tables(runner, spec, needs_whole_models=whole)
+        if whole or export_tables is ExportTables.MODEL:
+            check_export(runner, spec.limits.export_bytes_max)
+        export_notes = (*([note] if note else []), *loading_notes(runner))
     built = Built(
         runner=runner,
         training=training,
         validation=validation,
         export_notes=export_notes,
+        export_tables=export_tables,
         kind=spec.kind,
         outputs=outputs,
         callbacks=found,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elasticdl.shared.errors import PermanentError, ProtocolError, TransientError, UserError
-from elasticdl.shared.job.model_file import KERAS_FILE
+from elasticdl.shared.job.model_file import KERAS_FILE, SAVED_MODEL
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.codec import decode_spec
 from elasticdl.shared.process import model_check
@@ -122,7 +122,7 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
         mine.check(expected, Path(spec.model.path), "each process builds a different model")
     if problem := problem or (other.error if other else ""):
         return ModelCheck(error=problem)
-    if spec.initial and spec.initial.file and built.adapter:
+    if spec.initial and spec.initial.file and not spec.initial.adapted and built.adapter:
         built.adapter.refuse_file(spec.initial.source)
     if spec.initial:
         model_check.begin_conversion(folder)
@@ -135,12 +135,11 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
         tensorboard_log_dir=built.callbacks.tensorboard_log_dir,
         adapted=built.adapter.uris if built.adapter else (),
         initial=initial,
+        export_tables=built.export_tables if spec.output and spec.prediction is None else None,
     )
 
 
 def _export(spec: JobSpec, built: Built) -> ModelCheck:
-    from elasticdl.worker.model.export.export import SAVED_MODEL
-
     fingerprint = built.fingerprint().encode()
     return ModelCheck(error=_export_problem(spec, built, SAVED_MODEL), fingerprint=fingerprint)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.job.spec import ExportTables, JobSpec
 from elasticdl.shared.model.whole_model import read_model
 from elasticdl.shared.process import model_check
 from elasticdl.shared.process.exit_codes import leave
@@ -19,7 +20,11 @@ def _export(spec: JobSpec, folder: Path, _number: int) -> ModelCheck:
     with running_batches_file() as running_batches:
         built = build(spec, running_batches)
     dense, rows_of = read_model((folder / model_check.MODEL_FILE).read_bytes())
-    write_output(spec.output, lambda output: built.write(dense, rows_of, output))
+    if built.export_tables is ExportTables.PARQUET:
+        parts = json.loads((folder / model_check.PARTS_FILE).read_text())
+        built.with_tables(spec, dense, [(uri, tuple(map(tuple, ranges))) for uri, ranges in parts]).write(spec.output)
+    else:
+        write_output(spec.output, lambda output: built.write(dense, rows_of, output))
     return ModelCheck(notes=built.export_notes)
 
 

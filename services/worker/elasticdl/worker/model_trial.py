@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.spec import JobKind
+from elasticdl.shared.job.model_file import KERAS_FILE
+from elasticdl.shared.job.spec import ExportTables, JobKind
 from elasticdl.shared.model.signature import RowTable
 from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.storage import free_bytes, scheme_of
 from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.input.job_data import first_batch
 from elasticdl.worker.input.table_ids import table_ids
-from elasticdl.worker.model.embeddings.swap import bytes_text
+from elasticdl.worker.model.embeddings.swap import FLOAT_BYTES, bytes_text
 from elasticdl.worker.model.export.export import EXPORTED, check_export, export
+from elasticdl.worker.model.export.without_tables import waves, write_without_tables
 from elasticdl.worker.model.fingerprint.fingerprint import check_made_again
 from elasticdl.worker.model.user.calls import UserCodeError, user_code
 from elasticdl.worker.model_builder import Built
@@ -84,6 +86,12 @@ def try_export(built: Built, output: str, name: str) -> None:
     Raises:
         UserError: a file can't be written, or predicts something else, or the output has no room for the model.
     """
+    if built.export_tables is ExportTables.PARQUET:
+        _check_room(output, built.runner.dense.size * FLOAT_BYTES)
+        if name == KERAS_FILE:
+            with tempfile.TemporaryDirectory(prefix="elasticdl-trial-") as folder:
+                write_without_tables(built.runner, built.runner.initial_dense(), Path(folder, name))
+        return
     size = check_export(built.runner, np.iinfo(np.int64).max)
     _check_room(output, len(EXPORTED) * size)
     if size > EXPORT_BYTES_MAX:
@@ -93,7 +101,7 @@ def try_export(built: Built, output: str, name: str) -> None:
         export(
             built.runner,
             built.runner.initial_dense(),
-            lambda table, ids: np.float32(_ROW_SCALE) * _waves(ids, tables[table].width),
+            lambda table, ids: np.float32(_ROW_SCALE) * waves(ids, tables[table].width),
             Path(folder),
             (name,),
         )
@@ -130,7 +138,7 @@ def _rows(built: Built, batch: Any, *, training: bool) -> TableRows:
 
 def _initial_rows(ids: Ids, table: RowTable) -> Floats:
     """Rows in the range of the table's initializer: a loss that is NaN with them is NaN in the job."""
-    rule, waves = table.initializer, _waves(ids, table.width)
+    rule, numbers = table.initializer, waves(ids, table.width)
     match rule.distribution:
         case "zeros":
             middle, spread = 0.0, 0.0
@@ -140,9 +148,4 @@ def _initial_rows(ids: Ids, table: RowTable) -> Floats:
             middle, spread = (rule.low + rule.high) / 2, (rule.high - rule.low) / 2
         case _:
             middle, spread = rule.low, rule.high
-    return np.asarray(middle + spread * waves, np.float32)
-
-
-def _waves(ids: Ids, width: int) -> Floats:
-    """Numbers from -1 to 1, float32 (ids, width)."""
-    return np.asarray(np.sin(ids[:, np.newaxis] + np.arange(width)), np.float32)
+    return np.asarray(middle + spread * numbers, np.float32)

@@ -16,7 +16,7 @@ from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.errors import PermanentError, ProtocolError, TransientError, UserError
 from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
-from elasticdl.shared.job.spec import JobKind, JobSpec
+from elasticdl.shared.job.spec import ExportTables, JobKind, JobSpec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import Incarnation, PodName, Service, pod_name, pod_number
@@ -210,6 +210,7 @@ class Worker:
             ps=ps,
             saved=SavedModels(self.spec.storage),
             write=built.write,
+            with_tables=partial(built.with_tables, self.spec) if built.export_tables is ExportTables.PARQUET else None,
             output=self.spec.output,
             progress=lambda: self._runner.post(ProgressMade()),
         )

@@ -24,6 +24,8 @@ _COMPILING = {"compile", "load_model"}
 """Functions that may give a compiled model."""
 KERAS_FILE = "model.keras"
 """Name of the file that holds the whole model in an export."""
+SAVED_MODEL = "saved_model"
+"""Name of the folder that holds the same model as a SavedModel."""
 _REQUIRED = ("loss", "optimizer")
 READER = "custom_data_reader"
 """Name of the function that returns a reader for the data, unless ``--custom_data_reader`` names another one."""

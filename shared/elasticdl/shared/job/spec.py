@@ -247,6 +247,17 @@ class JobKind(Enum):
     """Writes the predictions of a model for the validation data, which needs no labels. Its training plan is empty."""
 
 
+class ExportTables(Enum):
+    """Where the tables of the exported model are that the ps serve."""
+
+    AUTO = "auto"
+    """``PARQUET`` if the model is above ``Limits.export_bytes_max`` or a table has no ``input_dim``, else ``MODEL``."""
+    MODEL = "model"
+    """In the files of the model, like all other weights."""
+    PARQUET = "parquet"
+    """In Parquet files of their own."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """Everything that the services of a job have to agree on.
@@ -264,6 +275,7 @@ class JobSpec:
         validation_data: how its records are read.
         model: the user's model.
         output: URI of the folder for the exported model, or for the predictions; empty: no export.
+        export_tables: where the tables of the exported model are; the model check resolves ``AUTO``.
         storage: URI of the folder for snapshots and indexes.
         workers: number of workers.
         ps: number of parameter servers.
@@ -332,6 +344,7 @@ class JobSpec:
     metrics_best: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     callbacks: tuple[str, ...] = ()
     tensorboard_log_dir: str = ""
+    export_tables: ExportTables = ExportTables.AUTO
     limits: Limits = field(default_factory=Limits)
 
     @property

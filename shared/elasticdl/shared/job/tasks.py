@@ -86,6 +86,7 @@ class TaskMessage:
         audited: export of the current model: ps -> the instance whose final snapshot was audited. The model is read
             from these instances and no others: each absorbs nothing after its final snapshot. Callbacks: the instances
             that have the model at the end of the epoch.
+        snapshots: export of the current model: URIs of the audited manifests, which have the rows of its tables.
         files: export of predictions: for each task of the plan, in order, the name of the file that counts.
     """
 
@@ -98,6 +99,7 @@ class TaskMessage:
     run: str = ""
     audited: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     files: tuple[str, ...] = ()
+    snapshots: tuple[str, ...] = ()
     logs: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     learning_rate: float | None = None
     stored_states: tuple[int, ...] = ()

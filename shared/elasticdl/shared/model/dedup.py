@@ -22,12 +22,12 @@ def unique_inverse(ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[n
     Returns:
         (unique int64[u], inverse int32[n], aligned) with ``unique[inverse] == ids``.
     """
-    from elasticdl.shared.model import dedup_kernels
+    from elasticdl.shared.model.kernels import dedup as kernels
 
     # At most half full: a probe rarely takes a second step.
     table = np.zeros(1 << max(4, (2 * ids.size - 1).bit_length()), np.int32)
     unique, inverse = np.empty(ids.size, np.int64), aligned_empty(ids.size, np.int32)
-    found = dedup_kernels.unique_inverse(ids, table, unique, inverse)
+    found = kernels.unique_inverse(ids, table, unique, inverse)
     return unique[:found].copy(), inverse
 
 
@@ -51,8 +51,8 @@ def sum_rows(inverse: NDArray[np.int32], gradients: NDArray[np.float32], unique:
     Returns:
         float32[unique, width].
     """
-    from elasticdl.shared.model import dedup_kernels
+    from elasticdl.shared.model.kernels import dedup as kernels
 
     sums = np.zeros((unique, gradients.shape[1]), np.float32)
-    dedup_kernels.sum_rows(inverse, gradients, sums)
+    kernels.sum_rows(inverse, gradients, sums)
     return sums

@@ -7,7 +7,8 @@ So a ps reads them as it reads the snapshots of another job: each one the rows o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,28 @@ from elasticdl.shared.storage import ObjectStore
 
 _JOB, _PS, _NUMBER = JobId("initial"), PodName("file"), "0"
 
+Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightTable:
+    """The rows of one table.
+
+    Attributes:
+        rows: number of ids of the table; 0: any number.
+        width: floats per row.
+        chunks: gives ids int64[n] and their rows float32[n, width], so many at a time as fit into the memory.
+    """
+
+    rows: int
+    width: int
+    chunks: Callable[[], Iterable[tuple[Ids, Floats]]]
+
+    @classmethod
+    def of(cls, values: Floats) -> WeightTable:
+        """A table in memory, float32 (rows, width)."""
+        return cls(rows=len(values), width=values.shape[1], chunks=lambda: [(np.arange(len(values)), values)])
 
 
 def signature_of(dense: Mapping[str, tuple[int, ...]], tables: Mapping[str, tuple[int, int]]) -> ModelSignature:
@@ -59,14 +81,16 @@ def signature_of(dense: Mapping[str, tuple[int, ...]], tables: Mapping[str, tupl
     )
 
 
-def write_weights(store: ObjectStore, storage: str, dense: Mapping[str, Floats], tables: Mapping[str, Floats]) -> str:
+def write_weights(
+    store: ObjectStore, storage: str, dense: Mapping[str, Floats], tables: Mapping[str, WeightTable]
+) -> str:
     """Write weights where a ps can read them.
 
     Args:
         store: the store of the job.
         storage: URI of the job's storage.
         dense: name -> values of each variable, float32 of its shape.
-        tables: name -> all rows of each table, float32 (rows, width).
+        tables: name -> each table.
 
     Returns:
         URI of the manifest.
@@ -75,7 +99,7 @@ def write_weights(store: ObjectStore, storage: str, dense: Mapping[str, Floats],
         TransientError, PermanentError: the store.
     """
     shapes = {name: values.shape for name, values in dense.items()}
-    sizes = {name: (rows.shape[0], rows.shape[1]) for name, rows in tables.items()}
+    sizes = {name: (table.rows, table.width) for name, table in tables.items()}
     folder = snapshots_folder(storage, _JOB, _PS, _NUMBER)
     chunks = []
     for data, chunk in _chunks(list(dense.values()), list(tables.values())):
@@ -98,15 +122,19 @@ def write_weights(store: ObjectStore, storage: str, dense: Mapping[str, Floats],
     return folder + MANIFEST_NAME
 
 
-def _chunks(dense: list[Floats], tables: list[Floats]) -> Iterator[tuple[bytes, Chunk]]:
+def _chunks(dense: list[Floats], tables: list[WeightTable]) -> Iterator[tuple[bytes, Chunk]]:
     def chunk(name: str, part: ChunkPart, data: bytes, table: int = 0, rows: int = 0) -> tuple[bytes, Chunk]:
         facts = Chunk(name=name, part=part, table=table, rows=rows, size_bytes=len(data), checksum=checksum_of(data))
         return data, facts
 
     yield chunk("dense-0", ChunkPart.DENSE, b"".join(values.tobytes() for values in dense))
     for number, table in enumerate(tables):
-        rows_max = max(1, CHUNK_BYTES // (8 + 4 * table.shape[1]))
-        for position, start in enumerate(range(0, len(table), rows_max)):
-            rows = table[start : start + rows_max]
-            data = np.arange(start, start + len(rows), dtype=np.int64).tobytes() + rows.tobytes()
-            yield chunk(f"rows-{number}-{position:05d}", ChunkPart.ROWS, data, number, len(rows))
+        rows_max = max(1, CHUNK_BYTES // (8 + 4 * table.width))
+        pieces = (
+            (ids[start : start + rows_max], rows[start : start + rows_max])
+            for ids, rows in table.chunks()
+            for start in range(0, ids.size, rows_max)
+        )
+        for position, (ids, rows) in enumerate(pieces):
+            data = ids.astype(np.int64, copy=False).tobytes() + rows.tobytes()
+            yield chunk(f"rows-{number}-{position:05d}", ChunkPart.ROWS, data, number, ids.size)

@@ -25,8 +25,13 @@ _SALT = np.uint64(0x6A09E667F3BCC909)
 
 
 def partitions_of(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """The virtual partition of each id: the top 8 bits of its mix64 hash."""
-    return (mix64_array(ids.view(np.uint64) ^ _SALT) >> np.uint64(56)).astype(np.uint8)
+    """The virtual partition of each id: the top 8 bits of its hash."""
+    return (hashes_of(ids) >> np.uint64(56)).astype(np.uint8)
+
+
+def hashes_of(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """The mix64 hash of each id; different ids have different hashes."""
+    return mix64_array(ids.view(np.uint64) ^ _SALT)
 
 
 @dataclass(frozen=True, slots=True)

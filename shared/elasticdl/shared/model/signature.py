@@ -236,6 +236,19 @@ class ModelSignature:
     def __post_init__(self) -> None:
         _check(_is_integer(self.seed, -_INT64_MAX - 1, 2 * _INT64_MAX + 1), f"the seed {self.seed!r}")
 
+    @property
+    def weights_bytes(self) -> int | None:
+        """Bytes of all weights, untrained rows included; None if a table has no ``input_dim``."""
+        if not all(table.input_dim for table in self.tables):
+            return None
+        rows = sum(table.input_dim * table.width for table in self.tables)
+        return 4 * (sum(variable.size for variable in self.dense) + rows)
+
+    def fits(self, bytes_max: int) -> bool:
+        """Whether all weights, untrained rows included, are a known number of bytes up to a limit."""
+        size = self.weights_bytes
+        return size is not None and size <= bytes_max
+
     def to_json(self) -> str:
         """Canonical JSON."""
         return self._json

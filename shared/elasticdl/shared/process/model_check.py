@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from elasticdl.shared.job.spec import BestModel, InitialModel, JobSpec
+from elasticdl.shared.job.spec import BestModel, ExportTables, InitialModel, JobSpec
 from elasticdl.shared.messages.json_codec import JsonCodec
 
 FOLDER_VARIABLE = "ELASTICDL_MODEL_CHECK"
@@ -21,6 +21,8 @@ SPEC_FILE = "spec"
 _CONVERSION = "conversion"
 MODEL_FILE = "model.npz"
 """Export: the version to write; see ``elasticdl.shared.model.whole_model``."""
+PARTS_FILE = "parts.json"
+"""Export with tables in Parquet: the snapshots that have the rows, as JSON of (URI, partitions) pairs."""
 _BEST = JsonCodec(BestModel | None)
 _INITIAL = JsonCodec(InitialModel | None)
 
@@ -37,6 +39,7 @@ class ModelCheck:
         best: the model that one of them restores at the end; None: none does.
         tensorboard_log_dir: URI of the folder that one of them names for event files; empty: none does.
         adapted: URIs of the states of layers that were adapted to the training data.
+        export_tables: where the tables of the exported model will be; None: it is not known.
         initial: the trained model that the job starts from, with what was found of it; None: there is none.
     """
 
@@ -48,6 +51,7 @@ class ModelCheck:
     tensorboard_log_dir: str = ""
     adapted: tuple[str, ...] = ()
     initial: InitialModel | None = None
+    export_tables: ExportTables | None = None
 
     def write(self, folder: Path, number: int) -> None:
         """Write the result of a process; it appears complete or not at all."""
@@ -60,6 +64,7 @@ class ModelCheck:
             "tensorboard_log_dir": self.tensorboard_log_dir,
             "adapted": self.adapted,
             "initial": _INITIAL.dump(self.initial),
+            "export_tables": self.export_tables and self.export_tables.value,
         }
         path = _path(folder, number)
         part = path.with_suffix(".part")
@@ -82,6 +87,7 @@ class ModelCheck:
             tensorboard_log_dir=facts["tensorboard_log_dir"],
             adapted=tuple(facts["adapted"]),
             initial=_INITIAL.load(facts["initial"]),
+            export_tables=ExportTables(facts["export_tables"]) if facts["export_tables"] else None,
         )
 
     def apply(self, spec: JobSpec) -> JobSpec:
@@ -94,6 +100,7 @@ class ModelCheck:
             best=self.best or spec.best,
             tensorboard_log_dir=spec.tensorboard_log_dir or self.tensorboard_log_dir,
             initial=self.initial or spec.initial,
+            export_tables=self.export_tables or spec.export_tables,
         )
 
 

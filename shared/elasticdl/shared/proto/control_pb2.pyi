@@ -121,6 +121,25 @@ JOB_STATE_FAILED: JobState.ValueType  # 6
 JOB_STATE_STOPPED: JobState.ValueType  # 7
 Global___JobState: _TypeAlias = JobState  # noqa: Y015
 
+class _ExportTables:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ExportTablesEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ExportTables.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EXPORT_TABLES_UNSPECIFIED: _ExportTables.ValueType  # 0
+    EXPORT_TABLES_AUTO: _ExportTables.ValueType  # 1
+    EXPORT_TABLES_MODEL: _ExportTables.ValueType  # 2
+    EXPORT_TABLES_PARQUET: _ExportTables.ValueType  # 3
+
+class ExportTables(_ExportTables, metaclass=_ExportTablesEnumTypeWrapper): ...
+
+EXPORT_TABLES_UNSPECIFIED: ExportTables.ValueType  # 0
+EXPORT_TABLES_AUTO: ExportTables.ValueType  # 1
+EXPORT_TABLES_MODEL: ExportTables.ValueType  # 2
+EXPORT_TABLES_PARQUET: ExportTables.ValueType  # 3
+Global___ExportTables: _TypeAlias = ExportTables  # noqa: Y015
+
 class _JobKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -828,6 +847,7 @@ class JobSpec(_message.Message):
     TENSORBOARD_LOG_DIR_FIELD_NUMBER: _builtins.int
     DATA_CACHE_DIR_FIELD_NUMBER: _builtins.int
     DATA_CACHE_BYTES_FIELD_NUMBER: _builtins.int
+    EXPORT_TABLES_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     created_s: _builtins.float
     checksum: _builtins.int
@@ -853,6 +873,7 @@ class JobSpec(_message.Message):
     tensorboard_log_dir: _builtins.str
     data_cache_dir: _builtins.str
     data_cache_bytes: _builtins.int
+    export_tables: Global___ExportTables.ValueType
     @_builtins.property
     def plan(self) -> Global___Plan: ...
     @_builtins.property
@@ -917,13 +938,16 @@ class JobSpec(_message.Message):
         tensorboard_log_dir: _builtins.str = ...,
         data_cache_dir: _builtins.str = ...,
         data_cache_bytes: _builtins.int | None = ...,
+        export_tables: Global___ExportTables.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_data_cache_bytes", b"_data_cache_bytes", "_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "data", b"data", "data_cache_bytes", b"data_cache_bytes", "initial", b"initial", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "max_staleness", b"max_staleness", "model", b"model", "plan", b"plan", "prediction", b"prediction", "prefetch_batches", b"prefetch_batches", "validation", b"validation", "validation_data", b"validation_data"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_data_cache_bytes", b"_data_cache_bytes", "_export_tables", b"_export_tables", "_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "data", b"data", "data_cache_bytes", b"data_cache_bytes", "export_tables", b"export_tables", "initial", b"initial", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "max_staleness", b"max_staleness", "model", b"model", "plan", b"plan", "prediction", b"prediction", "prefetch_batches", b"prefetch_batches", "validation", b"validation", "validation_data", b"validation_data"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_data_cache_bytes", b"_data_cache_bytes", "_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "callbacks", b"callbacks", "checksum", b"checksum", "created_s", b"created_s", "data", b"data", "data_cache_bytes", b"data_cache_bytes", "data_cache_dir", b"data_cache_dir", "envs", b"envs", "epoch_checksum", b"epoch_checksum", "evaluate_epochs", b"evaluate_epochs", "evaluation_interval_s", b"evaluation_interval_s", "evaluation_steps", b"evaluation_steps", "grads_to_wait", b"grads_to_wait", "initial", b"initial", "job", b"job", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "log_level", b"log_level", "max_staleness", b"max_staleness", "metrics_best", b"metrics_best", "model", b"model", "output", b"output", "plan", b"plan", "prediction", b"prediction", "prefetch_batches", b"prefetch_batches", "ps", b"ps", "snapshot_interval_s", b"snapshot_interval_s", "snapshot_steps", b"snapshot_steps", "staleness_by_workers", b"staleness_by_workers", "staleness_scaled_rate", b"staleness_scaled_rate", "storage", b"storage", "synchronous", b"synchronous", "tensorboard_log_dir", b"tensorboard_log_dir", "validation", b"validation", "validation_data", b"validation_data", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_data_cache_bytes", b"_data_cache_bytes", "_export_tables", b"_export_tables", "_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "callbacks", b"callbacks", "checksum", b"checksum", "created_s", b"created_s", "data", b"data", "data_cache_bytes", b"data_cache_bytes", "data_cache_dir", b"data_cache_dir", "envs", b"envs", "epoch_checksum", b"epoch_checksum", "evaluate_epochs", b"evaluate_epochs", "evaluation_interval_s", b"evaluation_interval_s", "evaluation_steps", b"evaluation_steps", "export_tables", b"export_tables", "grads_to_wait", b"grads_to_wait", "initial", b"initial", "job", b"job", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "log_level", b"log_level", "max_staleness", b"max_staleness", "metrics_best", b"metrics_best", "model", b"model", "output", b"output", "plan", b"plan", "prediction", b"prediction", "prefetch_batches", b"prefetch_batches", "ps", b"ps", "snapshot_interval_s", b"snapshot_interval_s", "snapshot_steps", b"snapshot_steps", "staleness_by_workers", b"staleness_by_workers", "staleness_scaled_rate", b"staleness_scaled_rate", "storage", b"storage", "synchronous", b"synchronous", "tensorboard_log_dir", b"tensorboard_log_dir", "validation", b"validation", "validation_data", b"validation_data", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__data_cache_bytes: _TypeAlias = _typing.Literal["data_cache_bytes"]  # noqa: Y015
     _WhichOneofArgType__data_cache_bytes: _TypeAlias = _typing.Literal["_data_cache_bytes", b"_data_cache_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__export_tables: _TypeAlias = _typing.Literal["export_tables"]  # noqa: Y015
+    _WhichOneofArgType__export_tables: _TypeAlias = _typing.Literal["_export_tables", b"_export_tables"]  # noqa: Y015
     _WhichOneofReturnType__kind: _TypeAlias = _typing.Literal["kind"]  # noqa: Y015
     _WhichOneofArgType__kind: _TypeAlias = _typing.Literal["_kind", b"_kind"]  # noqa: Y015
     _WhichOneofReturnType__learning_rate_scale: _TypeAlias = _typing.Literal["learning_rate_scale"]  # noqa: Y015
@@ -934,6 +958,8 @@ class JobSpec(_message.Message):
     _WhichOneofArgType__prefetch_batches: _TypeAlias = _typing.Literal["_prefetch_batches", b"_prefetch_batches"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__data_cache_bytes) -> _WhichOneofReturnType__data_cache_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__export_tables) -> _WhichOneofReturnType__export_tables | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__kind) -> _WhichOneofReturnType__kind | None: ...
     @_typing.overload
@@ -1121,6 +1147,7 @@ class TaskMessage(_message.Message):
     LOGS_FIELD_NUMBER: _builtins.int
     LEARNING_RATE_FIELD_NUMBER: _builtins.int
     STORED_STATES_FIELD_NUMBER: _builtins.int
+    SNAPSHOTS_FIELD_NUMBER: _builtins.int
     dispatch: _builtins.int
     term: _builtins.int
     evaluation: _builtins.int
@@ -1139,6 +1166,8 @@ class TaskMessage(_message.Message):
     def logs(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
     def stored_states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def snapshots(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -1154,10 +1183,11 @@ class TaskMessage(_message.Message):
         logs: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         learning_rate: _builtins.float | None = ...,
         stored_states: _abc.Iterable[_builtins.int] | None = ...,
+        snapshots: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_learning_rate", b"_learning_rate", "learning_rate", b"learning_rate", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_learning_rate", b"_learning_rate", "audited", b"audited", "dispatch", b"dispatch", "evaluation", b"evaluation", "files", b"files", "label", b"label", "learning_rate", b"learning_rate", "logs", b"logs", "run", b"run", "states", b"states", "stored_states", b"stored_states", "task", b"task", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_learning_rate", b"_learning_rate", "audited", b"audited", "dispatch", b"dispatch", "evaluation", b"evaluation", "files", b"files", "label", b"label", "learning_rate", b"learning_rate", "logs", b"logs", "run", b"run", "snapshots", b"snapshots", "states", b"states", "stored_states", b"stored_states", "task", b"task", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__learning_rate: _TypeAlias = _typing.Literal["learning_rate"]  # noqa: Y015
     _WhichOneofArgType__learning_rate: _TypeAlias = _typing.Literal["_learning_rate", b"_learning_rate"]  # noqa: Y015

@@ -20,8 +20,8 @@ class TrainedModelFlags(JobFlags):
     model: Annotated[
         str,
         Flag(
-            "The trained model: the --output folder of a training job, a .keras file, or the name or id of a job, "
-            "whose newest snapshots are used.",
+            "The trained model: the --output folder of a training job, a .keras file, a SavedModel, or the name or id "
+            "of a job, whose newest snapshots are used.",
             metavar="MODEL",
             panel=MODEL,
         ),

@@ -12,18 +12,19 @@ from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.options import values_for
 from elasticdl.cli.submission.flag_items import parse_envs
-from elasticdl.cli.submission.initial_model import is_job, version_of_job
+from elasticdl.cli.submission.initial_model import KERAS_SUFFIX, initial_model_of, is_job, model_file, version_of_job
 from elasticdl.cli.submission.plan_data import Progress, plan_data, reader_function
 from elasticdl.cli.submission.preflight import check_destinations
 from elasticdl.cli.submission.submit import Submission, job_name, model_of, storage_of
 from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags, names
 from elasticdl.shared.data.schema import DataSchema, spec_of
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.model_file import KERAS_FILE
+from elasticdl.shared.exported.layout import export_folder
+from elasticdl.shared.exported.reading import read_export
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.spec import InitialModel, JobKind, JobSpec, PredictionSpec
 from elasticdl.shared.names import JobId, new_job_id
-from elasticdl.shared.storage import display, join, open_store, to_uri
+from elasticdl.shared.storage import display, open_store, to_uri
 
 TASKS_MAX = 50_000
 """Tasks of a prediction job. One message lists their files."""
@@ -153,8 +154,8 @@ class TrainedModel:
 
     Attributes:
         exported: URI of a ``.keras`` file; empty: in ``initial``.
-        initial: the newest snapshots of a job.
-        seed: of that job. The embedding rows that it has never updated follow from it.
+        initial: the newest snapshots of a job, a SavedModel, or an export with tables in Parquet.
+        seed: of the job that trained it. The embedding rows that it has never updated follow from it.
     """
 
     exported: str = ""
@@ -177,21 +178,19 @@ def find_model(source: str, root: Path | None) -> TrainedModel:
     Raises:
         UserError: there is no such model.
     """
-    if "://" in source:
-        return TrainedModel(exported=source if source.endswith(".keras") else join(source, KERAS_FILE))
     path = Path(source).expanduser()
-    if path.is_dir():
-        path /= KERAS_FILE
-        if not path.is_file():
-            if root is not None and is_job(source, root):
-                return trained_by(*version_of_job(source, root))
-            raise UserError(
-                f"--model={source} holds no {KERAS_FILE}",
-                hint="Give the --output folder of a training job, a .keras file, or the name of a job.",
-                usage=True,
-            )
-    if path.is_file():
-        return TrainedModel(exported=to_uri(path))
-    if path.suffix == ".keras" or "/" in source or root is None:
-        raise UserError(f"--model={source} does not exist", usage=True)
-    return trained_by(*version_of_job(source, root))
+    if "://" not in source and not path.exists():
+        if path.suffix == ".keras" or "/" in source or root is None:
+            raise UserError(f"--model={source} does not exist", usage=True)
+        return trained_by(*version_of_job(source, root))
+    try:
+        file = model_file("--model", source)
+    except UserError:  # A folder without a model may have the name of a job.
+        if root is None or not is_job(source, root):
+            raise
+        return trained_by(*version_of_job(source, root))
+    if file.endswith(KERAS_SUFFIX):
+        return TrainedModel(exported=file)
+    folder = export_folder(file)
+    seed = read_export(folder).signature.seed if folder else 0
+    return TrainedModel(initial=replace(initial_model_of(file), is_whole=True), seed=seed)

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from elasticdl.ps.engine.checks import check_array, check_finite, check_range, check_unique
 from elasticdl.ps.engine.cuts import EVERYTHING, CutRoom, RowCut
 from elasticdl.ps.engine.index import IdIndex
-from elasticdl.ps.engine.initializer import Initializer
 from elasticdl.ps.engine.kernels import formulas, slabs
 from elasticdl.ps.engine.missed_updates import MissedUpdates, ZeroGradient
 from elasticdl.ps.engine.optimizers import Update, rule_of
 from elasticdl.ps.engine.pages import Pages
 from elasticdl.ps.engine.timeline import Timeline, updates_of
 from elasticdl.shared.errors import InvariantError, ProtocolError
+from elasticdl.shared.model.initial_rows import Initializer
 from elasticdl.shared.model.partitioning import partitions_of
 from elasticdl.shared.model.signature import Optimizer, RowTable, VariableKind
 

@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterator, Sequence
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.regrouping import common, reduced
 from elasticdl.ps.snapshots.history import Snapshot, SnapshotHistory
-from elasticdl.ps.snapshots.reader import read_groups, read_rows
+from elasticdl.ps.snapshots.reader import read_groups
 from elasticdl.ps.snapshots.references import is_copy_for
 from elasticdl.ps.snapshots.requests import HoldRequest
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.messages.events import GroupHeld
+from elasticdl.shared.model.snapshot_rows import read_rows
 from elasticdl.shared.names import PodName
 from elasticdl.shared.storage import ObjectStore
 

@@ -69,7 +69,7 @@ class WarmStart:
         """Why the new model can't start from these weights; empty if it can."""
         match = self._match(signature)
         if self.initial.is_whole and not match.is_whole:
-            return f"the model file does not fit the model of job {self.initial.job}"
+            return f"the model file does not fit the model of {self.initial.source}"
         return "" if match.taken else f"no variable of the model has the name and shape of one in {self.initial.source}"
 
     def note(self, signature: ModelSignature) -> str:

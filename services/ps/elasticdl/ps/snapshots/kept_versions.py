@@ -10,13 +10,15 @@ import numpy as np
 
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.ps.shard.warm_start import WarmStart
-from elasticdl.ps.snapshots.reader import Chain, gather_weights, read_chain
+from elasticdl.ps.snapshots.reader import gather_weights
 from elasticdl.ps.snapshots.recovery import choose
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import InitialModel, JobSpec, SnapshotPart
 from elasticdl.shared.messages.registers import PsRegister
 from elasticdl.shared.model.manifests import MANIFEST_NAME, DamagedError, manifest_uris, snapshots_folder
 from elasticdl.shared.model.placement import ALL, Ranges
+from elasticdl.shared.model.signature import ModelSignature
+from elasticdl.shared.model.snapshot_rows import Chain, read_chain
 from elasticdl.shared.model.whole_model import Floats, Ids, write_model
 from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import ObjectStore, open_store
@@ -38,6 +40,11 @@ class KeptVersion:
         """The least and the greatest step of its snapshots; they differ if the ps saved them at different moments."""
         steps = [chain[-1][1].step for chain, _ in self.parts]
         return min(steps), max(steps)
+
+    @property
+    def signature(self) -> ModelSignature:
+        """The model."""
+        return ModelSignature.from_json(self.parts[0][0][-1][1].signature)
 
     @property
     def step(self) -> int:
@@ -91,14 +98,23 @@ def read_warm_start(initial: InitialModel, policy: UpdatePolicy, owned: Ranges) 
     return WarmStart(initial=initial, weights=weights)
 
 
-def write_version(store: ObjectStore, spec: JobSpec, version: KeptVersion, file: Path) -> None:
+def write_version(
+    store: ObjectStore, spec: JobSpec, version: KeptVersion, file: Path, *, has_tables: bool = True
+) -> None:
     """Write a version into one local file; see ``whole_model``.
+
+    Args:
+        store: where its snapshots are.
+        spec: the job.
+        version: the version.
+        file: the file.
+        has_tables: write its tables, and not only its dense values.
 
     Raises:
         TransientError: storage is unreachable.
         DamagedError: an object is missing or damaged; it is named.
     """
-    shard = gather_weights(store, UpdatePolicy.of(spec), version.parts)
+    shard = gather_weights(store, UpdatePolicy.of(spec), version.parts, rows=ALL if has_tables else ())
     numbers = {table.name: number for number, table in enumerate(shard.signature.tables)}
 
     def rows_of(name: str, ids: Ids) -> Floats:
@@ -108,7 +124,8 @@ def write_version(store: ObjectStore, spec: JobSpec, version: KeptVersion, file:
         shard.pull([TableIds(table=number, width=width, ids=ids)], rows, None)
         return rows.reshape(-1, width)
 
-    write_model(file, shard.whole_dense(), rows_of, {table.name: table.input_dim for table in shard.signature.tables})
+    tables = shard.signature.tables if has_tables else ()
+    write_model(file, shard.whole_dense(), rows_of, {table.name: table.input_dim for table in tables})
 
 
 def _versions(store: ObjectStore, uris: Iterable[str]) -> list[KeptVersion]:

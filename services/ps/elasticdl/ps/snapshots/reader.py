@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,47 +14,18 @@ from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import GroupCut, UpdatePolicy
 from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.shard.regrouping import common, reduced, union
-from elasticdl.ps.snapshots.history import Snapshot
 from elasticdl.ps.snapshots.saved_rows import SavedRows
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model.manifests import (
-    Chunk,
-    ChunkPart,
-    DamagedError,
-    GroupState,
-    Manifest,
-    read_chunk,
-    read_manifest,
-)
-from elasticdl.shared.model.partitioning import mask_of, partitions_of
+from elasticdl.shared.model.manifests import Chunk, ChunkPart, GroupState, Manifest, read_chunk
 from elasticdl.shared.model.placement import ALL, Ranges
 from elasticdl.shared.model.signature import ModelSignature, Optimizer
+from elasticdl.shared.model.snapshot_rows import Chain, read_rows
 from elasticdl.shared.storage import ObjectStore
-
-Chain = list[Snapshot]
-"""A snapshot and everything that it builds on, the full one first."""
 
 _Floats = npt.NDArray[np.float32]
 _Ids = npt.NDArray[np.int64]
 _NO_SLOTS = Optimizer(name="sgd", learning_rate=0.0)
 """Keeps no state of its own."""
-
-
-def read_chain(store: ObjectStore, uri: str) -> Chain:
-    """A snapshot and everything that it builds on, the full one first.
-
-    Raises:
-        TransientError: storage is unreachable.
-        DamagedError: a manifest is missing or damaged.
-    """
-    chain: Chain = []
-    while uri:
-        if any(uri == seen for seen, _ in chain):
-            raise DamagedError(uri, "builds on itself")
-        manifest = read_manifest(store, uri)
-        chain.append((uri, manifest))
-        uri = manifest.base
-    return chain[::-1]
 
 
 def restore(store: ObjectStore, core: PsCore, chain: Chain) -> ModelShard:
@@ -120,27 +91,6 @@ def check_belongs(core: PsCore, uri: str, manifest: Manifest) -> None:
             f"the snapshot {uri} is of plan {manifest.plan}, this job's plan is {core.plan.fingerprint}",
             hint="Data, batch size, epochs, shuffle or seed were changed; start a new job.",
         )
-
-
-def read_rows(
-    store: ObjectStore, chain: Iterable[tuple[str, Manifest]], partitions: Ranges
-) -> Iterator[tuple[str, int, _Ids, _Floats]]:
-    """Rows of some partitions, in the order in which they are to be loaded.
-
-    Yields:
-        Manifest that they are of, table, ids int64[n], slabs float32[n, slab width].
-
-    Raises:
-        TransientError: storage is unreachable.
-        DamagedError: an object is missing or damaged; it is named.
-    """
-    mask = mask_of(partitions)
-    for uri, manifest in chain if partitions else ():
-        for chunk in manifest.chunks:
-            if chunk.part is ChunkPart.ROWS:
-                ids, slabs = _rows(read_chunk(store, uri, chunk), chunk)
-                wanted = mask[partitions_of(ids)]
-                yield uri, chunk.table, *((ids, slabs) if wanted.all() else (ids[wanted], slabs[wanted]))
 
 
 def read_groups(store: ObjectStore, shard: ModelShard, snapshot: tuple[str, Manifest]) -> list[GroupCut]:
@@ -218,12 +168,6 @@ def _shard_of(
     shard.install(groups)
     shard.merge()
     return shard
-
-
-def _rows(data: bytearray, chunk: Chunk) -> tuple[_Ids, _Floats]:
-    ids = np.frombuffer(data, np.int64, chunk.rows)
-    floats = np.frombuffer(data, np.float32, offset=ids.nbytes)
-    return ids, floats.reshape(chunk.rows, floats.size // chunk.rows if chunk.rows else 0)
 
 
 def _dense(store: ObjectStore, uri: str, chunks: Sequence[Chunk], like: DenseCut) -> DenseCut:

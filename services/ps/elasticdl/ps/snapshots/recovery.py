@@ -15,7 +15,7 @@ from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.shard.regrouping import common, union, without
 from elasticdl.ps.snapshots.history import Snapshot
-from elasticdl.ps.snapshots.reader import Chain, gather, read_chain, restore
+from elasticdl.ps.snapshots.reader import gather, restore
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.messages.registers import PsRegister
 from elasticdl.shared.model.manifests import (
@@ -28,6 +28,7 @@ from elasticdl.shared.model.manifests import (
     read_manifest,
 )
 from elasticdl.shared.model.placement import Ranges
+from elasticdl.shared.model.snapshot_rows import Chain, read_chain
 from elasticdl.shared.storage import ObjectStore
 
 _log = structlog.get_logger()

@@ -240,7 +240,9 @@ class AuxiliaryTasks:
             seconds: float = yield (
                 SaveModel(pin=evaluation, keep=int(message.label or 0))
                 if saves
-                else ExportModel(version=evaluation, output=message.label, audited=message.audited)
+                else ExportModel(
+                    version=evaluation, output=message.label, audited=message.audited, snapshots=message.snapshots
+                )
             )
         except PinLostError:
             self._drop(task, f"evaluation {evaluation} is over" if saves else "a ps restarted after the audit")

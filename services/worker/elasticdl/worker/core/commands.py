@@ -261,11 +261,13 @@ class ExportModel:
         version: the evaluation whose saved model is exported; 0: the current one.
         output: URI of the output; empty: that of the submitted job.
         audited: the current model is read from these instances of the ps and no others.
+        snapshots: URIs of the manifests that have the rows of the current model.
     """
 
     version: int
     output: str = ""
     audited: Mapping[str, str]
+    snapshots: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

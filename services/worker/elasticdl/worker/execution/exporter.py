@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from elasticdl.shared.exported.writing import Parts, TablesExport, delete_tables, served_parts
 from elasticdl.shared.model.whole_model import RowsFunction
 from elasticdl.shared.storage import join, open_store, scheme_of
 from elasticdl.shared.storage.uris import local_path
@@ -26,16 +27,26 @@ class Exporter:
         ps: where the model is.
         saved: the versions that were saved.
         write: writes the files.
+        with_tables: (dense values, snapshots with the rows) -> an export with tables in Parquet; None: the files of the
+            model hold its tables.
         output: URI of the output folder of the submitted job.
         progress: called whenever a part of the model has arrived or was written.
     """
 
     def __init__(
-        self, *, ps: PsClient, saved: SavedModels, write: WriteModel, output: str, progress: Callable[[], None]
+        self,
+        *,
+        ps: PsClient,
+        saved: SavedModels,
+        write: WriteModel,
+        with_tables: Callable[[Floats, Parts], TablesExport] | None = None,
+        output: str,
+        progress: Callable[[], None],
     ) -> None:
         self._ps = ps
         self._saved = saved
         self._write = write
+        self._with_tables = with_tables
         self._output = output
         self._progress = progress
 
@@ -70,9 +81,12 @@ class Exporter:
             PinLostError: the audited model is gone.
             PermanentError, TransientError: the saved model can't be read, or the output can't be written.
         """
-        version = command.version
+        version, output = command.version, command.output or self._output
         dense, rows_of = self._saved.load(version) if version else self._pull(0, command.audited, averages=True)
-        write_output(command.output or self._output, lambda folder: self._write(dense, rows_of, folder), self._progress)
+        if self._with_tables and not version:
+            self._with_tables(dense, served_parts(command.snapshots)).write(output, self._progress)
+            return
+        write_output(output, lambda folder: self._write(dense, rows_of, folder), self._progress)
 
     def write_summaries(self, uri: str, instances: Instances, encode: Callable[[Floats, RowsFunction], bytes]) -> None:
         """Write what is computed from the current model to one file; arguments and errors as ``write_file``."""
@@ -113,11 +127,12 @@ def write_output(output: str, write: Callable[[Path], None], progress: Callable[
     """
     if scheme_of(output) == "file":
         write(local_path(output))
-        return
-    with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as name:
-        folder = Path(name)
-        write(folder)
-        _upload(folder, output, progress)
+    else:
+        with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as name:
+            folder = Path(name)
+            write(folder)
+            _upload(folder, output, progress)
+    delete_tables(output)
 
 
 def _upload(folder: Path, output: str, progress: Callable[[], None]) -> None:

@@ -32,6 +32,9 @@ def task_messages(state: State, dispatch: Dispatch, term: int) -> Iterator[TaskM
     files: tuple[str, ...] = ()
     if dispatch.purpose is Purpose.EXPORT and state.job.kind is JobKind.PREDICT:
         files = tuple(name for _, name in sorted(state.prediction.files.items()))
+    snapshots: tuple[str, ...] = ()
+    if dispatch.purpose is Purpose.EXPORT and dispatch.audited:
+        snapshots = tuple(manifest for _, manifest in sorted(state.closing.manifests.items()))
     if dispatch.label in (CALLBACKS, LAST_CALLBACKS):
         logs = results_of_epoch(state, dispatch.evaluation)
     return (
@@ -46,6 +49,7 @@ def task_messages(state: State, dispatch: Dispatch, term: int) -> Iterator[TaskM
             run=run,
             audited=dispatch.audited,
             files=files,
+            snapshots=snapshots,
             logs=logs,
             learning_rate=_rate(state, number) if dispatch.purpose is Purpose.TRAIN else None,
         )

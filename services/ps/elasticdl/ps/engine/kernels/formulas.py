@@ -17,7 +17,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from elasticdl.ps.engine.kernels.compiled import (
+from elasticdl.shared.model.kernels.compiled import (
     FLOATS,
     FLOATS_OUT,
     INT64S,

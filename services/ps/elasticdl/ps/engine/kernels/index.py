@@ -11,8 +11,8 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from elasticdl.ps.engine.kernels.compiled import INT32S_OUT, INT64S, INT64S_OUT, inlined, kernel, prefetch
-from elasticdl.shared.model.mix64_kernel import mix64
+from elasticdl.shared.model.kernels.compiled import INT32S_OUT, INT64S, INT64S_OUT, inlined, kernel, prefetch
+from elasticdl.shared.model.kernels.mix64 import mix64
 
 EMPTY = -1
 """Row index of a free pair, and the answer for an unknown id."""

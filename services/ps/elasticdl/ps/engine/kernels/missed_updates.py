@@ -24,7 +24,8 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from elasticdl.ps.engine.kernels.compiled import (
+from elasticdl.ps.engine.kernels.formulas import FTRL_RATE_MIN
+from elasticdl.shared.model.kernels.compiled import (
     DOUBLES,
     FLOATS,
     FLOATS_OUT,
@@ -34,7 +35,6 @@ from elasticdl.ps.engine.kernels.compiled import (
     kernel,
     prefetch,
 )
-from elasticdl.ps.engine.kernels.formulas import FTRL_RATE_MIN
 
 STILL, MOMENTS, VELOCITY, SIGN, FTRL = range(5)
 """What moves the weights of a row without a gradient: nothing but weight decay, or its slots in one of four ways."""

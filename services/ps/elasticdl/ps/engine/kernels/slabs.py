@@ -10,7 +10,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from elasticdl.ps.engine.kernels.compiled import (
+from elasticdl.shared.model.kernels.compiled import (
     DOUBLES,
     DOUBLES_OUT,
     FLOATS,

@@ -11,8 +11,8 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from elasticdl.ps.engine.kernels.compiled import INT32S_OUT, INT64S, INT64S_OUT, inlined, kernel, prefetch
 from elasticdl.ps.engine.kernels.index import EMPTY
+from elasticdl.shared.model.kernels.compiled import INT32S_OUT, INT64S, INT64S_OUT, inlined, kernel, prefetch
 
 _AHEAD = 12
 _BOOLEANS_OUT = types.Array(types.boolean, 1, "C")

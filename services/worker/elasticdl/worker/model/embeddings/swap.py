@@ -17,37 +17,11 @@ from typing import Any
 import keras
 
 from elasticdl.layers import Embedding, serving
+from elasticdl.layers.served import ServedEmbedding
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.embeddings.initializers import row_initializer
 
 FLOAT_BYTES = 4
-
-
-class ServedEmbedding(keras.layers.Embedding):  # type: ignore[misc]
-    """A ``keras.layers.Embedding`` without a table; instances become one, none is constructed."""
-
-    def call(self, inputs: Any) -> Any:
-        """As Keras', with rows from the lookup in force."""
-        if keras.backend.standardize_dtype(inputs.dtype) not in ("int32", "int64"):
-            inputs = keras.ops.cast(inputs, "int32")
-        return keras.ops.cast(serving.rows(self, inputs), dtype=self.compute_dtype)
-
-    @property
-    def embeddings(self) -> Any:
-        """There is no table to be used directly."""
-        raise self._used("uses .embeddings")
-
-    def set_weights(self, weights: Any) -> None:  # noqa: ARG002 (Keras' signature)
-        """There is no table to be set."""
-        raise self._used("sets its weights")
-
-    def get_weights(self) -> Any:
-        """There is no table to be read."""
-        raise self._used("reads its weights")
-
-    def _used(self, how: str) -> UserError:
-        self._construction.keep_dense(self, f"the model {how}")
-        return UserError(f"embedding {self.name!r}: the model {how}, so its table can't be served by the ps")
 
 
 class Census:
@@ -64,6 +38,7 @@ class Census:
 
     def __init__(self, *, swap_bytes_min: int, kept: dict[int, str] | None = None, plain: bool = False) -> None:
         self.plain = plain
+        self.lookup = None
         self.layers: list[Any] = []
         self.kept = {} if kept is None else kept
         self.outdated = False

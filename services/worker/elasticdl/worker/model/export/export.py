@@ -1,7 +1,8 @@
 """The trained model as files that plain TensorFlow loads, without this package: ``saved_model`` and ``model.keras``.
 
 Swapped tables become ordinary ``keras.layers.Embedding`` layers with all their rows, so the whole model must fit into
-the memory of one worker. ``check_export`` is the early refusal of a larger export, before training starts. A subclassed
+the memory of one worker; larger models are exported with tables in Parquet, see ``without_tables``. ``check_export`` is
+the early refusal of a larger export, before training starts. A subclassed
 model's ``model.keras`` needs the user's class to load, as always with Keras; its ``saved_model`` does not.
 """
 
@@ -24,7 +25,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elasticdl.shared.errors import InvariantError, UserError
-from elasticdl.shared.job.model_file import KERAS_FILE
+from elasticdl.shared.job.model_file import KERAS_FILE, SAVED_MODEL
 from elasticdl.shared.storage import to_uri
 from elasticdl.shared.storage.file_store import translate
 from elasticdl.worker.model.build import make
@@ -33,7 +34,6 @@ from elasticdl.worker.model.embeddings.swap import FLOAT_BYTES, Census, bytes_te
 from elasticdl.worker.model.export.comparison import compare_files, kept, predictions_of, served
 from elasticdl.worker.model.runner import ModelRunner
 
-SAVED_MODEL = "saved_model"
 WEIGHTS_SUFFIX = ".weights.h5"
 EXPORTED = (SAVED_MODEL, KERAS_FILE)
 """Each of them holds all weights."""
@@ -59,13 +59,14 @@ def check_export(runner: ModelRunner, export_bytes_max: int) -> int:
         The size of the exported weights, in bytes.
 
     Raises:
-        UserError: an open-ended table, or a model above the limit.
+        UserError: a table without ``input_dim``, or a model above the limit.
     """
     for table in runner.tables:
         if not table.input_dim:
             raise UserError(
                 f"{runner.module.path}: embedding {table.name} has no input_dim, so the model can't be exported",
-                hint="Give elasticdl.layers.Embedding input_dim, or run without --output and ModelCheckpoint.",
+                hint="Give elasticdl.layers.Embedding input_dim, or export tables as Parquet files: "
+                "--export_tables=parquet. ModelCheckpoint and --save_best need input_dim.",
             )
     floats = runner.dense.size + sum(table.input_dim * table.width for table in runner.tables)
     size = floats * FLOAT_BYTES
@@ -75,7 +76,8 @@ def check_export(runner: ModelRunner, export_bytes_max: int) -> int:
         raise UserError(
             f"{runner.module.path}: the exported model would be {bytes_text(size)}, "
             f"above the limit of {bytes_text(export_bytes_max)}{named}",
-            hint="Run without --output and ModelCheckpoint: the trained rows are in the snapshots.",
+            hint="Export its tables as Parquet files: --export_tables=parquet. ModelCheckpoint and --save_best write "
+            "whole models, so do without them.",
         )
     return size
 
@@ -102,7 +104,7 @@ def export(
     """
     size = check_export(runner, np.iinfo(np.int64).max)
     model = _plain_model(runner, dense, rows_of)
-    with _disk_errors_of(output_dir), _unfinished(output_dir) as folder:
+    with disk_errors_of(output_dir), _unfinished(output_dir) as folder:
         written = Path(folder)
         if SAVED_MODEL in names:
             _write_saved_model(model, runner.example.spec.features, written / SAVED_MODEL)
@@ -135,7 +137,7 @@ def export_file(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction,
     """
     check_export(runner, np.iinfo(np.int64).max)
     model = _plain_model(runner, dense, rows_of)
-    with _disk_errors_of(file.parent), _unfinished(file.parent) as folder:
+    with disk_errors_of(file.parent), _unfinished(file.parent) as folder:
         written = Path(folder, file.name)
         save = model.save_weights if file.name.endswith(WEIGHTS_SUFFIX) else model.save
         save(written)
@@ -151,7 +153,7 @@ def _unfinished(output_dir: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _disk_errors_of(folder: Path) -> Iterator[None]:
+def disk_errors_of(folder: Path) -> Iterator[None]:
     """Translate errors of the disk, which Python and TensorFlow report each in their way, and name the folder."""
     try:
         yield

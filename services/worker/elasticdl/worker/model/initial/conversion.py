@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elasticdl.layers.embedding import ROWS_SUFFIX
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.exported.layout import export_folder
+from elasticdl.shared.exported.reading import read_dense, read_export, read_table
 from elasticdl.shared.job.spec import InitialModel, SnapshotPart
-from elasticdl.shared.model.initial_weights import signature_of, write_weights
+from elasticdl.shared.model.initial_weights import WeightTable, signature_of, write_weights
 from elasticdl.shared.model.manifests import read_manifest
 from elasticdl.shared.model.matching import Match
 from elasticdl.shared.model.placement import ALL
@@ -49,6 +53,8 @@ def prepare(initial: InitialModel, runner: ModelRunner, storage: str) -> Initial
         manifest = read_manifest(open_store(initial.parts[0].manifest), initial.parts[0].manifest)
         match = Match(new=mine, trained=ModelSignature.from_json(manifest.signature))
         return initial if initial.is_whole else replace(initial, note=_note(match, initial))
+    if folder := export_folder(initial.file):
+        return _of_export(initial, folder, mine, storage)
     is_keras_file = initial.file.endswith(KERAS_SUFFIX)
     if is_keras_file:
         found = read_keras_file(initial.file, runner.module, runner.built.model)
@@ -66,16 +72,43 @@ def prepare(initial: InitialModel, runner: ModelRunner, storage: str) -> Initial
         {name: (values.shape[0], values.shape[1]) for name, values in renamed.items() if name in tables},
     )
     match = Match(new=mine, trained=trained)
+    dense = {name: values for name, values in renamed.items() if name not in tables}
+    whole = {name: WeightTable.of(renamed[name]) for name in tables}
+    return _written(initial, match, dense, whole, storage)
+
+
+def _of_export(initial: InitialModel, folder: str, mine: ModelSignature, storage: str) -> InitialModel:
+    """An export with tables in Parquet, whose rows are read a file at a time."""
+    exported = read_export(folder)
+    tables = {
+        table.name: WeightTable(
+            rows=table.input_dim, width=table.width, chunks=partial(read_table, folder, there, table.width)
+        )
+        for table, there in zip(exported.signature.tables, exported.tables, strict=True)
+    }
+    match = Match(new=mine, trained=exported.signature)
+    return _written(initial, match, read_dense(folder, exported), tables, storage)
+
+
+def _written(
+    initial: InitialModel, match: Match, dense: Weights, tables: Mapping[str, WeightTable], storage: str
+) -> InitialModel:
+    """The model as a snapshot, with the note about what matched; only that is written."""
     note = _note(match, initial)
-    taken = {name: values for name, values in renamed.items() if name in match.taken}
-    for name, values in taken.items():
+
+    def finite(name: str, values: NDArray[np.float32]) -> NDArray[np.float32]:
         if not np.isfinite(values).all():
             raise UserError(f"variable {name} in {initial.source} has values that are NaN or infinite")
+        return values
+
+    def checked(name: str, table: WeightTable) -> WeightTable:
+        return replace(table, chunks=lambda: ((ids, finite(name, rows)) for ids, rows in table.chunks()))
+
     manifest_uri = write_weights(
         open_store(storage),
         storage,
-        {name: values for name, values in taken.items() if name not in tables},
-        {name: values for name, values in taken.items() if name in tables},
+        {name: finite(name, values) for name, values in dense.items() if name in match.taken},
+        {name: checked(name, table) for name, table in tables.items() if name in match.taken},
     )
     return replace(initial, note=note, parts=(SnapshotPart(manifest=manifest_uri, partitions=ALL),))
 
@@ -85,6 +118,11 @@ def _note(match: Match, initial: InitialModel) -> str:
         raise UserError(
             f"no variable of the model has the name and shape of one in {initial.source}. {match.differences}",
             hint="Give the layers of both models the same names.",
+        )
+    if initial.is_whole and not match.is_whole:
+        raise UserError(
+            f"the model file does not fit the model in {initial.source}. {match.differences}",
+            hint="Give the model file, and the --model_params, with which the model was trained.",
         )
     return match.note(initial.text)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from elasticdl.shared.model.mix64_kernel import mix64
+from elasticdl.shared.model.kernels.mix64 import mix64
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.ps.engine.kernels import initial
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.permutation import derive_key
+from elasticdl.shared.model.kernels import initial
 from elasticdl.shared.model.signature import RowTable
 
 _DISTRIBUTIONS = {

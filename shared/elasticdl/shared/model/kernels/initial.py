@@ -8,8 +8,8 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from elasticdl.ps.engine.kernels.compiled import FLOATS_OUT, INT64S, inlined, kernel
-from elasticdl.shared.model.mix64_kernel import mix64
+from elasticdl.shared.model.kernels.compiled import FLOATS_OUT, INT64S, inlined, kernel
+from elasticdl.shared.model.kernels.mix64 import mix64
 
 CONSTANT, UNIFORM, NORMAL, TRUNCATED_NORMAL = range(4)
 

@@ -1,0 +1,143 @@
+"""The trained model as a ``.keras`` file without its tables, for an export with tables in Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elasticdl.layers import serving
+from elasticdl.layers.exported import LoadedTables, load_without_tables
+from elasticdl.layers.served import ServedEmbedding
+from elasticdl.shared.errors import InvariantError, UserError
+from elasticdl.shared.job.spec import ExportTables, JobSpec
+from elasticdl.shared.storage import to_uri
+from elasticdl.worker.model.build import make
+from elasticdl.worker.model.dense import Float32Array
+from elasticdl.worker.model.embeddings.swap import Census, bytes_text
+from elasticdl.worker.model.export.comparison import compare_files, predictions_of
+from elasticdl.worker.model.export.export import disk_errors_of
+from elasticdl.worker.model.export.keras_file import configuration
+from elasticdl.worker.model.runner import ModelRunner
+from elasticdl.worker.ports import Ids
+
+
+def choose_tables(runner: ModelRunner, spec: JobSpec, *, needs_whole_models: bool) -> tuple[ExportTables, str]:
+    """Where the tables of the exported model will be.
+
+    Args:
+        runner: the model.
+        spec: the job.
+        needs_whole_models: the job also writes files that hold the whole model.
+
+    Returns:
+        ``MODEL`` or ``PARQUET``, and a sentence for the user; empty if there is nothing to say.
+
+    Raises:
+        UserError: tables in Parquet are asked for, and the model or the job does not allow it.
+    """
+    choice, signature = spec.export_tables, runner.signature()
+    is_large = not signature.fits(spec.limits.export_bytes_max)
+    if choice is ExportTables.MODEL or not spec.output or not runner.tables:
+        return ExportTables.MODEL, ""
+    if choice is ExportTables.AUTO and (needs_whole_models or not is_large):
+        return ExportTables.MODEL, ""
+    if spec.best and spec.best.save:
+        raise UserError(
+            f"{runner.module.path}: the best model is saved as a whole, so tables can't be exported as Parquet files",
+            hint="Run without --save_best (or EarlyStopping's restore_best_weights), or with --export_tables=model.",
+        )
+    check_without_tables(runner)
+    size = signature.weights_bytes
+    reason = f"the model would be {bytes_text(size)}" if size else "a table has no input_dim"
+    why = f", because {reason}" if choice is ExportTables.AUTO else ""
+    return ExportTables.PARQUET, f"tables are exported as Parquet files{why}; elasticdl.layers.load_model() reads them"
+
+
+def check_without_tables(runner: ModelRunner) -> None:
+    """Refuse before training a model whose file could not be loaded without its tables.
+
+    Raises:
+        UserError: a served ``keras.layers.Embedding`` is made by the user's own code while the file is loaded.
+    """
+    described = set(_served_layers(configuration(runner)))
+    for table in runner.built.tables:
+        if isinstance(table.layer, ServedEmbedding) and table.layer.name not in described:
+            raise UserError(
+                f"{runner.module.path}: embedding {table.spec.name} is made in a class of the model file, so the model "
+                "can't be exported without its table",
+                hint="Use elasticdl.layers.Embedding(output_dim, input_dim) in place of keras.layers.Embedding, or "
+                "--export_tables=model.",
+            )
+
+
+def _served_layers(value: Any) -> Iterator[str]:
+    """Names of the layers without tables that Keras makes from a configuration."""
+    match value:
+        case {"class_name": str(kind), "config": {"name": str(name)}} if kind == ServedEmbedding.__name__:
+            yield name
+        case dict():
+            for part in value.values():
+                yield from _served_layers(part)
+        case list() | tuple():
+            for part in value:
+                yield from _served_layers(part)
+        case _:
+            pass
+
+
+def write_without_tables(runner: ModelRunner, dense: Float32Array, file: Path) -> None:
+    """Write the model, with numbers in the places of the tables that the ps serve, and compare it with the trained one.
+
+    Args:
+        runner: the model.
+        dense: float32, all dense variables in signature order.
+        file: a local file that does not exist.
+
+    Raises:
+        UserError: what was written predicts something else than the trained model.
+        PermanentError, TransientError: the folder can't be written, because the disk is full for instance.
+    """
+    census = Census(swap_bytes_min=runner.settings.swap_bytes_min, kept=dict(runner.built.census.kept))
+    model = make(runner.module, runner.example, census, seed=runner.settings.seed)
+    if [one.shape for one in model.weights] != [one.shape for one in runner.built.model.weights]:
+        raise InvariantError("the model made for export has other variables than the one that was trained")
+    for number, table in enumerate(runner.built.tables):
+        census.layers[table.number].table_number = number
+    runner.dense.assign(model.weights, dense)
+    with disk_errors_of(file.parent):
+        model.save(file)
+    if runner.example.labels is None:
+        return
+    # The file has no rows, so any rows show whether it computes the same.
+    tables = LoadedTables([_Waves(table.width) for table in runner.tables])
+    tables.are_loaded = True
+
+    def loaded() -> Any:
+        again = LoadedTables([_Waves(table.width) for table in runner.tables])
+        names = {name: value for name, value in vars(runner.module.module).items() if callable(value)}
+        return load_without_tables(to_uri(file), again, names, safe_mode=False)(runner.example.features, training=False)
+
+    widths = {table.name: table.width for table in runner.tables}
+    computed = predictions_of(runner, dense, lambda name, ids: waves(ids, widths[name]))
+    with serving.looking_up(tables):
+        compare_files(runner, model, computed, {file.name: loaded})
+
+
+def waves(ids: Ids, width: int) -> Float32Array:
+    """Numbers from -1 to 1 that stand for rows, float32 (ids, width)."""
+    return np.asarray(np.sin(ids[:, np.newaxis] + np.arange(width)), np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waves:
+    """Stands for a table."""
+
+    width: int
+
+    def rows(self, ids: Ids) -> Float32Array:
+        """Ids int64[n] -> float32[n, width]."""
+        return waves(ids, self.width)

@@ -1,0 +1,13 @@
+"""Exports whose tables are Parquet files beside the model (ADR 54).
+
+``layout.py``   what such an export consists of; pure
+``merging.py``  which rows of a table's snapshots are its rows; pure
+``parquet.py``  one file of rows
+``spilled.py``  rows on the local disk, by the hash of their id
+``writing.py``  from snapshots to an export, in bounded memory
+``reading.py``  an export and its rows, a file at a time
+``lookup.py``   the rows of a batch, from memory-mapped files
+
+May import numpy, pyarrow, ``elasticdl.shared.model`` and the storage. Must not import TensorFlow. The images of
+master and ps have no pyarrow, so neither may import this package.
+"""

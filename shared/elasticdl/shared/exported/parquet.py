@@ -1,0 +1,57 @@
+"""One Parquet file of rows: the columns ``id`` (int64) and ``vector`` (a list of float32 of fixed length)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from elasticdl.shared.errors import UserError
+
+ID, VECTOR = "id", "vector"
+_ROW_GROUP = 1 << 16
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+
+
+def write_rows(file: Path, ids: Ids, rows: Floats) -> None:
+    """Write a local file.
+
+    Args:
+        file: its path.
+        ids: int64[n], ascending.
+        rows: float32[n, width].
+    """
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
+    table = pa.table({ID: pa.array(ids), VECTOR: vectors})
+    # Trained floats have neither repetitions nor patterns.
+    pyarrow.parquet.write_table(table, file, row_group_size=_ROW_GROUP, use_dictionary=False, compression="none")
+
+
+def read_rows(data: bytes, width: int, name: str) -> tuple[Ids, Floats]:
+    """The rows in the bytes of a file: ids int64[n], rows float32[n, width].
+
+    Args:
+        data: the file.
+        width: floats per row.
+        name: of the file, for errors.
+
+    Raises:
+        UserError: it is damaged, or has other columns.
+    """
+    try:
+        table = pyarrow.parquet.read_table(pa.BufferReader(data), columns=[ID, VECTOR], use_threads=False)
+        vectors = table.column(VECTOR).combine_chunks()
+        lengths = pc.unique(pc.list_value_length(vectors)).to_pylist()
+        if lengths not in ([], [width]) or table.column(ID).null_count:
+            raise UserError(f"{name} has no columns {ID} and {VECTOR} with {width} floats in each row")
+        ids = table.column(ID).to_numpy().astype(np.int64, casting="safe")
+        values = vectors.flatten().to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
+    except (pa.ArrowException, TypeError) as error:
+        raise UserError(f"{name} can't be read as a Parquet file of rows: {error}") from error
+    return ids, values.reshape(-1, width)

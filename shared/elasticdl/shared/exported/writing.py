@@ -1,0 +1,221 @@
+"""Writes an export with tables in Parquet from snapshots: one process, whose memory does not depend on the tables."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from elasticdl.shared.errors import PermanentError
+from elasticdl.shared.exported.layout import (
+    DENSE,
+    MARK,
+    MODEL,
+    ExportedModel,
+    ExportedTable,
+    bits_for,
+    folder_names,
+    is_version,
+    part_name,
+    version_of,
+)
+from elasticdl.shared.exported.merging import updates_of
+from elasticdl.shared.exported.parquet import write_rows
+from elasticdl.shared.exported.spilled import SpilledRows
+from elasticdl.shared.job.model_file import KERAS_FILE, SAVED_MODEL
+from elasticdl.shared.job.rangeset import RangeSet
+from elasticdl.shared.model.manifests import ChunkPart, read_manifest
+from elasticdl.shared.model.partitioning import partitions_of
+from elasticdl.shared.model.placement import Ranges
+from elasticdl.shared.model.signature import ModelSignature, RowTable
+from elasticdl.shared.model.snapshot_rows import Chain, read_chain, read_rows
+from elasticdl.shared.storage import ObjectStore, join, open_store, scheme_of, to_uri
+from elasticdl.shared.storage.file_store import translate
+from elasticdl.shared.storage.uris import local_path
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+Parts = Sequence[tuple[str, Ranges]]
+"""URIs of manifests, and the partitions to take from each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablesExport:
+    """What an export with tables in Parquet is made of.
+
+    Attributes:
+        job: that has trained the model.
+        signature: the model.
+        dense: its dense values, float32, in the order of the signature.
+        parts: the snapshots that have its rows.
+        snapshots: where these are.
+        adapted: URIs of the states of adapted layers.
+        write_model: writes the model without its tables into a local file.
+    """
+
+    job: str
+    signature: ModelSignature
+    dense: Floats
+    parts: Parts
+    snapshots: ObjectStore
+    adapted: Sequence[str]
+    write_model: Callable[[Path], None]
+
+    def write(self, output: str, progress: Callable[[], None] = lambda: None) -> None:
+        """Write it to a folder, replacing what is there once it is complete.
+
+        Args:
+            output: URI of the folder.
+            progress: called whenever a part was read or written.
+
+        Raises:
+            PermanentError, TransientError: a snapshot can't be read, or the output or the local disk can't be written.
+        """
+        store, version = open_store(output), version_of(uri for uri, _ in self.parts)
+        with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as name:
+            try:
+                tables = self._tables(store, output, version, Path(name), progress)
+                file = Path(name, MODEL)
+                self.write_model(file)
+                store.write(join(output, version, MODEL), file)
+            except OSError as error:
+                raise translate(error, to_uri(name)) from error
+        data = io.BytesIO()
+        np.save(data, self.dense)
+        store.write(join(output, version, DENSE), data.getvalue())
+        adapted = tuple(join(version, "adapted", uri.rpartition("/")[2]) for uri in self.adapted)
+        for source, target in zip(self.adapted, adapted, strict=True):
+            store.write(join(output, target), open_store(source).read(source))
+        exported = ExportedModel(
+            job=self.job, version=version, signature=self.signature, tables=tables, adapted=adapted
+        )
+        store.write(join(output, MARK), exported.to_json().encode())
+        _delete_others(store, output, version)
+
+    def _tables(
+        self, store: ObjectStore, output: str, version: str, folder: Path, progress: Callable[[], None]
+    ) -> tuple[ExportedTable, ...]:
+        chains = [(read_chain(self.snapshots, uri), partitions) for uri, partitions in self.parts]
+        updates = updates_of((chain[-1][1], partitions) for chain, partitions in chains)
+        if (updates < 0).any():
+            raise PermanentError(f"the snapshots of job {self.job} do not contain all partitions of its model")
+        names = folder_names([table.name for table in self.signature.tables])
+        written = []
+        for number, table in enumerate(self.signature.tables):
+            rows = _RowsOfTable(self.snapshots, chains, number, updates, table)
+            files = [""] * (1 << rows.bits)
+            count = 0
+            with tempfile.TemporaryDirectory(dir=folder) as spilled:
+                for position, ids, vectors in rows.read(Path(spilled), progress):
+                    files[position] = part_name(version, names[number], position)
+                    write_rows(folder / "part", ids, vectors)
+                    store.write(join(output, files[position]), folder / "part")
+                    count += ids.size
+                    progress()
+            written.append(ExportedTable(name=table.name, rows=count, bits=rows.bits, files=tuple(files)))
+        return tuple(written)
+
+
+def served_parts(manifests: Sequence[str]) -> Parts:
+    """The partitions that each of some snapshots serves.
+
+    Raises:
+        TransientError: storage is unreachable.
+        DamagedError: a manifest is missing or damaged.
+    """
+    parts = []
+    for uri in manifests:
+        groups = read_manifest(open_store(uri), uri).groups
+        bounds = (one for group in groups if not group.move for one in group.partitions)
+        parts.append((uri, tuple(RangeSet(bounds).ranges())))
+    return parts
+
+
+class _RowsOfTable:
+    """The trained rows of one table in some snapshots."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        chains: Sequence[tuple[Chain, Ranges]],
+        number: int,
+        updates: npt.NDArray[np.int32],
+        table: RowTable,
+    ) -> None:
+        self._store = store
+        self._chains = [(_only(chain, number), partitions) for chain, partitions in chains]
+        self._updates = updates
+        self._table = table
+        self._slab_width = table.width + (table.expire_after > 0)
+        rows = sum(chunk.rows for chain, _ in self._chains for _, one in chain for chunk in one.chunks)
+        self.bits = bits_for(rows * (8 + 4 * self._slab_width))
+
+    def read(self, folder: Path, progress: Callable[[], None]) -> Iterator[tuple[int, Ids, Floats]]:
+        """Position of each file, its ids int64[n] in ascending order, and their rows float32[n, width].
+
+        Args:
+            folder: an empty local folder with room for the rows.
+            progress: called for each chunk.
+        """
+        spilled = SpilledRows(folder, self.bits, self._slab_width)
+        width, expire_after = self._table.width, self._table.expire_after
+        for chain, partitions in self._chains:
+            for _, _, ids, slabs in read_rows(self._store, chain, partitions):
+                # The last place of a slab is the update that touched the row last, if rows expire.
+                touched = slabs[:, -1:] if expire_after else slabs[:, :0]
+                spilled.add(ids, np.hstack([slabs[:, :width], touched]))
+                progress()
+        for position, ids, slabs in spilled.parts():
+            stays = np.ones(ids.size, np.bool_)
+            if expire_after:
+                touched = np.ascontiguousarray(slabs[:, -1]).view(np.int32)
+                stays = self._updates[partitions_of(ids)] - touched < expire_after
+            if stays.any():
+                yield position, ids[stays], np.ascontiguousarray(slabs[stays, :width])
+
+
+def _only(chain: Chain, number: int) -> Chain:
+    """The snapshots with the rows of one table alone."""
+    return [
+        (uri, replace(one, chunks=tuple(c for c in one.chunks if c.part is ChunkPart.ROWS and c.table == number)))
+        for uri, one in chain
+    ]
+
+
+def delete_tables(output: str) -> None:
+    """Delete an export with tables in Parquet from a folder, if there is one, because another export is there now.
+
+    Args:
+        output: URI of the folder.
+
+    Raises:
+        PermanentError, TransientError: the folder can't be written.
+    """
+    store = open_store(output)
+    store.delete(join(output, MARK))
+    _delete(store, output, is_version)
+
+
+def _delete_others(store: ObjectStore, output: str, version: str) -> None:
+    """Delete what earlier exports have left in a folder."""
+    _delete(store, output, lambda name: name in (KERAS_FILE, SAVED_MODEL) or (is_version(name) and name != version))
+
+
+def _delete(store: ObjectStore, output: str, is_obsolete: Callable[[str], bool]) -> None:
+    """Delete the files and folders directly in a folder whose names are obsolete."""
+    prefix = join(output, "")
+    found = [info.uri for info in store.list(prefix)]
+    names = {uri: uri.removeprefix(prefix).partition("/")[0] for uri in found}
+    for uri, name in names.items():
+        if is_obsolete(name):
+            store.delete(uri)
+    for name in {*names.values()} if scheme_of(output) == "file" else ():
+        folder = local_path(join(output, name))
+        if is_obsolete(name) and folder.is_dir():
+            shutil.rmtree(folder, ignore_errors=True)  # Only empty folders are left in it.
