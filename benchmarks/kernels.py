@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from elasticdl.ps.engine.dense import DenseStore
 from elasticdl.ps.engine.optimizers import OPTIMIZERS, Update
-from elasticdl.ps.engine.timeline import Timeline
 from elasticdl.ps.engine.tracked_rows import row_store
 from elasticdl.shared.model.dedup import sum_rows, unique_inverse
 from elasticdl.shared.model.signature import DenseVariable, Optimizer, RowInitializer, RowTable, VariableKind
+from elasticdl.shared.model.timeline import Timeline
 
 COPY_BYTES = 256 << 20
 DENSE = 16 << 20

@@ -10,8 +10,8 @@ from tests.unit.ps_engine.chunks import chunks
 from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
-from elasticdl.ps.engine.timeline import RateHistory, Timeline
 from elasticdl.shared.model.signature import Optimizer, RowInitializer, RowTable
+from elasticdl.shared.model.timeline import RateHistory, Timeline
 
 WIDTH = 3
 IDS = np.arange(8)

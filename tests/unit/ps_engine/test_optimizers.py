@@ -8,7 +8,6 @@ import pytest
 from elasticdl.ps.engine.dense import DenseStore
 from elasticdl.ps.engine.optimizers import OPTIMIZERS, Update, rule_of
 from elasticdl.ps.engine.rows import RowStore
-from elasticdl.ps.engine.timeline import Timeline
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.signature import (
     DenseVariable,
@@ -18,6 +17,7 @@ from elasticdl.shared.model.signature import (
     RowTable,
     VariableKind,
 )
+from elasticdl.shared.model.timeline import Timeline
 
 
 @pytest.mark.parametrize(

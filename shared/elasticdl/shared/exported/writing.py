@@ -33,8 +33,9 @@ from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.model.manifests import ChunkPart, read_manifest
 from elasticdl.shared.model.partitioning import partitions_of
 from elasticdl.shared.model.placement import Ranges
-from elasticdl.shared.model.signature import ModelSignature, RowTable
-from elasticdl.shared.model.snapshot_rows import Chain, read_chain, read_rows
+from elasticdl.shared.model.saved_rows import SavedRows
+from elasticdl.shared.model.signature import ModelSignature
+from elasticdl.shared.model.snapshot_rows import Chain, read_rows
 from elasticdl.shared.storage import ObjectStore, join, open_store, scheme_of, to_uri
 from elasticdl.shared.storage.file_store import translate
 from elasticdl.shared.storage.uris import local_path
@@ -93,22 +94,38 @@ class TablesExport:
         for source, target in zip(self.adapted, adapted, strict=True):
             store.write(join(output, target), open_store(source).read(source))
         exported = ExportedModel(
-            job=self.job, version=version, signature=self.signature, tables=tables, adapted=adapted
+            job=self.job, version=version, signature=self._final_signature(), tables=tables, adapted=adapted
         )
         store.write(join(output, MARK), exported.to_json().encode())
         _delete_others(store, output, version)
 
+    def _chains(self) -> Sequence[tuple[Chain, Ranges]]:
+        return [(read_chain(self.snapshots, uri), partitions) for uri, partitions in self.parts]
+
+    def _final_signature(self) -> ModelSignature:
+        """The model, whose initializers give the rows without a gradient as they are now: weight decay shrinks them."""
+        chains = self._chains()
+        tables = []
+        for number, table in enumerate(self.signature.tables):
+            factors = None
+            for chain, partitions in chains:
+                factors = SavedRows(self.signature, chain[-1][1]).initial_factors(number, partitions, factors)
+            # All partitions of a finished job have made the same updates.
+            factor = 1.0 if factors is None else float(np.median(factors))
+            tables.append(replace(table, initializer=table.initializer.scaled(factor)))
+        return replace(self.signature, tables=tuple(tables))
+
     def _tables(
         self, store: ObjectStore, output: str, version: str, folder: Path, progress: Callable[[], None]
     ) -> tuple[ExportedTable, ...]:
-        chains = [(read_chain(self.snapshots, uri), partitions) for uri, partitions in self.parts]
+        chains = self._chains()
         updates = updates_of((chain[-1][1], partitions) for chain, partitions in chains)
         if (updates < 0).any():
             raise PermanentError(f"the snapshots of job {self.job} do not contain all partitions of its model")
         names = folder_names([table.name for table in self.signature.tables])
         written = []
         for number, table in enumerate(self.signature.tables):
-            rows = _RowsOfTable(self.snapshots, chains, number, updates, table)
+            rows = _RowsOfTable(self.snapshots, chains, number, updates, self.signature)
             files = [""] * (1 << rows.bits)
             count = 0
             with tempfile.TemporaryDirectory(dir=folder) as spilled:
@@ -146,10 +163,13 @@ class _RowsOfTable:
         chains: Sequence[tuple[Chain, Ranges]],
         number: int,
         updates: npt.NDArray[np.int32],
-        table: RowTable,
+        signature: ModelSignature,
     ) -> None:
         self._store = store
+        self._number = number
+        self._signature = signature
         self._chains = [(_only(chain, number), partitions) for chain, partitions in chains]
+        table = signature.tables[number]
         self._updates = updates
         self._table = table
         self._slab_width = table.width + (table.expire_after > 0)
@@ -166,10 +186,10 @@ class _RowsOfTable:
         spilled = SpilledRows(folder, self.bits, self._slab_width)
         width, expire_after = self._table.width, self._table.expire_after
         for chain, partitions in self._chains:
+            saved = SavedRows(self._signature, chain[-1][1])
             for _, _, ids, slabs in read_rows(self._store, chain, partitions):
-                # The last place of a slab is the update that touched the row last, if rows expire.
-                touched = slabs[:, -1:] if expire_after else slabs[:, :0]
-                spilled.add(ids, np.hstack([slabs[:, :width], touched]))
+                # After the weights comes the update that touched the row last, if rows expire.
+                spilled.add(ids, saved.weights(self._number, ids, slabs))
                 progress()
         for position, ids, slabs in spilled.parts():
             stays = np.ones(ids.size, np.bool_)

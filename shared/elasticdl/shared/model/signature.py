@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
@@ -149,6 +149,10 @@ class RowInitializer:
     def __post_init__(self) -> None:
         legal = isinstance(self.distribution, str) and _are_numbers(self.low, self.high)
         _check(legal, f"initializer {self.distribution!r} has the bounds {self.low!r} and {self.high!r}")
+
+    def scaled(self, factor: float) -> RowInitializer:
+        """Gives rows that are multiplied by a factor: all distributions are linear in their two numbers."""
+        return self if factor == 1 else replace(self, low=self.low * factor, high=self.high * factor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

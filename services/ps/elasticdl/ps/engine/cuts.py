@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from elasticdl.ps.engine.index import IdIndex
 from elasticdl.ps.engine.kernels import slabs
-from elasticdl.ps.engine.missed_updates import MissedUpdates
 from elasticdl.ps.engine.pages import Pages
-from elasticdl.ps.engine.timeline import Timeline, updates_of
 from elasticdl.shared.errors import InvariantError
+from elasticdl.shared.model.missed_updates import MissedUpdates
 from elasticdl.shared.model.partitioning import partitions_of
 from elasticdl.shared.model.signature import RowTable
+from elasticdl.shared.model.timeline import Timeline, updates_of
 
 
 class Rows(Protocol):

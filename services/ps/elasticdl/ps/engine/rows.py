@@ -18,14 +18,15 @@ from elasticdl.ps.engine.checks import check_array, check_finite, check_range, c
 from elasticdl.ps.engine.cuts import EVERYTHING, CutRoom, RowCut
 from elasticdl.ps.engine.index import IdIndex
 from elasticdl.ps.engine.kernels import formulas, slabs
-from elasticdl.ps.engine.missed_updates import MissedUpdates, ZeroGradient
 from elasticdl.ps.engine.optimizers import Update, rule_of
 from elasticdl.ps.engine.pages import Pages
-from elasticdl.ps.engine.timeline import Timeline, updates_of
 from elasticdl.shared.errors import InvariantError, ProtocolError
 from elasticdl.shared.model.initial_rows import Initializer
+from elasticdl.shared.model.missed_updates import MissedUpdates, ZeroGradient
 from elasticdl.shared.model.partitioning import partitions_of
 from elasticdl.shared.model.signature import Optimizer, RowTable, VariableKind
+from elasticdl.shared.model.timeline import Timeline, updates_of
+from elasticdl.shared.model.zero_gradients import zero_gradient_of
 
 _SAVED = 0
 """In place of the generation in which a row changed: it was loaded from where it is kept."""
@@ -79,7 +80,7 @@ class RowStore:
         rule = rule_of(optimizer)
         is_trained = table.kind is VariableKind.TRAINABLE
         slots = rule.slots if is_trained else ()
-        zero_gradient = rule.zero_gradient if is_trained else ZeroGradient()
+        zero_gradient = zero_gradient_of(optimizer) if is_trained else ZeroGradient()
         self.table = table
         self.timeline = timeline
         self.has_updates = bool(table.expire_after) or not zero_gradient.changes_nothing

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from elasticdl.ps.engine.kernels import tracking
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
-from elasticdl.ps.engine.timeline import Timeline
 from elasticdl.shared.model.partitioning import partitions_of
 from elasticdl.shared.model.placement import PARTITIONS
 from elasticdl.shared.model.signature import Optimizer, RowInitializer, RowTable
+from elasticdl.shared.model.timeline import Timeline
 
 ADMITTED, DROPPED = 0, 1
 """Rows of ``tallies``."""

@@ -13,7 +13,6 @@ from elasticdl.ps.engine.dense import DenseCut, DenseStore
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.ps.engine.schedules import schedule_of
-from elasticdl.ps.engine.timeline import Run, Timeline
 from elasticdl.ps.engine.tracked_rows import TrackedRowStore
 from elasticdl.ps.shard.staleness_gate import GateSettings, StalenessGate
 from elasticdl.shared.errors import ProtocolError
@@ -23,6 +22,7 @@ from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.model.partitioning import dense_part, mask_of
 from elasticdl.shared.model.placement import Ranges
 from elasticdl.shared.model.signature import ModelSignature, VariableKind
+from elasticdl.shared.model.timeline import Run, Timeline
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.wire.messages import Push
 

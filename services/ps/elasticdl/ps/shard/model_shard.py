@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from elasticdl.ps.engine.cuts import EVERYTHING, CutRoom
 from elasticdl.ps.engine.rows import RowStore
-from elasticdl.ps.engine.timeline import Timeline
 from elasticdl.ps.engine.tracked_rows import TrackedRowStore, row_store
 from elasticdl.ps.shard.group import Group, GroupCut, UpdatePolicy
 from elasticdl.ps.shard.regrouping import common, joined, lay_out, reduced, union
@@ -22,6 +21,7 @@ from elasticdl.shared.model.manifests import GroupState
 from elasticdl.shared.model.partitioning import dense_part, mask_of, partitions_of, take
 from elasticdl.shared.model.placement import PARTITIONS, Ranges, group_id
 from elasticdl.shared.model.signature import ModelSignature
+from elasticdl.shared.model.timeline import Timeline
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Pull, Push, TableGradients, TableIds, split_rows
 

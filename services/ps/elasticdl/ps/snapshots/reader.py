@@ -14,10 +14,10 @@ from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import GroupCut, UpdatePolicy
 from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.shard.regrouping import common, reduced, union
-from elasticdl.ps.snapshots.saved_rows import SavedRows
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.manifests import Chunk, ChunkPart, GroupState, Manifest, read_chunk
 from elasticdl.shared.model.placement import ALL, Ranges
+from elasticdl.shared.model.saved_rows import SavedRows
 from elasticdl.shared.model.signature import ModelSignature, Optimizer
 from elasticdl.shared.model.snapshot_rows import Chain, read_rows
 from elasticdl.shared.storage import ObjectStore

@@ -26,11 +26,10 @@ from elasticdl.shared.model.kernels.compiled import (
     kernel,
     prefetch,
 )
+from elasticdl.shared.model.kernels.missed_updates import FTRL_RATE_MIN
 
 SGD, MOMENTUM, NESTEROV, ADAGRAD, ADAM, AMSGRAD, RMSPROP, FTRL, ADADELTA, ADAMAX, NADAM, LION = range(12)
 
-FTRL_RATE_MIN = 1e-20
-"""Least learning rate by which the formula of FTRL can divide without overflowing."""
 COEFFICIENTS = 10
 """Length of the coefficient vector."""
 _AHEAD = 12

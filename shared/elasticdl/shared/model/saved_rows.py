@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl.ps.engine.rows import RowStore
-from elasticdl.ps.engine.timeline import Timeline
 from elasticdl.shared.model.manifests import Manifest
+from elasticdl.shared.model.missed_updates import MissedUpdates
 from elasticdl.shared.model.partitioning import mask_of
 from elasticdl.shared.model.placement import PARTITIONS, Ranges
-from elasticdl.shared.model.signature import ModelSignature
+from elasticdl.shared.model.signature import ModelSignature, Optimizer, RowTable, VariableKind
+from elasticdl.shared.model.timeline import Timeline
+from elasticdl.shared.model.zero_gradients import zero_gradient_of
 
 _Floats = npt.NDArray[np.float32]
 _Ids = npt.NDArray[np.int64]
@@ -31,17 +32,16 @@ class SavedRows:
         for group in manifest.groups:
             self._timeline.updates[mask_of(group.partitions)] = group.iteration
             self._timeline.rates.load(group.rates, group.iteration)
-        # Empty stores: they know the layout of a slab and what rows miss.
-        self._stores = [
-            RowStore(table, signature.optimizer, signature.seed, self._timeline) for table in signature.tables
-        ]
+        self._tables = signature.tables
+        self._missed = [self._missed_by(table, signature.optimizer) for table in signature.tables]
 
     def slabs(self, number: int, ids: _Ids, slabs: _Floats) -> _Floats:
         """Slabs to train on, of table ``number``; ``ids`` int64[n], ``slabs`` float32[n, slab width].
 
         Slabs of earlier versions do not say which updates a row is up to. It did not catch up then: it is up to date.
         """
-        if number >= len(self._stores) or slabs.shape[1] + 1 != self._stores[number].slab_width:
+        missed = self._missed[number] if number < len(self._missed) else None
+        if missed is None or slabs.shape[1] + 1 != missed.slab_width:
             return slabs
         up_to = self._timeline.updates_of(ids).view(np.float32)
         return np.ascontiguousarray(np.column_stack([slabs, up_to]))
@@ -51,15 +51,15 @@ class SavedRows:
 
         Of table ``number``; ``ids`` int64[n], ``slabs`` float32[n, slab width].
         """
-        store = self._stores[number]
-        if store.missed is None:
-            weights = slabs[:, : store.table.width]
+        table, missed = self._tables[number], self._missed[number]
+        if missed is None:
+            weights = slabs[:, : table.width]
         else:
             slabs = np.ascontiguousarray(self.slabs(number, ids, slabs))
-            weights = np.empty((ids.size, store.table.width), np.float32)
+            weights = np.empty((ids.size, table.width), np.float32)
             now = self._timeline.updates_of(ids)
-            store.missed.gather(slabs.reshape(-1), np.arange(ids.size), now, weights.reshape(-1))
-        return np.ascontiguousarray(np.hstack([weights, slabs[:, -1:]]) if store.table.expire_after else weights)
+            missed.gather(slabs.reshape(-1), np.arange(ids.size), now, weights.reshape(-1))
+        return np.ascontiguousarray(np.hstack([weights, slabs[:, -1:]]) if table.expire_after else weights)
 
     def initial_factors(self, number: int, partitions: Ranges, others: _Floats | None) -> _Floats | None:
         """By partition: by what the initial weights of missing rows are multiplied at the snapshot.
@@ -69,10 +69,17 @@ class SavedRows:
             partitions: those that are taken from this snapshot.
             others: the factors of the others; None: these are 1.
         """
-        missed = self._stores[number].missed
+        missed = self._missed[number]
         if missed is None or not missed.moves_untouched:
             return others
         factors = np.ones(PARTITIONS, np.float32) if others is None else others
         mask = mask_of(partitions)
         factors[mask] = missed.untouched(self._timeline.updates[mask])
         return factors
+
+    def _missed_by(self, table: RowTable, optimizer: Optimizer) -> MissedUpdates | None:
+        rule = zero_gradient_of(optimizer)
+        if table.kind is not VariableKind.TRAINABLE or rule.changes_nothing:
+            return None
+        slab_width = table.width * (1 + len(rule.slot_factors)) + 1
+        return MissedUpdates(rule, table.width, slab_width, self._timeline.rates)

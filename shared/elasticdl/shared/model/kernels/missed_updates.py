@@ -24,7 +24,6 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from elasticdl.ps.engine.kernels.formulas import FTRL_RATE_MIN
 from elasticdl.shared.model.kernels.compiled import (
     DOUBLES,
     FLOATS,
@@ -36,6 +35,8 @@ from elasticdl.shared.model.kernels.compiled import (
     prefetch,
 )
 
+FTRL_RATE_MIN = 1e-20
+"""Least learning rate by which the formula of FTRL can divide without overflowing."""
 STILL, MOMENTS, VELOCITY, SIGN, FTRL = range(5)
 """What moves the weights of a row without a gradient: nothing but weight decay, or its slots in one of four ways."""
 PARAMETERS = 5

@@ -1,7 +1,7 @@
 """Rows catch up on the updates in which they had no gradient, so that a table trains as a dense embedding does.
 
-What an optimizer does to a weight whose gradient is zero is a part of the optimizer: ``ZeroGradient``. The kernels
-make many such updates at once, see ``kernels.missed_updates``.
+``ZeroGradient`` is what an optimizer does to a weight whose gradient is zero; ``zero_gradients`` has it for each
+optimizer. The kernels make many such updates at once, see ``kernels.missed_updates``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.ps.engine.kernels import missed_updates as kernels
-from elasticdl.ps.engine.timeline import RateHistory
+from elasticdl.shared.model.kernels import missed_updates as kernels
+from elasticdl.shared.model.timeline import RateHistory
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -133,7 +133,7 @@ class MissedUpdates:
     def __init__(self, rule: ZeroGradient, width: int, slab_width: int, rates: RateHistory) -> None:
         self._rule = rule
         self._width = width
-        self._slab_width = slab_width
+        self.slab_width = slab_width
         self._rates = rates
         self._tables = _tables_of(rule)
 
@@ -170,7 +170,7 @@ class MissedUpdates:
 
     @property
     def _widths(self) -> tuple[int, int]:
-        return self._width, self._slab_width
+        return self._width, self.slab_width
 
     def _history(self) -> tuple[Ids, Doubles]:
         history = self._rates.arrays
