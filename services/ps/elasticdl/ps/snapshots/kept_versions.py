@@ -92,13 +92,13 @@ def read_warm_start(initial: InitialModel, policy: UpdatePolicy, owned: Ranges) 
 
 
 def write_version(store: ObjectStore, spec: JobSpec, version: KeptVersion, file: Path) -> None:
-    """Write a version into one local file; see ``whole_model``.
+    """Write a version into one local file, with the averages of dense weights if there are any; see ``whole_model``.
 
     Raises:
         TransientError: storage is unreachable.
         DamagedError: an object is missing or damaged; it is named.
     """
-    shard = gather_weights(store, UpdatePolicy.of(spec), version.parts)
+    shard = gather_weights(store, UpdatePolicy.of(spec), version.parts, averages=True)
     numbers = {table.name: number for number, table in enumerate(shard.signature.tables)}
 
     def rows_of(name: str, ids: Ids) -> Floats:
@@ -108,7 +108,12 @@ def write_version(store: ObjectStore, spec: JobSpec, version: KeptVersion, file:
         shard.pull([TableIds(table=number, width=width, ids=ids)], rows, None)
         return rows.reshape(-1, width)
 
-    write_model(file, shard.whole_dense(), rows_of, {table.name: table.input_dim for table in shard.signature.tables})
+    write_model(
+        file,
+        shard.whole_dense(averages=True),
+        rows_of,
+        {table.name: table.input_dim for table in shard.signature.tables},
+    )
 
 
 def _versions(store: ObjectStore, uris: Iterable[str]) -> list[KeptVersion]:
