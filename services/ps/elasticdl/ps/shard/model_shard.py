@@ -168,10 +168,14 @@ class ModelShard:
             group.dense.pull(values, averages=averages)
             lay_out(self.part, group.part, values, dense)
 
-    def whole_dense(self) -> Floats:
-        """The dense values of a shard that has all partitions, float32, in the signature's order."""
+    def whole_dense(self, *, averages: bool = False) -> Floats:
+        """The dense values of a shard that has all partitions, float32, in the signature's order.
+
+        Args:
+            averages: see ``DenseStore.pull``.
+        """
         values, flat = np.empty(self.part.size, np.float32), np.empty(self.part.size, np.float32)
-        self.pull([], NO_FLOATS, values)
+        self.pull([], NO_FLOATS, values, averages=averages)
         self.part.scatter(values, flat)
         return flat
 

@@ -101,7 +101,7 @@ def read_warm_start(initial: InitialModel, policy: UpdatePolicy, owned: Ranges) 
 def write_version(
     store: ObjectStore, spec: JobSpec, version: KeptVersion, file: Path, *, has_tables: bool = True
 ) -> None:
-    """Write a version into one local file; see ``whole_model``.
+    """Write a version into one local file, with averages of dense weights if there are any; see ``whole_model``.
 
     Args:
         store: where its snapshots are.
@@ -114,7 +114,7 @@ def write_version(
         TransientError: storage is unreachable.
         DamagedError: an object is missing or damaged; it is named.
     """
-    shard = gather_weights(store, UpdatePolicy.of(spec), version.parts, rows=ALL if has_tables else ())
+    shard = gather_weights(store, UpdatePolicy.of(spec), version.parts, rows=ALL if has_tables else (), averages=True)
     numbers = {table.name: number for number, table in enumerate(shard.signature.tables)}
 
     def rows_of(name: str, ids: Ids) -> Floats:
@@ -125,7 +125,7 @@ def write_version(
         return rows.reshape(-1, width)
 
     tables = shard.signature.tables if has_tables else ()
-    write_model(file, shard.whole_dense(), rows_of, {table.name: table.input_dim for table in tables})
+    write_model(file, shard.whole_dense(averages=True), rows_of, {table.name: table.input_dim for table in tables})
 
 
 def _versions(store: ObjectStore, uris: Iterable[str]) -> list[KeptVersion]:

@@ -18,7 +18,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.manifests import Chunk, ChunkPart, GroupState, Manifest, read_chunk
 from elasticdl.shared.model.placement import ALL, Ranges
 from elasticdl.shared.model.saved_rows import SavedRows
-from elasticdl.shared.model.signature import ModelSignature, Optimizer
+from elasticdl.shared.model.signature import EMA_MOMENTUM, ModelSignature, Optimizer
 from elasticdl.shared.model.snapshot_rows import Chain, read_rows
 from elasticdl.shared.storage import ObjectStore
 
@@ -63,7 +63,12 @@ def gather(store: ObjectStore, core: PsCore, parts: Sequence[tuple[Chain, Ranges
 
 
 def gather_weights(
-    store: ObjectStore, policy: UpdatePolicy, parts: Sequence[tuple[Chain, Ranges]], rows: Ranges = ALL
+    store: ObjectStore,
+    policy: UpdatePolicy,
+    parts: Sequence[tuple[Chain, Ranges]],
+    rows: Ranges = ALL,
+    *,
+    averages: bool = False,
 ) -> ModelShard:
     """Weights from several snapshots, of any plan: the shard answers pulls, but it can't be trained or saved.
 
@@ -72,12 +77,15 @@ def gather_weights(
         policy: of the shard.
         parts: chains, and the partitions to take as they were at the last manifest of each.
         rows: the partitions whose rows are needed; dense values are read of all.
+        averages: also read the averages of dense weights, if there are any.
 
     Raises:
         TransientError: storage is unreachable.
         DamagedError: an object is missing or damaged; it is named.
     """
-    return _shard_of(store, policy, _wanted(parts), weights_only=True, rows=rows)
+    keeps_averages = EMA_MOMENTUM in _signature_of(parts[0][0]).optimizer.hyperparameters
+    weights_only = not (averages and keeps_averages)
+    return _shard_of(store, policy, _wanted(parts), weights_only=weights_only, rows=rows)
 
 
 def check_belongs(core: PsCore, uri: str, manifest: Manifest) -> None:
@@ -148,7 +156,7 @@ def _shard_of(
 
     Groups of a move from ``held_since`` on stay held.
     """
-    signature = ModelSignature.from_json(parts[0][0][-1][1].signature)
+    signature = _signature_of(parts[0][0])
     shard = ModelShard(replace(signature, optimizer=_NO_SLOTS) if weights_only else signature, policy)
     groups = []
     for chain, wanted in parts:
@@ -168,6 +176,10 @@ def _shard_of(
     shard.install(groups)
     shard.merge()
     return shard
+
+
+def _signature_of(chain: Chain) -> ModelSignature:
+    return ModelSignature.from_json(chain[-1][1].signature)
 
 
 def _dense(store: ObjectStore, uri: str, chunks: Sequence[Chunk], like: DenseCut) -> DenseCut:
