@@ -244,7 +244,7 @@ class Worker:
         return tuple(start_notes(built, self.settings, gpu))
 
     def _read_ahead(self, tasks: Sequence[TaskRef]) -> None:
-        if self._loader is not None:
+        if self._loader is not None and self.built is not None and self.built.stores.reads_ahead:
             self._loader.prefetch(tasks)
 
     def _callbacks(self, built: Built, exporter: Exporter) -> CallbackTasks:

@@ -71,13 +71,14 @@ def open_reader(
 
     if custom is not None:
         return CustomShardReader(custom, sources=plan.sources, schema=schema_of(data), index=index)
+    store = stores.open(plan.sources[0].uri if plan.sources else storage)
     return Reader(
-        store=stores.open(plan.sources[0].uri if plan.sources else storage),
+        store=store,
         sources=plan.sources,
         schema=schema_of(data),
         index=index,
         is_same=lambda number, now: indices.is_same(plan.sources[number], number, data, now),
-        prefetch=stores.prefetch,
+        prefetch=stores.prefetch if stores.reads_ahead else None,
     )
 
 

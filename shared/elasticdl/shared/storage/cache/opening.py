@@ -68,6 +68,11 @@ class DataStores:
             self._cached = CachedStore(open_store(uri), disk, self.usage)
         return self._cached
 
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether data in object storage was opened. To read local files ahead would only take CPU time."""
+        return self._cached is not None
+
     def prefetch(self, ranges: Iterable[StoredRange]) -> None:
         """Begin to read ranges of objects in object storage, and return at once."""
         if self._cached is not None:
