@@ -14,12 +14,12 @@ from types import MappingProxyType
 from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.plan import Plan, Shard
 from elasticdl.shared.job.tasks import MetricStates
-from elasticdl.shared.messages.events import TaskFailed, TaskFinished, TaskReturned
+from elasticdl.shared.messages.events import TaskFailed, TaskFinished, TaskReturned, TasksFinished
 from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.core_runner import SetTimer
 from elasticdl.shared.process.procedures import Procedure
-from elasticdl.worker.core.commands import AckTask, CollectMetrics, NakTask, PublishEvent, PublishEvents
+from elasticdl.worker.core.commands import AckTask, CollectMetrics, NakTask, PublishEvent
 from elasticdl.worker.core.effects import Effects
 from elasticdl.worker.core.tally import Tally
 from elasticdl.worker.core.tasks.leased import LeasedTask, LeasedTasks
@@ -132,9 +132,8 @@ class TaskOutcomes:
         self.running += 1
         tasks = tuple(one.leases[-1].message.task for one in finished if one.tally.batches and not one.file)
         states: MetricStates = (yield CollectMetrics(tasks=tasks)) if tasks else {}
-        yield PublishEvents(
-            events=(*(one.event({}, states_follow=True) for one in finished[:-1]), finished[-1].event(states))
-        )
+        reports = (*(one.event({}, states_follow=True) for one in finished[:-1]), finished[-1].event(states))
+        yield PublishEvent(event=TasksFinished(finished=reports) if len(reports) > 1 else reports[0])
         for one in finished:
             self._acknowledge(one.leases)
         self.running -= 1
