@@ -56,7 +56,7 @@ def _runner(function: Any) -> Callable[[list[Any]], Any] | None:
     kind = getattr(inference, "function_type", None)
     naming = getattr(sys.modules[type(inference).__module__], "InterpolateRuntimeError", None)
     has_handles = any(output.dtype in (tf.resource, tf.variant) for output in function.outputs)
-    if general is None or call is None or kind is None or naming is None or has_handles:
+    if inference is None or general is None or call is None or kind is None or naming is None or has_handles:
         return general
     name, outputs = inference.name, len(kind.flat_outputs)
 
