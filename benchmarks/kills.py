@@ -38,8 +38,10 @@ from elasticdl.shared.messages.events import (
     Envelope,
     PodExited,
     PsStarted,
+    TasksTaken,
     TaskTaken,
     TermStarted,
+    one_by_one,
 )
 from elasticdl.shared.names import JobId, Service
 from elasticdl.shared.pod_instances import pid_of
@@ -53,7 +55,7 @@ ELASTICDL = [sys.executable, "-m", "elasticdl.cli"]
 TOKEN = secrets.token_hex(16)
 """The secret of the job's processes, so that this one may ask the ps."""
 POLL_S = 0.005
-PROOF = {"worker": (PodExited,), "ps": (PsStarted,), "master": (TermStarted,), "nats-server": (TaskTaken,)}
+PROOF = {"worker": (PodExited,), "ps": (PsStarted,), "master": (TermStarted,), "nats-server": (TaskTaken, TasksTaken)}
 """Who is killed, and the event that says that its death is over."""
 
 
@@ -163,7 +165,7 @@ def measure(watch: Watch, kind: str, killed_s: float, end_s: float) -> dict[str,
         found["its death on the log after"] = lost.time_s - killed_s
         ran = next(watch.since(lost.time_s, Decided, CommandsRan), None)
         found["its tasks given back after"] = ran.time_s - killed_s if ran else float("nan")
-        again = (each for each in watch.since(killed_s, TaskTaken) if taken(each).attempt > 1)
+        again = (each for each in watch.since(killed_s, TaskTaken, TasksTaken) if is_repeated(each))
         found["the first of them taken again after"] = next((each.time_s - killed_s for each in again), float("nan"))
     if kind == "ps":
         restarted = next(watch.since(killed_s, PsStarted))
@@ -176,13 +178,13 @@ def measure(watch: Watch, kind: str, killed_s: float, end_s: float) -> dict[str,
     if kind == "master":
         found["back on the log after"] = next(watch.since(killed_s, TermStarted)).time_s - killed_s
     if kind == "nats-server":
-        found["first event after"] = next(watch.since(killed_s, TaskTaken)).time_s - killed_s
+        found["first event after"] = next(watch.since(killed_s, TaskTaken, TasksTaken)).time_s - killed_s
     return found
 
 
-def taken(envelope: Envelope) -> TaskTaken:
-    assert isinstance(envelope.event, TaskTaken)
-    return envelope.event
+def is_repeated(taken: Envelope) -> bool:
+    """Whether one of the tasks was taken before."""
+    return any(isinstance(one, TaskTaken) and one.attempt > 1 for one in one_by_one(taken.event))
 
 
 def start(data: Path, folder: Path, epochs: int) -> tuple[subprocess.Popen[bytes], RunDirectory]:

@@ -31,6 +31,7 @@ from elasticdl.shared.messages.events import (
     PodStarted,
     PsStarted,
     TaskFinished,
+    TasksFinished,
     TermStarted,
     WorkerStarted,
 )
@@ -57,7 +58,7 @@ def moment(record: LogRecord) -> str | None:
             return "first worker has built its model"
         case ModelInitialised():
             return "ps has its first snapshot"
-        case TaskFinished():
+        case TaskFinished() | TasksFinished():
             return "first gradient applied"
         case _:
             return None

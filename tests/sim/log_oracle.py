@@ -40,7 +40,7 @@ def exported_before_the_audit(records: Sequence[LogRecord], state: State) -> lis
     """The export of a job was ordered after the ledgers of its final snapshots were read."""
     ordered: dict[int, int] = {}
     finished: set[int] = set()
-    audited = 0
+    audited: dict[str, int] = {}
     for record in records:
         match record.envelope.event:
             case Decided(commands=commands):
@@ -48,10 +48,11 @@ def exported_before_the_audit(records: Sequence[LogRecord], state: State) -> lis
             case TaskFinished(task=task, dispatch=dispatch) if task.purpose is Purpose.EXPORT and not task.number:
                 finished.add(dispatch)
             case LedgersRead(ps=ps, manifest=manifest) if state.closing.manifests.get(ps) == manifest:
-                audited = record.seq
+                audited.setdefault(ps, record.seq)  # A successor of the master may read the same ledgers once more.
             case _:
                 pass
-    if not state.job.output or any(ordered.get(dispatch, 0) > audited for dispatch in finished):
+    last = max(audited.values(), default=0)
+    if not state.job.output or any(ordered.get(dispatch, 0) > last for dispatch in finished):
         return []
     return ["the job has succeeded without an export that was ordered after its audit"]
 

@@ -23,7 +23,7 @@ from elasticdl.ps.shard.table_figures import table_figures
 from elasticdl.ps.snapshots.reader import restore
 from elasticdl.shared.errors import ElasticDLError, InvariantError
 from elasticdl.shared.messages.commands import JobState, OpenPin
-from elasticdl.shared.messages.events import Decided, JobSubmitted, LogRecord, TaskFinished, TermStarted
+from elasticdl.shared.messages.events import Decided, JobSubmitted, LogRecord, TaskFinished, TermStarted, one_by_one
 from elasticdl.shared.model.partitioning import mask_of, partitions_of
 from elasticdl.shared.model.placement import PARTITIONS, Placement
 from elasticdl.shared.model.snapshot_rows import read_chain
@@ -133,7 +133,8 @@ class Oracle:
         for number, after in _evaluations(records).items():
             known = [record.envelope.event for record in records if record.seq <= after]
             begun = max(place for place, event in enumerate(known) if isinstance(event, JobSubmitted))
-            finished = [event for event in known[begun:] if isinstance(event, TaskFinished) and _is_training(event)]
+            reported = [one for event in known[begun:] for one in one_by_one(event)]
+            finished = [event for event in reported if isinstance(event, TaskFinished) and _is_training(event)]
             tasks = {event.task.number for event in finished}
             learned = [
                 place

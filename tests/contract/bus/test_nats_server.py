@@ -38,6 +38,7 @@ from elasticdl.shared.messages.events import (
     PsStarted,
     TaskFailed,
     TaskFinished,
+    TasksFinished,
 )
 from elasticdl.shared.names import GroupId, Incarnation, JobId, PodInstance, PodName, Purpose, Service, new_job_id
 
@@ -110,10 +111,11 @@ def events_of_a_large_job() -> list[Event]:
             task=task, dispatch=1, attempt=1, kind=FailureKind.USER_CODE, message="m", traceback="line\n" * 5000
         ),
         Decided(term=1, after_seq=10**6, now_s=1.7e9, commands=stops, reasons=("the audit is exact",)),
+        TasksFinished(finished=tuple(TaskFinished(task=task, dispatch=10**6, attempt=1) for _ in range(16))),
     ]
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(6))
 async def test_the_events_of_a_large_job_are_bounded(nats_url: str, number: int) -> None:
     event = events_of_a_large_job()[number]
     job = new_job_id("large")

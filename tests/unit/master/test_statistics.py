@@ -269,3 +269,25 @@ def test_a_removal_that_failed_is_decided_again(summing: Driver) -> None:
     failed = events.CommandsRan(up_to=seq, failures=(events.CommandFailure(position=0, message="NATS is away"),))
     summing.feed(failed, Service.MASTER, "master")
     assert removed(summing) == [((), ((11, 12),))]
+
+
+def test_events_of_several_tasks_change_the_same_as_one_event_for_each() -> None:
+    tasks = [TaskRef(purpose=Purpose.TRAIN, number=number) for number in range(3)]
+    taken = tuple(events.TaskTaken(task=task, dispatch=1, attempt=1, reply=f"r{task.number}") for task in tasks)
+    finished = tuple(
+        events.TaskFinished(task=task, dispatch=1, attempt=1, batches=5, records=50, loss_sum=0.5, counted=((0, 5),))
+        for task in tasks
+    )
+    together, single = Driver(job_spec(workers=1)), Driver(job_spec(workers=1))
+    grouped: list[events.Event] = [events.TasksTaken(taken=taken), events.TasksFinished(finished=finished)]
+    each_alone: list[events.Event] = [*taken, *finished]
+    for driver, several in ((together, grouped), (single, each_alone)):
+        driver.start_all()
+        for event in several:
+            driver.feed(event, Service.WORKER, "worker-0", driver.incarnation("worker-0"))
+        driver.check_replay()
+    assert together.state.running_attempts == single.state.running_attempts == {}
+    for driver in (together, single):
+        assert driver.state.training is not None
+        (epoch,) = driver.state.training.statistics.epochs.values()
+        assert (epoch.tasks, epoch.batches, epoch.records, epoch.loss_sum) == (3, 15, 150, 1.5)

@@ -5,9 +5,13 @@ from hypothesis import strategies as st
 from tests.histories.logs import FOLDER, read_log
 from tests.unit.shared_bus.strategies import values
 
-from elasticdl.shared.bus.stored_events import StoredEvent, from_stored, to_stored
+from elasticdl.shared.bus.stored_events import DATA_BYTES_MAX, StoredEvent, from_stored, to_stored
+from elasticdl.shared.job.tasks import TaskMessage, TaskRef
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.events import Envelope
+from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
+from elasticdl.worker.core.core import taken_events
+from elasticdl.worker.core.tasks.leased import LeasedTask
 
 
 @settings(max_examples=50, deadline=None)
@@ -21,3 +25,26 @@ def test_an_event_of_an_earlier_version_repeats_its_sender() -> None:
     for record in read_log(FOLDER / "plain.log"):
         sent = record.envelope
         assert from_stored(StoredEvent(sent.name, sent.id, codec.encode_envelope(sent))) == sent
+
+
+def test_tasks_that_were_taken_together_fit_into_events_on_the_log() -> None:
+    messages = [
+        TaskMessage(task=TaskRef(purpose=Purpose.TRAIN, number=10**7 + number), dispatch=10**5, term=1)
+        for number in range(12)
+    ]
+    leases = [
+        LeasedTask(number=number, message=message, attempt=1, reply=f"train.1.{10**7 + number}.{10**7 + number}")
+        for number, message in enumerate(messages)
+    ]
+    events = list(taken_events(leases))
+    assert len(events) == 3
+    for event in events:
+        envelope = Envelope(
+            service=Service.WORKER,
+            name=PodName("worker-100"),
+            incarnation=Incarnation("0123456789ab"),
+            number=10**6,
+            time_s=1.7e9,
+            event=event,
+        )
+        assert len(to_stored(envelope).data) <= DATA_BYTES_MAX

@@ -16,7 +16,7 @@ from elasticdl.shared.data.formats.tfrecord import write_records
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.tasks import TaskMessage, TaskRef
-from elasticdl.shared.messages.events import Envelope, Event, TaskFailed, TaskFinished, TaskReturned
+from elasticdl.shared.messages.events import Envelope, Event, TaskFailed, TaskFinished, TaskReturned, one_by_one
 from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
 from elasticdl.shared.process.clock import SystemClock, VirtualClock
 from elasticdl.shared.process.core_runner import CoreRunner, Lanes, SetTimer
@@ -161,7 +161,8 @@ class World:
         self.runner.stop()
 
     def events(self, *kinds: type[Event]) -> list[Any]:
-        return [envelope.event for envelope in self.envelopes if isinstance(envelope.event, kinds or (object,))]
+        published = [one for envelope in self.envelopes for one in one_by_one(envelope.event)]
+        return [event for event in published if isinstance(event, kinds or (object,))]
 
     def finished(self) -> list[TaskFinished]:
         return self.events(TaskFinished)

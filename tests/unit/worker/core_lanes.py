@@ -10,9 +10,7 @@ from elasticdl.shared.job.ledger import Ledger
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.job.tasks import TaskMessage, TaskRef
-from elasticdl.shared.messages.events import (
-    FailureKind,
-)
+from elasticdl.shared.messages.events import FailureKind, one_by_one
 from elasticdl.shared.names import Incarnation, PodName, Purpose, TaskId
 from elasticdl.shared.process.core_runner import SetTimer, TimerFired
 from elasticdl.shared.process.procedures import Issued
@@ -212,7 +210,7 @@ class Lanes:
         self.queue.append(TaskMessage(task=task, dispatch=1, term=1, **facts))
 
     def of(self, kind: type[Any]) -> list[Any]:
-        return [event for event in self.published if isinstance(event, kind)]
+        return [one for event in self.published for one in one_by_one(event) if isinstance(one, kind)]
 
     @property
     def is_trained(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
 from elasticdl.shared.job.tasks import TaskMessage, TaskRef
-from elasticdl.shared.messages.events import TaskFinished
+from elasticdl.shared.messages.events import TaskFinished, one_by_one
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.process.core_runner import SetTimer
 from elasticdl.shared.process.procedures import Issued
@@ -73,8 +73,8 @@ class Reports:
                     case Issued(number=number, command=commands.CollectMetrics(tasks=tasks)):
                         self.collected.append([task.number for task in tasks])
                         self.effects.done(number, {"loss": (b"sum",)})
-                    case Issued(number=number, command=commands.PublishEvents(events=events)):
-                        self.groups.append([event for event in events if isinstance(event, TaskFinished)])
+                    case Issued(number=number, command=commands.PublishEvent(event=event)):
+                        self.groups.append([one for one in one_by_one(event) if isinstance(one, TaskFinished)])
                         self.effects.done(number, None)
                     case _:
                         raise AssertionError(command)

@@ -34,6 +34,7 @@ from elasticdl.shared.messages.events import (
     WorkerFailed,
     WorkerStarted,
     WorkerStopped,
+    one_by_one,
 )
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import Incarnation, JobId, PodName, Purpose, Service, TaskId, new_incarnation
@@ -165,7 +166,7 @@ class Job:
         self.exit_codes.append(self.worker.run())
 
     def of(self, kind: type[Any]) -> list[Any]:
-        return [event for event in self.events if isinstance(event, kind)]
+        return [one for event in self.events for one in one_by_one(event) if isinstance(one, kind)]
 
     def wait(self, condition: Callable[[], object]) -> None:
         with self.appended:

@@ -33,6 +33,8 @@ def event_text(event: events.Event) -> str:
     if isinstance(event, events.JobSubmitted):
         plan = event.spec.plan
         return f"JobSubmitted job={event.spec.job} plan={plan.fingerprint} tasks={plan.tasks} batches={plan.batches}"
+    if isinstance(event, events.TasksTaken | events.TasksFinished):
+        return f"{type(event).__name__} " + "; ".join(map(_named, events.one_by_one(event)))
     return _named(event)
 
 
@@ -49,8 +51,9 @@ def task_history(records: Iterable[LogRecord], task: TaskRef) -> Iterator[str]:
     replies: set[str] = set()
     for record in records:
         envelope = record.envelope
-        for text in _about(envelope.event, task, replies):
-            yield f"#{record.seq} {time_of_day(envelope.time_s)} {envelope.name}: {text}"
+        for event in events.one_by_one(envelope.event):
+            for text in _about(event, task, replies):
+                yield f"#{record.seq} {time_of_day(envelope.time_s)} {envelope.name}: {text}"
 
 
 def _about(event: events.Event, task: TaskRef, replies: set[str]) -> Iterator[str]:

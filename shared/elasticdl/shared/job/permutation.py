@@ -65,5 +65,9 @@ class Permutation:
     def _encrypt(self, value: int) -> int:
         left, right = value >> self.half_bits, value & self.half_mask
         for key in self.keys:
-            left, right = right, left ^ (mix64(right ^ key) & self.half_mask)
+            # ``mix64(right ^ key)`` in place: every process asks for several positions of each task.
+            mixed = ((right ^ key) + 0x9E3779B97F4A7C15) & _MASK64
+            mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+            mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK64
+            left, right = right, left ^ ((mixed ^ (mixed >> 31)) & self.half_mask)
         return (left << self.half_bits) | right

@@ -204,12 +204,22 @@ class Plan:
         Raises:
             IndexError: no such task.
         """
-        if not self.defines(task):
-            raise IndexError(f"task {task} is not in the plan of {self.tasks} tasks")
-        records, last_batches = self._whole_records(task), self._truncation[1]
-        if task == self.tasks - 1 and last_batches:
-            return min(records, last_batches * self.minibatch_size)
+        records = self._recent_sizes.get(task)
+        if records is None:
+            if not self.defines(task):
+                raise IndexError(f"task {task} is not in the plan of {self.tasks} tasks")
+            records, last_batches = self._whole_records(task), self._truncation[1]
+            if task == self.tasks - 1 and last_batches:
+                records = min(records, last_batches * self.minibatch_size)
+            if len(self._recent_sizes) >= _RECENT_SHARDS_MAX:
+                self._recent_sizes.clear()
+            self._recent_sizes[task] = records
         return records
+
+    @cached_property
+    def _recent_sizes(self) -> dict[int, int]:
+        """``task_size`` by task: every batch asks several times for that of its task."""
+        return {}
 
     def shards(self, task: TaskId) -> tuple[Shard, ...]:
         """The records of a task that the plan ``defines``: one range, or with a global shuffle several, ascending.

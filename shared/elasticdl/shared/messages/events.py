@@ -267,6 +267,20 @@ class TaskFinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TasksTaken:
+    """A worker took several tasks with one request; the same as a ``TaskTaken`` for each, in this order."""
+
+    taken: tuple[TaskTaken, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TasksFinished:
+    """A worker reports several finished tasks together; the same as a ``TaskFinished`` for each, in this order."""
+
+    finished: tuple[TaskFinished, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReturned:
     """A worker returned a task unfinished, on purpose; train: with its statistics of it, see ``TaskFinished``."""
 
@@ -514,7 +528,9 @@ Event = (
     | WorkerStopped
     | WorkerFailed
     | TaskTaken
+    | TasksTaken
     | TaskFinished
+    | TasksFinished
     | TaskReturned
     | TaskFailed
     | RoundDelayed
@@ -535,6 +551,17 @@ Event = (
     | RunMeasured
     | ProcessMeasured
 )
+
+
+def one_by_one(event: Event) -> tuple[Event, ...]:
+    """What an event says of each task by itself; an event that is not about several tasks as it is."""
+    match event:
+        case TasksTaken():
+            return event.taken
+        case TasksFinished():
+            return event.finished
+        case _:
+            return (event,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,9 @@ from elasticdl.shared.names import Service
 
 EVENTS_WITHOUT_POD_CHANGES = (
     events.TaskTaken,
+    events.TasksTaken,
     events.TaskFinished,
+    events.TasksFinished,
     events.TaskReturned,
     events.RoundDelayed,
     events.StepReached,
@@ -117,7 +119,9 @@ HANDLERS: dict[type[Event], Callable[[State, Envelope, Any], None]] = {
     events.PsStarted: pods.on_ps_started,
     events.ModelInitialised: pods.on_model_initialised,
     events.TaskTaken: training.on_task_taken,
+    events.TasksTaken: training.on_tasks_taken,
     events.TaskFinished: training.on_task_finished,
+    events.TasksFinished: training.on_tasks_finished,
     events.TaskReturned: training.on_task_returned,
     events.TaskFailed: training.on_task_failed,
     events.RoundDelayed: training.on_round_delayed,

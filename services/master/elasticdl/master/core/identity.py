@@ -15,10 +15,17 @@ from elasticdl.shared.messages.events import Envelope
 from elasticdl.shared.names import NO_INSTANCE, PodInstance, Service
 
 OPENS_A_RUN = (events.JobSubmitted, events.JobResumed)
-OF_FORMER_INSTANCES = (events.TaskFinished, events.TaskReturned, events.SnapshotTaken, events.ModelPinned)
+OF_FORMER_INSTANCES = (
+    events.TaskFinished,
+    events.TasksFinished,
+    events.TaskReturned,
+    events.SnapshotTaken,
+    events.ModelPinned,
+)
 """Events of a former instance that still count, because their handlers compare more than the name:
 
-- TaskFinished, TaskReturned: the delivery is off the queue. The incarnations of the ps in it decide about the credit.
+- TaskFinished, TasksFinished, TaskReturned: the delivery is off the queue. The incarnations of the ps in it decide
+  about the credit.
 - SnapshotTaken, ModelPinned: an order for the present instance has reached a former one, so it is given again.
 """
 

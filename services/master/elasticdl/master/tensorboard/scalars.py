@@ -17,7 +17,7 @@ from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
 from elasticdl.master.core.training.staleness import StalenessTotals
 from elasticdl.master.core.training.state import Training
 from elasticdl.master.history_file import EpochRow, read_history
-from elasticdl.shared.messages.events import Event, LogRecord, TaskFinished
+from elasticdl.shared.messages.events import Event, LogRecord, TaskFinished, one_by_one
 from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.names import Purpose, Service
 
@@ -160,7 +160,7 @@ class Curves:
         if isinstance(event, RunMeasured) and event.batches_computed and self._lost_batches is not None:
             goodput = min(1.0, event.batches_absorbed / event.batches_computed)
             yield self._now("goodput", self._lost_batches + _reported(training), goodput)
-        if not isinstance(event, TaskFinished) or event.task.purpose is not Purpose.TRAIN:
+        if not _finishes_training(event):
             return
         state = self._state
         if self._lost_batches is None:
@@ -225,3 +225,8 @@ def _lost_epoch(row: EpochRow, epoch: int, time_s: float) -> Iterator[Point]:
 def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
     """With NaN again for None, which stands for it in JSON."""
     return {name: math.nan if value is None else value for name, value in values.items()}
+
+
+def _finishes_training(event: Event) -> bool:
+    """Whether an event says that training tasks are finished."""
+    return any(isinstance(one, TaskFinished) and one.task.purpose is Purpose.TRAIN for one in one_by_one(event))

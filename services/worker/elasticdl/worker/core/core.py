@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +15,7 @@ from elasticdl.shared.errors import (
     UserError,
 )
 from elasticdl.shared.job.tasks import TaskRef
-from elasticdl.shared.messages.events import TaskTaken, WorkerFailed, WorkerStarted, WorkerStopped
+from elasticdl.shared.messages.events import TasksTaken, TaskTaken, WorkerFailed, WorkerStarted, WorkerStopped
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.core_runner import SetTimer, TimerFired
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_REFUSED
@@ -43,6 +43,8 @@ from elasticdl.worker.core.training import PULL_TIMER, Training
 from elasticdl.worker.ps_client.requests import TaskProgress
 
 _NOT_BEGUN = TaskProgress(next_batch=0, credits={})
+_TAKEN_TOGETHER_MAX = 5
+"""Tasks of one ``TasksTaken``: as many as fit into an event on the log, with numbers of 8 digits."""
 LEASE_TIMER = "extend leases"
 GRACE_TIMER = "stop grace"
 
@@ -170,14 +172,7 @@ class WorkerCore:
                 new.append(lease)
             self.leases.add(lease, self._effects.now_s)
         self._beginning += 1
-        yield PublishEvents(
-            events=tuple(
-                TaskTaken(
-                    task=lease.message.task, dispatch=lease.message.dispatch, attempt=lease.attempt, reply=lease.reply
-                )
-                for lease in leases
-            )
-        )
+        yield PublishEvents(events=tuple(taken_events(leases)))
         for lease in new:
             if not self.leases.is_leased(lease):
                 continue
@@ -321,3 +316,14 @@ class WorkerCore:
         with suppress(ElasticDLError):  # The log may be the reason of the failure.
             yield PublishEvent(event=event)
         self._effects.issue(Exit(exit_code=EXIT_REFUSED))
+
+
+def taken_events(leases: Sequence[LeasedTask]) -> Iterator[TaskTaken | TasksTaken]:
+    """Records that tasks were taken, in the order of the leases."""
+    taken = [
+        TaskTaken(task=lease.message.task, dispatch=lease.message.dispatch, attempt=lease.attempt, reply=lease.reply)
+        for lease in leases
+    ]
+    for start in range(0, len(taken), _TAKEN_TOGETHER_MAX):
+        some = taken[start : start + _TAKEN_TOGETHER_MAX]
+        yield TasksTaken(taken=tuple(some)) if len(some) > 1 else some[0]

@@ -157,9 +157,9 @@ class TaskRecords:
         """A task's records, read and put into the plan's order at its first batch."""
         ordered = self._tasks.get(task)
         if ordered is None:
-            block = self._reader.read_all(self.plan.shards(task))
-            offsets = np.asarray(order.take(self.plan.record_order(task), 0, len(block)), np.int64)
-            if not isinstance(self.plan.record_order(task), range):
+            block, planned = self._reader.read_all(self.plan.shards(task)), self.plan.record_order(task)
+            offsets = np.asarray(order.take(planned, 0, len(block)), np.int64)
+            if not isinstance(planned, range):
                 block = block.reordered(offsets)
             ordered = self._tasks[task] = _Task(block=block, places=offsets)
             while len(self._tasks) > _TASKS_KEPT:

@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import keras
@@ -159,15 +160,27 @@ class MetricSet:
 
     def split(self, values: NDArray[np.float64]) -> dict[str, list[NDArray[np.float64]]]:
         """What ``flat_states`` gave, as arrays of the variables' shapes."""
+        return {
+            name: [values[start:end].reshape(shape) for start, end, shape in places]
+            for name, places in self._places.items()
+        }
+
+    @cached_property
+    def _places(self) -> dict[str, list[tuple[int, int, tuple[int, ...]]]]:
+        """Where ``flat_states`` has each variable of a metric: first and end position, and the variable's shape.
+
+        Keras makes a new shape object at each question, and each task of a small batch would ask for all of them.
+        """
+        places: dict[str, list[tuple[int, int, tuple[int, ...]]]] = {}
         start = 0
-        states: dict[str, list[NDArray[np.float64]]] = {}
         for entry in self._entries:
-            arrays = states[entry.name] = []
+            places[entry.name] = []
             for variable in entry.metric.variables:
-                size = math.prod(variable.shape)
-                arrays.append(values[start : start + size].reshape(variable.shape))
-                start += size
-        return states
+                shape = tuple(variable.shape)
+                end = start + math.prod(shape)
+                places[entry.name].append((start, end, shape))
+                start = end
+        return places
 
     def results(self, states: MetricArrays) -> dict[str, float]:
         """The results of summed states; a metric with several values gives ``name.0``, ``name.1``...

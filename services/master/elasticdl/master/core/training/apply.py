@@ -20,6 +20,8 @@ from elasticdl.shared.messages.events import (
     TaskFailed,
     TaskFinished,
     TaskReturned,
+    TasksFinished,
+    TasksTaken,
     TaskTaken,
 )
 from elasticdl.shared.names import Incarnation, Purpose, TaskId
@@ -38,6 +40,18 @@ def on_task_taken(state: State, envelope: Envelope, event: TaskTaken) -> None:
         reply=event.reply,
         since_s=envelope.time_s,
     )
+
+
+def on_tasks_taken(state: State, envelope: Envelope, event: TasksTaken) -> None:
+    """Apply that a worker has begun attempts of several tasks."""
+    for taken in event.taken:
+        on_task_taken(state, envelope, taken)
+
+
+def on_tasks_finished(state: State, envelope: Envelope, event: TasksFinished) -> None:
+    """Apply several finished tasks."""
+    for finished in event.finished:
+        on_task_finished(state, envelope, finished)
 
 
 def on_task_finished(state: State, envelope: Envelope, event: TaskFinished) -> None:

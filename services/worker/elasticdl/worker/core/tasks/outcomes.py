@@ -21,12 +21,12 @@ from elasticdl.shared.job.tasks import (
     states_of_epoch,
     states_of_evaluation,
 )
-from elasticdl.shared.messages.events import TaskFailed, TaskFinished, TaskReturned
+from elasticdl.shared.messages.events import TaskFailed, TaskFinished, TaskReturned, TasksFinished
 from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.core_runner import SetTimer
 from elasticdl.shared.process.procedures import Procedure
-from elasticdl.worker.core.commands import AckTask, CollectMetrics, NakTask, PublishEvent, PublishEvents, StoreStates
+from elasticdl.worker.core.commands import AckTask, CollectMetrics, NakTask, PublishEvent, StoreStates
 from elasticdl.worker.core.effects import Effects
 from elasticdl.worker.core.tally import Tally
 from elasticdl.worker.core.tasks.leased import LeasedTask, LeasedTasks
@@ -146,9 +146,8 @@ class TaskOutcomes:
         self.running += 1
         tasks = tuple(one.leases[-1].message.task for one in finished if one.tally.batches and not one.file)
         states, stored = (yield from self._collect(tasks, finished[-1].leases[-1].message)) if tasks else ({}, ())
-        yield PublishEvents(
-            events=(*(one.event({}, states_follow=True) for one in finished[:-1]), finished[-1].event(states, stored))
-        )
+        reports = (*(one.event({}, states_follow=True) for one in finished[:-1]), finished[-1].event(states, stored))
+        yield PublishEvent(event=TasksFinished(finished=reports) if len(reports) > 1 else reports[0])
         for one in finished:
             self._acknowledge(one.leases)
         self.running -= 1
