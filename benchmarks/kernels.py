@@ -22,8 +22,8 @@ from elasticdl.ps.engine.dense import DenseStore
 from elasticdl.ps.engine.optimizers import OPTIMIZERS, Update
 from elasticdl.ps.engine.tracked_rows import row_store
 from elasticdl.shared.model.dedup import sum_rows, unique_inverse
+from elasticdl.shared.model.rows.timeline import Timeline
 from elasticdl.shared.model.signature import DenseVariable, Optimizer, RowInitializer, RowTable, VariableKind
-from elasticdl.shared.model.timeline import Timeline
 
 COPY_BYTES = 256 << 20
 DENSE = 16 << 20

@@ -26,7 +26,7 @@ from elasticdl.shared.messages.commands import JobState, OpenPin
 from elasticdl.shared.messages.events import Decided, JobSubmitted, LogRecord, TaskFinished, TermStarted, one_by_one
 from elasticdl.shared.model.partitioning import mask_of, partitions_of
 from elasticdl.shared.model.placement import PARTITIONS, Placement
-from elasticdl.shared.model.snapshot_rows import read_chain
+from elasticdl.shared.model.rows.snapshot_rows import read_chain
 from elasticdl.shared.names import Incarnation, PodName, Purpose
 from elasticdl.shared.wire.messages import Floats, TableIds
 from elasticdl.worker.predictions.output import SUCCESS, TEMPORARY

@@ -71,7 +71,7 @@ def test_features_of_tfrecords(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_is_wrong_is_named() -> None:
     Path("a.csv").write_text("id,zip\n1,2\n3\n")
-    with pytest.raises(UserError, match=r"a\.csv, record 1 .*: it has 1 columns instead of 2"):
+    with pytest.raises(UserError, match=r"a\.csv, record 1 .*: it has 1 column instead of 2"):
         inspect_data("a.csv", DataFlags(), samples=1)
 
 

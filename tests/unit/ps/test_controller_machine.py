@@ -15,7 +15,7 @@ from elasticdl.ps.snapshots.reader import restore
 from elasticdl.shared.errors import FencedError, TransientError
 from elasticdl.shared.messages.commands import ClosePin, OpenPin, TakeSnapshot
 from elasticdl.shared.messages.events import PsStarted, SnapshotTaken
-from elasticdl.shared.model.snapshot_rows import read_chain
+from elasticdl.shared.model.rows.snapshot_rows import read_chain
 from elasticdl.shared.storage import MemoryStore
 
 POLICY = SnapshotPolicy(interval_s=2.0, first_s=1.0, steps=3, chain_max=2, chains_kept=1)

@@ -24,7 +24,7 @@ from elasticdl.ps.snapshots.uploads import UploadWriter, Written
 from elasticdl.ps.snapshots.writer import SnapshotWriter
 from elasticdl.shared.model.manifests import decode_manifest
 from elasticdl.shared.model.placement import Placement
-from elasticdl.shared.model.snapshot_rows import read_chain
+from elasticdl.shared.model.rows.snapshot_rows import read_chain
 from elasticdl.shared.names import PodName, new_incarnation
 from elasticdl.shared.storage import MemoryStore
 from elasticdl.shared.wire.messages import PushVerdict

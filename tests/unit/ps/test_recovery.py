@@ -10,7 +10,7 @@ from elasticdl.ps.snapshots.recovery import choose
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.model.manifests import GroupState, Manifest
 from elasticdl.shared.model.placement import ALL, Ranges
-from elasticdl.shared.model.snapshot_rows import Chain
+from elasticdl.shared.model.rows.snapshot_rows import Chain
 from elasticdl.shared.model.stored_spec import StoredSpec
 from elasticdl.shared.names import JobId, PodName, new_incarnation
 

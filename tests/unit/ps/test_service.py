@@ -30,7 +30,7 @@ from elasticdl.shared.messages.events import (
     StepReached,
 )
 from elasticdl.shared.model.manifests import read_chunk, read_manifest
-from elasticdl.shared.model.snapshot_rows import read_chain
+from elasticdl.shared.model.rows.snapshot_rows import read_chain
 from elasticdl.shared.names import PodName
 from elasticdl.shared.storage import MemoryStore, ObjectInfo, ObjectStore, open_store, to_uri
 from elasticdl.worker.ps_client import PinLostError

@@ -30,8 +30,8 @@ from elasticdl.shared.messages.measurements import TableCounted
 from elasticdl.shared.model.manifests import ChunkPart, read_manifest
 from elasticdl.shared.model.partitioning import mask_of, partitions_of
 from elasticdl.shared.model.placement import Placement
+from elasticdl.shared.model.rows.snapshot_rows import read_chain
 from elasticdl.shared.model.signature import ModelSignature
-from elasticdl.shared.model.snapshot_rows import read_chain
 from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import MemoryStore, open_store
 from elasticdl.shared.wire.messages import Floats, TableIds

@@ -14,8 +14,8 @@ from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.shared.model.partitioning import partitions_of
 from elasticdl.shared.model.placement import PARTITIONS
+from elasticdl.shared.model.rows.timeline import Timeline
 from elasticdl.shared.model.signature import Optimizer, RowInitializer, RowTable
-from elasticdl.shared.model.timeline import Timeline
 
 TABLE = RowTable(name="t", width=3, initializer=RowInitializer(distribution="zeros"))
 ROWS = 1000

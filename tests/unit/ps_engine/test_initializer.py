@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.permutation import derive_key, mix64
-from elasticdl.shared.model.initial_rows import Initializer
+from elasticdl.shared.model.rows.initial_rows import Initializer
 from elasticdl.shared.model.signature import RowInitializer, RowTable
 
 IDS = np.arange(-20_000, 20_000)

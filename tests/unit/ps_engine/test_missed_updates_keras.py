@@ -11,8 +11,8 @@ from tests.unit.ps_engine.test_optimizers_keras import RATE, cases, keras_optimi
 
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
+from elasticdl.shared.model.rows.timeline import Timeline
 from elasticdl.shared.model.signature import Number, Optimizer, RowInitializer, RowTable
-from elasticdl.shared.model.timeline import Timeline
 
 pytestmark = pytest.mark.tensorflow
 

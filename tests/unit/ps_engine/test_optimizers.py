@@ -9,6 +9,7 @@ from elasticdl.ps.engine.dense import DenseStore
 from elasticdl.ps.engine.optimizers import OPTIMIZERS, Update, rule_of
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.model.rows.timeline import Timeline
 from elasticdl.shared.model.signature import (
     DenseVariable,
     Number,
@@ -17,7 +18,6 @@ from elasticdl.shared.model.signature import (
     RowTable,
     VariableKind,
 )
-from elasticdl.shared.model.timeline import Timeline
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.shared.errors import InvariantError, ProtocolError
+from elasticdl.shared.model.rows.timeline import Timeline
 from elasticdl.shared.model.signature import Optimizer, RowInitializer, RowTable, VariableKind
-from elasticdl.shared.model.timeline import Timeline
 
 WIDTH = 3
 UNIFORM = RowInitializer(distribution="uniform", low=-1.0, high=1.0)

@@ -18,8 +18,8 @@ from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.ps.engine.tracked_rows import Candidates, TrackedRowStore, row_store
 from elasticdl.shared.model.placement import PARTITIONS
+from elasticdl.shared.model.rows.timeline import Timeline
 from elasticdl.shared.model.signature import Optimizer, RowInitializer, RowTable
-from elasticdl.shared.model.timeline import Timeline
 
 WIDTH = 3
 RATE = np.float32(0.1)

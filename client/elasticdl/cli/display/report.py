@@ -406,6 +406,5 @@ def _shares(seconds: Mapping[str, float]) -> str:
 
 
 def _task_shares(seconds: Mapping[str, float]) -> str:
-    total = seconds["total"]
     parts = sorted(((value, part) for part, value in seconds.items() if part != "total"), reverse=True)
-    return "  ".join(f"{part} {value / total:.0%}" for value, part in parts)
+    return "  ".join(f"{part} {value / seconds['total']:.0%}" for value, part in parts)

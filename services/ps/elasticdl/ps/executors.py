@@ -22,7 +22,7 @@ from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import KeyValue
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.messages.registers import PsRegister, encode_register
-from elasticdl.shared.model.snapshot_rows import read_chain
+from elasticdl.shared.model.rows.snapshot_rows import read_chain
 from elasticdl.shared.names import PodName
 from elasticdl.shared.process.event_publisher import EventPublisher
 from elasticdl.shared.process.procedures import Issued

@@ -161,8 +161,7 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile, adapts: Adapting =
             another one than the job was started with.
     """
     _allow_waiting_steps(spec)
-    cache = DataCacheSettings.of(spec.data_cache_dir, spec.data_cache_bytes, os.environ)
-    stores = DataStores(cache)
+    stores = DataStores(DataCacheSettings.of(spec.data_cache_dir, spec.data_cache_bytes, os.environ))
     module, adapter = _load(spec, adapts, stores)
     training, validation = _data_of(spec, module, stores)
     source = training if spec.kind is JobKind.TRAIN or validation is None else validation

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from elasticdl.shared.exported.layout import ExportedModel
 from elasticdl.shared.exported.reading import read_table
-from elasticdl.shared.model.initial_rows import Initializer
 from elasticdl.shared.model.partitioning import hashes_of
+from elasticdl.shared.model.rows.initial_rows import Initializer
 from elasticdl.shared.model.signature import RowTable
 
 Ids = npt.NDArray[np.int64]

@@ -33,9 +33,9 @@ from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.model.manifests import ChunkPart, read_manifest
 from elasticdl.shared.model.partitioning import partitions_of
 from elasticdl.shared.model.placement import Ranges
-from elasticdl.shared.model.saved_rows import SavedRows
+from elasticdl.shared.model.rows.saved_rows import SavedRows
+from elasticdl.shared.model.rows.snapshot_rows import Chain, read_chain, read_rows
 from elasticdl.shared.model.signature import ModelSignature
-from elasticdl.shared.model.snapshot_rows import Chain, read_chain, read_rows
 from elasticdl.shared.storage import ObjectStore, join, open_store, scheme_of, to_uri
 from elasticdl.shared.storage.file_store import translate
 from elasticdl.shared.storage.uris import local_path

@@ -13,10 +13,10 @@ from elasticdl.ps.engine.index import IdIndex
 from elasticdl.ps.engine.kernels import slabs
 from elasticdl.ps.engine.pages import Pages
 from elasticdl.shared.errors import InvariantError
-from elasticdl.shared.model.missed_updates import MissedUpdates
 from elasticdl.shared.model.partitioning import partitions_of
+from elasticdl.shared.model.rows.missed_updates import MissedUpdates
+from elasticdl.shared.model.rows.timeline import Timeline, updates_of
 from elasticdl.shared.model.signature import RowTable
-from elasticdl.shared.model.timeline import Timeline, updates_of
 
 
 class Rows(Protocol):

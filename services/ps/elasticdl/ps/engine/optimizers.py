@@ -1,7 +1,7 @@
 """The optimizers that a ps applies: one table from Keras' name to slots, defaults and update formula.
 
 Formulas are Keras 3's (``keras/src/optimizers``), in float32. A dense block and a row use the same one. A row that had
-no gradient in some updates catches up on them: ``shared.model.zero_gradients`` has what they do.
+no gradient in some updates catches up on them: ``shared.model.rows.zero_gradients`` has what they do.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from elasticdl.ps.engine.kernels import formulas
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.kernels.missed_updates import FTRL_RATE_MIN
+from elasticdl.shared.model.rows.zero_gradients import DEFAULTS, Values, nadam_factor, nadam_product
 from elasticdl.shared.model.signature import EMA, Optimizer
-from elasticdl.shared.model.zero_gradients import DEFAULTS, Values, nadam_factor, nadam_product
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,12 @@ from elasticdl.ps.engine.kernels import formulas, slabs
 from elasticdl.ps.engine.optimizers import Update, rule_of
 from elasticdl.ps.engine.pages import Pages
 from elasticdl.shared.errors import InvariantError, ProtocolError
-from elasticdl.shared.model.initial_rows import Initializer
-from elasticdl.shared.model.missed_updates import MissedUpdates, ZeroGradient
 from elasticdl.shared.model.partitioning import partitions_of
+from elasticdl.shared.model.rows.initial_rows import Initializer
+from elasticdl.shared.model.rows.missed_updates import MissedUpdates, ZeroGradient
+from elasticdl.shared.model.rows.timeline import Timeline, updates_of
+from elasticdl.shared.model.rows.zero_gradients import zero_gradient_of
 from elasticdl.shared.model.signature import Optimizer, RowTable, VariableKind
-from elasticdl.shared.model.timeline import Timeline, updates_of
-from elasticdl.shared.model.zero_gradients import zero_gradient_of
 
 _SAVED = 0
 """In place of the generation in which a row changed: it was loaded from where it is kept."""

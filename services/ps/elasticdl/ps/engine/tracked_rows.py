@@ -20,8 +20,8 @@ from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.shared.model.partitioning import partitions_of
 from elasticdl.shared.model.placement import PARTITIONS
+from elasticdl.shared.model.rows.timeline import Timeline
 from elasticdl.shared.model.signature import Optimizer, RowInitializer, RowTable
-from elasticdl.shared.model.timeline import Timeline
 
 ADMITTED, DROPPED = 0, 1
 """Rows of ``tallies``."""

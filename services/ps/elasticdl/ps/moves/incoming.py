@@ -12,7 +12,7 @@ from elasticdl.ps.snapshots.references import is_copy_for
 from elasticdl.ps.snapshots.requests import HoldRequest
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.messages.events import GroupHeld
-from elasticdl.shared.model.snapshot_rows import read_rows
+from elasticdl.shared.model.rows.snapshot_rows import read_rows
 from elasticdl.shared.names import PodName
 from elasticdl.shared.storage import ObjectStore
 

@@ -21,8 +21,8 @@ from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.model.partitioning import dense_part, mask_of
 from elasticdl.shared.model.placement import Ranges
+from elasticdl.shared.model.rows.timeline import Run, Timeline
 from elasticdl.shared.model.signature import ModelSignature, VariableKind
-from elasticdl.shared.model.timeline import Run, Timeline
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.wire.messages import Push
 

@@ -20,8 +20,8 @@ from elasticdl.shared.messages.events import GroupLedger
 from elasticdl.shared.model.manifests import GroupState
 from elasticdl.shared.model.partitioning import dense_part, mask_of, partitions_of, take
 from elasticdl.shared.model.placement import PARTITIONS, Ranges, group_id
+from elasticdl.shared.model.rows.timeline import Timeline
 from elasticdl.shared.model.signature import ModelSignature
-from elasticdl.shared.model.timeline import Timeline
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Pull, Push, TableGradients, TableIds, split_rows
 

@@ -17,8 +17,8 @@ from elasticdl.shared.job.spec import InitialModel, JobSpec, SnapshotPart
 from elasticdl.shared.messages.registers import PsRegister
 from elasticdl.shared.model.manifests import MANIFEST_NAME, DamagedError, manifest_uris, snapshots_folder
 from elasticdl.shared.model.placement import ALL, Ranges
+from elasticdl.shared.model.rows.snapshot_rows import Chain, read_chain
 from elasticdl.shared.model.signature import ModelSignature
-from elasticdl.shared.model.snapshot_rows import Chain, read_chain
 from elasticdl.shared.model.whole_model import Floats, Ids, write_model
 from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import ObjectStore, open_store

@@ -17,9 +17,9 @@ from elasticdl.ps.shard.regrouping import common, reduced, union
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.manifests import Chunk, ChunkPart, GroupState, Manifest, read_chunk
 from elasticdl.shared.model.placement import ALL, Ranges
-from elasticdl.shared.model.saved_rows import SavedRows
+from elasticdl.shared.model.rows.saved_rows import SavedRows
+from elasticdl.shared.model.rows.snapshot_rows import Chain, read_rows
 from elasticdl.shared.model.signature import EMA_MOMENTUM, ModelSignature, Optimizer
-from elasticdl.shared.model.snapshot_rows import Chain, read_rows
 from elasticdl.shared.storage import ObjectStore
 
 _Floats = npt.NDArray[np.float32]

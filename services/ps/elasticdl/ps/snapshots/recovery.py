@@ -28,7 +28,7 @@ from elasticdl.shared.model.manifests import (
     read_manifest,
 )
 from elasticdl.shared.model.placement import Ranges
-from elasticdl.shared.model.snapshot_rows import Chain, read_chain
+from elasticdl.shared.model.rows.snapshot_rows import Chain, read_chain
 from elasticdl.shared.storage import ObjectStore
 
 _log = structlog.get_logger()

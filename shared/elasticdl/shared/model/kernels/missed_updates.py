@@ -88,6 +88,35 @@ def _log_of_decay(decay: float, rate_sum: float, missed: int) -> float:
 
 
 @inlined
+def _summed(
+    powers: Doubles,
+    corrections: Doubles,
+    starts: Int64s,
+    rates: Doubles,
+    run: int,
+    touched: int,
+    begin: int,
+    end: int,
+    decayed: float,
+) -> tuple[float, float, float]:
+    """Sums over the terms of a block whose coefficients differ: alone, with the ratio, and times epsilon."""
+    total, divided, epsilons = 0.0, 0.0, 0.0
+    last = corrections.shape[1] - 1
+    for i in range(begin, end):
+        while run + 1 < starts.size and starts[run + 1] <= touched + i:
+            run += 1
+        at = min(touched + i, last)
+        coefficient = rates[RATE, run] * corrections[FACTOR, at]
+        if decayed != 0.0:
+            coefficient *= math.exp(-decayed * (i + 1))
+        term = coefficient * (powers[SUMS, i + 1] - powers[SUMS, i])
+        total += term
+        divided += coefficient * (powers[WITH_RATIO, i + 1] - powers[WITH_RATIO, i])
+        epsilons += term * corrections[EPSILON, at]
+    return total, divided, epsilons
+
+
+@inlined
 def _by_moments(
     state: Floats,
     base: int,
@@ -128,18 +157,7 @@ def _by_moments(
             divided = mean * (powers[WITH_RATIO, end] - powers[WITH_RATIO, begin])
             epsilons = total * corrections[EPSILON, min(touched + begin, last)]
         else:
-            total, divided, epsilons, inner = 0.0, 0.0, 0.0, run
-            for i in range(begin, end):
-                while inner + 1 < starts.size and starts[inner + 1] <= touched + i:
-                    inner += 1
-                at = min(touched + i, last)
-                coefficient = rates[RATE, inner] * corrections[FACTOR, at]
-                if decayed != 0.0:
-                    coefficient *= math.exp(-decayed * (i + 1))
-                term = coefficient * (powers[SUMS, i + 1] - powers[SUMS, i])
-                total += term
-                divided += coefficient * (powers[WITH_RATIO, i + 1] - powers[WITH_RATIO, i])
-                epsilons += term * corrections[EPSILON, at]
+            total, divided, epsilons = _summed(powers, corrections, starts, rates, run, touched, begin, end, decayed)
         if divided > 0.0:
             step, ratio, epsilon = np.float32(total), np.float32(total / divided), np.float32(epsilons / total)
             if p[2] != 0.0:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from elasticdl.shared.model.missed_updates import Doubles, FollowTheLeader, Moments, Sign, Velocity, ZeroGradient
+from elasticdl.shared.model.rows.missed_updates import Doubles, FollowTheLeader, Moments, Sign, Velocity, ZeroGradient
 from elasticdl.shared.model.signature import Number, Optimizer
 
 Values = Mapping[str, Number]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.shared.model.kernels import missed_updates as kernels
-from elasticdl.shared.model.timeline import RateHistory
+from elasticdl.shared.model.rows.timeline import RateHistory
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]

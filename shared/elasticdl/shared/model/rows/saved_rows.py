@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl.shared.model.manifests import Manifest
-from elasticdl.shared.model.missed_updates import MissedUpdates
 from elasticdl.shared.model.partitioning import mask_of
 from elasticdl.shared.model.placement import PARTITIONS, Ranges
+from elasticdl.shared.model.rows.missed_updates import MissedUpdates
+from elasticdl.shared.model.rows.timeline import Timeline
+from elasticdl.shared.model.rows.zero_gradients import zero_gradient_of
 from elasticdl.shared.model.signature import ModelSignature, Optimizer, RowTable, VariableKind
-from elasticdl.shared.model.timeline import Timeline
-from elasticdl.shared.model.zero_gradients import zero_gradient_of
 
 _Floats = npt.NDArray[np.float32]
 _Ids = npt.NDArray[np.int64]
