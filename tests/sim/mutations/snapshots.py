@@ -22,8 +22,9 @@ from elasticdl.ps.snapshots import reader as snapshot_reader
 from elasticdl.ps.snapshots import writer as snapshot_writer
 from elasticdl.ps.snapshots.history import SnapshotHistory
 from elasticdl.shared.job.ledger import Ledger
-from elasticdl.shared.model import manifests, snapshot_rows
+from elasticdl.shared.model import manifests
 from elasticdl.shared.model.manifests import folder_of
+from elasticdl.shared.model.rows import snapshot_rows
 from elasticdl.shared.model.signature import ModelSignature
 
 
