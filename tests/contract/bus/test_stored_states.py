@@ -30,6 +30,13 @@ async def test_removing_again_and_reading_what_never_was_there_are_harmless(bus:
     assert await bus.stored_states.append("epoch-0", b"b") > number, "no number is used twice"
 
 
+async def test_removing_again_between_others_is_harmless(bus: Bus) -> None:
+    numbers = [await bus.stored_states.append("epoch-0", b"a") for _ in range(5)]
+    for _ in range(2):
+        await bus.stored_states.remove([numbers[0], numbers[2]])
+    assert [await bus.stored_states.read(number) for number in numbers] == [None, b"a", None, b"a", b"a"]
+
+
 async def test_a_group_is_removed_as_a_whole_and_no_other(bus: Bus) -> None:
     first = [await bus.stored_states.append("epoch-1", b"a") for _ in range(3)]
     other = [await bus.stored_states.append(group, b"b") for group in ("epoch-10", "evaluation-1")]

@@ -10,8 +10,13 @@ from tests.unit.ps_engine.chunks import chunks
 from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
+from elasticdl.shared.job.ledger import LedgerRecord
+from elasticdl.shared.model.manifests import GroupState, Manifest
+from elasticdl.shared.model.placement import ALL
+from elasticdl.shared.model.rows.saved_rows import SavedRows
 from elasticdl.shared.model.rows.timeline import RateHistory, Timeline
-from elasticdl.shared.model.signature import Optimizer, RowInitializer, RowTable
+from elasticdl.shared.model.signature import ModelSignature, Optimizer, RowInitializer, RowTable
+from elasticdl.shared.names import Incarnation, JobId, PodName
 
 WIDTH = 3
 IDS = np.arange(8)
@@ -137,3 +142,56 @@ def test_the_longer_history_is_kept() -> None:
     history.record(9, 0.5)
     history.record(10, 0.5)
     assert [*history.runs][-1] == (10, 0.5)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "ftrl"])
+def test_rows_that_training_starts_from_change_as_those_without_a_gradient(optimizer: str) -> None:
+    warm, cold = store_of(optimizer), store_of(optimizer)
+    start = pulled(cold)
+    warm.load_weights(IDS, start)
+    for made in range(20):
+        for store in (warm, cold):
+            update(store, [made % 2])
+        np.testing.assert_allclose(pulled(warm), pulled(cold), rtol=1e-5, atol=1e-6)
+    assert np.array_equal(pulled(warm)[5], start[5]) == (optimizer == "adam")
+    for store in (warm, cold):
+        update(store, IDS.tolist())
+    np.testing.assert_allclose(pulled(warm), pulled(cold), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "ftrl"])
+def test_missing_rows_of_an_evaluation_are_those_of_the_trained_model(optimizer: str) -> None:
+    trained_store, evaluated = trained(optimizer), store_of("sgd")
+    weights_only = store_of("sgd")
+    missed = trained_store.missed
+    assert missed is not None
+    weights_only.load_weights(*trained_store.stored_weights(0, trained_store.rows))
+    weights_only.initial_factors = missed.untouched(trained_store.timeline.updates)
+    evaluated.take_initial_rows(weights_only, 3)
+    evaluated.load_weights(*weights_only.stored_weights(0, weights_only.rows))
+    np.testing.assert_allclose(pulled(evaluated), pulled(trained_store), rtol=1e-5, atol=1e-7)
+
+
+def test_slabs_of_earlier_versions_count_as_up_to_date() -> None:
+    table = RowTable(name="t", width=WIDTH, initializer=NORMAL)
+    signature = ModelSignature(dense=(), tables=(table,), optimizer=Optimizer(name="adam", learning_rate=0.1), seed=3)
+    group = GroupState(partitions=ALL, ledger=LedgerRecord(), iteration=40, rate=0.0, accumulated=0, rates=((0, 0.1),))
+    manifest = Manifest(
+        job=JobId("job"),
+        ps=PodName("ps-0"),
+        incarnation=Incarnation("1"),
+        number=0,
+        plan="",
+        signature=signature.to_json(),
+        placement_version=1,
+        groups=(group,),
+        chunks=(),
+    )
+    store, saved = trained("adam"), SavedRows(signature, manifest)
+    with store.cut() as cut:
+        ((ids, slabs),) = chunks(cut, 100)
+    old = np.ascontiguousarray(slabs[:, :-1])
+    assert np.array_equal(saved.slabs(0, ids, slabs), slabs)
+    assert saved.slabs(0, ids, old)[:, -1].view(np.int32).tolist() == [40] * ids.size
+    np.testing.assert_array_equal(saved.weights(0, ids, old), slabs[:, :WIDTH])
+    assert not np.array_equal(saved.weights(0, ids, slabs), slabs[:, :WIDTH])

@@ -15,7 +15,7 @@ Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
 
-def updates_of(parts: Iterable[tuple[Manifest, Ranges]]) -> npt.NDArray[np.int32]:
+def updates_by_partition(parts: Iterable[tuple[Manifest, Ranges]]) -> npt.NDArray[np.int32]:
     """Optimizer updates of each partition, int32[256]; -1 where no snapshot holds the partition.
 
     Args:

@@ -25,7 +25,7 @@ from elasticdl.shared.exported.layout import (
     part_name,
     version_of,
 )
-from elasticdl.shared.exported.merging import updates_of
+from elasticdl.shared.exported.merging import updates_by_partition
 from elasticdl.shared.exported.parquet import write_rows
 from elasticdl.shared.exported.spilled import SpilledRows
 from elasticdl.shared.job.model_file import KERAS_FILE, SAVED_MODEL
@@ -119,7 +119,7 @@ class TablesExport:
         self, store: ObjectStore, output: str, version: str, folder: Path, progress: Callable[[], None]
     ) -> tuple[ExportedTable, ...]:
         chains = self._chains()
-        updates = updates_of((chain[-1][1], partitions) for chain, partitions in chains)
+        updates = updates_by_partition((chain[-1][1], partitions) for chain, partitions in chains)
         if (updates < 0).any():
             raise PermanentError(f"the snapshots of job {self.job} do not contain all partitions of its model")
         names = folder_names([table.name for table in self.signature.tables])

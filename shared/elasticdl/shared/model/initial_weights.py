@@ -8,7 +8,7 @@ So a ps reads them as it reads the snapshots of another job: each one the rows o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,9 @@ Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
 
+_ZEROS = RowInitializer(distribution="zeros")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightTable:
     """The rows of one table.
@@ -45,11 +48,13 @@ class WeightTable:
         rows: number of ids of the table; 0: any number.
         width: floats per row.
         chunks: gives ids int64[n] and their rows float32[n, width], so many at a time as fit into the memory.
+        initializer: gives the rows that are not among them.
     """
 
     rows: int
     width: int
     chunks: Callable[[], Iterable[tuple[Ids, Floats]]]
+    initializer: RowInitializer = _ZEROS
 
     @classmethod
     def of(cls, values: Floats) -> WeightTable:
@@ -70,7 +75,7 @@ def signature_of(dense: Mapping[str, tuple[int, ...]], tables: Mapping[str, tupl
             RowTable(
                 name=name,
                 width=width,
-                initializer=RowInitializer(distribution="zeros"),
+                initializer=_ZEROS,
                 input_dim=rows,
                 kind=Kind.FROZEN,
             )
@@ -100,6 +105,8 @@ def write_weights(
     """
     shapes = {name: values.shape for name, values in dense.items()}
     sizes = {name: (table.rows, table.width) for name, table in tables.items()}
+    known = signature_of(shapes, sizes)
+    with_initializers = tuple(replace(one, initializer=tables[one.name].initializer) for one in known.tables)
     folder = snapshots_folder(storage, _JOB, _PS, _NUMBER)
     chunks = []
     for data, chunk in _chunks(list(dense.values()), list(tables.values())):
@@ -113,7 +120,7 @@ def write_weights(
         incarnation=Incarnation(_NUMBER),
         number=0,
         plan="",
-        signature=signature_of(shapes, sizes).to_json(),
+        signature=replace(known, tables=with_initializers).to_json(),
         placement_version=0,
         groups=(group,),
         chunks=tuple(chunks),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,7 +133,7 @@ class RowStore:
         if self.missed is None:
             slabs.gather(self.state, row_indices, self.table.width, self.slab_width, out.reshape(-1))
         else:
-            self.missed.gather(self.state, row_indices, self.timeline.updates_of(ids), out.reshape(-1))
+            self.missed.gather(self.state, row_indices, self.timeline.served_updates_of(ids), out.reshape(-1))
         if missing:
             self.fill_missing(ids, row_indices, self.rows, self.timeline.updates, out)
 
@@ -212,7 +213,7 @@ class RowStore:
             return
         with self._locked():
             self._reserve(ids.size)
-            self._update(ids, self._touch(ids), gradients, update)
+            self._update(self._touch(ids), gradients, update)
 
     def load(self, ids: NDArray[np.int64], rows: NDArray[np.float32], *, saved: bool = False) -> None:
         """Insert or replace whole slabs, ``rows`` float32[n, slab_width]; they count as changed unless they are saved.
@@ -241,6 +242,13 @@ class RowStore:
         rows[:, : self.table.width] = weights
         rows[:, self.table.width :] = self._fresh_slots
         self.load(ids, rows)
+
+    def take_initial_rows(self, other: RowStore, seed: int) -> None:
+        """Have the missing rows of another store of the same model: weight decay or FTRL have changed them, too."""
+        initializer = other.table.initializer
+        if initializer.distribution == self.table.initializer.distribution:
+            self.initializer = Initializer.of(replace(self.table, initializer=initializer), seed)
+        self.initial_factors = other.initial_factors
 
     def stored_weights(self, start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Ids int64[n] and weights float32[n, width] of the rows with the indices ``[start, stop)``."""
@@ -308,17 +316,10 @@ class RowStore:
         """Row indices int64[n], negative for missing rows, and how many of these there are."""
         return self.index.look_up(ids)
 
-    def _update(
-        self, ids: NDArray[np.int64], row_indices: NDArray[np.int64], gradients: NDArray[np.float32], update: Update
-    ) -> None:
+    def _update(self, row_indices: NDArray[np.int64], gradients: NDArray[np.float32], update: Update) -> None:
         """Make the missed updates and this one."""
         if self.missed is not None:
-            now = np.full(ids.size, update.iteration, np.int32)
-            self.missed.make(self.state, row_indices, now)
-            if self.missed.moves_untouched:
-                untouched = self.slab_ends()[row_indices] == 0
-                factors = self.missed.untouched(now[untouched])
-                self._slabs()[row_indices[untouched], : self.table.width] *= factors[:, np.newaxis]
+            self.missed.make(self.state, row_indices, np.full(row_indices.size, update.iteration, np.int32))
         formulas.update_rows(
             self._rule.formula,
             self.state,

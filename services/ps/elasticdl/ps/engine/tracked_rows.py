@@ -190,7 +190,7 @@ class TrackedRowStore(SweptRowStore):
             if self.table.expire_after:
                 new |= self._renew(ids, row_indices, ~new, update.iteration)
             self._tally(ADMITTED, ids[new])
-            self._update(ids, row_indices, gradients, update)
+            self._update(row_indices, gradients, update)
             if self.table.expire_after:
                 self._sweep(ids.size)
 

@@ -12,6 +12,7 @@ from elasticdl.ps.snapshots.references import is_copy_for
 from elasticdl.ps.snapshots.requests import HoldRequest
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.messages.events import GroupHeld
+from elasticdl.shared.model.rows.saved_rows import SavedRows
 from elasticdl.shared.model.rows.snapshot_rows import read_rows
 from elasticdl.shared.names import PodName
 from elasticdl.shared.storage import ObjectStore
@@ -57,12 +58,13 @@ class GroupLoad:
     def _load(self, store: ObjectStore) -> Iterator[None]:
         core, request, chain = self._core, self._request, self._chain
         missing = [(uri, manifest) for uri, manifest in chain if uri in self._missing]
-        for _, table, ids, slabs in read_rows(store, missing, request.partitions):
-            core.hold_rows(request.move, table, ids, slabs, saved=self._saved)
+        if core.shard is None:
+            raise InvariantError("rows are loaded without a shard")
+        saved = {uri: SavedRows(core.shard.signature, manifest) for uri, manifest in missing}
+        for uri, table, ids, slabs in read_rows(store, missing, request.partitions):
+            core.hold_rows(request.move, table, ids, saved[uri].slabs(table, ids, slabs), saved=self._saved)
             yield None
         cuts = []
-        if core.shard is None:
-            raise InvariantError("rows were loaded without a shard")
         for cut in read_groups(store, core.shard, chain[-1]):
             partitions = common(cut.partitions, request.partitions)
             if partitions:

@@ -59,6 +59,8 @@ class WarmStart:
             source = sources.get(target.table.name)
             if source is None or source.table.width != target.table.width:
                 continue
+            if self.initial.is_whole:
+                target.take_initial_rows(source, shard.signature.seed)
             bound = target.table.input_dim or np.iinfo(np.int64).max
             for start in range(0, source.rows, _ROWS):
                 ids, weights = source.stored_weights(start, start + _ROWS)

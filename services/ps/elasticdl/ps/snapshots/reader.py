@@ -161,9 +161,11 @@ def _shard_of(
     groups = []
     for chain, wanted in parts:
         saved = SavedRows(signature, chain[-1][1])
-        for _, number, ids, slabs in read_rows(store, chain, common(union(wanted), rows)):
+        own = {uri: SavedRows(signature, manifest) for uri, manifest in chain}
+        for uri, number, ids, read in read_rows(store, chain, common(union(wanted), rows)):
+            slabs = own[uri].slabs(number, ids, read)
             if not weights_only:
-                shard.stores[number].load(ids, saved.slabs(number, ids, slabs))
+                shard.stores[number].load(ids, slabs)
             elif number < len(shard.tables):
                 shard.stores[number].load(ids, saved.weights(number, ids, slabs))
         if weights_only:

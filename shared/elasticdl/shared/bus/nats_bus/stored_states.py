@@ -9,7 +9,13 @@ from collections.abc import Iterable
 from itertools import islice
 
 from elasticdl.shared.bus import subjects
-from elasticdl.shared.bus.nats_bus.connection import MESSAGE_NOT_DELETED, MESSAGE_NOT_FOUND, Connection, RefusedError
+from elasticdl.shared.bus.nats_bus.connection import (
+    MESSAGE_NOT_DELETED,
+    MESSAGE_NOT_FOUND,
+    SEQUENCE_NOT_FOUND,
+    Connection,
+    RefusedError,
+)
 
 REMOVED_AT_ONCE_MAX = 64
 """Requests to remove a message that wait for their answers at the same time."""
@@ -48,7 +54,7 @@ class NatsStoredStates:
             # Without "no_erase" the server overwrites the message on its disk first.
             await self._connection.api(f"STREAM.MSG.DELETE.{self._stream}", {"seq": number, "no_erase": True})
         except RefusedError as error:
-            if error.error_code not in (MESSAGE_NOT_FOUND, MESSAGE_NOT_DELETED):
+            if error.error_code not in (MESSAGE_NOT_FOUND, MESSAGE_NOT_DELETED, SEQUENCE_NOT_FOUND):
                 raise
 
     async def remove_group(self, group: str) -> None:

@@ -222,6 +222,12 @@ def _by_ftrl(state: Floats, base: int, width: int, p: Doubles, rate: float, miss
 
 
 @inlined
+def _moves_untouched(motion: int, p: Doubles) -> bool:
+    """Whether a row changes before its first gradient: by weight decay, or because FTRL replaces weights."""
+    return motion == FTRL or p[0] != 0.0
+
+
+@inlined
 def _catch_up(
     motion: int,
     state: Floats,
@@ -300,7 +306,7 @@ def catch_up(
                 prefetch(state, ahead + line)
         base = row_indices[i] * slab_width
         touched = numbers[base + slab_width - 1]
-        if touched > 0 and now[i] > touched:
+        if now[i] > touched and (touched > 0 or _moves_untouched(motion, p)):
             _catch_up(
                 motion, state, base, width, p, slot_powers, ends, powers, corrections, starts, rates, touched,
                 now[i] - touched, True,
@@ -337,7 +343,7 @@ def gather(
             continue
         base = row_indices[i] * slab_width
         touched = numbers[base + slab_width - 1]
-        if touched <= 0 or now[i] <= touched:
+        if now[i] <= touched or (touched == 0 and not _moves_untouched(motion, p)):
             out[i * width : (i + 1) * width] = state[base : base + width]
             continue
         slab[:] = state[base : base + slab_width]

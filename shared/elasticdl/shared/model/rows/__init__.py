@@ -1,6 +1,6 @@
 """The rows of tables, wherever they are: on a ps, in snapshots, in exports.
 
-``initial_rows.py``    a row that nobody has trained, from seed, table and id
+``initial_rows.py``    an untrained row, from seed, table and id
 ``zero_gradients.py``  what each optimizer does to a weight whose gradient is zero
 ``missed_updates.py``  many such updates at once
 ``timeline.py``        the updates that were made, and their learning rates

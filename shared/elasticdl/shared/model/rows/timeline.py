@@ -113,9 +113,14 @@ class Timeline:
         """int32[n]: updates that the groups of some ids have made."""
         return updates_of(self.updates, ids)
 
+    def served_updates_of(self, ids: NDArray[np.int64]) -> NDArray[np.int32]:
+        """As ``updates_of``, of ids whose partitions are served here; faster."""
+        served = self.updates[self.updates > 0]
+        if served.size and (served == served[0]).all():  # Most ps serve one group, and a partition costs a hash.
+            return np.full(ids.size, served[0], np.int32)
+        return self.updates_of(ids)
+
 
 def updates_of(updates: NDArray[np.int32], ids: NDArray[np.int64]) -> NDArray[np.int32]:
     """int32[n]: those of the partitions of ``ids``, from those of all partitions."""
-    if (updates == updates[0]).all():  # Most ps serve one group, and a partition costs a hash.
-        return np.full(ids.size, updates[0], np.int32)
     return updates[partitions_of(ids)]

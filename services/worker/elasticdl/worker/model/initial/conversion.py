@@ -82,7 +82,10 @@ def _of_export(initial: InitialModel, folder: str, mine: ModelSignature, storage
     exported = read_export(folder)
     tables = {
         table.name: WeightTable(
-            rows=table.input_dim, width=table.width, chunks=partial(read_table, folder, there, table.width)
+            rows=table.input_dim,
+            width=table.width,
+            chunks=partial(read_table, folder, there, table.width),
+            initializer=table.initializer,
         )
         for table, there in zip(exported.signature.tables, exported.tables, strict=True)
     }
