@@ -10,6 +10,7 @@ from tests.unit.master.driver import Driver, close, job_spec, plan, whole
 from tests.unit.master.test_evaluating import VALIDATION, pin
 
 from elasticdl.master.core.evaluation.best import is_better
+from elasticdl.master.core.evaluation.state import EvaluationPhase
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.spec import BestModel
 from elasticdl.shared.messages import commands
@@ -82,6 +83,25 @@ def test_a_validation_loss_that_is_not_finite_fails_the_job(loss: float) -> None
     assert train_epoch(driver, loss) == []
     assert f"the validation loss is {loss} at step 17 (evaluation 1)" in driver.failure()
     assert driver.is_in(JobState.STOPPING)
+    driver.check_replay()
+
+
+def test_a_result_that_comes_again_while_the_evaluated_model_is_saved_does_not_count() -> None:
+    driver = driver_of(LOSS)
+    for task in driver.dispatched():
+        driver.finish(task)
+    pin(driver)
+    tasks = driver.dispatched(Purpose.EVALUATE)
+    for number in tasks:
+        driver.finish(number, purpose=Purpose.EVALUATE, records=50, checksum=7)
+    for number in driver.dispatched(Purpose.MERGE):
+        driver.finish(number, purpose=Purpose.MERGE, results={"loss": 2.0})
+    evaluation = driver.state.evaluations[-1]
+    assert evaluation.phase is EvaluationPhase.SAVING
+    driver.take(commands.RemoveStates)
+    driver.finish(tasks[0], purpose=Purpose.EVALUATE, records=50, checksum=7, stored_states=(9,))
+    assert (evaluation.records, evaluation.checksum) == (50 * len(tasks), 7 * len(tasks))
+    assert [command.numbers for command in driver.take(commands.RemoveStates)] == [((9, 10),)]
     driver.check_replay()
 
 

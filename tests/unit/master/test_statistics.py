@@ -14,7 +14,7 @@ from elasticdl.master.core.training.statistics import EpochTotals
 from elasticdl.master.core.training.stored_states import EpochStates
 from elasticdl.master.core.training.task_messages import task_messages
 from elasticdl.shared.job.spec import Limits
-from elasticdl.shared.job.tasks import EPOCH_SUM, MetricStates, TaskMessage, TaskRef
+from elasticdl.shared.job.tasks import EPOCH_METRICS, EPOCH_SUM, MetricStates, TaskMessage, TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.names import PodName, Purpose, Service
 
@@ -238,6 +238,32 @@ def test_states_of_a_part_of_a_task_are_not_summed_because_others_may_replace_th
     assert removed(summing) == [((), ((10, 11),))]
     (message,) = merges(summing)
     assert message.stored_states == (11, 12, 13, 14)
+
+
+def test_a_larger_report_does_not_remove_states_that_a_worker_is_merging(summing: Driver) -> None:
+    finish_stored(summing, 0, 10, counted=(3, 5))
+    for task in range(1, 20):
+        finish_stored(summing, task, 10 + task)
+    (first,) = merges(summing)
+    merge_result(summing, first, stored_states=(40,))
+    (last,) = merges(summing)
+    assert last.label == EPOCH_METRICS and 10 in last.stored_states
+    removed(summing)
+    finish_stored(summing, 0, 50)
+    assert removed(summing) == [((), ((50, 51),))]
+    assert set(last.stored_states) == set(stored(summing).numbers)
+    merge_result(summing, last, results={"auc": 0.5})
+    assert removed(summing) == [(("epoch-0",), ())]
+
+
+def test_a_larger_report_counts_again_after_a_resume_has_ended_the_merge(summing: Driver) -> None:
+    finish_stored(summing, 0, 10, counted=(3, 5))
+    for task in range(1, 20):
+        finish_stored(summing, task, 10 + task)
+    (first,) = merges(summing)
+    merge_result(summing, first, stored_states=(40,))
+    summing.feed(events.JobResumed(reason="resume"), Service.LAUNCHER, "second")
+    assert not totals(summing).is_merging
 
 
 def test_states_in_several_parts_are_summed_when_that_makes_fewer(summing: Driver) -> None:

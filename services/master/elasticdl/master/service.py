@@ -161,7 +161,8 @@ class Master:
                 if attempt == TAKEOVER_TRIES_MAX:
                     raise
         if self._options.pods:
-            self._meter = RunMeter(self.state.measured)
+            running = {pod.name: pod.incarnation for pod in self.state.pods.values() if pod.has_process}
+            self._meter = RunMeter(self.state.measured, running)
             self._outbox.pods = supervisor_of(
                 self.state, self._options.pods(self.state.run), self._on_pod_event, self._last_input
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from elasticdl.master.core import State
 from elasticdl.master.measuring.worker_time import WorkerTime
@@ -12,12 +13,13 @@ from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Envelope, PodExited, PsStarted, SnapshotTaken
 from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured
-from elasticdl.shared.names import Incarnation, PodName, Service, pod_names
+from elasticdl.shared.names import NOBODY, Incarnation, PodName, Service, pod_names
 
 RECENT_S = 2.0
 """Heartbeats of two processes that describe the same moment are less than this many seconds apart."""
 GOODPUT_BATCHES_MIN = 100
 """Batches below which goodput is not shown, because it would say nothing."""
+_NO_PROCESSES: Mapping[PodName, Incarnation] = MappingProxyType({})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,10 +45,14 @@ class RunMeter:
     Args:
         former: what another meter has measured of this run before; None: there was none. What happened between the two
             is not measured.
+        running: the processes that run already, which that meter has counted; no incarnation: it is unknown.
     """
 
-    def __init__(self, former: RunMeasured | None = None) -> None:
+    def __init__(
+        self, former: RunMeasured | None = None, running: Mapping[PodName, Incarnation] = _NO_PROCESSES
+    ) -> None:
         self._continues = former is not None
+        self._former_processes = dict(running) if former else {}
         self._former = former or RunMeasured(started_s=0.0)
         self._first_gradient_s = self._former.first_gradient_s
         self._restored_steps: dict[PodName, int] = {}
@@ -147,14 +153,15 @@ class RunMeter:
         """A process has sent a heartbeat."""
         use = self._uses.setdefault(heartbeat.name, {}).setdefault(heartbeat.incarnation, _Use())
         use.cpu_s = heartbeat.metrics.get("cpu_s", 0.0)
-        if self._continues:
+        is_former = self._is_former(heartbeat)
+        if is_former:
             use.data_at_first = use.data_at_first or heartbeat.metrics
         use.data = heartbeat.metrics
         use.rss_bytes = max(use.rss_bytes, heartbeat.metrics.get("rss_bytes", 0.0))
         if heartbeat.service is Service.WORKER:
             process, batches = (heartbeat.name, heartbeat.incarnation), heartbeat.metrics.get("batches", 0.0)
             self._computed[process] = batches
-            if self._continues:
+            if is_former:
                 self._computed_at_first.setdefault(process, batches)
             self._computed_before.append((heartbeat.time_s, self.batches_computed))
             while self._computed_before[0][0] < heartbeat.time_s - RECENT_S:
@@ -170,6 +177,12 @@ class RunMeter:
         if not self._first_gradient_s and restored is not None and step > restored:
             self._first_gradient_s = heartbeat.time_s
 
+    def _is_former(self, heartbeat: Heartbeat) -> bool:
+        """Whether the sender ran before this meter began, so that a former meter has counted it."""
+        if self._former_processes.get(heartbeat.name) == NOBODY:
+            self._former_processes[heartbeat.name] = heartbeat.incarnation
+        return self._former_processes.get(heartbeat.name) == heartbeat.incarnation
+
     def _on_step(self, ps: PodName, incarnation: Incarnation, step: int) -> None:
         """A ps reported a step. Heartbeats and log may overtake each other; steps of an incarnation only grow."""
         former, known = self._steps.get(ps, (incarnation, 0))
@@ -178,6 +191,8 @@ class RunMeter:
     def _account_workers(self, envelope: Envelope, state: State) -> None:
         """Update which workers are expected, and what a worker that ended had computed."""
         event = envelope.event
+        if isinstance(event, PodExited) and self._former_processes.get(event.pod) == NOBODY:
+            del self._former_processes[event.pod]  # The next process of this name is a new one.
         is_training = state.job_state in (JobState.STARTING, JobState.TRAINING)
         expected = state.workers if is_training else 0
         if expected != self._expected_workers:  # Few records change it, and there may be thousands of workers.

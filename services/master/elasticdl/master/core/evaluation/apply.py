@@ -11,6 +11,7 @@ from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import PIN_PAUSE, RETRY_S
 from elasticdl.shared.job.spec import JobKind
+from elasticdl.shared.job.tasks import EVALUATION_METRICS
 from elasticdl.shared.messages.commands import Dispatch, JobState, OpenPin
 from elasticdl.shared.messages.events import Envelope, ModelPinned, TaskFinished
 
@@ -69,7 +70,13 @@ def apply_evaluation_dispatch(state: State, command: Dispatch) -> None:
 def on_evaluation_result(state: State, event: TaskFinished) -> None:
     """Apply the result of one evaluation task; the first one wins."""
     evaluation = state.evaluation
-    if evaluation is None or event.dispatch != evaluation.dispatch or event.task.number in evaluation.states:
+    # Once every result is there, the states are merged and dropped: they no longer tell which tasks have a result.
+    if (
+        evaluation is None
+        or evaluation.phase is not EvaluationPhase.RUNNING
+        or event.dispatch != evaluation.dispatch
+        or event.task.number in evaluation.states
+    ):
         discard_states(state, event.stored_states)
         return
     evaluation.states[event.task.number] = event.states
@@ -106,7 +113,7 @@ def abandon_evaluation(state: State) -> None:
     evaluation.phase = EvaluationPhase.ABANDONED
     drop_evaluated_states(state, evaluation)
     for merge in state.merges.values():
-        if merge.label == "evaluation" and merge.subject == evaluation.number:
+        if merge.label == EVALUATION_METRICS and merge.subject == evaluation.number:
             merge.done = True  # Its result is not needed any more.
     state.close_pins(evaluation)
     if evaluation.is_epoch_end:

@@ -76,6 +76,8 @@ def apply_merge_dispatch(state: State, command: Dispatch) -> None:
             state.merges[number] = Merge(label=command.label, subject=command.evaluation)
     if command.label == EPOCH_SUM and state.training:
         state.training.epochs[command.evaluation].stored.begin_sum()
+    if command.label == EPOCH_METRICS and state.training:
+        state.training.epochs[command.evaluation].is_merging = True
     evaluation = state.evaluation
     if evaluation and command.label == EVALUATION_METRICS and evaluation.number == command.evaluation:
         evaluation.phase = EvaluationPhase.MERGING
@@ -101,7 +103,7 @@ def on_merge_result(state: State, event: TaskFinished, time_s: float) -> None:
         if state.training and merge.subject in state.training.epochs:
             totals = state.training.epochs[merge.subject]
             totals.results = dict(event.results)
-            totals.merged = True
+            totals.merged, totals.is_merging = True, False
             drop_epoch_states(state, merge.subject, totals)
         return
     evaluation = state.evaluation

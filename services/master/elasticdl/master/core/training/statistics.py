@@ -63,6 +63,7 @@ class EpochTotals:
         ended_s: when the last ones arrived.
         results: metric name -> value, once merged.
         merged: whether a worker has computed the results.
+        is_merging: whether a worker was asked to compute the results, and has not done so yet.
     """
 
     tasks: int = 0
@@ -75,6 +76,7 @@ class EpochTotals:
     ended_s: float = 0.0
     results: dict[str, float] = field(default_factory=dict)
     merged: bool = False
+    is_merging: bool = False
 
     @property
     def awaits_merge(self) -> bool:
@@ -165,7 +167,8 @@ class TrainingStatistics:
         """Add the sums over batches of a task that is not known as a whole, or have them replace smaller ones."""
         former = self.partial.get(task)
         if former and former.batches.intersection(reported.batches):
-            if len(reported.batches) <= len(former.batches):
+            # A worker is reading the states of an epoch that is being merged: they must not be removed.
+            if epoch.is_merging or len(reported.batches) <= len(former.batches):
                 self.unneeded.add(reported.stored)
                 return
             epoch.add(former, -1)

@@ -1,0 +1,76 @@
+"""The meter of a run that continues what a former meter has counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.unit.master.driver import Driver, job_spec
+
+from elasticdl.master.measuring.run_meter import RunMeter
+from elasticdl.shared.failure_detection.heartbeats import Heartbeat
+from elasticdl.shared.messages.events import Envelope, ExitCause, PodExited
+from elasticdl.shared.messages.measurements import RunMeasured
+from elasticdl.shared.names import NOBODY, Incarnation, PodInstance, PodName, Service
+
+STATE = Driver(job_spec()).state
+
+
+def heartbeat(meter: RunMeter, worker: int, incarnation: str, requests: float) -> None:
+    metrics = {"data_requests": requests, "data_fetched_bytes": 10 * requests, "batches": requests}
+    meter.on_heartbeat(
+        Heartbeat(
+            service=Service.WORKER,
+            name=PodName(f"worker-{worker}"),
+            incarnation=Incarnation(incarnation),
+            time_s=1.0,
+            metrics=metrics,
+        )
+    )
+
+
+def continued(running: Mapping[PodName, Incarnation]) -> RunMeter:
+    return RunMeter(RunMeasured(started_s=0.0, data_requests=100, data_fetched_bytes=1000), running)
+
+
+def counted(meter: RunMeter) -> tuple[int, int]:
+    return meter.measured(STATE, 0.0).data_requests, meter.batches_computed
+
+
+def test_what_a_process_has_used_before_the_meter_began_is_counted_already() -> None:
+    meter = continued({PodName("worker-0"): Incarnation("a")})
+    heartbeat(meter, 0, "a", 40)
+    heartbeat(meter, 0, "a", 45)
+    assert counted(meter) == (105, 5)
+
+
+def test_all_that_later_processes_use_is_counted() -> None:
+    meter = continued({PodName("worker-0"): Incarnation("a")})
+    heartbeat(meter, 0, "a", 40)
+    heartbeat(meter, 0, "b", 7)
+    heartbeat(meter, 1, "c", 3)
+    assert counted(meter) == (110, 10)
+    assert meter.measured(STATE, 0.0).data_fetched_bytes == 1100
+
+
+def test_the_first_process_of_an_unknown_incarnation_is_the_former_one_unless_it_has_ended() -> None:
+    meter = continued({PodName("worker-0"): NOBODY, PodName("worker-1"): NOBODY})
+    heartbeat(meter, 0, "a", 40)
+    heartbeat(meter, 0, "b", 7)
+    exited = PodExited(
+        pod=PodName("worker-1"),
+        service=Service.WORKER,
+        instance=PodInstance("1"),
+        exit_code=-9,
+        cause=ExitCause.PREEMPTED,
+    )
+    envelope = Envelope(
+        service=Service.LAUNCHER,
+        name=PodName("launcher"),
+        incarnation=Incarnation("l"),
+        number=1,
+        time_s=0.0,
+        event=exited,
+    )
+    meter.on_record(envelope, STATE)
+    heartbeat(meter, 1, "c", 3)
+    assert counted(meter) == (110, 10)
