@@ -162,6 +162,9 @@ def _at_probe(around: Around) -> list[Fault]:
             (around.worker(), "TaskTaken.stored", around.batches()),
             (around.worker(), "TaskFinished.stored", around.batches()),
             (around.worker(), "TaskFinished.acked", around.batches()),
+            (around.worker(), "TasksTaken.stored", 2),
+            (around.worker(), "TasksFinished.stored", 4),
+            (around.worker(), "TasksFinished.acked", 4),
             (around.worker(), "ack.stored", around.batches()),
             ("master", "Decided.stored", 12),
             ("master", "Decided.acked", 12),
@@ -180,7 +183,8 @@ def _ps_started_before_finished(around: Around) -> list[Fault]:
     """A worker hangs between its task's last push and the event; a ps is restarted meanwhile."""
     worker = around.worker()
     probe = (worker, "pushed", around.count(around.batches()))
-    last = (worker, "TaskFinished.stored", around.count(around.batches()))
+    reported = around.random.choice(["TaskFinished.stored", "TasksFinished.stored"])
+    last = (worker, reported, around.count(around.batches() if reported == "TaskFinished.stored" else 4))
     return [
         Fault(probe=probe, action="freeze", targets=(worker,), for_s=around.while_s(3.0)),
         Fault(

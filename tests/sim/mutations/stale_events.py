@@ -9,7 +9,7 @@ from tests.sim.mutations.registry import Protects, handled, mutation
 
 from elasticdl.master.core import State
 from elasticdl.master.core.evolve import HANDLERS
-from elasticdl.shared.messages.events import Envelope, TaskFinished, TimerFired
+from elasticdl.shared.messages.events import Envelope, TaskFinished, TasksFinished, TimerFired
 from elasticdl.shared.names import Purpose
 
 
@@ -37,5 +37,9 @@ def exports_are_compared_by_dispatch() -> Iterator[None]:
         if event.task.purpose is Purpose.EXPORT and not event.task.number:
             state.closing.exported = True
 
-    with handled(TaskFinished, on_task_finished):
+    def on_tasks_finished(state: State, envelope: Envelope, event: TasksFinished) -> None:
+        for finished in event.finished:
+            on_task_finished(state, envelope, finished)
+
+    with handled(TaskFinished, on_task_finished), handled(TasksFinished, on_tasks_finished):
         yield
