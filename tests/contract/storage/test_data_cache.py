@@ -8,7 +8,9 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent import futures
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.contract.servers.s3 import S3Server
 
-from elasticdl.shared.storage import MemoryStore, ObjectChangedError, ObjectStore, open_store
-from elasticdl.shared.storage.cache import CachedStore, CacheUsage, DiskCache, StoredRange
+from elasticdl.shared.storage import MemoryStore, ObjectChangedError, ObjectInfo, ObjectStore, open_store
+from elasticdl.shared.storage.cache import CachedStore, CacheUsage, DiskCache, StoredRange, disk_cache
 from elasticdl.shared.storage.cache.page_file import PAGE_BYTES
 
 DATA = random.Random(1).randbytes(5 * PAGE_BYTES + 1234)
@@ -28,6 +30,16 @@ def cached(store: ObjectStore, folder: Path, budget: int = BUDGET) -> tuple[Cach
     """A store as another process would open it, with empty memory."""
     usage = CacheUsage()
     return CachedStore(store, DiskCache(folder, budget, free_share_min=0.0), usage), usage
+
+
+def wait_until_read_ahead(store: CachedStore) -> None:
+    """Wait until the threads that read ahead have nothing to do, and the pages that they requested are there."""
+    threads = store._ahead._max_workers
+    idle = threading.Barrier(threads + 1)
+    for _ in range(threads):
+        store._ahead.submit(idle.wait)
+    idle.wait(timeout=60)
+    futures.wait(list(store._coming.values()), timeout=60)
 
 
 def size_on_disk(folder: Path) -> int:
@@ -65,6 +77,58 @@ def test_ranges_are_read_ahead_at_the_same_time(s3: tuple[ObjectStore, str], tmp
     for place in places:
         assert ahead.read(uri, place, 100) == DATA[place : place + 100]
     assert usage.fetched_bytes == 3 * PAGE_BYTES, "no page is requested twice"
+
+
+@pytest.mark.parametrize("has_disk", [False, True])
+def test_without_room_on_disk_no_more_is_read_ahead_than_the_memory_holds(tmp_path: Path, has_disk: bool) -> None:
+    store, pages, memory_pages = MemoryStore(), 64, 16
+    data = random.Random(2).randbytes(pages * PAGE_BYTES)
+    store.write("memory://data", data)
+    store.write("memory://other", data[:PAGE_BYTES])
+    disk = DiskCache(tmp_path, 0, free_share_min=0.0) if has_disk else None
+    usage = CacheUsage()
+    reader = CachedStore(store, disk, usage, memory_bytes_max=memory_pages * PAGE_BYTES)
+    assert reader.read("memory://other", 0, 9) == data[:9]  # From now on the disk is known to be full.
+    before = usage.fetched_bytes
+    for first in (0, pages // 2):  # Pages that were read make room for those that are read ahead next.
+        part = range(first, first + pages // 2)
+        reader.prefetch([StoredRange("memory://data", page * PAGE_BYTES, PAGE_BYTES) for page in part])
+        wait_until_read_ahead(reader)
+        assert usage.fetched_bytes - before == (first + 12) * PAGE_BYTES, "three quarters of the memory"
+        for page in part:
+            start = page * PAGE_BYTES
+            assert reader.read("memory://data", start, PAGE_BYTES) == data[start : start + PAGE_BYTES]
+    assert usage.fetched_bytes - before == len(data), "each page is requested once"
+
+
+def test_the_disk_keeps_what_the_memory_has_no_room_for(tmp_path: Path) -> None:
+    store, usage = MemoryStore(), CacheUsage()
+    store.write("memory://data", DATA)
+    disk = DiskCache(tmp_path, BUDGET, free_share_min=0.0)
+    reader = CachedStore(store, disk, usage, memory_bytes_max=2 * PAGE_BYTES)
+    reader.prefetch([StoredRange("memory://data", 0, len(DATA))])
+    wait_until_read_ahead(reader)
+    assert usage.fetched_bytes == len(DATA)
+
+
+def test_what_is_remembered_of_objects_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_cache, "TOUCHED_MAX", 3)
+    store, usage = MemoryStore(), CacheUsage()
+    disk = DiskCache(tmp_path, BUDGET, free_share_min=0.0)
+    reader = CachedStore(store, disk, usage, infos_max=2)
+    for number in range(8):
+        store.write(f"memory://{number}", DATA[:100])
+        reader.read(f"memory://{number}", 0, 9)
+    assert (len(reader._infos), len(disk._touched)) == (2, 3)
+    before = usage.requests
+    reader.info("memory://7")
+    assert usage.requests == before, "the newest ones are remembered"
+
+
+def test_an_object_that_was_not_read_for_long_is_not_in_use(tmp_path: Path) -> None:
+    disk = DiskCache(tmp_path, BUDGET, free_share_min=0.0, idle_s=0.0)
+    assert disk.write(ObjectInfo(uri="memory://a", size_bytes=9, etag="a"), {0: DATA[:9]})
+    assert not disk._touched
 
 
 def test_a_replaced_object_is_never_served_from_the_cache(s3: tuple[ObjectStore, str], tmp_path: Path) -> None:

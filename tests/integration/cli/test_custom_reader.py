@@ -62,7 +62,9 @@ def test_sources_checksum_and_indices_come_from_the_reader(tmp_path: Path) -> No
     flags = flags_for("10", validation_data="2", num_epochs=3, max_step=25 + 17, shuffle=Shuffle.NONE)
     submission = prepare(flags, tmp_path / "jobs", told.append)
     assert told == ["Reading 10 and 2 with custom_data_reader() of " + str(tmp_path / "model.py"), *told[1:]]
-    assert told[1:] == ["counting 100", "counting 20"]
+    # On a busy machine the user also reads that the process is slow.
+    printed = [line for line in told[1:] if "has not finished after" not in line]
+    assert printed == ["counting 100", "counting 20"]
     spec = submission.spec
     assert [source.uri for source in spec.plan.sources] == ["shard:numbers[5:105]"]
     assert spec.validation is not None and spec.validation.records == 20

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -15,13 +18,14 @@ from tests.unit.ps.example import BATCHES, ROWS_A, ROWS_B, initial_dense, push_o
 from tests.unit.ps.job_with_snapshots import job
 from tests.unit.ps.jobs import Job, snapshot
 from tests.unit.ps.servers import weights
+from tests.unit.ps.test_service import until
 from tests.unit.ps.test_tracked_tables import MakeJob, make_job, model, train
 
 from elasticdl.ps.snapshots.kept_versions import kept_versions
 from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.exported import layout
 from elasticdl.shared.exported.layout import MARK, bits_for, folder_names
-from elasticdl.shared.exported.lookup import open_tables
+from elasticdl.shared.exported.lookup import TableLookup, open_tables
 from elasticdl.shared.exported.reading import is_export, read_dense, read_export, read_table
 from elasticdl.shared.exported.writing import TablesExport, delete_tables
 from elasticdl.shared.model.signature import ModelSignature
@@ -186,6 +190,33 @@ def test_a_lookup_refuses_ids_outside_of_the_table(job: Job, tmp_path: Path) -> 
         with pytest.raises(ValueError, match=f"id {wrong} is asked for"):
             table.rows(np.array([0, wrong]))
     assert table.rows(np.empty(0, np.int64)).shape == (0, 4)
+
+
+def test_a_lookup_without_a_largest_id_refuses_negative_ones() -> None:
+    table = replace(signature("adam").tables[0], input_dim=0)
+    lookup = TableLookup(table, 1, np.empty(0, np.uint64), np.empty((0, table.width), np.float32))
+    with pytest.raises(ValueError, match="table 'a' has no negative ids, and id -3 is asked for"):
+        lookup.rows(np.array([1 << 40, -3]))
+
+
+def test_a_process_that_copies_later_uses_the_files_of_the_one_before(job: Job, tmp_path: Path) -> None:
+    export_of(job, signature("adam"), initial_dense()).write(to_uri(tmp_path / "out"))
+    uri, cache = to_uri(tmp_path / "out"), tmp_path / "cache"
+    exported = read_export(uri)
+    expected = open_tables(uri, exported, tmp_path / "other")["a"].rows(IDS["a"])
+    cache.mkdir()
+    lock = os.open(cache / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with ThreadPoolExecutor() as pool:
+        later = pool.submit(open_tables, uri, exported, cache)
+        until(lambda: bool(list(cache.glob("*/done"))) or later.done())
+        try:
+            first = (tmp_path / "other" / exported.version).rename(cache / exported.version).stat().st_ino
+        finally:
+            os.close(lock)
+        np.testing.assert_array_equal(later.result()["a"].rows(IDS["a"]), expected)
+    assert sorted(path.name for path in cache.iterdir()) == sorted([exported.version, "lock"])
+    assert (cache / exported.version).stat().st_ino == first
 
 
 def test_files_have_about_the_same_size_whatever_the_size_of_the_table() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +12,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from elasticdl.shared.data import ReaderOptions
+from elasticdl.shared.data import IndexStore, ReaderOptions
 from elasticdl.shared.data.custom import CheckedReader, CustomShardReader, ReadTask, plan_reader
 from elasticdl.shared.data.planning import plan_sources
 from elasticdl.shared.data.reader import Reader
+from elasticdl.shared.data.schema import options_of, spec_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Plan, Shard, Shuffle
 from elasticdl.shared.job.spec import ReaderSpec
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.storage import open_store
+from elasticdl.shared.storage.cache import DataCacheSettings, DataStores, StoredRange
+from elasticdl.worker.input.job_data import open_reader
 from elasticdl.worker.input.records import TaskRecords
 
 ROWS, BATCH = 50, 4
@@ -45,6 +49,32 @@ def records_of_reader(shuffle: Shuffle) -> TaskRecords:
     plan = Plan(sources=data.sources, minibatch_size=BATCH, minibatches_per_task=3, epochs=2, shuffle=shuffle, seed=5)
     reader = CustomShardReader(custom, sources=data.sources, schema=data.schema, index=data.indices.__getitem__)
     return TaskRecords(plan=plan, reader=reader, whole_batches=True)
+
+
+def test_local_data_is_not_read_ahead_beside_data_in_object_storage(tmp_path: Path) -> None:
+    asked: list[StoredRange] = []
+
+    class Stores(DataStores):
+        """Other data of the job is in object storage."""
+
+        @property
+        def reads_ahead(self) -> bool:
+            return True
+
+        def prefetch(self, ranges: Iterable[StoredRange]) -> None:
+            asked.extend(ranges)
+
+    (tmp_path / "data.csv").write_text("x\n" + "1\n" * ROWS)
+    data = plan_sources(tmp_path.as_uri(), ReaderOptions(), open_store(tmp_path.as_uri()))
+    storage = (tmp_path / "storage").as_uri()
+    spec = spec_of(data.schema, csv_header=True)
+    IndexStore.of_job(storage).save_all(data.indices, options_of(spec))
+    sources, unshuffled = data.sources, Shuffle.NONE
+    plan = Plan(sources=sources, minibatch_size=BATCH, minibatches_per_task=3, epochs=1, shuffle=unshuffled, seed=0)
+    stores = Stores(DataCacheSettings(folder=tmp_path / "cache", bytes_max=0))
+    reader = open_reader(plan, spec, storage, stores)
+    reader.prefetch(plan.shards(TaskId(0)))
+    assert asked == []
 
 
 def records_of(folder: Path, shuffle: Shuffle) -> TaskRecords:

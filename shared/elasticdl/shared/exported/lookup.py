@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -54,9 +58,8 @@ class TableLookup:
         table = self._table
         if ids.size and (ids.min() < 0 or (table.input_dim and ids.max() >= table.input_dim)):
             wrong = ids[(ids < 0) | (ids >= table.input_dim if table.input_dim else False)][0]
-            raise ValueError(
-                f"table {table.name!r} has the ids 0 to {table.input_dim - 1:,}, and id {wrong} is asked for"
-            )
+            known = f"has the ids 0 to {table.input_dim - 1:,}" if table.input_dim else "has no negative ids"
+            raise ValueError(f"table {table.name!r} {known}, and id {wrong} is asked for")
         found = np.zeros((ids.size, table.width), np.float32)
         wanted = hashes_of(ids)
         places = np.searchsorted(self._hashes, wanted)
@@ -108,11 +111,23 @@ def _copy(folder: str, exported: ExportedModel, files: Path) -> None:
                     hashes.write(keys[order].data)
                     out.write(rows[order].data)
         (unfinished / _DONE).touch()
-        if not (files / _DONE).exists():  # Another process may have been quicker.
-            shutil.rmtree(files, ignore_errors=True)
-            unfinished.rename(files)
+        with _locked(files.parent):
+            if not (files / _DONE).exists():  # Another process may have been quicker.
+                shutil.rmtree(files, ignore_errors=True)
+                unfinished.rename(files)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+@contextmanager
+def _locked(cache: Path) -> Iterator[None]:
+    """The lock of all processes that use a cache; the system releases it when one dies."""
+    descriptor = os.open(cache / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _mapped(file: Path, dtype: np.dtype[_Number], size: int) -> npt.NDArray[_Number]:

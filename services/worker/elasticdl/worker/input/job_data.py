@@ -16,6 +16,7 @@ from elasticdl.shared.messages.events import RunningBatch
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.storage.cache import DataStores
+from elasticdl.shared.storage.uris import scheme_of, to_uri
 from elasticdl.worker.failures import DataError
 from elasticdl.worker.input.bad_record import feed_naming_records
 from elasticdl.worker.input.records import ShardReader, TaskRecords
@@ -71,14 +72,17 @@ def open_reader(
 
     if custom is not None:
         return CustomShardReader(custom, sources=plan.sources, schema=schema_of(data), index=index)
-    store = stores.open(plan.sources[0].uri if plan.sources else storage)
+    uri = plan.sources[0].uri if plan.sources else storage
+    store = stores.open(uri)
+    # Local files are not read ahead, even if other data of the job is in object storage.
+    reads_ahead = stores.reads_ahead and scheme_of(to_uri(uri)) != "file"
     return Reader(
         store=store,
         sources=plan.sources,
         schema=schema_of(data),
         index=index,
         is_same=lambda number, now: indices.is_same(plan.sources[number], number, data, now),
-        prefetch=stores.prefetch if stores.reads_ahead else None,
+        prefetch=stores.prefetch if reads_ahead else None,
     )
 
 

@@ -25,7 +25,7 @@ from elasticdl.shared.data.column_types import (
 )
 from elasticdl.shared.data.formats import arrow_columns
 from elasticdl.shared.data.formats.arrow_columns import found
-from elasticdl.shared.data.formats.segments import Positions, Segment, cut_at, line_before, part_of_text, text_segments
+from elasticdl.shared.data.formats.segments import Positions, Segment, cut_at, part_of_text, text_segments
 from elasticdl.shared.data.hashing import content_hashes
 from elasticdl.shared.data.ragged import Columns
 from elasticdl.shared.data.schema import Column, ReaderOptions
@@ -255,23 +255,13 @@ class Scan:
         Raises:
             UserError: names the file and the record that is wrong, counted from the first one of the range.
         """
-        if start == 0:
-            checked = self._checked
-            return 0, part_of_text(
-                self._store,
-                self._info,
-                (start, stop),
-                0,
-                _CHUNK_BYTES,
-                lambda data, position, final: self._segment(checked(data) if position == 0 else data, position, final),
-            )
-        first = self._checked(self._store.read(self._info.uri, 0, _CHUNK_BYTES, etag=self._info.etag))
-        lines, starts, _ = cut(first, final=False)
-        if not lines:
-            raise self._error(f"its first record is longer than {_CHUNK_BYTES >> 20} MiB")
-        self._begin(lines, starts)
-        begin = line_before(self._store, self._info, start) if begin is None else begin
-        return begin, part_of_text(self._store, self._info, (start, stop), begin, _CHUNK_BYTES, self._segment)
+        if start:
+            first = self._checked(self._store.read(self._info.uri, 0, _CHUNK_BYTES, etag=self._info.etag))
+            lines, starts, _ = cut(first, final=False)
+            if not lines:
+                raise self._error(f"its first record is longer than {_CHUNK_BYTES >> 20} MiB")
+            self._begin(lines, starts)
+        return part_of_text(self._store, self._info, (start, stop, begin), _CHUNK_BYTES, self._checked, self._segment)
 
     def _segment(self, data: bytes, position: int, final: bool) -> tuple[Segment, int]:
         """The next records, from bytes that begin with one at byte ``position``, and how many bytes they take."""

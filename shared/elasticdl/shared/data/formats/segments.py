@@ -82,39 +82,47 @@ def text_segments(
 def part_of_text(
     store: ObjectStore,
     info: ObjectInfo,
-    part: tuple[int, int],
-    begin: int,
+    part: tuple[int, int, int | None],
     chunk_bytes: int,
+    checked: Callable[[bytes], bytes],
     segment: Callable[[bytes, int, bool], tuple[Segment, int]],
-) -> list[Segment]:
+) -> tuple[int, list[Segment]]:
     """The records of a file of text that end in a range, in the segments that ``text_segments`` has.
 
     Args:
         store: holds the file.
         info: the file.
-        part: the range; a multiple of ``chunk_bytes``, and another one or the end of the file.
-        begin: where the first of these records begins, at or before the range.
+        part: the range, which is a multiple of ``chunk_bytes``, and another one or the end of the file; and where the
+            first of these records begins, at or before the range. None: behind the last line feed before the range.
         chunk_bytes: see ``text_segments``.
+        checked: see ``text_segments``.
         segment: see ``text_segments``.
+
+    Returns:
+        Where the first record begins, and the segments.
 
     Raises:
         UserError: the file has changed.
     """
-    start, stop = part
+    start, stop, begin = part
+    if begin is None:
+        begin = _line_before(store, info, start)
     segments, position = [], begin
     rest = store.read(info.uri, begin, start - begin, etag=info.etag) if begin < start else b""
     for place in range(start, stop, chunk_bytes):
         chunk = store.read(info.uri, place, min(chunk_bytes, stop - place), etag=info.etag)
+        if place == 0:
+            chunk = checked(chunk)
         found, used = segment(rest + chunk, position, place + chunk_bytes >= info.size_bytes)
         segments.append(found)
         rest = (rest + chunk)[used:]
         position += used
     if len(rest) + position != stop:
         raise UserError(f"{display(info.uri)} changed while it was being read")
-    return segments
+    return begin, segments
 
 
-def line_before(store: ObjectStore, info: ObjectInfo, start: int) -> int:
+def _line_before(store: ObjectStore, info: ObjectInfo, start: int) -> int:
     """Where the line begins that the byte before a position is in; the beginning of the file, if that is nearer.
 
     Args:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,6 +27,13 @@ REQUEST_PAGES_MAX = 128
 INFO_AGE_S = 60.0
 """Seconds for which size and etag of an object are not asked for again. Until then a changed object is not noticed
 while its old pages are in the cache; any other read asks for the old etag."""
+INFOS_MAX = 10_000
+"""Objects whose size and etag are remembered. Those asked for longest ago are forgotten first."""
+AHEAD_SHARE_MAX = 0.75
+"""Share of the memory for pages that were read ahead, while the disk keeps none. The rest is for pages in use: several
+reads often need the same one."""
+_AHEAD_S = 300.0
+"""Seconds after which a page that was read ahead no longer counts as needed: its task may be another worker's now."""
 _REQUEST_THREADS = 16
 _AHEAD_THREADS = 4
 _STREAM_AHEAD_BYTES = 4 << 20
@@ -60,6 +68,7 @@ class CachedStore:
         usage: where requests and bytes are counted.
         memory_bytes_max: bytes of pages in memory.
         info_age_s: seconds for which size and etag of an object are not asked for again.
+        infos_max: objects whose size and etag are remembered.
     """
 
     def __init__(
@@ -70,15 +79,20 @@ class CachedStore:
         *,
         memory_bytes_max: int = MEMORY_BYTES_MAX,
         info_age_s: float = INFO_AGE_S,
+        infos_max: int = INFOS_MAX,
     ) -> None:
         self._store = store
         self._disk = disk
         self._usage = usage
         self._pages_max = max(1, memory_bytes_max // PAGE_BYTES)
         self._info_age_s = info_age_s
-        self._infos: dict[str, tuple[float, ObjectInfo]] = {}
+        self._ahead_max = max(1, int(self._pages_max * AHEAD_SHARE_MAX))
+        self._infos_max = infos_max
+        self._infos: OrderedDict[str, tuple[float, ObjectInfo]] = OrderedDict()
         self._pages: OrderedDict[_PageKey, bytes] = OrderedDict()
         self._coming: dict[_PageKey, Future[bytes]] = {}
+        self._unread: OrderedDict[_PageKey, float] = OrderedDict()
+        """When each page was requested that was read ahead, is not on disk and has not been needed yet."""
         self._lock = threading.Lock()
         # Reading ahead waits for requests, so it must not take their threads.
         self._requests = ThreadPoolExecutor(_REQUEST_THREADS, thread_name_prefix="requests")
@@ -94,7 +108,11 @@ class CachedStore:
         if info is None or time.monotonic() - asked_s >= self._info_age_s:
             self._usage.add(requests=1)
             now_s, info = time.monotonic(), self._store.info(uri)
-            self._infos[uri] = now_s, info
+            with self._lock:
+                self._infos.pop(uri, None)
+                self._infos[uri] = now_s, info
+                if len(self._infos) > self._infos_max:
+                    self._infos.popitem(last=False)
         return info
 
     def read(self, uri: str, start: int = 0, length: int | None = None, *, etag: str = "") -> bytes:
@@ -131,7 +149,10 @@ class CachedStore:
         self._store.move(uri, target)
 
     def prefetch(self, ranges: Iterable[StoredRange]) -> None:
-        """Begin to read ranges, and return at once. What can't be read is an error only for the read that needs it."""
+        """Begin to read ranges, and return at once. What can't be read is an error only for the read that needs it.
+
+        While the disk keeps no more pages, only as many are read ahead as the memory holds until they are needed.
+        """
         for each in ranges:
             self._ahead.submit(self._prefetch, each)
 
@@ -157,7 +178,7 @@ class CachedStore:
 
     def _begin(self, info: ObjectInfo, pages: Sequence[int], *, ahead: bool = False) -> _Needed:
         """Find pages, and begin to request those that are not there."""
-        needed = self._known(info, pages)
+        needed = self._known(info, pages, ahead=ahead)
         absent = [page for page in pages if page not in needed.here and page not in needed.coming]
         if absent and self._disk is not None:
             found = self._disk.read(info, absent)
@@ -165,7 +186,7 @@ class CachedStore:
             self._keep(info, found)
             needed.here |= found
             absent = [page for page in absent if page not in found]
-        self._register(info, absent, needed)
+        self._register(info, absent, needed, ahead=ahead)
         own = needed.requests.pop() if len(needed.requests) == 1 and not ahead else None
         for run in needed.requests:
             self._requests.submit(self._request, info, run)
@@ -173,11 +194,13 @@ class CachedStore:
             self._request(info, own)  # This thread would only wait.
         return needed
 
-    def _known(self, info: ObjectInfo, pages: Sequence[int]) -> _Needed:
+    def _known(self, info: ObjectInfo, pages: Sequence[int], *, ahead: bool) -> _Needed:
         needed = _Needed()
         with self._lock:
             for page in pages:
                 key = info, page
+                if not ahead:
+                    self._unread.pop(key, None)
                 if (data := self._pages.get(key)) is not None:
                     self._pages.move_to_end(key)
                     needed.here[page] = data
@@ -185,11 +208,12 @@ class CachedStore:
                     needed.coming[page] = future
         return needed
 
-    def _register(self, info: ObjectInfo, absent: Sequence[int], needed: _Needed) -> None:
+    def _register(self, info: ObjectInfo, absent: Sequence[int], needed: _Needed, *, ahead: bool) -> None:
         """Divide absent pages into requests; other threads wait for the same ones from now on."""
         own: list[int] = []
+        now_s = time.monotonic()
         with self._lock:
-            for page in absent:
+            for page in absent[: self._room_ahead(now_s)] if ahead else absent:
                 key = info, page
                 if (data := self._pages.get(key)) is not None:
                     needed.here[page] = data
@@ -197,6 +221,10 @@ class CachedStore:
                 if (future := self._coming.get(key)) is None:
                     future = self._coming[key] = Future()
                     own.append(page)
+                    if ahead:
+                        self._unread[key] = now_s
+                elif not ahead:
+                    self._unread.pop(key, None)
                 needed.coming[page] = future
         begin = 0
         for place in range(1, len(own) + 1):
@@ -204,6 +232,14 @@ class CachedStore:
             if ends:
                 needed.requests.append(range(own[begin], own[place - 1] + 1))
                 begin = place
+
+    def _room_ahead(self, now_s: float) -> int | None:
+        """How many pages may be read ahead; None: any number, because the disk keeps them. The caller has the lock."""
+        if self._disk is not None and not self._disk.is_full:
+            return None
+        while self._unread and now_s - next(iter(self._unread.values())) >= _AHEAD_S:
+            self._unread.popitem(last=False)
+        return max(0, self._ahead_max - len(self._unread))
 
     def _request(self, info: ObjectInfo, run: range) -> None:
         """Request consecutive pages; the threads that wait for them get the pages, or the error."""
@@ -213,9 +249,10 @@ class CachedStore:
             data = self._store.read(info.uri, start, end - start, etag=info.etag)
             if len(data) != end - start:
                 raise self._changed(info.uri)
-        except BaseException as error:  # Whoever waits for the pages gets it.
+        except BaseException as error:  # The threads that wait for these pages raise it.
             if isinstance(error, ObjectChangedError):
                 self._infos.pop(info.uri, None)
+            self._forget_unread(info, run)
             for future in self._taken(info, run):
                 future.set_exception(error)
             return
@@ -224,20 +261,30 @@ class CachedStore:
         self._keep(info, found)
         for future, page in zip(self._taken(info, run), run, strict=True):
             future.set_result(found[page])
-        if self._disk is not None:
-            self._disk.write(info, found)
+        if self._disk is not None and self._disk.write(info, found):
+            self._forget_unread(info, run)
 
     def _taken(self, info: ObjectInfo, run: range) -> Sequence[Future[bytes]]:
         with self._lock:
             return [self._coming.pop((info, page)) for page in run]
 
+    def _forget_unread(self, info: ObjectInfo, run: range) -> None:
+        with self._lock:
+            for page in run:
+                self._unread.pop((info, page), None)
+
     def _keep(self, info: ObjectInfo, pages: dict[int, bytes]) -> None:
+        """Add pages to those in memory. What was read ahead and is still needed is removed last."""
         with self._lock:
             for page, data in pages.items():
                 self._pages[info, page] = data
                 self._pages.move_to_end((info, page))
+            excess = max(0, len(self._pages) - self._pages_max)
+            for key in list(islice((key for key in self._pages if key not in self._unread), excess)):
+                del self._pages[key]
             while len(self._pages) > self._pages_max:
-                self._pages.popitem(last=False)
+                key, _ = self._pages.popitem(last=False)
+                self._unread.pop(key, None)
 
     def _changed(self, uri: str) -> ObjectChangedError:
         self._infos.pop(uri, None)

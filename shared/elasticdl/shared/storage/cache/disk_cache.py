@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import math
 import os
 import shutil
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +32,8 @@ IDLE_S = 600.0
 """Seconds after which an object that no process has read makes room for others."""
 _TOUCH_S = 60.0
 """Seconds between two notes on the disk that an object is in use."""
+TOUCHED_MAX = 100_000
+"""Objects for which the last note is remembered."""
 _FULL_S = 60.0
 """Seconds after which a full cache looks for room again: that takes a walk over all of its files."""
 
@@ -55,11 +59,19 @@ class DiskCache:
         self._bytes_max = bytes_max
         self._free_share_min = free_share_min
         self._idle_s = idle_s
-        self._touched: dict[Path, float] = {}
+        self._touched: OrderedDict[Path, float] = OrderedDict()
+        """When this process last noted that an object is in use, the oldest note first."""
+        self._touched_lock = threading.Lock()
+        self._is_full = False
         self._full_until_s = 0.0
         self._is_broken = False
         self._said: set[str] = set()
         self._lock = threading.Lock()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the last write was refused: there is no room, or the disk has an error."""
+        return self._is_full or self._is_broken
 
     def read(self, info: ObjectInfo, pages: Sequence[int]) -> dict[int, bytes]:
         """Those of some pages of an object that are there, by number.
@@ -102,9 +114,11 @@ class DiskCache:
             files = [(_file(folder, info, first), part) for first, part in _by_file(sorted(pages))]
             missing = [(file, {page: pages[page] for page in file.missing(part)}) for file, part in files]
             if not self._has_room(sum(file.needed_bytes(part) for file, part in missing)):
+                self._is_full = True
                 return False
             for file, part in missing:
                 file.write(part)
+        self._is_full = False
         self._touch(folder)
         return True
 
@@ -151,10 +165,18 @@ class DiskCache:
     def _touch(self, folder: Path) -> None:
         """Note that an object is in use."""
         now_s = time.monotonic()
-        if now_s - self._touched.get(folder, -_TOUCH_S) >= _TOUCH_S:
+        with self._touched_lock:
+            if now_s - self._touched.get(folder, -math.inf) < _TOUCH_S:
+                return
             self._touched[folder] = now_s
-            with suppress(FileNotFoundError):
-                os.utime(folder)
+            self._touched.move_to_end(folder)
+            # An object that was not read for so long is not in use by this process.
+            while self._touched and (
+                len(self._touched) > TOUCHED_MAX or now_s - next(iter(self._touched.values())) >= self._idle_s
+            ):
+                self._touched.popitem(last=False)
+        with suppress(FileNotFoundError):
+            os.utime(folder)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
