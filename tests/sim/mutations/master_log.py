@@ -14,7 +14,7 @@ from elasticdl.master.snapshots import recovery
 from elasticdl.shared.messages.events import Decided, LogRecord
 
 
-@mutation("no command runs before its decision is acknowledged", protects=Protects.EXACTLY_ONCE)
+@mutation("no command runs before its decision is acknowledged", protects=Protects.LIVENESS)
 def commands_run_after_acknowledgement() -> Iterator[None]:
     async def commit(self: Any, decision: Any, now_s: float) -> None:
         decided = Decided(

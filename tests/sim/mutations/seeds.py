@@ -9,7 +9,7 @@ SEEDS: dict[str, tuple[int, int, str]] = {
     "attempts begin without predictions": (110, 0, "part-00001-of-00003.csv has predictions of the records ['12', '"),
     "buffers returned after the step": (5, 0, "InvariantError: receive buffers were returned while a step used them"),
     "closing waits for the move": (163, 0, "partitions [213, 214, 215, 216, 217, 218, 219, 220, 221, 222, 223, 224,"),
-    "commands run after acknowledgement": (13, 0, "KeyError: 1005"),
+    "commands run after acknowledgement": (13, 0, "the job is stuck: state training; ps-0 running, ps-1 running"),
     "complete tasks are reported": (7, 0, "the job is stuck: state training; ps-0 running, ps-1 exited, ps-2 exited"),
     "copy on write of rows": (145, 17, "ps-0: rows [16, 23] do not hold what the dense weights say was learned"),
     "credit by version": (27, 0, "the audit repaired 2 tasks"),
