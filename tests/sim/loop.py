@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import inspect
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
 from typing import Any, cast
+from weakref import WeakSet
 
 _OWNER: ContextVar[Instance | None] = ContextVar("_OWNER", default=None)
 NO_PROCESS = Context()
@@ -28,17 +30,29 @@ class Instance:
         self.frozen = False
         self._loop = loop
         self._kept: list[Handle] = []
+        self._coroutines = WeakSet[Coroutine[Any, Any, Any]]()
         self.context = Context()
         self.context.run(_OWNER.set, self)
 
     def start(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a coroutine as a part of this process."""
+        self.own(coroutine)
         return asyncio.Task(coroutine, loop=self._loop.asyncio, context=self.context)
+
+    def own(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """A coroutine that runs in this process later: if the process dies before, Python warns unless it is closed."""
+        if self.alive:
+            self._coroutines.add(coroutine)
+        else:
+            coroutine.close()
 
     def kill(self) -> None:
         """SIGKILL."""
         self.alive = False
         self._kept.clear()
+        for coroutine in self._coroutines:
+            if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+                coroutine.close()
 
     def freeze(self) -> None:
         """SIGSTOP."""

@@ -76,6 +76,7 @@ class SimTransport:
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a task of the process; its error is the process' end."""
+        self._process.instance.own(coroutine)
         return self._process.spawn(lambda: coroutine)
 
     def _deliver_later(self, action: Callable[[], None]) -> None:
