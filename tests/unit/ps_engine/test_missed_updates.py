@@ -187,11 +187,11 @@ def test_slabs_of_earlier_versions_count_as_up_to_date() -> None:
         groups=(group,),
         chunks=(),
     )
-    store, saved = trained("adam"), SavedRows(signature, manifest)
+    store, saved = trained("adam"), SavedRows(signature, [("m", manifest)])
     with store.cut() as cut:
         ((ids, slabs),) = chunks(cut, 100)
     old = np.ascontiguousarray(slabs[:, :-1])
-    assert np.array_equal(saved.slabs(0, ids, slabs), slabs)
-    assert saved.slabs(0, ids, old)[:, -1].view(np.int32).tolist() == [40] * ids.size
-    np.testing.assert_array_equal(saved.weights(0, ids, old), slabs[:, :WIDTH])
-    assert not np.array_equal(saved.weights(0, ids, slabs), slabs[:, :WIDTH])
+    assert np.array_equal(saved.slabs("m", 0, ids, slabs), slabs)
+    assert saved.slabs("m", 0, ids, old)[:, -1].view(np.int32).tolist() == [40] * ids.size
+    np.testing.assert_array_equal(saved.weights("m", 0, ids, old), slabs[:, :WIDTH])
+    assert not np.array_equal(saved.weights("m", 0, ids, slabs), slabs[:, :WIDTH])

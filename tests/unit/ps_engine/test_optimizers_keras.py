@@ -11,6 +11,7 @@ from elasticdl.ps.engine.dense import DenseStore
 from elasticdl.ps.engine.optimizers import OPTIMIZERS, Update
 from elasticdl.ps.engine.schedules import schedule_of
 from elasticdl.shared.model.partitioning import Block
+from elasticdl.shared.model.rows.zero_gradients import DEFAULTS
 from elasticdl.shared.model.signature import (
     DenseVariable,
     Number,
@@ -166,7 +167,7 @@ def test_defaults_and_names_are_kerass(name: str) -> None:
     import keras
 
     config = getattr(keras.optimizers, CLASSES[name])().get_config()
-    for key, value in OPTIMIZERS[name].defaults.items():
+    for key, value in DEFAULTS[name].items():
         assert (config[key] or 0.0) == value, key
     base = set(keras.optimizers.SGD().get_config()) - {"momentum", "nesterov"} - {"weight_decay"}
-    assert set(OPTIMIZERS[name].defaults) == set(config) - base
+    assert set(DEFAULTS[name]) == set(config) - base

@@ -35,7 +35,7 @@ from elasticdl.shared.model.partitioning import partitions_of
 from elasticdl.shared.model.placement import Ranges
 from elasticdl.shared.model.rows.saved_rows import SavedRows
 from elasticdl.shared.model.rows.snapshot_rows import Chain, read_chain, read_rows
-from elasticdl.shared.model.signature import ModelSignature
+from elasticdl.shared.model.signature import ModelSignature, RowTable
 from elasticdl.shared.storage import ObjectStore, join, open_store, scheme_of, to_uri
 from elasticdl.shared.storage.file_store import translate
 from elasticdl.shared.storage.uris import local_path
@@ -44,6 +44,15 @@ Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 Parts = Sequence[tuple[str, Ranges]]
 """URIs of manifests, and the partitions to take from each."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A snapshot, the partitions to take from it, and what its rows mean."""
+
+    chain: Chain
+    partitions: Ranges
+    saved: SavedRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +88,11 @@ class TablesExport:
             PermanentError, TransientError: a snapshot can't be read, or the output or the local disk can't be written.
         """
         store, version = open_store(output), version_of(uri for uri, _ in self.parts)
+        chains = [(read_chain(self.snapshots, uri), partitions) for uri, partitions in self.parts]
+        sources = [_Source(chain, partitions, SavedRows(self.signature, chain)) for chain, partitions in chains]
         with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as name:
             try:
-                tables = self._tables(store, output, version, Path(name), progress)
+                tables = self._tables(sources, store, output, version, Path(name), progress)
                 file = Path(name, MODEL)
                 self.write_model(file)
                 store.write(join(output, version, MODEL), file)
@@ -94,38 +105,39 @@ class TablesExport:
         for source, target in zip(self.adapted, adapted, strict=True):
             store.write(join(output, target), open_store(source).read(source))
         exported = ExportedModel(
-            job=self.job, version=version, signature=self._final_signature(), tables=tables, adapted=adapted
+            job=self.job, version=version, signature=self._final_signature(sources), tables=tables, adapted=adapted
         )
         store.write(join(output, MARK), exported.to_json().encode())
         _delete_others(store, output, version)
 
-    def _chains(self) -> Sequence[tuple[Chain, Ranges]]:
-        return [(read_chain(self.snapshots, uri), partitions) for uri, partitions in self.parts]
-
-    def _final_signature(self) -> ModelSignature:
+    def _final_signature(self, sources: Sequence[_Source]) -> ModelSignature:
         """The model, whose initializers give the rows without a gradient as they are now: weight decay shrinks them."""
-        chains = self._chains()
         tables = []
         for number, table in enumerate(self.signature.tables):
             factors = None
-            for chain, partitions in chains:
-                factors = SavedRows(self.signature, chain[-1][1]).initial_factors(number, partitions, factors)
+            for source in sources:
+                factors = source.saved.initial_factors(number, source.partitions, factors)
             # All partitions of a finished job have made the same updates.
             factor = 1.0 if factors is None else float(np.median(factors))
             tables.append(replace(table, initializer=table.initializer.scaled(factor)))
         return replace(self.signature, tables=tuple(tables))
 
     def _tables(
-        self, store: ObjectStore, output: str, version: str, folder: Path, progress: Callable[[], None]
+        self,
+        sources: Sequence[_Source],
+        store: ObjectStore,
+        output: str,
+        version: str,
+        folder: Path,
+        progress: Callable[[], None],
     ) -> tuple[ExportedTable, ...]:
-        chains = self._chains()
-        updates = updates_by_partition((chain[-1][1], partitions) for chain, partitions in chains)
+        updates = updates_by_partition((source.chain[-1][1], source.partitions) for source in sources)
         if (updates < 0).any():
             raise PermanentError(f"the snapshots of job {self.job} do not contain all partitions of its model")
         names = folder_names([table.name for table in self.signature.tables])
         written = []
         for number, table in enumerate(self.signature.tables):
-            rows = _RowsOfTable(self.snapshots, chains, number, updates, self.signature)
+            rows = _RowsOfTable(self.snapshots, sources, number, updates, table)
             files = [""] * (1 << rows.bits)
             count = 0
             with tempfile.TemporaryDirectory(dir=folder) as spilled:
@@ -160,20 +172,18 @@ class _RowsOfTable:
     def __init__(
         self,
         store: ObjectStore,
-        chains: Sequence[tuple[Chain, Ranges]],
+        sources: Sequence[_Source],
         number: int,
         updates: npt.NDArray[np.int32],
-        signature: ModelSignature,
+        table: RowTable,
     ) -> None:
         self._store = store
         self._number = number
-        self._signature = signature
-        self._chains = [(_only(chain, number), partitions) for chain, partitions in chains]
-        table = signature.tables[number]
+        self._sources = [replace(source, chain=_only(source.chain, number)) for source in sources]
         self._updates = updates
         self._table = table
         self._slab_width = table.width + (table.expire_after > 0)
-        rows = sum(chunk.rows for chain, _ in self._chains for _, one in chain for chunk in one.chunks)
+        rows = sum(chunk.rows for source in self._sources for _, one in source.chain for chunk in one.chunks)
         self.bits = bits_for(rows * (8 + 4 * self._slab_width))
 
     def read(self, folder: Path, progress: Callable[[], None]) -> Iterator[tuple[int, Ids, Floats]]:
@@ -185,11 +195,10 @@ class _RowsOfTable:
         """
         spilled = SpilledRows(folder, self.bits, self._slab_width)
         width, expire_after = self._table.width, self._table.expire_after
-        for chain, partitions in self._chains:
-            saved = SavedRows(self._signature, chain[-1][1])
-            for _, _, ids, slabs in read_rows(self._store, chain, partitions):
+        for source in self._sources:
+            for uri, _, ids, slabs in read_rows(self._store, source.chain, source.partitions):
                 # After the weights comes the update that touched the row last, if rows expire.
-                spilled.add(ids, saved.weights(self._number, ids, slabs))
+                spilled.add(ids, source.saved.weights(uri, self._number, ids, slabs))
                 progress()
         for position, ids, slabs in spilled.parts():
             stays = np.ones(ids.size, np.bool_)

@@ -1,4 +1,4 @@
-"""The optimizers that a ps applies: one table from Keras' name to slots, defaults and update formula.
+"""The optimizers that a ps applies: one table from Keras' name to slots and update formula.
 
 Formulas are Keras 3's (``keras/src/optimizers``), in float32. A dense block and a row use the same one. A row that had
 no gradient in some updates catches up on them: ``shared.model.rows.zero_gradients`` has what they do.
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from elasticdl.ps.engine.kernels import formulas
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.kernels.missed_updates import FTRL_RATE_MIN
-from elasticdl.shared.model.rows.zero_gradients import DEFAULTS, Values, nadam_factor, nadam_product
+from elasticdl.shared.model.rows.zero_gradients import DEFAULTS, Values, nadam_factor, nadam_product, values_of
 from elasticdl.shared.model.signature import EMA, Optimizer
 
 
@@ -72,19 +72,6 @@ class Rule:
         return vector
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """One entry of the table.
-
-    Attributes:
-        defaults: Keras' hyperparameters with Keras' defaults.
-        rule: from hyperparameters, all present, to the rule.
-    """
-
-    defaults: Values
-    rule: Callable[[Values], Rule]
-
-
 _AT_MOST_ONE = frozenset({"momentum", "beta_1", "beta_2", "rho"})
 
 
@@ -94,22 +81,22 @@ def rule_of(optimizer: Optimizer) -> Rule:
     Raises:
         UserError: an unknown optimizer or hyperparameter, or a value out of its range; all are named.
     """
-    family = OPTIMIZERS.get(optimizer.name)
-    if family is None:
+    rule = OPTIMIZERS.get(optimizer.name)
+    if rule is None:
         raise UserError(
             f"optimizer {optimizer.name!r} is not supported", hint=f"Use one of {', '.join(sorted(OPTIMIZERS))}."
         )
-    given = {name: value for name, value in optimizer.hyperparameters.items() if name not in EMA}
-    unknown = sorted(set(given) - set(family.defaults))
+    known = DEFAULTS[optimizer.name]
+    unknown = sorted(set(optimizer.hyperparameters) - set(EMA) - set(known))
     if unknown:
         raise UserError(
             f"optimizer {optimizer.name!r}: unknown hyperparameters {', '.join(unknown)}",
-            hint=f"It has {', '.join(family.defaults)}.",
+            hint=f"It has {', '.join(known)}.",
         )
-    values = dict(family.defaults) | given
+    values = values_of(optimizer)
     for name, value in values.items():
         _check_value(optimizer.name, name, value)
-    return family.rule(values)
+    return rule(values)
 
 
 def _check_value(optimizer: str, name: str, value: object) -> None:
@@ -258,19 +245,18 @@ def _lion(values: Values) -> Rule:
     )
 
 
-_RULES: Mapping[str, Callable[[Values], Rule]] = {
-    "sgd": _sgd,
-    "adagrad": _adagrad,
-    "adam": _adam,
-    "adamw": _adam,
-    "rmsprop": _rmsprop,
-    "ftrl": _ftrl,
-    "adadelta": _adadelta,
-    "adamax": _adamax,
-    "nadam": _nadam,
-    "lion": _lion,
-}
-OPTIMIZERS: Mapping[str, Family] = MappingProxyType(
-    {name: Family(defaults=DEFAULTS[name], rule=rule) for name, rule in _RULES.items()}
+OPTIMIZERS: Mapping[str, Callable[[Values], Rule]] = MappingProxyType(
+    {
+        "sgd": _sgd,
+        "adagrad": _adagrad,
+        "adam": _adam,
+        "adamw": _adam,
+        "rmsprop": _rmsprop,
+        "ftrl": _ftrl,
+        "adadelta": _adadelta,
+        "adamax": _adamax,
+        "nadam": _nadam,
+        "lion": _lion,
+    }
 )
-"""Every supported optimizer by Keras' name in lower case."""
+"""Every supported optimizer by Keras' name in lower case: from all hyperparameters to its rule."""

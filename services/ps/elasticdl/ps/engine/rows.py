@@ -24,9 +24,8 @@ from elasticdl.ps.engine.pages import Pages
 from elasticdl.shared.errors import InvariantError, ProtocolError
 from elasticdl.shared.model.partitioning import partitions_of
 from elasticdl.shared.model.rows.initial_rows import Initializer
-from elasticdl.shared.model.rows.missed_updates import MissedUpdates, ZeroGradient
-from elasticdl.shared.model.rows.timeline import Timeline, updates_of
-from elasticdl.shared.model.rows.zero_gradients import zero_gradient_of
+from elasticdl.shared.model.rows.timeline import Timeline
+from elasticdl.shared.model.rows.zero_gradients import missed_updates_of
 from elasticdl.shared.model.signature import Optimizer, RowTable, VariableKind
 
 _SAVED = 0
@@ -79,12 +78,12 @@ class RowStore:
 
     def __init__(self, table: RowTable, optimizer: Optimizer, seed: int, timeline: Timeline) -> None:
         rule = rule_of(optimizer)
-        is_trained = table.kind is VariableKind.TRAINABLE
-        slots = rule.slots if is_trained else ()
-        zero_gradient = zero_gradient_of(optimizer) if is_trained else ZeroGradient()
+        slots = rule.slots if table.kind is VariableKind.TRAINABLE else ()
         self.table = table
         self.timeline = timeline
-        self.has_updates = bool(table.expire_after) or not zero_gradient.changes_nothing
+        self.missed = missed_updates_of(table, optimizer, timeline.rates)
+        """What rows catch up on; None: nothing happens to a row without a gradient."""
+        self.has_updates = bool(table.expire_after) or self.missed is not None
         """Whether the last place of a slab is the number of updates that the row is up to."""
         self.slab_width = table.width * (1 + len(slots)) + int(self.has_updates)
         self.lock = threading.Lock()
@@ -99,10 +98,6 @@ class RowStore:
         self.snapshotted = 0
         """Generation of the last cut that was closed as ``finished``; later changes are dirty."""
         self.cuts: list[RowCut] = []
-        self.missed: MissedUpdates | None = None
-        """What rows catch up on; None: nothing happens to a row without a gradient."""
-        if not zero_gradient.changes_nothing:
-            self.missed = MissedUpdates(zero_gradient, table.width, self.slab_width, timeline.rates)
         self.initial_factors: NDArray[np.float32] | None = None
         """By partition: what initial weights are multiplied by; None: ``missed`` says it."""
         self.owner_idle = threading.Event()
@@ -147,11 +142,12 @@ class RowStore:
     ) -> None:
         """Write what rows without an index in ``[0, limit)`` are after so many ``updates``, int32[256] by partition."""
         self.initializer.fill_missing(ids, row_indices, limit, out.reshape(-1))
-        missing = (row_indices < 0) | (row_indices >= limit)
-        if self.initial_factors is not None:
-            out[missing] *= self.initial_factors[partitions_of(ids[missing])][:, np.newaxis]
-        elif self.missed is not None and self.missed.moves_untouched:
-            out[missing] *= self.missed.untouched(updates_of(updates, ids[missing]))[:, np.newaxis]
+        factors = self.initial_factors
+        if factors is None and self.missed is not None and self.missed.moves_untouched:
+            factors = self.missed.untouched(updates)
+        if factors is not None:
+            missing = (row_indices < 0) | (row_indices >= limit)
+            out[missing] *= factors[partitions_of(ids[missing])][:, np.newaxis]
 
     def check_pull(self, ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
         """Refuse a pull that can't be answered.

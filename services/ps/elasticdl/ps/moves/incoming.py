@@ -60,9 +60,9 @@ class GroupLoad:
         missing = [(uri, manifest) for uri, manifest in chain if uri in self._missing]
         if core.shard is None:
             raise InvariantError("rows are loaded without a shard")
-        saved = {uri: SavedRows(core.shard.signature, manifest) for uri, manifest in missing}
+        saved = SavedRows(core.shard.signature, chain)
         for uri, table, ids, slabs in read_rows(store, missing, request.partitions):
-            core.hold_rows(request.move, table, ids, saved[uri].slabs(table, ids, slabs), saved=self._saved)
+            core.hold_rows(request.move, table, ids, saved.slabs(uri, table, ids, slabs), saved=self._saved)
             yield None
         cuts = []
         for cut in read_groups(store, core.shard, chain[-1]):

@@ -160,14 +160,12 @@ def _shard_of(
     shard = ModelShard(replace(signature, optimizer=_NO_SLOTS) if weights_only else signature, policy)
     groups = []
     for chain, wanted in parts:
-        saved = SavedRows(signature, chain[-1][1])
-        own = {uri: SavedRows(signature, manifest) for uri, manifest in chain}
-        for uri, number, ids, read in read_rows(store, chain, common(union(wanted), rows)):
-            slabs = own[uri].slabs(number, ids, read)
+        saved = SavedRows(signature, chain)
+        for uri, number, ids, slabs in read_rows(store, chain, common(union(wanted), rows)):
             if not weights_only:
-                shard.stores[number].load(ids, slabs)
+                shard.stores[number].load(ids, saved.slabs(uri, number, ids, slabs))
             elif number < len(shard.tables):
-                shard.stores[number].load(ids, saved.weights(number, ids, slabs))
+                shard.stores[number].load(ids, saved.weights(uri, number, ids, slabs))
         if weights_only:
             for number, table in enumerate(shard.tables):
                 table.initial_factors = saved.initial_factors(number, union(wanted), table.initial_factors)

@@ -59,3 +59,10 @@ def _prefetch(typing_context: Any, array: Any, position: Any) -> Any:  # noqa: A
 
 prefetch = cast(Callable[[Any, int], None], intrinsic(_prefetch))
 """``prefetch(array, position)``: start fetching the cache line of ``array[position]``; a hint, never a fault."""
+
+
+@inlined
+def prefetch_floats(array: Any, begin: int, size: int) -> None:
+    """Start fetching the cache lines of ``array[begin : begin + size]``, float32."""
+    for line in range(0, size, LINE_FLOATS):
+        prefetch(array, begin + line)

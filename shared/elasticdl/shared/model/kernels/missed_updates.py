@@ -29,14 +29,15 @@ from elasticdl.shared.model.kernels.compiled import (
     FLOATS,
     FLOATS_OUT,
     INT64S,
-    LINE_FLOATS,
     inlined,
     kernel,
-    prefetch,
+    prefetch_floats,
 )
 
 FTRL_RATE_MIN = 1e-20
 """Least learning rate by which the formula of FTRL can divide without overflowing."""
+DECAY_MAX = 0.999999
+"""Share of a weight that decays in one update, at most: less than all of it, so that its logarithm is finite."""
 STILL, MOMENTS, VELOCITY, SIGN, FTRL = range(5)
 """What moves the weights of a row without a gradient: nothing but weight decay, or its slots in one of four ways."""
 PARAMETERS = 5
@@ -84,7 +85,7 @@ def _log_of_decay(decay: float, rate_sum: float, missed: int) -> float:
     """Logarithm of the factor by which weight decay shrinks a weight; exact for a constant rate."""
     if decay == 0.0 or rate_sum <= 0.0:
         return 0.0
-    return missed * math.log1p(-min(decay * rate_sum / missed, 0.999999))
+    return missed * math.log1p(-min(decay * rate_sum / missed, DECAY_MAX))
 
 
 @inlined
@@ -222,9 +223,9 @@ def _by_ftrl(state: Floats, base: int, width: int, p: Doubles, rate: float, miss
 
 
 @inlined
-def _moves_untouched(motion: int, p: Doubles) -> bool:
-    """Whether a row changes before its first gradient: by weight decay, or because FTRL replaces weights."""
-    return motion == FTRL or p[0] != 0.0
+def _is_behind(motion: int, p: Doubles, touched: int, now: int) -> bool:
+    """Whether updates that change a row are missing. Before its first gradient only weight decay and FTRL change it."""
+    return now > touched and (touched > 0 or motion == FTRL or p[0] != 0.0)
 
 
 @inlined
@@ -301,12 +302,10 @@ def catch_up(
     count = row_indices.size
     for i in range(count):
         if i + _AHEAD < count:
-            ahead = row_indices[i + _AHEAD] * slab_width
-            for line in range(0, slab_width, LINE_FLOATS):
-                prefetch(state, ahead + line)
+            prefetch_floats(state, row_indices[i + _AHEAD] * slab_width, slab_width)
         base = row_indices[i] * slab_width
         touched = numbers[base + slab_width - 1]
-        if now[i] > touched and (touched > 0 or _moves_untouched(motion, p)):
+        if _is_behind(motion, p, touched, now[i]):
             _catch_up(
                 motion, state, base, width, p, slot_powers, ends, powers, corrections, starts, rates, touched,
                 now[i] - touched, True,
@@ -336,14 +335,12 @@ def gather(
     slab = np.empty(slab_width, np.float32)
     for i in range(count):
         if i + _AHEAD < count and row_indices[i + _AHEAD] >= 0:
-            ahead = row_indices[i + _AHEAD] * slab_width
-            for line in range(0, slab_width, LINE_FLOATS):
-                prefetch(state, ahead + line)
+            prefetch_floats(state, row_indices[i + _AHEAD] * slab_width, slab_width)
         if row_indices[i] < 0:
             continue
         base = row_indices[i] * slab_width
         touched = numbers[base + slab_width - 1]
-        if now[i] <= touched or (touched == 0 and not _moves_untouched(motion, p)):
+        if not _is_behind(motion, p, touched, now[i]):
             out[i * width : (i + 1) * width] = state[base : base + width]
             continue
         slab[:] = state[base : base + slab_width]

@@ -126,21 +126,21 @@ class MissedUpdates:
     Args:
         rule: what each of them does.
         width: of the table's rows.
-        slab_width: of their slabs; the last place is how many updates a row is up to, int32. 0: none has touched it.
         rates: the learning rates of the updates.
     """
 
-    def __init__(self, rule: ZeroGradient, width: int, slab_width: int, rates: RateHistory) -> None:
+    def __init__(self, rule: ZeroGradient, width: int, rates: RateHistory) -> None:
         self._rule = rule
         self._width = width
-        self.slab_width = slab_width
+        self.slab_width = width * (1 + len(rule.slot_factors)) + 1
+        """Weights, slots, and how many updates a row is up to, int32; 0: none has touched it."""
         self._rates = rates
         self._tables = _tables_of(rule)
 
     def make(self, state: Floats, row_indices: Ids, now: Updates) -> None:
         """Bring the slabs of ``row_indices`` int64[n] in the flat ``state`` to ``now`` int32[n] updates.
 
-        Untouched ones stay. The caller says in the slabs how many updates these are up to.
+        The caller says in the slabs afterwards how many updates these are up to.
         """
         kernels.catch_up(*self._tables.arguments, *self._history(), state, row_indices, *self._widths, now)
 
@@ -164,7 +164,7 @@ class MissedUpdates:
             # FTRL replaces a weight by what its slots say, and these say nothing yet.
             return np.where(sums > 0, np.float32(0), np.float32(1))[inverse]
         means = sums / np.maximum(updates, 1)
-        factors = np.exp(updates * np.log1p(-np.minimum(self._rule.weight_decay * means, 0.999999)))
+        factors = np.exp(updates * np.log1p(-np.minimum(self._rule.weight_decay * means, kernels.DECAY_MAX)))
         untouched: Floats = factors.astype(np.float32)[inverse]
         return untouched
 

@@ -2,60 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from elasticdl.shared.model.manifests import Manifest
 from elasticdl.shared.model.partitioning import mask_of
 from elasticdl.shared.model.placement import PARTITIONS, Ranges
-from elasticdl.shared.model.rows.missed_updates import MissedUpdates
 from elasticdl.shared.model.rows.timeline import Timeline
-from elasticdl.shared.model.rows.zero_gradients import zero_gradient_of
-from elasticdl.shared.model.signature import ModelSignature, Optimizer, RowTable, VariableKind
+from elasticdl.shared.model.rows.zero_gradients import missed_updates_of
+from elasticdl.shared.model.signature import ModelSignature
 
 _Floats = npt.NDArray[np.float32]
 _Ids = npt.NDArray[np.int64]
 
 
 class SavedRows:
-    """The rows of one snapshot, which may be in chunks of the snapshots that it builds on.
+    """The rows of one snapshot, which are in its chunks and in those of the snapshots that it builds on.
 
     A saved row is up to the update that touched it last. Its weights at the snapshot follow from that.
 
     Args:
         signature: the model.
-        manifest: of the snapshot: what its groups have learned is the moment that counts.
+        chain: the snapshot after those that it builds on: what its groups have learned is the moment that counts.
     """
 
-    def __init__(self, signature: ModelSignature, manifest: Manifest) -> None:
-        self._timeline = Timeline()
-        for group in manifest.groups:
-            self._timeline.updates[mask_of(group.partitions)] = group.iteration
-            self._timeline.rates.load(group.rates, group.iteration)
+    def __init__(self, signature: ModelSignature, chain: Sequence[tuple[str, Manifest]]) -> None:
+        self._timelines = {uri: _timeline_of(manifest) for uri, manifest in chain}
+        self._timeline = self._timelines[chain[-1][0]]
         self._tables = signature.tables
-        self._missed = [self._missed_by(table, signature.optimizer) for table in signature.tables]
+        self._missed = [
+            missed_updates_of(table, signature.optimizer, self._timeline.rates) for table in signature.tables
+        ]
 
-    def slabs(self, number: int, ids: _Ids, slabs: _Floats) -> _Floats:
-        """Slabs to train on, of table ``number``; ``ids`` int64[n], ``slabs`` float32[n, slab width].
+    def slabs(self, uri: str, number: int, ids: _Ids, slabs: _Floats) -> _Floats:
+        """Slabs to train on.
 
         Slabs of earlier versions do not say which updates a row is up to. It did not catch up then: it is up to date.
+
+        Args:
+            uri: of the manifest in the chain that they are of.
+            number: of the table.
+            ids: int64[n].
+            slabs: float32[n, slab width].
         """
         missed = self._missed[number] if number < len(self._missed) else None
         if missed is None or slabs.shape[1] + 1 != missed.slab_width:
             return slabs
-        up_to = self._timeline.updates_of(ids).view(np.float32)
+        up_to = self._timelines[uri].updates_of(ids).view(np.float32)
         return np.ascontiguousarray(np.column_stack([slabs, up_to]))
 
-    def weights(self, number: int, ids: _Ids, slabs: _Floats) -> _Floats:
-        """Slabs without slots: the weights at the snapshot, and the last update of rows that expire.
-
-        Of table ``number``; ``ids`` int64[n], ``slabs`` float32[n, slab width].
-        """
+    def weights(self, uri: str, number: int, ids: _Ids, slabs: _Floats) -> _Floats:
+        """Slabs without slots: the weights at the snapshot, and the last update of rows that expire; see ``slabs``."""
         table, missed = self._tables[number], self._missed[number]
         if missed is None:
             weights = slabs[:, : table.width]
         else:
-            slabs = np.ascontiguousarray(self.slabs(number, ids, slabs))
+            slabs = np.ascontiguousarray(self.slabs(uri, number, ids, slabs))
             weights = np.empty((ids.size, table.width), np.float32)
             now = self._timeline.updates_of(ids)
             missed.gather(slabs.reshape(-1), np.arange(ids.size), now, weights.reshape(-1))
@@ -77,9 +81,10 @@ class SavedRows:
         factors[mask] = missed.untouched(self._timeline.updates[mask])
         return factors
 
-    def _missed_by(self, table: RowTable, optimizer: Optimizer) -> MissedUpdates | None:
-        rule = zero_gradient_of(optimizer)
-        if table.kind is not VariableKind.TRAINABLE or rule.changes_nothing:
-            return None
-        slab_width = table.width * (1 + len(rule.slot_factors)) + 1
-        return MissedUpdates(rule, table.width, slab_width, self._timeline.rates)
+
+def _timeline_of(manifest: Manifest) -> Timeline:
+    timeline = Timeline()
+    for group in manifest.groups:
+        timeline.updates[mask_of(group.partitions)] = group.iteration
+        timeline.rates.load(group.rates, group.iteration)
+    return timeline

@@ -8,8 +8,17 @@ from types import MappingProxyType
 
 import numpy as np
 
-from elasticdl.shared.model.rows.missed_updates import Doubles, FollowTheLeader, Moments, Sign, Velocity, ZeroGradient
-from elasticdl.shared.model.signature import Number, Optimizer
+from elasticdl.shared.model.rows.missed_updates import (
+    Doubles,
+    FollowTheLeader,
+    MissedUpdates,
+    Moments,
+    Sign,
+    Velocity,
+    ZeroGradient,
+)
+from elasticdl.shared.model.rows.timeline import RateHistory
+from elasticdl.shared.model.signature import EMA, Number, Optimizer, RowTable, VariableKind
 
 Values = Mapping[str, Number]
 """Hyperparameters by Keras' names, every one present."""
@@ -46,8 +55,9 @@ _NADAM_FACTORS = np.cumprod(1.0 - 0.5 * _NADAM_DECAY ** np.arange(1, 1000, dtype
 
 
 def values_of(optimizer: Optimizer) -> Values:
-    """All hyperparameters of a known optimizer, those that it does not name with Keras' defaults."""
-    return MappingProxyType({**DEFAULTS[optimizer.name], **optimizer.hyperparameters})
+    """All hyperparameters of a known optimizer, those that it does not name with Keras' defaults; not those of EMA."""
+    given = {name: value for name, value in optimizer.hyperparameters.items() if name not in EMA}
+    return MappingProxyType({**DEFAULTS[optimizer.name], **given})
 
 
 def nadam_factor(beta_1: float, t: float) -> float:
@@ -62,8 +72,15 @@ def nadam_product(beta_1: float, t: int) -> float:
 
 def zero_gradient_of(optimizer: Optimizer) -> ZeroGradient:
     """What an update of a known optimizer does to a weight whose gradient is zero."""
-    values = values_of(optimizer)
-    return _BY_NAME[optimizer.name](values)
+    return _BY_NAME[optimizer.name](values_of(optimizer))
+
+
+def missed_updates_of(table: RowTable, optimizer: Optimizer, rates: RateHistory) -> MissedUpdates | None:
+    """What rows of a table catch up on with a known optimizer; None: nothing happens to a row without a gradient."""
+    rule = zero_gradient_of(optimizer)
+    if table.kind is not VariableKind.TRAINABLE or rule.changes_nothing:
+        return None
+    return MissedUpdates(rule, table.width, rates)
 
 
 def _sgd(values: Values) -> ZeroGradient:

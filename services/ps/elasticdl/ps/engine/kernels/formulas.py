@@ -21,10 +21,9 @@ from elasticdl.shared.model.kernels.compiled import (
     FLOATS,
     FLOATS_OUT,
     INT64S,
-    LINE_FLOATS,
     inlined,
     kernel,
-    prefetch,
+    prefetch_floats,
 )
 from elasticdl.shared.model.kernels.missed_updates import FTRL_RATE_MIN
 
@@ -294,8 +293,6 @@ def update_rows(
     count = row_indices.size
     for i in range(count):
         if i + _AHEAD < count:
-            ahead = row_indices[i + _AHEAD] * slab_width
-            for line in range(0, slab_width, LINE_FLOATS):
-                prefetch(state, ahead + line)
+            prefetch_floats(state, row_indices[i + _AHEAD] * slab_width, slab_width)
         gradient = gradients[i * width : (i + 1) * width]
         _apply(formula, state, row_indices[i] * slab_width, width, width, gradient, coefficients)

@@ -18,10 +18,9 @@ from elasticdl.shared.model.kernels.compiled import (
     INT32S_OUT,
     INT64S,
     INT64S_OUT,
-    LINE_FLOATS,
-    inlined,
     kernel,
     prefetch,
+    prefetch_floats,
 )
 
 _AHEAD = 12
@@ -33,19 +32,13 @@ Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 
 
-@inlined
-def _prefetch_row(state: Floats, base: int, size: int) -> None:
-    for line in range(0, size, LINE_FLOATS):
-        prefetch(state, base + line)
-
-
 @kernel(types.void, FLOATS, INT64S, types.int64, types.int64, FLOATS_OUT)
 def gather(state: Floats, row_indices: Int64s, width: int, slab_width: int, out: Floats) -> None:
     """Copy the weights of row ``row_indices[i]`` to ``out[i * width :]``; a negative one leaves its place as it is."""
     count = row_indices.size
     for i in range(count):
         if i + _AHEAD < count and row_indices[i + _AHEAD] >= 0:
-            _prefetch_row(state, row_indices[i + _AHEAD] * slab_width, width)
+            prefetch_floats(state, row_indices[i + _AHEAD] * slab_width, width)
         if row_indices[i] >= 0:
             base = row_indices[i] * slab_width
             out[i * width : (i + 1) * width] = state[base : base + width]
@@ -79,7 +72,7 @@ def save_aside(
     for i in range(count):
         if i + _AHEAD < count and row_indices[i + _AHEAD] < limit:
             prefetch(saved_at, row_indices[i + _AHEAD])
-            _prefetch_row(state, row_indices[i + _AHEAD] * slab_width, slab_width)
+            prefetch_floats(state, row_indices[i + _AHEAD] * slab_width, slab_width)
         row_index = row_indices[i]
         if row_index < limit and saved_at[row_index] == 0:
             base = row_index * slab_width
