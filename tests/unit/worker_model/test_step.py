@@ -258,6 +258,36 @@ def test_gradients_that_are_never_finite_are_no_overflow(write_module: WriteModu
     assert results[-1].problem == "a gradient is NaN or infinite, also with the smallest loss scale of 3.05176e-05"
 
 
+@pytest.mark.parametrize(("factor", "finite"), [(1e25, True), (np.inf, False)])
+@pytest.mark.parametrize("clipping", ["", ", clipvalue=1.0"])
+def test_gradients_whose_squares_overflow_are_finite(
+    write_module: WriteModule, factor: float, finite: bool, clipping: str
+) -> None:
+    body = f"""
+    @tf.custom_gradient
+    def steep(x):
+        return x, lambda gradient: gradient * np.float32({"np.inf" if np.isinf(factor) else factor})
+
+    def custom_model():
+        dense = keras.Input((5,), name="numbers")
+        x = layers.Dense(1)(dense)
+        return keras.Model({{"numbers": dense}}, layers.Lambda(steep, output_shape=(1,))(x))
+
+    def loss(labels, predictions):
+        return ops.square(labels - predictions)
+
+    def optimizer():
+        return keras.optimizers.SGD(0.1{clipping})
+
+    def feed_batch(records, mode, metadata):
+        return {{"numbers": records["numbers"]}}, records["label"]
+    """
+    runner, batch = runner_of(write_module(body), columns())
+    result = runner.train(batch, runner.initial_dense(), step_seed=1)
+    assert result.finite is finite
+    assert np.isfinite(result.dense_gradient).all() or not finite
+
+
 def test_not_a_number_is_reported(write_module: WriteModule) -> None:
     runner, batch = runner_of(write_module(RECOMMENDER), columns())
     dense = runner.initial_dense()

@@ -18,7 +18,7 @@ from elasticdl.shared.model.signature import EMA_MOMENTUM, ModelSignature, Varia
 from elasticdl.worker.model.batch import Batch
 from elasticdl.worker.model.build import build
 from elasticdl.worker.model.dense import DenseVariables, Float32Array
-from elasticdl.worker.model.gradients import LOSS_SCALE_MIN, loss_scale
+from elasticdl.worker.model.gradients import LOSS_SCALE_MIN, all_finite, loss_scale
 from elasticdl.worker.model.layer_state import state_rules
 from elasticdl.worker.model.metrics import MetricSet
 from elasticdl.worker.model.optimizers import set_by_tasks, translate
@@ -222,7 +222,10 @@ class ModelRunner:
             scale=scale,
             reducer=reducer or Alone(),
         )
-        loss, finite = float(gradients.loss), bool(gradients.finite)
+        loss = float(gradients.loss)
+        finite = bool(gradients.finite) or all_finite(
+            [loss, gradients.statistics_update, *(gradients.unclipped or [gradients.dense, *gradients.rows])]
+        )
         result = StepResult(
             loss=loss,
             dense_gradient=np.asarray(gradients.dense),

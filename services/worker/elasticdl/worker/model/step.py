@@ -24,7 +24,7 @@ from elasticdl.worker.model.build import BuiltModel
 from elasticdl.worker.model.dense import DenseVariables, flat_concat
 from elasticdl.worker.model.embeddings.lookups import PulledRows
 from elasticdl.worker.model.embeddings.recording import record_ids
-from elasticdl.worker.model.gradients import all_finite, clip
+from elasticdl.worker.model.gradients import clip, squares_finite
 from elasticdl.worker.model.metrics import MetricSet
 from elasticdl.worker.model.optimizers import TranslatedOptimizer
 from elasticdl.worker.model.step_metrics import StepMetrics
@@ -57,6 +57,7 @@ class PulledTensors(NamedTuple):
 class Gradients(NamedTuple):
     """What the traced training function gives; see ``runner.StepResult``.
 
+    ``finite``: see ``squares_finite``. ``unclipped``: the gradients before clipping; ``NOTHING`` if there is none.
     ``predictions`` is ``NOTHING`` where it updates the metrics itself. ``metric_states``: see ``StepMetrics``.
     """
 
@@ -65,6 +66,7 @@ class Gradients(NamedTuple):
     statistics_update: Any
     rows: list[Any]
     finite: Any
+    unclipped: Any
     predictions: Any
     metric_states: Any
 
@@ -294,13 +296,15 @@ class CompiledStep:
             gradients = [gradient / scale for gradient in gradients]
         state = flat_concat(scope.get_current_value(variable) for variable in self._dense.statistics)
         update = self._dense.state_update(pulled.dense[self._dense.trainable_size :][: tf.size(state)], state)
-        finite = all_finite([loss, update, *gradients])
+        finite = squares_finite([loss, update, *gradients])
         clipped = clip(gradients, self._optimizer)
         states: Any = NOTHING
         if not self._synchronizes:
             states = self.train_metrics.update(begins, labels, predictions, _absent(weights), loss)
             predictions = NOTHING
-        return Gradients(loss, flat_concat(clipped[:count]), update, clipped[count:], finite, predictions, states)
+        unclipped = NOTHING if clipped is gradients else gradients
+        dense = flat_concat(clipped[:count])
+        return Gradients(loss, dense, update, clipped[count:], finite, unclipped, predictions, states)
 
     def _update_metrics(self, labels: Any, predictions: Any, weights: Any, loss: Any) -> None:
         self._traced("measure")
