@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
+from tests.sim.dense_updates import OPTIMIZERS, SGD, Doubles
 
 from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.job.permutation import derive_key
@@ -16,7 +17,6 @@ from elasticdl.shared.model.placement import PARTITIONS
 from elasticdl.shared.model.signature import (
     DenseVariable,
     ModelSignature,
-    Optimizer,
     RowInitializer,
     RowTable,
     VariableKind,
@@ -33,7 +33,9 @@ OUTPUT = "memory://output"
 MIN_COUNT = 2
 """Updates until an id has a row in the second table, whose rows say how many updates followed."""
 ROWS_TABLE = RowTable(name="rows", width=WIDTH, initializer=RowInitializer(distribution="zeros"))
-COUNTED_TABLE = replace(ROWS_TABLE, name="counted", width=1, min_count=MIN_COUNT)
+TRACKED_TABLE = replace(ROWS_TABLE, name="tracked", width=1)
+UNTRAINED = RowInitializer(distribution="constant", low=4.0)
+"""Of rows that catch up: weight decay shrinks them before they have a gradient."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,10 @@ class Shape:
         chain_max: snapshots in a chain.
         part_bytes_max: the largest part of a core snapshot; by default none has several.
         counted: there is a second table, whose rows are admitted by count.
+        expire_after: there is a second table, whose rows expire after so many updates without a gradient; 0: never.
+            Only with an optimizer other than ``sgd``: the oracle has to know the order of the updates.
+        optimizer: a key of ``dense_updates.OPTIMIZERS``. With all but ``sgd`` rows catch up, and dense weights say in
+            which update each batch was learned.
         metrics: the training metrics count batches; many of their states are stored beside the log.
     """
 
@@ -94,7 +100,14 @@ class Shape:
     chain_max: int = 3
     part_bytes_max: int = BusSettings().part_bytes_max
     counted: bool = False
+    expire_after: int = 0
+    optimizer: str = SGD
     metrics: bool = False
+
+    @property
+    def catches_up(self) -> bool:
+        """Whether rows change in updates in which they have no gradient."""
+        return self.optimizer != SGD
 
     @property
     def kind(self) -> JobKind:
@@ -161,14 +174,32 @@ class SimJob:
                 DenseVariable(name="counts", shape=(PARTITIONS, self._columns), kind=VariableKind.TRAINABLE),
                 DenseVariable(name="absorbed", shape=(PARTITIONS,), kind=VariableKind.STATISTIC),
             ),
-            tables=(ROWS_TABLE, COUNTED_TABLE) if self.shape.counted else (ROWS_TABLE,),
-            optimizer=Optimizer(name="sgd", learning_rate=1.0),
+            tables=self._tables,
+            optimizer=OPTIMIZERS[self.shape.optimizer],
             seed=1,
         )
 
-    def _gradients(self, ids: Ids, rows: Floats) -> dict[str, tuple[Ids, Floats]]:
-        counted = {COUNTED_TABLE.name: (ids, np.full((ids.size, 1), -1.0, np.float32))} if self.shape.counted else {}
-        return {ROWS_TABLE.name: (ids, -rows), **counted}
+    @property
+    def _tables(self) -> tuple[RowTable, ...]:
+        shape = self.shape
+        tables = [ROWS_TABLE]
+        if shape.counted or shape.expire_after:
+            min_count = MIN_COUNT if shape.counted else 1
+            tables.append(replace(TRACKED_TABLE, min_count=min_count, expire_after=shape.expire_after))
+        return tuple(replace(table, initializer=UNTRAINED) if shape.catches_up else table for table in tables)
+
+    def row_gradients(self, number: int) -> dict[str, tuple[Ids, Floats]]:
+        """By table: the ids of a batch, int64[n], and their gradients, float32[n, width]."""
+        ids, rows = rows_of(number)
+        gradients = {ROWS_TABLE.name: (ids, -rows), TRACKED_TABLE.name: (ids, np.full((ids.size, 1), -1.0, np.float32))}
+        return {table.name: gradients[table.name] for table in self.signature.tables}
+
+    @cached_property
+    def shares(self) -> Doubles:
+        """float64[batches]: how much each batch counts in its update; 0: it is empty."""
+        if self.spec.synchronous:
+            return np.array([self.share_of_round(*place) for place in self.batches])
+        return np.array([float(not self.is_empty(number)) for number in range(len(self.batches))])
 
     @cached_property
     def initial(self) -> Floats:
@@ -204,7 +235,6 @@ class SimJob:
         """What a worker pushes for a batch; ``iterations``: of the weights, by ps."""
         number = self.numbers[task, batch]
         empty = self.is_empty(number)
-        ids, rows = rows_of(number)
         gradient = np.zeros((PARTITIONS, len(self.batches)), np.float32)
         gradient[:, number] = -1.0
         return PushRequest(
@@ -216,7 +246,7 @@ class SimJob:
             base_iterations=iterations or {},
             dense_gradient=None if empty else gradient.reshape(-1),
             statistics_update=np.ones(PARTITIONS, np.float32),
-            rows={} if empty else self._gradients(ids, rows),
+            rows={} if empty else self.row_gradients(number),
         )
 
 

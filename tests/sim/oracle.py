@@ -8,27 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from tests.sim.job import MIN_COUNT, OUTPUT, ROWS, WIDTH, SimJob, rows_of
+from tests.sim.job import OUTPUT, SimJob
 from tests.sim.log_oracle import checked_fold, evaluated_wrongly, exported_before_the_audit
 from tests.sim.predictor import predicted_wrongly
+from tests.sim.row_oracle import wrong_copies, wrong_rows, wrong_sums
 
 from elasticdl.master.core import State
 from elasticdl.master.core.evaluation.state import EvaluationPhase
 from elasticdl.master.core.evaluation.triggers import FINAL
-from elasticdl.ps.engine.tracked_rows import TableFigures
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
-from elasticdl.ps.shard.model_shard import ModelShard
-from elasticdl.ps.shard.table_figures import table_figures
-from elasticdl.ps.snapshots.reader import restore
+from elasticdl.ps.snapshots.reader import gather_weights, restore
 from elasticdl.shared.errors import ElasticDLError, InvariantError
 from elasticdl.shared.messages.commands import JobState, OpenPin
 from elasticdl.shared.messages.events import Decided, JobSubmitted, LogRecord, TaskFinished, TermStarted, one_by_one
-from elasticdl.shared.model.partitioning import mask_of, partitions_of
-from elasticdl.shared.model.placement import PARTITIONS, Placement
+from elasticdl.shared.model.partitioning import mask_of
+from elasticdl.shared.model.placement import ALL, PARTITIONS, Placement
 from elasticdl.shared.model.rows.snapshot_rows import read_chain
 from elasticdl.shared.names import Incarnation, PodName, Purpose
-from elasticdl.shared.wire.messages import Floats, TableIds
+from elasticdl.shared.wire.messages import Floats
 from elasticdl.worker.predictions.output import SUCCESS, TEMPORARY
 
 Counts = npt.NDArray[np.int64]
@@ -43,12 +41,14 @@ class Oracle:
     """Collects what was seen from outside, and judges at the end."""
 
     def __init__(self, job: SimJob) -> None:
-        self.exported: dict[PodName, Floats] = {}
+        self.exported: dict[PodName, tuple[Floats, Floats]] = {}
+        """By ps: dense values, and the rows of the first table."""
         self.exported_version = 0
         """The evaluation whose saved model was exported; 0: none."""
         self._saved: set[int] = set()
         self._job = job
         self._pins: dict[tuple[int, PodName], Floats] = {}
+        self._pinned_rows: dict[tuple[int, PodName], Floats] = {}
         self._seen: list[str] = []
         """Problems that were seen while the job ran."""
         self._checkpoints: list[tuple[int, dict[PodName, Incarnation], dict[PodName, Floats]]] = []
@@ -59,6 +59,13 @@ class Oracle:
             first = self._pins.setdefault((evaluation, ps), values.copy())
             if not np.array_equal(first, values):
                 self._seen.append(f"evaluation {evaluation} read two different states of {ps}")
+
+    def pinned_rows(self, evaluation: int, rows: dict[PodName, Floats]) -> None:
+        """An evaluation read rows: they catch up to the moment of its state, not to that of the request."""
+        for ps, values in rows.items():
+            first = self._pinned_rows.setdefault((evaluation, ps), values.copy())
+            if not np.array_equal(first, values):
+                self._seen.append(f"evaluation {evaluation} read two different states of the rows of {ps}")
 
     def saved(self, evaluation: int, dense: dict[PodName, Floats]) -> None:
         """The model of an evaluation was saved: it is the one that was evaluated."""
@@ -121,8 +128,9 @@ class Oracle:
             problems += self._count(world, state.placement, ps, manifest, covered)
         if (covered != 1).any():
             problems.append(f"partitions {np.flatnonzero(covered != 1).tolist()} are not in one final snapshot each")
-        for ps, values in sorted(self.exported.items()):
-            problems += self._dense(f"export of {ps}", self._counts(values))
+        if not self._job.shape.catches_up:
+            for ps, (values, _) in sorted(self.exported.items()):
+                problems += self._dense(f"export of {ps}", self._counts(values))
         return problems
 
     def _evaluated_too_early(self, records: list[LogRecord]) -> list[str]:
@@ -200,7 +208,8 @@ class Oracle:
         """Whether a model has every batch up to the end of an epoch, from 0, and no other."""
         end = (epoch + 1) * self._job.plan.tasks_per_epoch
         expected = [float(task < end and not self._job.is_empty(n)) for n, (task, _) in enumerate(self._job.batches)]
-        return bool((self._counts(values)[:, :-1] == expected).all())
+        counts = self._counts(values)[:, :-1]
+        return bool(((counts != 0 if self._job.shape.catches_up else counts) == expected).all())
 
     @staticmethod
     def replayed(records: list[LogRecord], master: MasterProcess) -> list[str]:
@@ -234,17 +243,26 @@ class Oracle:
         policy = UpdatePolicy.of(spec)
         core = PsCore(plan=spec.plan, placement=placement, number=number, policy=policy)
         try:
-            shard = restore(world.store, core, read_chain(world.store, manifest))
+            chain = read_chain(world.store, manifest)
+            shard = restore(world.store, core, chain)
         except ElasticDLError as error:
             return [f"the final snapshot of {ps} can't be read: {error}"]
         here = mask_of(shard.partitions)
         covered += here
         values = np.empty(shard.part.size, np.float32)
         shard.pull((), np.empty(0, np.float32), values)
+        if self._job.shape.catches_up:
+            problems = self._absorbed(ps, values) + wrong_rows(self._job, ps, shard, self._planned)
+            weights = gather_weights(world.store, policy, [(chain, ALL)])
+            return problems + wrong_copies(ps, shard, weights, self.exported.get(ps))
         counts = self._counts(values)
-        partitions = np.flatnonzero(here)
-        problems = self._dense(ps, counts) + self._rows(ps, partitions, counts, shard)
-        return problems + self._counted(ps, partitions, counts, shard)
+        return self._dense(ps, counts) + wrong_sums(self._job, ps, counts, shard)
+
+    def _absorbed(self, ps: PodName, values: Floats) -> list[str]:
+        found = np.unique(self._counts(values)[:, -1]).tolist()
+        if found == [self._planned]:
+            return []
+        return [f"{ps}: {found} statistics deltas of {self._planned} batches were added"]
 
     def _counts(self, values: Floats) -> Floats:
         """float32[partitions, batches + 1]: how often each batch was learned, and how many deltas were added."""
@@ -295,50 +313,6 @@ class Oracle:
             if abs(float(counts[number]) - expected) > 1e-6:
                 problems.append(f"{name}: batch {task}.{batch} was learned {counts[number]:g} times, not {expected:g}")
         return problems
-
-    def _rows(self, ps: PodName, partitions: Counts, counts: Floats, shard: ModelShard) -> list[str]:
-        """The rows hold what the weights of their partition say was learned."""
-        ids = np.arange(ROWS, dtype=np.int64)
-        owners = partitions_of(ids)
-        ids = ids[np.isin(owners, partitions)]
-        places = {int(partition): place for place, partition in enumerate(partitions)}
-        expected = np.zeros((ROWS, WIDTH), np.float64)
-        for number in range(len(self._job.batches)):
-            for row, added in zip(*rows_of(number), strict=True):
-                place = places.get(int(owners[row]))
-                if place is not None:
-                    expected[row] += float(counts[place, number]) * added
-        found = np.empty((ids.size, WIDTH), np.float32)
-        shard.pull((TableIds(table=0, width=WIDTH, ids=ids),), found.reshape(-1), None)
-        if np.allclose(found, expected[ids], atol=1e-3):
-            return []
-        wrong = ids[np.abs(found - expected[ids]).max(axis=1) > 1e-3].tolist()
-        return [f"{ps}: rows {wrong} do not hold what the dense weights say was learned"]
-
-    def _counted(self, ps: PodName, partitions: Counts, counts: Floats, shard: ModelShard) -> list[str]:
-        """Each update counted once for the rows that are admitted by count, in whichever order updates were made."""
-        if not self._job.shape.counted:
-            return []
-        owners = partitions_of(np.arange(ROWS, dtype=np.int64))
-        seen = np.zeros(ROWS, np.int64)
-        for number in range(len(self._job.batches)):
-            ids, _ = rows_of(number)
-            place = np.searchsorted(partitions, owners[ids])
-            here = np.isin(owners[ids], partitions)
-            seen[ids[here]] += counts[place[here], number] > 0
-        ids = np.flatnonzero(np.isin(owners, partitions))
-        found = np.empty((ids.size, 1), np.float32)
-        shard.pull((TableIds(table=1, width=1, ids=ids),), found.reshape(-1), None)
-        wrong = ids[found[:, 0] != np.maximum(0, seen[ids] - MIN_COUNT + 1)].tolist()
-        problems = [f"{ps}: rows {wrong} of the counted table do not say how many updates followed"] if wrong else []
-        expected = TableFigures(
-            rows=int(np.count_nonzero(seen >= MIN_COUNT)),
-            candidates=int(np.count_nonzero((seen > 0) & (seen < MIN_COUNT))),
-            admitted=int(np.count_nonzero(seen >= MIN_COUNT)),
-            dropped=int(np.minimum(seen, MIN_COUNT - 1).sum()),
-        )
-        figures = table_figures(shard)["counted"]
-        return problems + ([f"{ps}: the counted table has {figures}, not {expected}"] if figures != expected else [])
 
 
 def _evaluations(records: list[LogRecord]) -> dict[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+from tests.sim.dense_updates import OPTIMIZERS, SGD
 from tests.sim.faults import Fault
 from tests.sim.job import Shape
 from tests.sim.move_schedule import NO_ROOM, move_schedule, schedule_of
@@ -140,10 +141,31 @@ def _bounded(seed: int, shape: Shape) -> Shape:
     return replace(shape, max_staleness=random.choice([0, 0, 1, 1, 2, 3, 4]))
 
 
+CATCHING_UP = 0.3
+"""Share of all schedules in which rows catch up on updates in which they had no gradient."""
+
+
+def _catching_up(seed: int, shape: Shape, share: float) -> Shape:
+    """Which optimizer the job has; drawn apart, too.
+
+    Without rounds, nothing says which batches an update of several is of. So the oracle could not order them.
+    """
+    random = Random(seed * 7919 + 10)
+    if random.random() >= share or (shape.grads_to_wait > 1 and not shape.synchronous):
+        return shape
+    return replace(
+        shape,
+        optimizer=random.choice([name for name in OPTIMIZERS if name != SGD]),
+        counted=random.random() < 0.5,
+        expire_after=random.choice([0, 4, 10]),
+    )
+
+
 def random_schedule(seed: int) -> Schedule:
     """The schedule of a seed."""
     schedule = _with_epochs(_schedule(seed))
-    schedule = replace(schedule, shape=_bounded(seed, _synchronous(seed, schedule.shape)))
+    shape = _bounded(seed, _synchronous(seed, schedule.shape))
+    schedule = replace(schedule, shape=_catching_up(seed, shape, CATCHING_UP))
     clocks = _clock_faults(seed, schedule.shape, schedule.horizon_s)
     pods = _pod_faults(seed, schedule.shape, schedule.horizon_s)
     return replace(schedule, faults=clocks + schedule.faults + pods)
@@ -174,6 +196,13 @@ FULL = 0.1
 """Share of the schedules of jobs on a cluster in which a ps finds no room any more."""
 EVICTIONS = 0.5
 """Share of the schedules of jobs on a cluster in which pods are evicted."""
+
+
+def catching_up_schedule(seed: int) -> Schedule:
+    """The schedule of a seed, in which rows catch up."""
+    schedule = random_schedule(seed)
+    shape = schedule.shape if schedule.shape.synchronous else replace(schedule.shape, grads_to_wait=1)
+    return replace(schedule, shape=_catching_up(seed, shape, 1.0))
 
 
 def cluster_schedule(seed: int) -> Schedule:

@@ -232,7 +232,7 @@ class WorkerProcess(Process):
             case Purpose.PREDICT:
                 return {"rows": rows_of(ref.task.number + ref.batch)[0]}
             case _:
-                return {}
+                return {"rows": np.arange(ROWS)} if self.world.job.shape.catches_up else {}
 
     def _number(self, ref: BatchRef) -> int:
         return self.world.job.numbers[TaskId(ref.task.number), ref.batch]
@@ -266,8 +266,9 @@ class WorkerProcess(Process):
     async def _evaluate(self, command: commands.EvaluateBatch) -> events.Event:
         weights = self._weights[command.ref]
         pin = weights.settled.sent.parts.requests[0].pin  # type: ignore[union-attr]
-        dense = {ps: reply.dense for ps, reply in pull_replies(weights.settled).items()}
-        self.world.oracle.pinned(pin, dense)
+        replies = pull_replies(weights.settled)
+        self.world.oracle.pinned(pin, {ps: reply.dense for ps, reply in replies.items()})
+        self.world.oracle.pinned_rows(pin, {ps: reply.rows for ps, reply in replies.items()})
         task = TaskId(command.ref.task.number % self.world.job.validation.tasks)
         self._metrics.add_evaluated(self.world.job.validation.records_of(task, command.ref.batch))
         await self.step(self.world.job.shape.compute_s / 2, weights)
@@ -315,7 +316,7 @@ class WorkerProcess(Process):
             self.world.oracle.exported_version = command.version
             return 0.0
         pulled = pull_replies(await drive(self, self.ps.pull({"rows": np.arange(ROWS)}, only=command.audited)))
-        self.world.oracle.exported = {ps: reply.dense.copy() for ps, reply in pulled.items()}
+        self.world.oracle.exported = {ps: (reply.dense.copy(), reply.rows.copy()) for ps, reply in pulled.items()}
         return 0.0
 
     def _check_freshness(self, ref: BatchRef, weights: Weights) -> None:
