@@ -63,6 +63,8 @@ def evaluated_wrongly(records: Sequence[LogRecord], state: State, spec: JobSpec)
     results = [each for each in state.evaluations if each.phase is EvaluationPhase.DONE]
     if len(results) != 1:
         return [f"the job has {len(results)} results"]
+    if "missing" in results[0].results:
+        return ["the metrics of the evaluation lack states that were removed too early"]
     counted: dict[int, TaskFinished] = {}
     for record in records:
         match record.envelope.event:

@@ -109,6 +109,7 @@ class Oracle:
         if self._job.shape.predicts:
             return problems + predicted_wrongly(world.store, self._job)
         if self._job.shape.evaluates:
+            problems += _left_states(world)
             return problems + evaluated_wrongly(world.records(), state, self._job.spec)
         if state.closing.audit is None or not state.closing.audit.exact:
             problems.append(f"the audit is not exact: {state.closing.audit}")
@@ -358,9 +359,14 @@ def _wrong_metrics(world: World, state: State) -> list[str]:
         # A sum that contains a repeated task does not count, and more batches may become known after the merge.
         elif merged > totals.batches or (is_undisturbed and merged != totals.batches):
             problems.append(f"the metrics of epoch {epoch} have {merged:g} batches, its statistics {totals.batches}")
-    if is_undisturbed and world.broker.states.parts:
-        problems.append(f"stored metric states were not removed: {sorted(world.broker.states.parts)}")
-    return problems
+    return problems + _left_states(world)
+
+
+def _left_states(world: World) -> list[str]:
+    """Workers that are killed may leave states that no event names; without faults none are left."""
+    if world.is_undisturbed and world.broker.states.parts:
+        return [f"stored metric states were not removed: {sorted(world.broker.states.parts)}"]
+    return []
 
 
 def _disorderly(world: World) -> list[str]:

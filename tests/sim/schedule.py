@@ -254,6 +254,13 @@ def metrics_schedule(seed: int) -> Schedule:
     return replace(schedule, shape=shape)
 
 
+def evaluation_sums_schedule(seed: int) -> Schedule:
+    """The schedule of a seed, for a job that evaluates many tasks with metric states that are stored beside the log."""
+    schedule = evaluation_schedule(seed)
+    tasks = Random(seed * 7919 + 47).randint(4, 40)
+    return replace(schedule, shape=replace(schedule.shape, metrics=True, tasks=tasks, batches=1))
+
+
 def prediction_schedule(seed: int) -> Schedule:
     """The schedule of a seed, for a job that predicts: workers also fail between the files that they publish."""
     schedule, random = evaluation_schedule(seed), Random(seed * 7919 + 41)

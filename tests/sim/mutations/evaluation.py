@@ -100,7 +100,8 @@ def evaluated_tasks_count_once() -> Iterator[None]:
 
     def on_evaluation_result(state: Any, event: Any) -> None:
         if state.evaluation:
-            state.evaluation.states.pop(event.task.number, None)
+            results = state.evaluation.tasks
+            results.finished.discard(event.task.number - results.first)
         original(state, event)
 
     with replaced(tasks, "on_evaluation_result", on_evaluation_result):

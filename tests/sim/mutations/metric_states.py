@@ -6,14 +6,15 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
-from tests.sim.schedule import metrics_schedule
+from tests.sim.schedule import evaluation_sums_schedule, metrics_schedule
 
-from elasticdl.master.core.evaluation import merging
+from elasticdl.master.core.evaluation import decide, merging
+from elasticdl.master.core.evaluation.task_results import StoredTree
 from elasticdl.master.core.training import apply as tasks
 from elasticdl.master.core.training.statistics import TrainingStatistics
 from elasticdl.master.core.training.stored_states import EpochStates
 from elasticdl.shared.job.rangeset import RangeSet
-from elasticdl.shared.job.tasks import EPOCH_SUM
+from elasticdl.shared.job.tasks import EPOCH_SUM, EVALUATION_SUM
 
 
 @mutation(
@@ -74,4 +75,59 @@ def metrics_wait_for_sums() -> Iterator[None]:
         self.complete = RangeSet()
 
     with replaced(EpochStates, "begin_sum", begin_sum):
+        yield
+
+
+@mutation(
+    "metric states of an evaluation are removed after the sum that replaces them is on the log",
+    protects=Protects.EXACTLY_ONCE,
+    schedule=evaluation_sums_schedule,
+)
+def evaluated_states_stay_until_their_sum_is_on_the_log() -> Iterator[None]:
+    original = merging.apply_merge_dispatch
+
+    def apply_merge_dispatch(state: Any, command: Any) -> None:
+        original(state, command)
+        if command.label == EVALUATION_SUM:
+            for start, end in command.tasks:
+                for number in range(start, end):
+                    state.training.statistics.unneeded.add(state.evaluation.tasks.stored.to_sum(number))
+
+    with replaced(tasks, "apply_merge_dispatch", apply_merge_dispatch):
+        yield
+
+
+@mutation(
+    "a sum of an evaluation replaces the metric states in it",
+    protects=Protects.EXACTLY_ONCE,
+    schedule=evaluation_sums_schedule,
+)
+def evaluated_states_are_replaced_by_their_sum() -> Iterator[None]:
+    original = StoredTree.end_sum
+
+    def end_sum(self: StoredTree, merge: int, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        former = self.to_sum(merge)
+        original(self, merge, (*numbers, former[0]))
+        return former[1:]
+
+    with replaced(StoredTree, "end_sum", end_sum):
+        yield
+
+
+@mutation(
+    "the metrics of an evaluation wait for the sums that workers compute",
+    protects=Protects.EXACTLY_ONCE,
+    schedule=evaluation_sums_schedule,
+)
+def evaluations_wait_for_sums() -> Iterator[None]:
+    original = decide._merge
+
+    def merge(state: Any, evaluation: Any) -> Any:
+        stored = evaluation.tasks.stored
+        summing, stored.summing = stored.summing, {}
+        decisions = original(state, evaluation)
+        stored.summing = summing
+        return decisions
+
+    with replaced(decide, "_merge", merge):
         yield

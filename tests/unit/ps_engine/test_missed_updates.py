@@ -133,6 +133,28 @@ def test_a_history_stays_short() -> None:
     assert history.arrays.sum_until(np.array([last], np.int32)) == pytest.approx([rates[:last].sum()], rel=0.1)
 
 
+def test_a_restored_history_joins_and_thins_as_the_one_that_was_saved() -> None:
+    history, restored = RateHistory(), RateHistory()
+    rates = (0.1 + 0.09 * np.sin(np.arange(20_100))).tolist()
+    for made, rate in enumerate(rates[:20_000]):
+        history.record(made, rate)
+    group = GroupState(
+        partitions=ALL,
+        ledger=LedgerRecord(),
+        iteration=20_000,
+        rate=0.0,
+        accumulated=0,
+        rates=history.runs,
+        rate_tolerance=history.tolerance,
+    )
+    restored.load(group.rates, group.iteration, group.rate_tolerance)
+    for made in range(20_000, len(rates)):
+        for one in (history, restored):
+            one.record(made, rates[made])
+    assert restored.runs == history.runs
+    assert restored.tolerance == history.tolerance
+
+
 def test_the_longer_history_is_kept() -> None:
     history = RateHistory()
     history.load([(0, 0.1), (5, 0.2)], 10)

@@ -17,6 +17,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.tasks import TaskMessage, TaskRef
 from elasticdl.shared.messages.events import Envelope, Event, TaskFailed, TaskFinished, TaskReturned, one_by_one
+from elasticdl.shared.model.metric_states import pack_states
 from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
 from elasticdl.shared.process.clock import SystemClock, VirtualClock
 from elasticdl.shared.process.core_runner import CoreRunner, Lanes, SetTimer
@@ -56,6 +57,12 @@ class World:
     saved: list[tuple[int, int]] = field(default_factory=list)
     callbacks: list[commands.RunCallbacks] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
+    stored_states: dict[int, bytes] = field(default_factory=dict)
+    """Number -> part of stored metric states."""
+    stored_for: list[str] = field(default_factory=list)
+    """The group of each part that the worker has stored."""
+    loaded: list[int] = field(default_factory=list)
+    """How many parts the worker has read at once, each time."""
     store: BatchStore = field(default_factory=BatchStore)
     files: MemoryStore = field(default_factory=MemoryStore)
     """Where predictions are written, in ``memory://out``."""
@@ -140,6 +147,8 @@ class World:
         return {
             **lane_handlers(loader, compute, PsLane(self.ps, self.store)),
             **predictor.handlers,
+            commands.LoadStates: self.load_states,
+            commands.StoreStates: self.store_states,
             commands.InitialiseModel: lambda _: None,
             commands.PublishEvent: lambda command: self.append([self.factory.envelope(command.event)]),
             commands.PublishEvents: lambda command: self.append([*map(self.factory.envelope, command.events)]),
@@ -155,6 +164,17 @@ class World:
         if command.instances and dict(command.instances) != self.ps.credits():
             raise PinLostError("another instance answered")
         return commands.MergeResult(results={"learning_rate": 0.5}, note="because")
+
+    def load_states(self, command: commands.LoadStates) -> tuple[bytes, ...]:
+        self.loaded.append(len(command.numbers))
+        return tuple(self.stored_states[number] for number in command.numbers)
+
+    def store_states(self, command: commands.StoreStates) -> tuple[int, ...]:
+        first = max(self.stored_states, default=0) + 1
+        parts = dict(enumerate(pack_states(command.states), start=first))
+        self.stored_states |= parts
+        self.stored_for += [command.group] * len(parts)
+        return tuple(parts)
 
     def failed_with(self, error: BaseException) -> None:
         self.errors.append(error)

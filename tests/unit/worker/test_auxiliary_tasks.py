@@ -6,11 +6,21 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 from tests.deadline import DEADLINE_S
 
-from elasticdl.shared.job.tasks import LAST_CALLBACKS, MODEL_LOST, TaskMessage, TaskRef
+from elasticdl.shared.job.tasks import (
+    EPOCH_SUM,
+    EVALUATION_METRICS,
+    EVALUATION_SUM,
+    LAST_CALLBACKS,
+    MODEL_LOST,
+    MetricStates,
+    TaskMessage,
+    TaskRef,
+)
 from elasticdl.shared.messages.events import FailureKind, TaskFinished
-from elasticdl.shared.model.metric_states import encode_states
+from elasticdl.shared.model.metric_states import add_parts, encode_states, pack_states
 from elasticdl.shared.names import Purpose
 from elasticdl.worker.core.commands import RunCallbacks
 
@@ -176,3 +186,36 @@ def test_callbacks_that_lost_the_model_say_so_and_their_task_is_over(world: Worl
     assert (event.results, event.note) == ({MODEL_LOST: 1.0}, "another instance answered")
     assert dict(world.callbacks[0].instances) == lost
     assert len(world.callbacks) == 1
+
+
+def store_states(world: World, count: int) -> MetricStates:
+    """Store so many metric states under the numbers from 1 on; returns their sum in this order."""
+    values = np.random.default_rng(7).lognormal(sigma=9.0, size=(count, 2))
+    for number, (total, records) in enumerate(values, start=1):
+        (world.stored_states[number],) = pack_states(encode_states({"loss": [np.array([total]), np.array([records])]}))
+    return add_parts({}, [world.stored_states[number] for number in range(1, count + 1)])
+
+
+@pytest.mark.parametrize(("label", "group"), [(EVALUATION_SUM, "evaluation-4"), (EPOCH_SUM, "epoch-4")])
+def test_a_sum_is_stored_beside_the_states_that_it_replaces(world: World, label: str, group: str) -> None:
+    total = store_states(world, 64)
+    world.tasks.publish(task(Purpose.MERGE, 7, evaluation=4, label=label, stored_states=tuple(range(1, 65))))
+    world.run()
+    (event,) = of(world, Purpose.MERGE)
+    assert (event.stored_states, world.stored_for) == ((65,), [group])
+    assert add_parts({}, [world.stored_states[65]]) == total
+
+
+def test_states_are_read_a_few_at_a_time_and_added_in_their_order(world: World) -> None:
+    total = store_states(world, 300)
+    world.tasks.publish(task(Purpose.MERGE, 7, evaluation=4, label=EVALUATION_SUM, stored_states=tuple(range(1, 301))))
+    world.tasks.publish(task(Purpose.MERGE, 8, evaluation=4, label=EVALUATION_METRICS, stored_states=(301,)))
+    world.run()
+    assert world.loaded == [64, 64, 64, 64, 44, 1]
+    assert add_parts({}, [world.stored_states[301]]) == total
+    assert of(world, Purpose.MERGE)[1].results == {"loss": loss(total)}
+
+
+def loss(states: MetricStates) -> float:
+    total, records = (float(np.frombuffer(each, "<f8")[0]) for each in states["loss"])
+    return total / records

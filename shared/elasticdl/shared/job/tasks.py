@@ -13,8 +13,10 @@ MetricStates = Mapping[str, tuple[bytes, ...]]
 
 STATES_BYTES_MAX = 96
 """Metric states that take more than that, with the metrics' names, are not put into events."""
-EVALUATION_METRICS, EPOCH_METRICS, EPOCH_SUM = "evaluation", "epoch", "epoch sum"
-"""Labels of the merge tasks that compute metrics, and of those that replace stored metric states by their sum."""
+EVALUATION_METRICS, EPOCH_METRICS = "evaluation", "epoch"
+"""Labels of the merge tasks that compute metrics."""
+EVALUATION_SUM, EPOCH_SUM = "evaluation sum", "epoch sum"
+"""Labels of the merge tasks that replace stored metric states by their sum."""
 CALLBACKS, LAST_CALLBACKS = "callbacks", "last callbacks"
 """Labels of the merge tasks that run callbacks; after the last one no epoch follows."""
 MODEL_LOST = "model_lost"

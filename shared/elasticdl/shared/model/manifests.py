@@ -110,6 +110,7 @@ class GroupState:
         rate: the last learning rate that a worker sent.
         accumulated: batches whose gradients wait for their update.
         rates: the learning rates of the updates, each with the update from which it holds; empty: rows don't need them.
+        rate_tolerance: relative difference up to which rates are one run, as in ``RateHistory``; 0: the default.
     """
 
     partitions: Ranges
@@ -119,6 +120,7 @@ class GroupState:
     rate: float
     accumulated: int
     rates: tuple[tuple[int, float], ...] = ()
+    rate_tolerance: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,6 +350,7 @@ def _encode_group(group: GroupState) -> wire_pb2.GroupState:
         accumulated=group.accumulated,
         rate_starts=[start for start, _ in group.rates],
         rates=[rate for _, rate in group.rates],
+        rate_tolerance=group.rate_tolerance,
     )
 
 
@@ -360,6 +363,7 @@ def _decode_group(message: wire_pb2.GroupState) -> GroupState:
         rate=message.rate,
         accumulated=message.accumulated,
         rates=tuple(zip(message.rate_starts, message.rates, strict=True)),
+        rate_tolerance=message.rate_tolerance,
     )
 
 

@@ -799,6 +799,7 @@ class GroupState(_message.Message):
     ACCUMULATED_FIELD_NUMBER: _builtins.int
     RATE_STARTS_FIELD_NUMBER: _builtins.int
     RATES_FIELD_NUMBER: _builtins.int
+    RATE_TOLERANCE_FIELD_NUMBER: _builtins.int
     move: _builtins.int
     """not 0: held for this move, not served"""
     iteration: _builtins.int
@@ -806,6 +807,8 @@ class GroupState(_message.Message):
     """the last rate that a worker sent"""
     accumulated: _builtins.int
     """batches in the half-filled accumulator"""
+    rate_tolerance: _builtins.float
+    """relative difference up to which rates are one run; 0: never thinned"""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """start, end, start, end..."""
@@ -831,10 +834,11 @@ class GroupState(_message.Message):
         accumulated: _builtins.int = ...,
         rate_starts: _abc.Iterable[_builtins.int] | None = ...,
         rates: _abc.Iterable[_builtins.float] | None = ...,
+        rate_tolerance: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ledger", b"ledger"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accumulated", b"accumulated", "iteration", b"iteration", "ledger", b"ledger", "move", b"move", "partitions", b"partitions", "rate", b"rate", "rate_starts", b"rate_starts", "rates", b"rates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accumulated", b"accumulated", "iteration", b"iteration", "ledger", b"ledger", "move", b"move", "partitions", b"partitions", "rate", b"rate", "rate_starts", b"rate_starts", "rate_tolerance", b"rate_tolerance", "rates", b"rates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

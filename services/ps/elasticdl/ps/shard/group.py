@@ -79,6 +79,7 @@ class GroupCut:
         iteration: optimizer updates made.
         rate: the last rate that a worker sent.
         rates: learning rates of the updates, if rows need them: ``RateHistory.runs``.
+        rate_tolerance: ``RateHistory.tolerance``.
         move: not 0: it was held for this move and not served.
         tallies: of each tracked table, int64[tables, 2, 256]: ``TrackedRowStore.tallies``; 0 in other partitions.
     """
@@ -90,6 +91,7 @@ class GroupCut:
     iteration: int
     rate: float
     rates: tuple[Run, ...] = ()
+    rate_tolerance: float = 0.0
     move: int = 0
     tallies: NDArray[np.int64]
 
@@ -215,6 +217,7 @@ class Group:
             iteration=self.iteration,
             rate=self._rate,
             rates=self._timeline.rates.runs if self._needs_rates else (),
+            rate_tolerance=self._timeline.rates.tolerance if self._needs_rates else 0.0,
             move=self.move,
             tallies=self._tallies(),
         )
@@ -230,7 +233,7 @@ class Group:
         self.ledger = Ledger(cut.ledger)
         self.iteration = cut.iteration
         self._rate = cut.rate
-        self._timeline.rates.load(cut.rates, cut.iteration)
+        self._timeline.rates.load(cut.rates, cut.iteration, cut.rate_tolerance)
         self.move = cut.move
         for store, tallies in zip(self._tracked, cut.tallies, strict=True):
             store.tallies[:, self._mask] = tallies[:, self._mask]

@@ -130,6 +130,7 @@ def read_groups(store: ObjectStore, shard: ModelShard, snapshot: tuple[str, Mani
                 iteration=state.iteration,
                 rate=state.rate,
                 rates=state.rates,
+                rate_tolerance=state.rate_tolerance,
                 move=state.move,
             )
         )

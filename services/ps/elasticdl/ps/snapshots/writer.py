@@ -116,6 +116,7 @@ class SnapshotWriter:
                 rate=group.rate,
                 accumulated=group.accumulated.weight,
                 rates=group.rates,
+                rate_tolerance=group.rate_tolerance,
             )
             for group in groups
         ]

@@ -11,11 +11,13 @@ from elasticdl.shared.errors import InvariantError, TransientError, UserError
 from elasticdl.shared.job.tasks import (
     CALLBACKS,
     EPOCH_SUM,
+    EVALUATION_SUM,
     LAST_CALLBACKS,
     MODEL_LOST,
     NOTE_CHARS_MAX,
     TaskRef,
     states_of_epoch,
+    states_of_evaluation,
 )
 from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.names import Purpose
@@ -43,7 +45,11 @@ from elasticdl.worker.core.tasks.outcomes import FailedBatch, Finished, TaskOutc
 from elasticdl.worker.failures import Failure, of_user_error
 from elasticdl.worker.ps_client.rules import PinLostError
 
+PARTS_AT_ONCE = 64
+"""Parts of stored metric states that are in memory at once: 32 MiB at most."""
 _NO_RESULT = MergeResult()
+_GROUPS_OF_SUMS = {EPOCH_SUM: states_of_epoch, EVALUATION_SUM: states_of_evaluation}
+"""Label of a merge task that stores a sum -> the group of an epoch or evaluation."""
 
 
 class AuxiliaryTasks:
@@ -198,11 +204,14 @@ class AuxiliaryTasks:
         message = lease.message
         states = message.states
         try:
-            if message.stored_states:
-                parts: tuple[bytes, ...] = yield LoadStates(numbers=message.stored_states)
+            for start in range(0, len(message.stored_states), PARTS_AT_ONCE):
+                numbers = message.stored_states[start : start + PARTS_AT_ONCE]
+                parts: tuple[bytes, ...] = yield LoadStates(numbers=numbers)
                 states = yield SumStates(states=states, parts=parts)
-            if message.label == EPOCH_SUM:
-                stored: tuple[int, ...] = yield StoreStates(group=states_of_epoch(message.evaluation), states=states)
+                self._leases.progress(self._effects.now_s)
+            if message.label in _GROUPS_OF_SUMS:
+                group = _GROUPS_OF_SUMS[message.label](message.evaluation)
+                stored: tuple[int, ...] = yield StoreStates(group=group, states=states)
                 self._finish(task, Tally(), stored_states=stored)
             else:
                 results = yield MergeStates(states=states)

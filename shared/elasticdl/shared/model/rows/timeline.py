@@ -56,7 +56,8 @@ class RateHistory:
     def __init__(self) -> None:
         self._runs: list[Run] = []
         self._updates = 0
-        self._tolerance = _TOLERANCE
+        self.tolerance = _TOLERANCE
+        """Relative difference up to which rates are one run; each thinning doubles it."""
         self.arrays = RateArrays.of([(0, 0.0)])
 
     @property
@@ -74,19 +75,20 @@ class RateHistory:
         # Without a history, for example after a snapshot of an earlier version, the rate has always been the first one.
         self._runs.append((update if self._runs else 0, rate))
         while len(self._runs) > _RUNS_MAX:
-            self._tolerance *= 2
+            self.tolerance *= 2
             self._runs = self._thinned()
         self.arrays = RateArrays.of(self._runs)
 
-    def load(self, runs: Iterable[Run], updates: int) -> None:
+    def load(self, runs: Iterable[Run], updates: int, tolerance: float = 0.0) -> None:
         """Take over the history of so many updates, unless a longer one is here: groups differ in nothing else."""
         runs = list(runs)
         if runs and (updates > self._updates or not self._runs):
             self._runs, self._updates = runs, updates
+            self.tolerance = max(tolerance, _TOLERANCE)
             self.arrays = RateArrays.of(runs)
 
     def _is_near(self, rate: float, other: float) -> bool:
-        return abs(rate - other) <= self._tolerance * abs(other)
+        return abs(rate - other) <= self.tolerance * abs(other)
 
     def _thinned(self) -> list[Run]:
         kept = self._runs[:1]

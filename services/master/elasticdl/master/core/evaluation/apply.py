@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from elasticdl.master.core.evaluation.best import on_save_lost
 from elasticdl.master.core.evaluation.epochs import epoch_to_evaluate
+from elasticdl.master.core.evaluation.merging import end_evaluation_merges
 from elasticdl.master.core.evaluation.metric_states import discard_states, drop_evaluated_states
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
+from elasticdl.master.core.evaluation.task_results import StoredTree, TaskResults
 from elasticdl.master.core.evaluation.triggers import reason_to_start
 from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import PIN_PAUSE, RETRY_S
 from elasticdl.shared.job.spec import JobKind
-from elasticdl.shared.job.tasks import EVALUATION_METRICS
 from elasticdl.shared.messages.commands import Dispatch, JobState, OpenPin
 from elasticdl.shared.messages.events import Envelope, ModelPinned, TaskFinished
 
@@ -63,6 +64,8 @@ def apply_evaluation_dispatch(state: State, command: Dispatch) -> None:
     if evaluation and evaluation.number == command.evaluation:
         evaluation.phase = EvaluationPhase.RUNNING
         evaluation.dispatch = command.dispatch
+        stored = StoredTree(size=state.evaluation_tasks, fan=max(2, state.job.limits.stored_states_max))
+        evaluation.tasks = TaskResults(first=command.tasks[0][0], stored=stored)
         if evaluation.is_epoch_end:
             state.pinned_epochs = max(state.pinned_epochs, evaluation.epoch + 1)
 
@@ -75,16 +78,14 @@ def on_evaluation_result(state: State, event: TaskFinished) -> None:
         evaluation is None
         or evaluation.phase is not EvaluationPhase.RUNNING
         or event.dispatch != evaluation.dispatch
-        or event.task.number in evaluation.states
+        or evaluation.tasks.has(event.task.number)
     ):
         discard_states(state, event.stored_states)
         return
-    evaluation.states[event.task.number] = event.states
-    if event.stored_states:
-        evaluation.stored[event.task.number] = event.stored_states
+    evaluation.tasks.add(event.task.number, event.states, event.stored_states)
     evaluation.records += event.records
     evaluation.checksum = (evaluation.checksum + event.checksum) % (1 << 64)
-    if state.job.kind is JobKind.EVALUATE and len(evaluation.states) == state.evaluation_tasks:
+    if state.job.kind is JobKind.EVALUATE and len(evaluation.tasks.finished) == state.evaluation_tasks:
         _audit(state, evaluation)
 
 
@@ -112,9 +113,7 @@ def abandon_evaluation(state: State) -> None:
         return
     evaluation.phase = EvaluationPhase.ABANDONED
     drop_evaluated_states(state, evaluation)
-    for merge in state.merges.values():
-        if merge.label == EVALUATION_METRICS and merge.subject == evaluation.number:
-            merge.done = True  # Its result is not needed any more.
+    end_evaluation_merges(state, evaluation.number)
     state.close_pins(evaluation)
     if evaluation.is_epoch_end:
         state.pinned_epochs = min(state.pinned_epochs, evaluation.epoch)

@@ -9,7 +9,7 @@ from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
 from elasticdl.master.core.evaluation.triggers import reason_to_start
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import EVALUATION, PIN_PAUSE
-from elasticdl.shared.job.tasks import EVALUATION_METRICS
+from elasticdl.shared.job.tasks import EVALUATION_METRICS, EVALUATION_SUM
 from elasticdl.shared.messages.commands import ClosePin, Dispatch, JobState, OpenPin, SetTimer
 from elasticdl.shared.names import Purpose
 
@@ -26,12 +26,22 @@ def decide_evaluation(state: State, now_s: float) -> Decisions:
     match evaluation.phase:
         case EvaluationPhase.PINNING if len(evaluation.pins) == len(state.holders):
             return decisions + _dispatch(state, evaluation)
-        case EvaluationPhase.RUNNING if len(evaluation.states) == state.evaluation_tasks:
-            return [*decisions, merge_command(state, EVALUATION_METRICS, evaluation.number)]
+        case EvaluationPhase.RUNNING:
+            return decisions + _merge(state, evaluation)
         case EvaluationPhase.SAVING if not evaluation.save_dispatched:
             return [*decisions, decide_save(state, evaluation)]
         case _:
             return decisions
+
+
+def _merge(state: State, evaluation: Evaluation) -> Decisions:
+    """Sum the blocks that are due; compute the metrics once every task has a result and every sum is stored."""
+    stored = evaluation.tasks.stored
+    if stored.due:
+        return [merge_command(state, EVALUATION_SUM, evaluation.number, count=len(stored.due))]
+    if stored.summing or len(evaluation.tasks.finished) < state.evaluation_tasks:
+        return []
+    return [merge_command(state, EVALUATION_METRICS, evaluation.number)]
 
 
 def _start(state: State, now_s: float) -> Decisions:

@@ -13,10 +13,18 @@ from elasticdl.master.core.evaluation.metric_states import (
     drop_epoch_states,
     drop_evaluated_states,
     on_epoch_sum,
+    on_evaluation_sum,
 )
 from elasticdl.master.core.evaluation.state import EvaluationPhase, Merge
 from elasticdl.master.core.state import State
-from elasticdl.shared.job.tasks import CALLBACKS, EPOCH_METRICS, EPOCH_SUM, EVALUATION_METRICS, LAST_CALLBACKS
+from elasticdl.shared.job.tasks import (
+    CALLBACKS,
+    EPOCH_METRICS,
+    EPOCH_SUM,
+    EVALUATION_METRICS,
+    EVALUATION_SUM,
+    LAST_CALLBACKS,
+)
 from elasticdl.shared.messages.commands import Command, Dispatch
 from elasticdl.shared.messages.events import TaskFinished
 from elasticdl.shared.names import Purpose
@@ -42,9 +50,14 @@ def decide_epoch_merges(state: State) -> Decisions:
 
 
 def merge_command(
-    state: State, label: str, subject: int, offset: int = 0, instances: Mapping[str, str] = _NO_INSTANCES
+    state: State,
+    label: str,
+    subject: int,
+    offset: int = 0,
+    instances: Mapping[str, str] = _NO_INSTANCES,
+    count: int = 1,
 ) -> tuple[Command, str]:
-    """The dispatch of one merge task, and its reason.
+    """The dispatch of a merge task, or of several alike, and its reason.
 
     Args:
         state: the job's state.
@@ -52,12 +65,13 @@ def merge_command(
         subject: number of the evaluation or epoch, or of the callbacks' task.
         offset: how many merges the same decision dispatches before this one.
         instances: callbacks: ps -> the instance that has the model at the end of the epoch.
+        count: how many tasks it dispatches.
     """
     number = max([state.number_floor, state.last_sum, *state.merges]) + 1 + offset
     command = Dispatch(
         purpose=Purpose.MERGE,
         dispatch=state.dispatches + 1 + offset,
-        tasks=((number, number + 1),),
+        tasks=((number, number + count),),
         evaluation=subject,
         label=label,
         audited=instances,
@@ -66,6 +80,8 @@ def merge_command(
         return command, "callbacks at the end of an epoch" if subject % 2 == 0 else "callbacks at the start of training"
     if label == EPOCH_SUM:
         return command, f"many metric states of epoch {subject} are stored"
+    if label == EVALUATION_SUM:
+        return command, f"many metric states of evaluation {subject} are stored"
     return command, f"every part of {label} {subject} is there"
 
 
@@ -74,6 +90,8 @@ def apply_merge_dispatch(state: State, command: Dispatch) -> None:
     for start, end in command.tasks:
         for number in range(start, end):
             state.merges[number] = Merge(label=command.label, subject=command.evaluation)
+            if command.label == EVALUATION_SUM and state.evaluation:
+                state.evaluation.tasks.stored.begin_sum(number)
     if command.label == EPOCH_SUM and state.training:
         state.training.epochs[command.evaluation].stored.begin_sum()
     if command.label == EPOCH_METRICS and state.training:
@@ -83,6 +101,23 @@ def apply_merge_dispatch(state: State, command: Dispatch) -> None:
         evaluation.phase = EvaluationPhase.MERGING
 
 
+def end_evaluation_merges(state: State, evaluation: int) -> None:
+    """An evaluation is abandoned: the results of its merge tasks are not needed any more."""
+    for number, merge in list(state.merges.items()):
+        if merge.subject != evaluation:
+            continue
+        if merge.label == EVALUATION_SUM:
+            _forget_sum(state, number)
+        elif merge.label == EVALUATION_METRICS:
+            merge.done = True
+
+
+def _forget_sum(state: State, number: int) -> None:
+    """Thousands of sums may be computed for one epoch or evaluation: only the last number is kept."""
+    del state.merges[number]
+    state.last_sum = max(state.last_sum, number)
+
+
 def on_merge_result(state: State, event: TaskFinished, time_s: float) -> None:
     """Apply the metrics that a merge task has computed."""
     merge = state.merges.get(event.task.number)
@@ -90,11 +125,9 @@ def on_merge_result(state: State, event: TaskFinished, time_s: float) -> None:
         discard_states(state, event.stored_states)
         return
     merge.done = True
-    if merge.label == EPOCH_SUM:
-        # An epoch may have thousands of sums.
-        del state.merges[event.task.number]
-        state.last_sum = max(state.last_sum, event.task.number)
-        on_epoch_sum(state, merge.subject, event)
+    if merge.label in (EPOCH_SUM, EVALUATION_SUM):
+        _forget_sum(state, event.task.number)
+        (on_epoch_sum if merge.label == EPOCH_SUM else on_evaluation_sum)(state, merge.subject, event)
         return
     if merge.label in (CALLBACKS, LAST_CALLBACKS):
         on_callbacks_result(state, merge.subject, event)

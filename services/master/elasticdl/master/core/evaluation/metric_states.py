@@ -6,12 +6,14 @@ from collections.abc import Iterable
 
 from elasticdl.master.core.decision import Decisions
 from elasticdl.master.core.evaluation.state import Evaluation
+from elasticdl.master.core.evaluation.task_results import TaskResults
 from elasticdl.master.core.state import State
-from elasticdl.master.core.training.statistics import EpochTotals, sum_states, to_bytes
+from elasticdl.master.core.training.statistics import EpochTotals, to_bytes
 from elasticdl.shared.job.tasks import (
     EPOCH_METRICS,
     EPOCH_SUM,
     EVALUATION_METRICS,
+    EVALUATION_SUM,
     MetricStates,
     states_of_epoch,
     states_of_evaluation,
@@ -20,15 +22,16 @@ from elasticdl.shared.messages.commands import RemoveStates
 from elasticdl.shared.messages.events import TaskFinished
 
 
-def states_to_merge(state: State, label: str, subject: int) -> tuple[MetricStates, tuple[int, ...]]:
+def states_to_merge(state: State, label: str, subject: int, task: int) -> tuple[MetricStates, tuple[int, ...]]:
     """The summed small states that a merge task carries, and the numbers of the stored ones that it adds up."""
-    if label == EVALUATION_METRICS:
-        evaluation = next((e for e in state.evaluations if e.number == subject), None)
-        if evaluation is None:
+    if label in (EVALUATION_METRICS, EVALUATION_SUM):
+        evaluation = state.evaluation
+        if evaluation is None or evaluation.number != subject:
             return {}, ()
-        # In the order of the tasks, so that the sum has the same bits every time.
-        numbers = tuple(number for _, of_task in sorted(evaluation.stored.items()) for number in of_task)
-        return sum_states(evaluation.states), numbers
+        results = evaluation.tasks
+        return (
+            ({}, results.stored.to_sum(task)) if label == EVALUATION_SUM else (results.states, results.stored.numbers)
+        )
     totals = state.training.epochs.get(subject) if state.training else None
     if totals is None or label not in (EPOCH_METRICS, EPOCH_SUM):
         return {}, ()
@@ -47,9 +50,8 @@ def drop_epoch_states(state: State, epoch: int, totals: EpochTotals) -> None:
 
 def drop_evaluated_states(state: State, evaluation: Evaluation) -> None:
     """An evaluation is over: its states are not needed any more."""
-    evaluation.states = {}
-    if evaluation.stored and state.training:
-        evaluation.stored = {}
+    results, evaluation.tasks = evaluation.tasks, TaskResults()
+    if results.stored and state.training:
         state.training.statistics.unneeded.add_group(states_of_evaluation(evaluation.number))
 
 
@@ -64,6 +66,13 @@ def on_epoch_sum(state: State, epoch: int, event: TaskFinished) -> None:
     totals = state.training.epochs.get(epoch) if state.training else None
     if totals is not None:
         discard_states(state, totals.stored.end_sum(event.stored_states))
+
+
+def on_evaluation_sum(state: State, evaluation: int, event: TaskFinished) -> None:
+    """Apply that a worker has stored the sum of some states of an evaluation."""
+    present = state.evaluation
+    if present and present.number == evaluation:
+        discard_states(state, present.tasks.stored.end_sum(event.task.number, event.stored_states))
 
 
 def decide_removal(state: State) -> Decisions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from elasticdl.shared.job.tasks import MetricStates
+from elasticdl.master.core.evaluation.task_results import TaskResults
 from elasticdl.shared.names import Incarnation, PodName
 
 
@@ -35,8 +35,7 @@ class Evaluation:
         pins: step of each ps at its pin.
         incarnations: instance of each ps that holds the pin.
         dispatch: number of the dispatch of its tasks; 0: they were not dispatched. No other results count.
-        states: task number -> metric states, empty if they are stored; the first result of a task wins.
-        stored: task number -> numbers of its stored metric states.
+        tasks: the results of its tasks.
         records: raw records of these tasks.
         checksum: sum of their hashes, modulo 2**64.
         results: metric name -> value.
@@ -55,8 +54,7 @@ class Evaluation:
     pins: dict[PodName, int] = field(default_factory=dict)
     incarnations: dict[PodName, Incarnation] = field(default_factory=dict)
     dispatch: int = 0
-    states: dict[int, MetricStates] = field(default_factory=dict)
-    stored: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    tasks: TaskResults = field(default_factory=TaskResults)
     records: int = 0
     checksum: int = 0
     results: dict[str, float] = field(default_factory=dict)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from elasticdl.master.core.training.staleness import StalenessTotals
@@ -217,7 +216,7 @@ def _totals_of(event: TaskFinished | TaskReturned, batches: int, has_states: boo
         batches=RangeSet(counted),
         records=event.records,
         loss_sum=event.loss_sum,
-        states=_numbers(event.states) if has_states else {},
+        states=to_numbers(event.states) if has_states else {},
         stored=event.stored_states if has_states else (),
     )
 
@@ -232,18 +231,11 @@ def add_states(total: MetricSums, states: MetricSums, sign: int = 1) -> None:
                 mine[index] += sign * value
 
 
-def sum_states(many: Mapping[int, MetricStates]) -> MetricStates:
-    """Sum metric states over tasks, in the order of their numbers, so that the sum has the same bits every time."""
-    total: MetricSums = {}
-    for number in sorted(many):
-        add_states(total, _numbers(many[number]))
-    return to_bytes(total)
-
-
 def to_bytes(states: MetricSums) -> MetricStates:
     """Metric states in the form in which messages carry them."""
     return {name: tuple(array("d", variable).tobytes() for variable in variables) for name, variables in states.items()}
 
 
-def _numbers(states: MetricStates) -> MetricSums:
+def to_numbers(states: MetricStates) -> MetricSums:
+    """Metric states from the form in which messages carry them."""
     return {name: tuple(array("d", variable).tolist() for variable in variables) for name, variables in states.items()}

@@ -24,11 +24,7 @@ def task_messages(state: State, dispatch: Dispatch, term: int) -> Iterator[TaskM
         term: the term of the master that decided it, whichever master runs it.
     """
     run = state.run
-    states: MetricStates = {}
-    stored: tuple[int, ...] = ()
     logs: Mapping[str, float] = {}
-    if dispatch.purpose is Purpose.MERGE:
-        states, stored = states_to_merge(state, dispatch.label, dispatch.evaluation)
     files: tuple[str, ...] = ()
     if dispatch.purpose is Purpose.EXPORT and state.job.kind is JobKind.PREDICT:
         files = tuple(name for _, name in sorted(state.prediction.files.items()))
@@ -56,7 +52,14 @@ def task_messages(state: State, dispatch: Dispatch, term: int) -> Iterator[TaskM
         for start, end in dispatch.tasks
         for number in range(start, end)
         if not (dispatch.purpose is Purpose.MERGE and _is_merged(state, number))
+        for states, stored in (_states(state, dispatch, number),)
     )
+
+
+def _states(state: State, dispatch: Dispatch, number: int) -> tuple[MetricStates, tuple[int, ...]]:
+    if dispatch.purpose is not Purpose.MERGE:
+        return {}, ()
+    return states_to_merge(state, dispatch.label, dispatch.evaluation, number)
 
 
 def _is_merged(state: State, number: int) -> bool:
