@@ -57,10 +57,9 @@ class Submission:
         Raises:
             UserError: the storage can't be written.
         """
-        saved = IndexStore.of_job(storage)
         for planned in (self.data, self.validation):
             if planned is not None:
-                saved.save_all(planned.indices, planned.options)
+                IndexStore.of_job(storage, planned.sources, planned.options).save(planned.indices)
 
 
 def prepare(

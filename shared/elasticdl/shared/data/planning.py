@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from elasticdl.shared.data.column_types import check_options, remarks, resolve, with_the_same_columns
+from elasticdl.shared.data.column_types import check_options
 from elasticdl.shared.data.discovery import DataObject, discover
 from elasticdl.shared.data.formats.image_folder import class_names
 from elasticdl.shared.data.index import ScannedSource, SourceIndex, scan_sources
+from elasticdl.shared.data.indices import IndexFile, IndexWriter
+from elasticdl.shared.data.joined_columns import JoinedColumns
 from elasticdl.shared.data.schema import DataFormat, DataSchema, ReaderOptions
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Source
@@ -24,16 +26,16 @@ class PlannedData(NamedTuple):
     """A data set, ready for a plan.
 
     Attributes:
-        sources: in planning order.
+        sources: in planning order; very many are packed.
         schema: how to read all of them.
-        indices: of each source.
+        indices: of each source; those of files are in a temporary file.
         options: with which the indices are stored.
         remarks: what to say about a column besides its type.
     """
 
-    sources: tuple[Source, ...]
+    sources: Sequence[Source]
     schema: DataSchema
-    indices: tuple[SourceIndex, ...]
+    indices: Sequence[SourceIndex]
     options: ReaderOptions
     remarks: Mapping[str, str]
 
@@ -63,31 +65,50 @@ def plan_sources(
     objects = discover(paths, store)
     data_format = objects[0].format
     options = _completed(options, objects, schema, raw_lines=raw_lines)
-    scanned = list(scan(store, objects, options))
-    indices = tuple(each.index for each in scanned)
+    csv = data_format is DataFormat.CSV
+    joined = JoinedColumns(options, csv=csv, may_lack=data_format is DataFormat.JSON_LINES)
+    indices = _scanned(scan(store, objects, options), joined)
     if not any(index.source.records for index in indices):
         what = "Training" if schema is None else "Validation"
         raise UserError(f"{paths} has no records", hint=f"{what} data needs at least one.")
-    found = [each.found for each in scanned]
-    if data_format is DataFormat.JSON_LINES:
-        found = with_the_same_columns(paths, found, options)
-    csv = data_format is DataFormat.CSV
-    names = _same_names(scanned)
-    columns = resolve(found, options, csv=csv, strict=not (csv and raw_lines))
+    columns = joined.resolve(paths, strict=not (csv and raw_lines))
     planned = DataSchema(
         format=data_format,
         columns=columns,
         csv_delimiter=options.csv_delimiter,
-        file_columns=names if csv else (),
+        file_columns=_names(indices) if csv else (),
         class_names=options.class_names,
     )
     return PlannedData(
-        sources=tuple(index.source for index in indices),
+        sources=Source.sequence_of(index.source for index in indices),
         schema=planned,
         indices=indices,
         options=replace(options, columns=planned.metadata.column_names),
-        remarks={} if csv and raw_lines else {**remarks(found, columns), **_class_remark(options.class_names)},
+        remarks={} if csv and raw_lines else {**joined.remarks(columns), **_class_remark(options.class_names)},
     )
+
+
+def _scanned(scanned: Iterable[ScannedSource], joined: JoinedColumns) -> IndexFile:
+    """The indices of all sources, whose columns are joined on the way."""
+    named: SourceIndex | None = None
+    with IndexWriter() as writer:
+        for each in scanned:
+            index = each.index
+            named = named or (index if index.names else None)
+            if named and index.names and index.names != named.names:
+                raise UserError(
+                    f"columns differ: {display(named.source.uri)} has {', '.join(named.names)}; "
+                    f"{display(index.source.uri)} has {', '.join(index.names)}",
+                    hint="All files of a data set must have the same columns in the same order.",
+                )
+            writer.add(index)
+            joined.take(each.found)
+        return writer.finish()
+
+
+def _names(indices: Iterable[SourceIndex]) -> tuple[str, ...]:
+    """The columns of all sources."""
+    return next((index.names for index in indices if index.names), ())
 
 
 def _class_remark(names: Sequence[str]) -> Mapping[str, str]:
@@ -143,16 +164,3 @@ def _check_has_columns(options: ReaderOptions, data: DataObject, *, raw_lines: b
             hint="Define feed_batch(records, mode, metadata) instead, which gets typed columns.",
             usage=True,
         )
-
-
-def _same_names(scanned: Sequence[ScannedSource]) -> tuple[str, ...]:
-    """The columns of all sources."""
-    named = [each.index for each in scanned if each.index.names]
-    for index in named:
-        if index.names != named[0].names:
-            raise UserError(
-                f"columns differ: {display(named[0].source.uri)} has {', '.join(named[0].names)}; "
-                f"{display(index.source.uri)} has {', '.join(index.names)}",
-                hint="All files of a data set must have the same columns in the same order.",
-            )
-    return named[0].names if named else ()
