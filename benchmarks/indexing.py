@@ -78,6 +78,7 @@ def submit(data: str, storage: str) -> None:
     with measured("submission"):
         submission = prepare(flags, Path("jobs"), lambda _: None)
         submission.save_indices(submission.spec.storage)
+        submission.share_indices()
     spec = submission.spec
     del submission
     stores = DataStores(DataCacheSettings(folder=Path("data-cache"), bytes_max=0))

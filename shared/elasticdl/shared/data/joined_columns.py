@@ -109,6 +109,11 @@ class JoinedColumns:
         self._records = 0
         self._first_uri = ""
 
+    @property
+    def records(self) -> int:
+        """Of all sources so far."""
+        return self._records
+
     def take(self, source: FoundSource) -> None:
         """Add what was found in the next source."""
         for column in source.columns:
