@@ -103,7 +103,7 @@ def prepare(
     destinations = flags.data_cache | _checked_destinations(flags, root, job)
     if flags.initial_model and initial is None:
         initial = find_initial_model(flags.initial_model, root)
-    data, validation = plan_data(flags, model, progress, forks, shared_indices_of(flags, root))
+    data, validation = plan_data(flags, model, progress, forks, shared_indices_of(flags))
     plan = _training_plan(flags, data)
     spec = JobSpec(
         job=job,
@@ -276,7 +276,7 @@ def storage_of(flags: JobFlags, root: Path | None, job: JobId) -> str:
     return to_uri(root / job / "storage")
 
 
-def shared_indices_of(flags: JobFlags, root: Path | None) -> str:
-    """URI of the folder for the indices that the jobs of one storage share; empty: there is none."""
-    place = flags.storage or flags.checkpoint_dir or (str(root) if root else "")
+def shared_indices_of(flags: JobFlags) -> str:
+    """URI of the folder for the indices that the jobs of one ``--storage`` share; empty: there is none."""
+    place = flags.storage or flags.checkpoint_dir
     return join(to_uri(place), ".indices") if place else ""

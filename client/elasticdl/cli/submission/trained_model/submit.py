@@ -98,7 +98,7 @@ def _submission(
         flags, RunDirectory(root, job) if root else None, output=facts.get("output", ""), storage=storage
     )
     cache = flags.data_cache
-    data, _ = plan_data(flags, model, progress, forks, shared_indices_of(flags, root))
+    data, _ = plan_data(flags, model, progress, forks, shared_indices_of(flags))
     plan = Plan(sources=data.sources, epochs=1, shuffle=Shuffle.NONE, seed=source.seed, **values_for("Plan", flags))
     schema = spec_of(data.schema, csv_header=flags.csv_header)
     spec = JobSpec(
