@@ -19,7 +19,7 @@ import numpy as np
 from elasticdl.cli.indexing.scanning import scan_in_parallel
 from elasticdl.shared.data import ReaderOptions, ScannedSource, discover, scan_sources
 from elasticdl.shared.data.formats.tfrecord import write_records
-from elasticdl.shared.data.index_store import to_bytes
+from elasticdl.shared.data.indices.block import to_bytes
 from elasticdl.shared.storage import open_store
 
 BLOCK = 50_000
@@ -31,7 +31,7 @@ def measured(name: str, scan: Callable[[], Iterable[ScannedSource]]) -> bytes:
     started_s, cpu_s = time.perf_counter(), _cpu_s()
     (scanned,) = scan()
     print(f"{name:40} {time.perf_counter() - started_s:6.1f} s {_cpu_s() - cpu_s:6.1f} s CPU", flush=True)
-    return to_bytes(scanned.index)
+    return to_bytes([scanned.index])
 
 
 def _cpu_s() -> float:

@@ -9,7 +9,7 @@ import pytest
 
 from elasticdl.cli.indexing import scanning
 from elasticdl.shared.data import DataObject, PlannedData, ReaderOptions, discover, plan_sources, scan_sources
-from elasticdl.shared.data.index_store import to_bytes
+from elasticdl.shared.data.indices.block import to_bytes
 from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.storage import ObjectStore, open_store
 
@@ -71,4 +71,4 @@ def test_processes_scan_a_large_file_in_ranges(tmp_path: Path, bad_line: int) ->
         return
     for one, other in zip(scanning.scan_orders(store, orders, 2), scan_sources(store, objects, options), strict=True):
         assert one.found == other.found
-        assert to_bytes(one.index) == to_bytes(other.index)
+        assert to_bytes([one.index]) == to_bytes([other.index])

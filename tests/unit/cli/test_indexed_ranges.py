@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from elasticdl.cli.indexing.ranges import FileRange, ScannedRange, divide, join, scan_range
 from elasticdl.shared.data import DataFormat, DataObject, ReaderOptions, ScannedSource, scan_source
 from elasticdl.shared.data.formats import csv_file, json_lines
-from elasticdl.shared.data.index_store import to_bytes
+from elasticdl.shared.data.indices.block import to_bytes
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import MemoryStore
 from elasticdl.shared.storage.tfrecord_frame import frame
@@ -67,7 +67,7 @@ def check(content: bytes, data_format: DataFormat, range_bytes: int = CHUNK) -> 
         return 0
     found, repeated = in_ranges(store, data, range_bytes)
     assert found is not None
-    assert to_bytes(found.index) == to_bytes(expected.index)
+    assert to_bytes([found.index]) == to_bytes([expected.index])
     assert found.found == expected.found
     return repeated
 

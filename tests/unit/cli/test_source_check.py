@@ -13,7 +13,8 @@ from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.source_check import check_data
 from elasticdl.cli.submission.submit import Submission, prepare
 from elasticdl.shared.data import IndexStore, Reader
-from elasticdl.shared.data.index_store import to_bytes
+from elasticdl.shared.data.indices.block import to_bytes
+from elasticdl.shared.data.schema import options_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import open_store
@@ -43,11 +44,10 @@ def submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submission:
 
 
 def assert_whole(submission: Submission) -> None:
-    saved = IndexStore.of_job(submission.spec.storage)
     for planned in (submission.data, submission.validation):
         assert planned is not None
-        for index in planned.indices:
-            assert to_bytes(saved.load(index.source, index.number, planned.options)) == to_bytes(index)
+        saved = IndexStore.of_job(submission.spec.storage, planned.sources, planned.options)
+        assert to_bytes(saved.load_all()) == to_bytes(planned.indices)
 
 
 def test_complete_indices_are_not_rebuilt(submission: Submission) -> None:
@@ -59,7 +59,7 @@ def test_complete_indices_are_not_rebuilt(submission: Submission) -> None:
 @pytest.mark.parametrize("damage", [b"", b"PK", None])
 def test_lost_and_damaged_indices_are_rebuilt(submission: Submission, damage: bytes | None) -> None:
     storage = Path(submission.spec.storage.removeprefix("file://")) / "index"
-    assert len(list(storage.iterdir())) == 3
+    assert len(list(storage.iterdir())) == 2
     if damage is None:
         shutil.rmtree(storage)
     else:
@@ -67,7 +67,7 @@ def test_lost_and_damaged_indices_are_rebuilt(submission: Submission, damage: by
             file.write_bytes(damage)
     told: list[str] = []
     check_data(submission.spec, told.append)
-    assert len(told) == 3
+    assert len(told) == 2
     assert all("Rebuilding it" in line for line in told)
     assert_whole(submission)
 
@@ -92,13 +92,14 @@ def test_a_copy_is_the_same_and_read_once(submission: Submission, name: str) -> 
     assert told == [f"{file.absolute()} was copied, touched or changed. Comparing its content."] * (1 + (name == "b"))
     # The result is saved, so a worker reads the file as it is.
     folder = Path(spec.storage.removeprefix("file://")) / "index"
-    saved, before = IndexStore.of_job(spec.storage), sorted(folder.iterdir())
+    saved = IndexStore.of_job(spec.storage, spec.plan.sources, options_of(spec.data))
+    before = sorted(folder.iterdir())
     reader = Reader(
         store=open_store("data"),
         sources=spec.plan.sources,
         schema=submission.data.schema,
         index=submission.data.indices.__getitem__,
-        is_same=lambda number, now: saved.is_same(spec.plan.sources[number], number, spec.data, now),
+        is_same=lambda number, now: saved.is_same(number, spec.data, now),
     )
     assert [len(reader.read(Shard(source=source, start=3, end=5))) for source in (0, 1)] == [2, 2]
     assert sorted(folder.iterdir()) == before

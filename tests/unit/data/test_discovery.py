@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from elasticdl.shared.data import (
     DataFormat,
     IndexStore,
+    PlannedData,
     ReaderOptions,
     discover,
     plan_sources,
@@ -185,20 +187,23 @@ def test_parquet_types_over_several_files() -> None:
 def test_a_saved_index_is_that_of_the_data_as_it_was() -> None:
     store = MemoryStore()
     uri = store.write("memory://d/a.csv", b"a\n1\n").uri
-    saved = IndexStore(store, "memory://run/index")
+
+    def saved_for(data: PlannedData) -> IndexStore:
+        return IndexStore(store, "memory://run/index", data.sources, data.options)
+
     first = plan_sources("memory://d", ReaderOptions(), store)
-    saved.save(first.indices[0], first.options)
+    saved_for(first).save(first.indices)
     kept = list(store.list("memory://run/index"))
     assert len(kept) == 1
-    assert saved.load(first.sources[0], 0, first.options).total == first.indices[0].total
-    saved.save(plan_sources("memory://d", ReaderOptions(), store).indices[0], first.options)
+    assert saved_for(first).load(0).total == first.indices[0].total
+    saved_for(first).save(plan_sources("memory://d", ReaderOptions(), store).indices)
     assert [info.uri for info in store.list("memory://run/index")] == [info.uri for info in kept]
     store.write(uri, b"a\n1\n2\n")
     changed = plan_sources("memory://d", ReaderOptions(), store)
     missing = r"the index of memory://d/a\.csv is not in memory://run/index"
-    for source, number in ((changed.sources[0], 0), (first.sources[0], 1)):
+    for data in (changed, first._replace(options=replace(first.options, csv_delimiter="|"))):
         with pytest.raises(PermanentError, match=missing):
-            saved.load(source, number, first.options)
+            saved_for(data).load(0)
 
 
 def test_the_data_folder_is_left_as_it_was(tmp_path: Path) -> None:
@@ -206,8 +211,8 @@ def test_the_data_folder_is_left_as_it_was(tmp_path: Path) -> None:
     data.mkdir()
     (data / "a.csv").write_bytes(b"a\n1\n")
     store = open_store(str(tmp_path))
-    (index,) = plan_sources(str(data), ReaderOptions(), store).indices
-    IndexStore(store, to_uri(run)).save(index, ReaderOptions())
+    planned = plan_sources(str(data), ReaderOptions(), store)
+    IndexStore(store, to_uri(run), planned.sources, planned.options).save(planned.indices)
     assert [path.name for path in data.iterdir()] == ["a.csv"]
     assert len(list(run.iterdir())) == 1
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from elasticdl.shared.data import DataSchema, PlannedData, Reader, ReaderOptions, plan_sources
 from elasticdl.shared.data.formats.image_folder import FILES_MAX
-from elasticdl.shared.data.index_store import from_bytes, to_bytes
+from elasticdl.shared.data.indices.block import Block, to_bytes
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import MemoryStore, ObjectStore, open_store
@@ -29,7 +29,7 @@ def store_with(files: Mapping[str, bytes]) -> MemoryStore:
 
 
 def reader_of(store: ObjectStore, planned: PlannedData) -> Reader:
-    indices = [from_bytes(to_bytes(index)) for index in planned.indices]
+    indices = Block(to_bytes(list(planned.indices)))
     return Reader(store=store, sources=planned.sources, schema=planned.schema, index=indices.__getitem__)
 
 

@@ -24,7 +24,7 @@ from elasticdl.shared.data import (
     scan_source,
 )
 from elasticdl.shared.data.formats.parquet import PAGE_ROWS
-from elasticdl.shared.data.index_store import from_bytes, to_bytes
+from elasticdl.shared.data.indices.block import Block, to_bytes
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import MemoryStore, ObjectInfo
@@ -229,7 +229,7 @@ def test_csv_records_across_chunks() -> None:
 def test_index_round_trip() -> None:
     _, planned = planned_with(a_csv=b"a,b\n" + b"1,x\n" * 1000)
     index = planned.indices[0]
-    again = from_bytes(to_bytes(index))
+    again = Block(to_bytes([index]))[0]
     assert (again.number, again.source, again.names) == (index.number, index.source, index.names)
     for name in ("marks", "positions", "sums"):
         np.testing.assert_array_equal(getattr(again, name), getattr(index, name))

@@ -217,8 +217,7 @@ def make_job(tmp_path: Path) -> Iterator[MakeJob]:
         data = plan_sources(str(folder / "data.csv"), ReaderOptions(), open_store(storage))
         metadata = data.schema.metadata
         data_spec = DataSpec(format="csv", column_names=metadata.column_names, column_types=metadata.column_types)
-        for index in data.indices:
-            IndexStore.of_job(storage).save(index, options_of(data_spec))
+        IndexStore.of_job(storage, data.sources, options_of(data_spec)).save(data.indices)
         plan = Plan(
             sources=data.sources,
             minibatch_size=8,

@@ -68,7 +68,7 @@ def test_local_data_is_not_read_ahead_beside_data_in_object_storage(tmp_path: Pa
     data = plan_sources(tmp_path.as_uri(), ReaderOptions(), open_store(tmp_path.as_uri()))
     storage = (tmp_path / "storage").as_uri()
     spec = spec_of(data.schema, csv_header=True)
-    IndexStore.of_job(storage).save_all(data.indices, options_of(spec))
+    IndexStore.of_job(storage, data.sources, options_of(spec)).save(data.indices)
     sources, unshuffled = data.sources, Shuffle.NONE
     plan = Plan(sources=sources, minibatch_size=BATCH, minibatches_per_task=3, epochs=1, shuffle=unshuffled, seed=0)
     stores = Stores(DataCacheSettings(folder=tmp_path / "cache", bytes_max=0))

@@ -84,6 +84,7 @@ def _run(
             from elasticdl.cli.local.running import RunOptions, run_job
 
             submission.save_indices(spec.storage)
+            submission.share_indices()
         except BaseException:
             run.remove()  # The job did not start, so leave nothing behind.
             raise

@@ -148,6 +148,7 @@ def plan(file: SubmissionFile, version: tuple[InitialModel, JobSpec] | None = No
                 raise
             _say(str(error))
     submission.save_indices(spec.storage)
+    submission.share_indices()
     for line in start_lines(spec):
         _say(line)
     return spec

@@ -44,6 +44,7 @@ def plan_data(
     model: ModelSpec,
     progress: Progress,
     forks: ForkServers | None = None,
+    shared_folder: str = "",
 ) -> tuple[PlannedData, PlannedData | None]:
     """Read and index the data: that of training and the validation data if there is any, or the data to predict.
 
@@ -52,18 +53,21 @@ def plan_data(
         model: the model that gets the data.
         progress: is called with a line before each data set, and with the types of the columns.
         forks: see ``plan_custom_data``.
+        shared_folder: see ``plan_sources``.
 
     Raises:
         UserError: the data is missing, damaged, or not as the flags say; names the file, and if possible the record.
         UnfinishedError: a process that reads the data crashed.
     """
-    plan = _plan_custom if flags.custom_data_reader else _plan_files
-    planned = plan(flags, model, progress, forks)
+    if flags.custom_data_reader:
+        planned = _plan_custom(flags, model, progress, forks)
+    else:
+        planned = _plan_files(flags, model, progress, shared_folder)
     return planned[0], planned[1] if len(planned) > 1 else None
 
 
 def _plan_files(
-    flags: TrainFlags | TrainedModelFlags, model: ModelSpec, progress: Progress, _forks: ForkServers | None
+    flags: TrainFlags | TrainedModelFlags, model: ModelSpec, progress: Progress, shared_folder: str
 ) -> list[PlannedData]:
     options = reader_options(flags)
     raw_lines = not takes_columns(model.file)
@@ -84,6 +88,7 @@ def _plan_files(
                 schema=schema,
                 raw_lines=raw_lines,
                 scan=scan_in_parallel,
+                shared_folder=shared_folder,
             )
         )
         if schema is None:

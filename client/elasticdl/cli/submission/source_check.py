@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from elasticdl.cli.indexing.scanning import scan_in_parallel
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.submission.model_digest import changed_files, file_digests
 from elasticdl.cli.submission.submit import checksum
-from elasticdl.shared.data import IndexStore, PlannedData, scan_source
+from elasticdl.shared.data import IndexStore, PlannedData
 from elasticdl.shared.data.discovery import DataObject, source_info
 from elasticdl.shared.data.index import SourceIndex
-from elasticdl.shared.data.index_store import IndexLostError
-from elasticdl.shared.data.schema import DataFormat, ReaderOptions, options_of, schema_of
+from elasticdl.shared.data.indices import IndexLostError, pack
+from elasticdl.shared.data.schema import DataFormat, options_of, schema_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Plan, Source
 from elasticdl.shared.job.spec import DataSpec, JobSpec
@@ -22,7 +23,6 @@ from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore, display, for_each, open_store
 
 Progress = Callable[[str], None]
-_Saved = SourceIndex | IndexLostError
 
 
 def check_model_files(run: RunDirectory, record: JobRecord) -> None:
@@ -56,7 +56,7 @@ def check_data(spec: JobSpec, progress: Progress) -> None:
 
     Args:
         spec: the job.
-        progress: is called with a line for each index that is rebuilt, and for each source that is read.
+        progress: is called with a line for each data set whose indices are rebuilt, and for each source that is read.
 
     Raises:
         UserError: names the source that is missing or changed.
@@ -92,53 +92,48 @@ def _check_sizes(spec: JobSpec) -> None:
 def _check_indices(spec: JobSpec) -> None:
     """Refuse a job without the indices of data that workers compare record by record."""
     for plan, data in _data_sets(spec):
-        for number, source in enumerate(plan.sources):
-            try:
-                IndexStore.of_job(spec.storage).load(source, number, options_of(data))
-            except IndexLostError as error:
-                kind = "data that the model file reads" if spec.data.reader else "images in folders"
-                raise UserError(
-                    f"{error}. An index of {kind} can't be rebuilt.",
-                    hint="Restore it, or start a new job with: elasticdl train",
-                ) from error
+        try:
+            _read_whole(IndexStore.of_job(spec.storage, plan.sources, options_of(data)))
+        except IndexLostError as error:
+            kind = "data that the model file reads" if spec.data.reader else "images in folders"
+            raise UserError(
+                f"{error}. An index of {kind} can't be rebuilt.",
+                hint="Restore it, or start a new job with: elasticdl train",
+            ) from error
 
 
 def _rebuild_indices(spec: JobSpec, progress: Progress) -> None:
     """Rebuild indices that are lost or damaged. The checksum of the rebuilt data has to be the plan's."""
     for plan, data in _data_sets(spec):
-        saved, options = IndexStore.of_job(spec.storage), options_of(data)
-        indices, rebuilt = [], []
+        saved = IndexStore.of_job(spec.storage, plan.sources, options_of(data))
+        try:
+            _read_whole(saved)
+        except IndexLostError as error:
+            progress(f"{error}. Rebuilding it.")
+            # Only the training data has a checksum that shows whether the content is the same.
+            indices = _index(spec.job, plan, data, can_verify=plan is spec.plan)
+            if plan is spec.plan and checksum(plan, _as_it_is(indices, data)) != spec.checksum:
+                raise _changed_one(spec.job, plan, indices) from error
+            pairs = zip(indices, plan.sources, strict=True)
+            saved.save(pack(replace(index, source=source) for index, source in pairs))
 
-        def load(number: int, plan: Plan = plan, saved: IndexStore = saved, options: ReaderOptions = options) -> _Saved:
-            try:
-                return saved.load(plan.sources[number], number, options)
-            except IndexLostError as error:
-                return error
 
-        for number, found in enumerate(for_each(range(len(plan.sources)), load)):
-            if isinstance(found, IndexLostError):
-                progress(f"{found}. Rebuilding it.")
-                # Only the training data has a checksum that shows whether the content is the same.
-                rebuilt.append(_index(spec.job, plan.sources[number], number, data, can_verify=plan is spec.plan))
-                indices.append(rebuilt[-1])
-            else:
-                indices.append(found)
-        if rebuilt and plan is spec.plan and checksum(plan, _as_it_is(indices, data)) != spec.checksum:
-            raise _changed(spec.job, rebuilt[0].source)
-        for index in rebuilt:
-            saved.save(index, options)
+def _read_whole(saved: IndexStore) -> None:
+    """Read all indices, of which a part may be damaged."""
+    for _ in saved.load_all():
+        pass
 
 
 def _check_contents(spec: JobSpec, progress: Progress) -> None:
     """Refuse data with other content; its indices are there."""
     for plan, data in _data_sets(spec):
-        saved = IndexStore.of_job(spec.storage)
+        saved = IndexStore.of_job(spec.storage, plan.sources, options_of(data))
         infos = for_each(plan.sources, partial(_info, _store_of(plan), data=data))
         for number, (source, now) in enumerate(zip(plan.sources, infos, strict=True)):
             if now.etag == source.etag:
                 continue
             progress(f"{display(source.uri)} was copied, touched or changed. Comparing its content.")
-            if not saved.is_same(source, number, data, now):
+            if not saved.is_same(number, data, now):
                 raise _changed(spec.job, source)
 
 
@@ -150,29 +145,31 @@ def _data_sets(spec: JobSpec) -> list[tuple[Plan, DataSpec]]:
 
 
 def _as_it_is(indices: Sequence[SourceIndex], data: DataSpec) -> PlannedData:
-    """The data with its present etags, so that it can be read."""
-    store = open_store(indices[0].source.uri)
-    infos = [_info(store, index.source, data) for index in indices]
-    present = [
-        replace(index, source=replace(index.source, etag=info.etag)) for index, info in zip(indices, infos, strict=True)
-    ]
+    """The data as it was indexed now, so that it can be read."""
     return PlannedData(
-        sources=tuple(index.source for index in present),
+        sources=Source.sequence_of(index.source for index in indices),
         schema=schema_of(data),
-        indices=tuple(present),
+        indices=indices,
         options=options_of(data),
         remarks={},
     )
 
 
-def _index(job: JobId, source: Source, number: int, data: DataSpec, *, can_verify: bool) -> SourceIndex:
-    store = open_store(source.uri)
-    info = _info(store, source, data)
-    found = DataObject(info=info, format=schema_of(data).format)
-    index = scan_source(store, found, number, options_of(data)).index
-    if index.source.records != source.records or (info.etag != source.etag and not can_verify):
-        raise _changed(job, source)
-    return replace(index, source=source)
+def _index(job: JobId, plan: Plan, data: DataSpec, *, can_verify: bool) -> Sequence[SourceIndex]:
+    """The indices of the data as it is, with its present etags."""
+    store, data_format = _store_of(plan), schema_of(data).format
+    infos = for_each(plan.sources, partial(_info, store, data=data))
+    found = [DataObject(info=info, format=data_format) for info in infos]
+    scanned = scan_in_parallel(store, found, options_of(data))
+
+    def unchanged() -> Iterator[SourceIndex]:
+        for each, source in zip(scanned, plan.sources, strict=True):
+            now = each.index.source
+            if now.records != source.records or (now.etag != source.etag and not can_verify):
+                raise _changed(job, source)
+            yield each.index
+
+    return pack(unchanged())
 
 
 def _store_of(plan: Plan) -> ObjectStore:
@@ -182,6 +179,12 @@ def _store_of(plan: Plan) -> ObjectStore:
 
 def _info(store: ObjectStore, source: Source, data: DataSpec) -> ObjectInfo:
     return source_info(store, source.uri, DataFormat(data.format))
+
+
+def _changed_one(job: JobId, plan: Plan, now: Sequence[SourceIndex]) -> UserError:
+    """The error for data with another checksum: it names a file that has another etag, if there is one."""
+    etags = zip(plan.sources, now, strict=True)
+    return _changed(job, next((old for old, new in etags if old.etag != new.source.etag), plan.sources[0]))
 
 
 def _changed(job: JobId, source: Source) -> UserError:

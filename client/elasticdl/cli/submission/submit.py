@@ -21,6 +21,7 @@ from elasticdl.cli.submission.preflight import check_destinations
 from elasticdl.cli.submission.seed import with_seed
 from elasticdl.shared.data import IndexStore, PlannedData, Reader
 from elasticdl.shared.data.hashing import Hashes
+from elasticdl.shared.data.indices import IndexFile
 from elasticdl.shared.data.schema import spec_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job import model_file
@@ -57,10 +58,15 @@ class Submission:
         Raises:
             UserError: the storage can't be written.
         """
-        saved = IndexStore.of_job(storage)
         for planned in (self.data, self.validation):
             if planned is not None:
-                saved.save_all(planned.indices, planned.options)
+                IndexStore.of_job(storage, planned.sources, planned.options).save(planned.indices)
+
+    def share_indices(self) -> None:
+        """Write the data's indices to where the next job with the same data finds them, if this job has built them."""
+        for planned in (self.data, self.validation):
+            if planned is not None and planned.shared is not None and isinstance(planned.indices, IndexFile):
+                planned.shared.save(planned.indices)
 
 
 def prepare(
@@ -97,7 +103,7 @@ def prepare(
     destinations = flags.data_cache | _checked_destinations(flags, root, job)
     if flags.initial_model and initial is None:
         initial = find_initial_model(flags.initial_model, root)
-    data, validation = plan_data(flags, model, progress, forks)
+    data, validation = plan_data(flags, model, progress, forks, shared_indices_of(flags))
     plan = _training_plan(flags, data)
     spec = JobSpec(
         job=job,
@@ -268,3 +274,9 @@ def storage_of(flags: JobFlags, root: Path | None, job: JobId) -> str:
     if root is None:
         raise UserError("a job on Kubernetes has no folder of its own; give --storage=s3://BUCKET/PREFIX", usage=True)
     return to_uri(root / job / "storage")
+
+
+def shared_indices_of(flags: JobFlags) -> str:
+    """URI of the folder for the indices that the jobs of one ``--storage`` share; empty: there is none."""
+    place = flags.storage or flags.checkpoint_dir
+    return join(to_uri(place), ".indices") if place else ""

@@ -11,7 +11,7 @@ from elasticdl.shared.data.blocks import RawBatch, RecordBlock
 from elasticdl.shared.data.discovery import DataObject, broken_link, discover
 from elasticdl.shared.data.hashing import record_hash
 from elasticdl.shared.data.index import ScannedSource, SourceIndex, scan_source, scan_sources
-from elasticdl.shared.data.index_store import IndexStore
+from elasticdl.shared.data.indices import IndexStore
 from elasticdl.shared.data.planning import PlannedData, plan_sources
 from elasticdl.shared.data.reader import Reader
 from elasticdl.shared.data.schema import DataFormat, DataSchema, Metadata, ReaderOptions

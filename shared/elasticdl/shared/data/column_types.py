@@ -1,10 +1,10 @@
-"""Column types: decides the type of each column, once for a job, from what the scan of all sources found."""
+"""Column types, and what a scan finds out about the columns of a source."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +22,6 @@ _CSV_TYPES = ("null", "int64", "uint64", "float64", "string")
 """Each can be read as the next, with care for large integers."""
 _WHOLE = re.compile(r"[+-]?[0-9]+(\.0*)?")
 _NAMES_SHOWN = 20
-_TEXT_SHOWN = 30
 _NUMBER = r"^\s*([+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)\s*$"
 _SAMPLE = 100
 """Values of a block that show whether it is worth a closer look."""
@@ -78,7 +77,7 @@ class FoundColumn:
     def with_csv(self, later: FoundColumn) -> FoundColumn:
         """The same for an inferred CSV column, of the narrowest type for both."""
         both = self.with_more(later)
-        return _csv_column(both, _wider_csv_type(self.type, later.type, both.least, both.greatest))
+        return _csv_column(both, wider_csv_type(self.type, later.type, both.least, both.greatest))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +102,7 @@ def integer_type(least: int, greatest: int) -> str:
     return "uint64" if least >= 0 and greatest <= _UINT64_MAX else "string"
 
 
-def _wider_csv_type(one: str, other: str, least: int, greatest: int) -> str:
+def wider_csv_type(one: str, other: str, least: int, greatest: int) -> str:
     """The type for the values of both, whose integers are ``least`` to ``greatest``."""
     wider = max(one, other, key=_CSV_TYPES.index)
     return integer_type(least, greatest) if wider in ("int64", "uint64") else wider
@@ -252,116 +251,9 @@ def selected(uri: str, names: Sequence[str], options: ReaderOptions) -> tuple[st
     return options.columns or tuple(names)
 
 
-def with_the_same_columns(paths: str, sources: Sequence[FoundSource], options: ReaderOptions) -> list[FoundSource]:
-    """Sources in which the columns that only others have are missing in every record.
-
-    Args:
-        paths: of the data set; named in errors.
-        sources: with the columns that appear in them.
-        options: what the user asks for.
-
-    Raises:
-        UserError: no source has a column that is asked for.
-    """
-    names = selected(paths, list(dict.fromkeys(each.name for source in sources for each in source.columns)), options)
-    aligned = []
-    for source in sources:
-        known = {each.name: each for each in source.columns}
-        columns = [known.get(name) or absent_column(name, 0, source.records) for name in names]
-        aligned.append(replace(source, columns=tuple(columns)))
-    return aligned
-
-
 def absent_column(name: str, first: int, records: int) -> FoundColumn:
     """A column that records do not have, the first of which is number ``first``."""
     return FoundColumn(name=name, type="null", missing=records, first_missing=first if records else -1)
-
-
-def resolve(sources: Sequence[FoundSource], options: ReaderOptions, *, csv: bool, strict: bool) -> tuple[Column, ...]:
-    """The columns of a data set, each with a type that holds the values of all sources.
-
-    Args:
-        sources: at least one with columns.
-        options: given types and values for missing ones.
-        csv: the sources are CSV.
-        strict: refuse what these types can't hold. False for CSV whose lines the model's ``feed`` parses itself.
-
-    Raises:
-        UserError: the sources' types don't go together, an integer would be rounded, or one is missing.
-    """
-    named = [source for source in sources if source.columns]
-    if not named:
-        return ()
-    columns = []
-    for place, first in enumerate(named[0].columns):
-        found = [(source, source.columns[place]) for source in named if source.records]
-        given = options.column_types.get(first.name)
-        kind = given or (_joined_csv(found) if csv else _joined(found))
-        if strict and given is None and element_type(kind) == "float64":
-            _refuse_rounding(found)
-        if kind == "null":
-            kind = "string" if csv else "float64"
-        columns.append(Column(name=first.name, type=kind, fill=options.fill_missing.get(first.name)))
-    for column in columns:
-        fill_scalar(column)
-    if strict:
-        _refuse_missing(named, columns)
-    return tuple(columns)
-
-
-def remarks(sources: Sequence[FoundSource], columns: Sequence[Column]) -> Mapping[str, str]:
-    """What to say about a column besides its type: its type in the file, and how missing values are read."""
-    texts = {}
-    for column in columns:
-        found = [each for source in sources for each in source.columns if each.name == column.name]
-        parts = sorted({f"was {each.was}" for each in found if each.was})
-        if column.type.endswith("int64") and any(each.leading_zeros for each in found):
-            parts.append(f"without its leading zeros; keep them with --column_types {column.name}=string")
-        is_text = column.type == "string"
-        if missing := sum(each.missing for each in found if not is_text or each.type == "string"):
-            value = column.fill if column.fill is not None else "NaN" if _is_float(column.type) else '""'
-            parts.append(f"{missing:,} missing, filled with {value}")
-        if column.type == "string":
-            parts += _text_among_numbers(sources, column)
-        if parts:
-            texts[column.name] = ", ".join(parts)
-    return texts
-
-
-def _text_among_numbers(sources: Sequence[FoundSource], column: Column) -> list[str]:
-    for source in sources:
-        for each in source.columns:
-            if each.name == column.name and each.first_text >= 0:
-                text = each.text if len(each.text) <= _TEXT_SHOWN else each.text[:_TEXT_SHOWN] + "..."
-                place = f"record {each.first_text:,} (from 0) of {display(source.uri)}"
-                return [f"because {place} has {text!r}, where most values are numbers"]
-    return []
-
-
-def _is_float(kind: str) -> bool:
-    return element_type(kind).startswith("float")
-
-
-def _joined_csv(found: Sequence[tuple[FoundSource, FoundColumn]]) -> str:
-    kind, least, greatest = "null", 0, 0
-    for _, column in found:
-        least, greatest = min(least, column.least), max(greatest, column.greatest)
-        kind = _wider_csv_type(kind, column.type, least, greatest)
-    return kind
-
-
-def _joined(found: Sequence[tuple[FoundSource, FoundColumn]]) -> str:
-    joined = FoundColumn(name="", type="null")
-    for source, column in found:
-        wider = wider_type(joined, column)
-        if wider is None:
-            raise UserError(
-                f"column {column.name!r} is {column.type} in {display(source.uri)} and {joined.type} in the files "
-                "before it",
-                hint=f"Write all files with one schema, or give a type: --column_types {column.name}=TYPE",
-            )
-        joined = replace(joined.with_more(column), type=wider)
-    return joined.type
 
 
 def _wider(one: str, other: str) -> str | None:
@@ -373,37 +265,3 @@ def _wider(one: str, other: str) -> str | None:
     wider = np.result_type(one, other)
     are_integers = all(np.dtype(kind).kind in "iu" for kind in (one, other))
     return None if are_integers and wider.kind == "f" else wider.name
-
-
-def _refuse_rounding(found: Sequence[tuple[FoundSource, FoundColumn]]) -> None:
-    for source, column in found:
-        if column.first_inexact >= 0:
-            raise UserError(
-                f"column {column.name!r} has fractions and integers beyond 2^53, which float64 would round; the "
-                f"first is in {display(source.uri)}, record {column.first_inexact} (from 0)",
-                hint=f"Give its type: --column_types {column.name}=string, or {column.name}=float64 to round.",
-            )
-
-
-def _refuse_missing(sources: Sequence[FoundSource], columns: Sequence[Column]) -> None:
-    wrong, exact = [], True
-    for place, column in enumerate(columns):
-        if column.fill is not None or not needs_fill(column.type):
-            continue
-        found = [(source, source.columns[place]) for source in sources if source.columns[place].missing]
-        if found:
-            source, first = found[0]
-            number = sum(each.missing for _, each in found)
-            where = f"record {first.first_missing} of {display(source.uri)}"
-            wrong.append((column, f"{column.name!r} ({number:,} of type {column.type}, the first in {where})"))
-            exact = exact and all(each.first_inexact < 0 for each in (s.columns[place] for s in sources))
-    if not wrong:
-        return
-    unused = {"i": "-1", "u": "0", "b": "false"}
-    fills = ",".join(f"{column.name}={unused[np.dtype(element_type(column.type)).kind]}" for column, _ in wrong)
-    floats = ",".join(f"{column.name}=float64" for column, _ in wrong)
-    nan = f" Or read the columns as floats, with NaN: --column_types {floats}" if exact else ""
-    raise UserError(
-        f"values are missing in {', '.join(text for _, text in wrong)}. Records are counted from 0.",
-        hint=f"Give a value for them: --fill_missing {fills} (a value that the data does not contain marks them).{nan}",
-    )

@@ -6,16 +6,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from elasticdl.shared.data.column_types import check_options, remarks, resolve, with_the_same_columns
+from elasticdl.shared.data.column_types import check_options
 from elasticdl.shared.data.discovery import DataObject, discover
 from elasticdl.shared.data.formats.image_folder import class_names
 from elasticdl.shared.data.index import ScannedSource, SourceIndex, scan_sources
-from elasticdl.shared.data.schema import DataFormat, DataSchema, ReaderOptions
+from elasticdl.shared.data.indices import IndexFile, IndexWriter
+from elasticdl.shared.data.indices.shared import SharedIndex, facts_of
+from elasticdl.shared.data.joined_columns import JoinedColumns
+from elasticdl.shared.data.schema import DataFormat, DataSchema, ReaderOptions, schema_of, spec_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Source
+from elasticdl.shared.job.spec import DataSpec
+from elasticdl.shared.messages.json_codec import JsonCodec
 from elasticdl.shared.storage import ObjectStore, display
 
 _CLASSES_SHOWN = 10
+_DATA = JsonCodec(DataSpec)
 Scan = Callable[[ObjectStore, Sequence[DataObject], ReaderOptions], Iterable[ScannedSource]]
 """Reads the files of a data set from beginning to end, in their order."""
 
@@ -24,18 +30,20 @@ class PlannedData(NamedTuple):
     """A data set, ready for a plan.
 
     Attributes:
-        sources: in planning order.
+        sources: in planning order; very many are packed.
         schema: how to read all of them.
-        indices: of each source.
+        indices: of each source; those of files are in a temporary file.
         options: with which the indices are stored.
         remarks: what to say about a column besides its type.
+        shared: where the next job may find the indices; None: they can't be shared, or they are from there.
     """
 
-    sources: tuple[Source, ...]
+    sources: Sequence[Source]
     schema: DataSchema
-    indices: tuple[SourceIndex, ...]
+    indices: Sequence[SourceIndex]
     options: ReaderOptions
     remarks: Mapping[str, str]
+    shared: SharedIndex | None = None
 
 
 def plan_sources(
@@ -46,8 +54,9 @@ def plan_sources(
     schema: DataSchema | None = None,
     raw_lines: bool = False,
     scan: Scan = scan_sources,
+    shared_folder: str = "",
 ) -> PlannedData:
-    """Find, read and index a data set; the data is read once from beginning to end.
+    """Find, read and index a data set; the data is read once from beginning to end, if no former job has indexed it.
 
     Args:
         paths: files, folders or globs, separated by commas.
@@ -56,6 +65,7 @@ def plan_sources(
         schema: of the training data, when this is the validation data: its columns and types are used.
         raw_lines: the model's ``feed`` parses CSV lines itself, so types only describe the data.
         scan: reads the files.
+        shared_folder: URI of the folder of indices that jobs share; empty: they share none.
 
     Raises:
         UserError: the data is missing, empty, damaged or inconsistent; names the file, and if possible the record.
@@ -63,31 +73,59 @@ def plan_sources(
     objects = discover(paths, store)
     data_format = objects[0].format
     options = _completed(options, objects, schema, raw_lines=raw_lines)
-    scanned = list(scan(store, objects, options))
-    indices = tuple(each.index for each in scanned)
-    if not any(index.source.records for index in indices):
-        what = "Training" if schema is None else "Validation"
-        raise UserError(f"{paths} has no records", hint=f"{what} data needs at least one.")
-    found = [each.found for each in scanned]
-    if data_format is DataFormat.JSON_LINES:
-        found = with_the_same_columns(paths, found, options)
+    shared = SharedIndex(shared_folder, paths, objects, facts_of(options) | {"raw_lines": raw_lines})
+    if (former := shared.load()) is not None:
+        return _planned(former, options, None)
     csv = data_format is DataFormat.CSV
-    names = _same_names(scanned)
-    columns = resolve(found, options, csv=csv, strict=not (csv and raw_lines))
-    planned = DataSchema(
-        format=data_format,
-        columns=columns,
-        csv_delimiter=options.csv_delimiter,
-        file_columns=names if csv else (),
-        class_names=options.class_names,
-    )
+    joined = JoinedColumns(options, csv=csv, may_lack=data_format is DataFormat.JSON_LINES)
+    with IndexWriter() as writer:
+        names = _scan_to(writer, scan(store, objects, options), joined)
+        if not joined.records:
+            what = "Training" if schema is None else "Validation"
+            raise UserError(f"{paths} has no records", hint=f"{what} data needs at least one.")
+        columns = joined.resolve(paths, strict=not (csv and raw_lines))
+        planned = DataSchema(
+            format=data_format,
+            columns=columns,
+            csv_delimiter=options.csv_delimiter,
+            file_columns=names if csv else (),
+            class_names=options.class_names,
+        )
+        remarks = {} if csv and raw_lines else {**joined.remarks(columns), **_class_remark(options.class_names)}
+        data = _DATA.dump(spec_of(planned, csv_header=options.csv_header))
+        indices = writer.finish({"content": shared.content, "data": data, "remarks": remarks})
+    return _planned(indices, options, shared if shared.is_possible else None)
+
+
+def _planned(indices: IndexFile, options: ReaderOptions, shared: SharedIndex | None) -> PlannedData:
+    """The data set, as it is recorded with its indices."""
+    data: DataSpec = _DATA.load(indices.facts["data"])
+    schema = replace(schema_of(data), file_columns=data.file_columns)
     return PlannedData(
-        sources=tuple(index.source for index in indices),
-        schema=planned,
+        sources=Source.sequence_of(index.source for index in indices),
+        schema=schema,
         indices=indices,
-        options=replace(options, columns=planned.metadata.column_names),
-        remarks={} if csv and raw_lines else {**remarks(found, columns), **_class_remark(options.class_names)},
+        options=replace(options, columns=schema.metadata.column_names),
+        remarks=indices.facts["remarks"],
+        shared=shared,
     )
+
+
+def _scan_to(writer: IndexWriter, scanned: Iterable[ScannedSource], joined: JoinedColumns) -> tuple[str, ...]:
+    """Write the indices of all sources and join their columns on the way; returns the names of these."""
+    named: SourceIndex | None = None
+    for each in scanned:
+        index = each.index
+        named = named or (index if index.names else None)
+        if named and index.names and index.names != named.names:
+            raise UserError(
+                f"columns differ: {display(named.source.uri)} has {', '.join(named.names)}; "
+                f"{display(index.source.uri)} has {', '.join(index.names)}",
+                hint="All files of a data set must have the same columns in the same order.",
+            )
+        writer.add(index)
+        joined.take(each.found)
+    return named.names if named else ()
 
 
 def _class_remark(names: Sequence[str]) -> Mapping[str, str]:
@@ -143,16 +181,3 @@ def _check_has_columns(options: ReaderOptions, data: DataObject, *, raw_lines: b
             hint="Define feed_batch(records, mode, metadata) instead, which gets typed columns.",
             usage=True,
         )
-
-
-def _same_names(scanned: Sequence[ScannedSource]) -> tuple[str, ...]:
-    """The columns of all sources."""
-    named = [each.index for each in scanned if each.index.names]
-    for index in named:
-        if index.names != named[0].names:
-            raise UserError(
-                f"columns differ: {display(named[0].source.uri)} has {', '.join(named[0].names)}; "
-                f"{display(index.source.uri)} has {', '.join(index.names)}",
-                hint="All files of a data set must have the same columns in the same order.",
-            )
-    return named[0].names if named else ()

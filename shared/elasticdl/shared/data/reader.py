@@ -29,7 +29,7 @@ class Reader:
         store: holds the sources.
         sources: the plan's.
         schema: the plan's.
-        index: returns the index of a source by its number; called once per source.
+        index: returns the index of a source by its number; called for each read.
         is_same: whether an object whose etag changed has the content of the source of a number; if not given, it has
             not.
         prefetch: begins to read ranges of stored objects; if not given, nothing is read ahead.
@@ -52,7 +52,6 @@ class Reader:
         self._is_same = is_same
         self._prefetch = prefetch
         self._same: set[ObjectInfo] = set()
-        self._indices: dict[int, SourceIndex] = {}
         self._gzip = GzipContent(store)
         self._typed: parquet.RowGroups | array_file.ArrayFiles | None = None
         if schema.format is DataFormat.PARQUET:
@@ -145,12 +144,10 @@ class Reader:
         Raises:
             UserError: the index belongs to other data.
         """
-        if number not in self._indices:
-            index = self._index(number)
-            if index.source != self._sources[number] or index.number != number:
-                raise changed(self._sources[number].uri)
-            self._indices[number] = index
-        return self._indices[number]
+        index = self._index(number)
+        if index.source != self._sources[number] or index.number != number:
+            raise changed(self._sources[number].uri)
+        return index
 
     def _check(self, shard: Shard) -> None:
         source = self._sources[shard.source]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
 from array import array
@@ -50,6 +51,12 @@ class Source:
         first = tuple(islice(rest, _PACKED_MIN))
         return first if len(first) < _PACKED_MIN else PackedSources(chain(first, rest))
 
+    @staticmethod
+    def digest_of(sources: Sequence[Source]) -> str:
+        """A digest of names, sizes, etags and numbers of records, as hexadecimal text."""
+        packed = sources if isinstance(sources, PackedSources) else PackedSources(sources)
+        return packed.digest
+
 
 class PackedSources(Sequence[Source]):
     """Sources in compressed blocks: a million take 27 MB instead of 310 MB. Equal to a tuple of the same ones.
@@ -58,13 +65,14 @@ class PackedSources(Sequence[Source]):
         sources: in order; one is taken after the other.
     """
 
-    __slots__ = ("_blocks", "_last", "records")
+    __slots__ = ("_blocks", "_last", "digest", "records")
 
     def __init__(self, sources: Iterable[Source]) -> None:
         self.records: array[int] = array("q")
         """The number of records of each."""
         self._blocks: list[bytes] = []
         self._last: tuple[int, _Columns] = (-1, ([], [], []))
+        digest = hashlib.sha256()
         rest = iter(sources)
         while block := tuple(islice(rest, _BLOCK)):
             self.records.extend([source.records for source in block])
@@ -73,7 +81,13 @@ class PackedSources(Sequence[Source]):
                 [source.etag for source in block],
                 [source.size_bytes for source in block],
             )
-            self._blocks.append(zlib.compress(json.dumps(columns).encode(), _COMPRESSION))
+            text = json.dumps(columns).encode()
+            digest.update(text)
+            self._blocks.append(zlib.compress(text, _COMPRESSION))
+        digest.update(json.dumps(len(self.records)).encode())
+        digest.update(self.records.tobytes())
+        self.digest = digest.hexdigest()
+        """Of all sources, as hexadecimal text."""
 
     def __len__(self) -> int:
         return len(self.records)

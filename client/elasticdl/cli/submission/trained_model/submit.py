@@ -15,7 +15,7 @@ from elasticdl.cli.submission.flag_items import parse_envs
 from elasticdl.cli.submission.initial_model import KERAS_SUFFIX, initial_model_of, is_job, model_file, version_of_job
 from elasticdl.cli.submission.plan_data import Progress, plan_data, reader_function
 from elasticdl.cli.submission.preflight import check_destinations
-from elasticdl.cli.submission.submit import Submission, job_name, model_of, storage_of
+from elasticdl.cli.submission.submit import Submission, job_name, model_of, shared_indices_of, storage_of
 from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags, names
 from elasticdl.shared.data.schema import DataSchema, spec_of
 from elasticdl.shared.errors import UserError
@@ -98,7 +98,7 @@ def _submission(
         flags, RunDirectory(root, job) if root else None, output=facts.get("output", ""), storage=storage
     )
     cache = flags.data_cache
-    data, _ = plan_data(flags, model, progress, forks)
+    data, _ = plan_data(flags, model, progress, forks, shared_indices_of(flags))
     plan = Plan(sources=data.sources, epochs=1, shuffle=Shuffle.NONE, seed=source.seed, **values_for("Plan", flags))
     schema = spec_of(data.schema, csv_header=flags.csv_header)
     spec = JobSpec(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from elasticdl.shared.data import IndexStore, Reader, SourceIndex
+from elasticdl.shared.data import IndexStore, Reader
 from elasticdl.shared.data.blocks import ColumnBatch
 from elasticdl.shared.data.custom import CheckedReader, CustomShardReader
 from elasticdl.shared.data.schema import options_of, schema_of
@@ -64,14 +64,9 @@ def open_reader(
         stores: opens the store of the sources.
         custom: the reader of the model file, if it has one for this data.
     """
-    options = options_of(data)
-    indices = IndexStore.of_job(storage)
-
-    def index(number: int) -> SourceIndex:
-        return indices.load(plan.sources[number], number, options)
-
+    indices = IndexStore.of_job(storage, plan.sources, options_of(data))
     if custom is not None:
-        return CustomShardReader(custom, sources=plan.sources, schema=schema_of(data), index=index)
+        return CustomShardReader(custom, sources=plan.sources, schema=schema_of(data), index=indices.load)
     uri = plan.sources[0].uri if plan.sources else storage
     store = stores.open(uri)
     # Local files are not read ahead, even if other data of the job is in object storage.
@@ -80,8 +75,8 @@ def open_reader(
         store=store,
         sources=plan.sources,
         schema=schema_of(data),
-        index=index,
-        is_same=lambda number, now: indices.is_same(plan.sources[number], number, data, now),
+        index=indices.load,
+        is_same=lambda number, now: indices.is_same(number, data, now),
         prefetch=stores.prefetch if reads_ahead else None,
     )
 

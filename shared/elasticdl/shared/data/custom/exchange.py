@@ -6,18 +6,22 @@ The launcher writes a ``PlanningOrder``; the process writes the planned data set
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elasticdl.shared.data.index_store import from_bytes, to_bytes
+from elasticdl.shared.data.indices import IndexFile, pack
 from elasticdl.shared.data.planning import PlannedData
 from elasticdl.shared.data.schema import ReaderOptions, options_of, schema_of, spec_of
+from elasticdl.shared.job.sources import Source
 from elasticdl.shared.job.spec import DataSpec, ReaderSpec
 from elasticdl.shared.messages.json_codec import JsonCodec
 
 _ORDER_FILE = "order.json"
+_INDICES_FILE = "indices"
 _DATA = JsonCodec(DataSpec)
 
 
@@ -61,24 +65,23 @@ def write_planned(folder: Path, number: int, planned: PlannedData) -> None:
     """Write data set ``number``."""
     folder = _folder(folder, number)
     folder.mkdir()
-    for index in planned.indices:
-        (folder / f"{index.number}.npz").write_bytes(to_bytes(index))
+    indices = pack(planned.indices)
+    shutil.copyfile(indices.path, folder / _INDICES_FILE)
     facts = {
         "data": _DATA.dump(spec_of(planned.schema, csv_header=planned.options.csv_header)),
         "remarks": dict(planned.remarks),
-        "indices": len(planned.indices),
     }
     (folder / "data.json").write_text(json.dumps(facts))
 
 
 def read_planned(folder: Path, number: int) -> PlannedData:
-    """Data set ``number``."""
+    """Data set ``number``; its indices stay there when the folder is removed."""
     folder = _folder(folder, number)
     facts: dict[str, Any] = json.loads((folder / "data.json").read_text())
     data: DataSpec = _DATA.load(facts["data"])
-    indices = tuple(from_bytes((folder / f"{source}.npz").read_bytes()) for source in range(facts["indices"]))
+    indices = IndexFile(os.open(folder / _INDICES_FILE, os.O_RDONLY | os.O_CLOEXEC))
     return PlannedData(
-        sources=tuple(index.source for index in indices),
+        sources=Source.sequence_of(index.source for index in indices),
         schema=schema_of(data),
         indices=indices,
         options=options_of(data),

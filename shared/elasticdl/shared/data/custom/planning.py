@@ -7,20 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elasticdl.shared.data.column_types import (
-    FoundColumn,
-    FoundSource,
-    check_options,
-    remarks,
-    resolve,
-    with_the_same_columns,
-)
+from elasticdl.shared.data.column_types import FoundColumn, FoundSource, check_options
 from elasticdl.shared.data.custom.checked_reader import CheckedReader
 from elasticdl.shared.data.custom.protocol import ShardRange
 from elasticdl.shared.data.formats.json_lines import TypeLearner
 from elasticdl.shared.data.formats.segments import Segment
 from elasticdl.shared.data.hashing import content_hashes
 from elasticdl.shared.data.index import Marks, SourceIndex
+from elasticdl.shared.data.joined_columns import JoinedColumns
 from elasticdl.shared.data.planning import PlannedData, with_columns_of
 from elasticdl.shared.data.schema import Column, DataFormat, DataSchema, ReaderOptions, options_of, spec_of
 from elasticdl.shared.errors import UserError
@@ -65,18 +59,19 @@ def plan_reader(
     scanned = [_scan(reader, shard, number, spec, options, stride) for number, shard in enumerate(shards)]
     data_format = DataFormat.JSON_LINES if scanned[0].has_columns else DataFormat.TFRECORD
     _check_kinds(scanned, options, schema, spec)
-    found = [each.found for each in scanned]
+    joined = JoinedColumns(options, csv=False, may_lack=True)
     columns: tuple[Column, ...] = ()
     if data_format is DataFormat.JSON_LINES:
-        found = with_the_same_columns(spec.origin, found, options)
-        columns = resolve(found, options, csv=False, strict=True)
+        for each in scanned:
+            joined.take(each.found)
+        columns = joined.resolve(spec.origin, strict=True)
     planned = DataSchema(format=data_format, columns=columns, reader=spec)
     return PlannedData(
         sources=tuple(each.index.source for each in scanned),
         schema=planned,
         indices=tuple(each.index for each in scanned),
         options=options_of(spec_of(planned, csv_header=options.csv_header)),
-        remarks=remarks(found, columns),
+        remarks=joined.remarks(columns),
     )
 
 

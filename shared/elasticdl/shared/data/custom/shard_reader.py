@@ -25,7 +25,7 @@ class CustomShardReader:
         reader: the user's.
         sources: the plan's.
         schema: the plan's.
-        index: returns the index of a source by its number; called once per source.
+        index: returns the index of a source by its number; called for each read.
     """
 
     def __init__(
@@ -40,7 +40,6 @@ class CustomShardReader:
         self._sources = sources
         self._schema = schema
         self._index = index
-        self._indices: dict[int, SourceIndex] = {}
 
     @property
     def schema(self) -> DataSchema:
@@ -79,9 +78,7 @@ class CustomShardReader:
 
     def _is_planned(self, shard: Shard, hashes: Hashes) -> bool:
         """Whether the records are those of the index, as far as it has marks within the shard."""
-        if shard.source not in self._indices:
-            self._indices[shard.source] = self._index(shard.source)
-        index = self._indices[shard.source]
+        index = self._index(shard.source)
         first = int(np.searchsorted(index.marks, shard.start, side="left"))
         last = int(np.searchsorted(index.marks, shard.end, side="right")) - 1
         if first >= last:
