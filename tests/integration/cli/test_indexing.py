@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,3 +75,18 @@ def test_processes_scan_a_large_file_in_ranges(tmp_path: Path, bad_line: int) ->
     for one, other in zip(scanning.scan_orders(store, orders, 2), scan_sources(store, objects, options), strict=True):
         assert one.found == other.found
         assert to_bytes([one.index]) == to_bytes([other.index])
+
+
+def test_few_orders_are_ahead_of_the_results_that_were_taken() -> None:
+    taken: list[int] = []
+
+    def orders() -> Iterator[Any]:
+        for number in range(100):
+            taken.append(number)
+            yield number
+
+    with ThreadPoolExecutor(2) as threads:
+        results = scanning._in_order(threads, lambda order: order, orders(), window=4)
+        assert next(results) == 0
+        assert len(taken) == 4
+        assert list(results) == list(range(1, 100))

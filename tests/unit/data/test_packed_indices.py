@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -237,3 +238,12 @@ def test_wrong_data_is_refused_although_an_index_is_shared(folder: Path) -> None
     (folder / "data" / "4.csv").write_text("a,c\n1,2\n")
     with pytest.raises(UserError, match=r"columns differ: .*0\.csv has a, b; .*4\.csv has a, c"):
         planned_by_a_job(folder)
+
+
+def test_a_full_disk_of_temporary_files_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("wb") as full:
+        monkeypatch.setattr(tempfile, "TemporaryFile", lambda: full)
+        with pytest.raises(
+            PermanentError, match=r"index of the data can't be written to .*: No space left on device\."
+        ):
+            plan_sources(str(folder / "data"), ReaderOptions(), open_store(str(folder)))

@@ -7,11 +7,12 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from queue import SimpleQueue
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from elasticdl.cli.indexing.orders import RangeOrder, ScanOrder, group
 from elasticdl.cli.indexing.ranges import RANGE_BYTES, divide, join, scan_range
@@ -21,6 +22,8 @@ from elasticdl.shared.storage import ObjectStore
 
 Order = tuple[ScanOrder, RangeOrder | None]
 """A group, and the range of its only file that is to be scanned; None: the whole group is."""
+_O = TypeVar("_O")
+_R = TypeVar("_R")
 SMALL_BYTES = 64 << 20
 SMALL_FILES = 1000
 """A smaller data set is scanned by this process: others need half a second to start."""
@@ -99,13 +102,24 @@ def scan_orders(store: ObjectStore, orders: Sequence[Order], processes: int) -> 
         for _ in range(processes):
             idle.put(stack.enter_context(_Process()))
         stack.callback(threads.shutdown, wait=False, cancel_futures=True)
-        results = threads.map(scan, orders)
+        results = _in_order(threads, scan, orders, 2 * processes)
         for order, scanned in results:
             if order[1] is None:
                 yield from scanned
             else:
                 others = sum(1 for other, _ in orders if other is order[0]) - 1
                 yield _joined(store, order[0], itertools.chain([(order, scanned)], itertools.islice(results, others)))
+
+
+def _in_order(threads: ThreadPoolExecutor, scan: Callable[[_O], _R], orders: Iterable[_O], window: int) -> Iterator[_R]:
+    """Results in the order of the orders, of which so many are under way or wait: results take memory."""
+    waiting: deque[Future[_R]] = deque()
+    for order in orders:
+        waiting.append(threads.submit(scan, order))
+        if len(waiting) >= window:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 def _joined(store: ObjectStore, order: ScanOrder, results: Iterator[tuple[Order, Any]]) -> ScannedSource:

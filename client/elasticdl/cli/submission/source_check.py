@@ -98,7 +98,8 @@ def _check_indices(spec: JobSpec) -> None:
             kind = "data that the model file reads" if spec.data.reader else "images in folders"
             raise UserError(
                 f"{error}. An index of {kind} can't be rebuilt.",
-                hint="Restore it, or start a new job with: elasticdl train",
+                hint="Restore it, resume the job with the version of ElasticDL that started it, or start a new job: "
+                "elasticdl train",
             ) from error
 
 

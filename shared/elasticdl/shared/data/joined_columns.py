@@ -52,7 +52,7 @@ class _JoinedColumn:
             csv: the source is CSV.
             given: the type that the user gives the column, if any.
         """
-        if self._tells_nothing(column):
+        if self._changes_nothing(column):
             return
         if column.was:
             self.was.add(column.was)
@@ -70,7 +70,7 @@ class _JoinedColumn:
             kind = self._wider(source, column)
         self.all = replace(joined, type=kind)
 
-    def _tells_nothing(self, column: FoundColumn) -> bool:
+    def _changes_nothing(self, column: FoundColumn) -> bool:
         """Whether a column of most files changes nothing: joining takes ten times as long as this."""
         known = self.all
         return (

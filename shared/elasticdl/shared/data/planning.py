@@ -11,7 +11,7 @@ from elasticdl.shared.data.discovery import DataObject, discover
 from elasticdl.shared.data.formats.image_folder import class_names
 from elasticdl.shared.data.index import ScannedSource, SourceIndex, scan_sources
 from elasticdl.shared.data.indices import IndexFile, IndexWriter
-from elasticdl.shared.data.indices.shared import SharedIndex, facts_of
+from elasticdl.shared.data.indices.shared_index import SharedIndex, facts_of
 from elasticdl.shared.data.joined_columns import JoinedColumns
 from elasticdl.shared.data.schema import DataFormat, DataSchema, ReaderOptions, schema_of, spec_of
 from elasticdl.shared.errors import UserError
@@ -73,7 +73,8 @@ def plan_sources(
     objects = discover(paths, store)
     data_format = objects[0].format
     options = _completed(options, objects, schema, raw_lines=raw_lines)
-    shared = SharedIndex(shared_folder, paths, objects, facts_of(options) | {"raw_lines": raw_lines})
+    settings = facts_of(options) | {"raw_lines": raw_lines, "structure": _DATA.structure}
+    shared = SharedIndex(shared_folder, paths, objects, settings)
     if (former := shared.load()) is not None:
         return _planned(former, options, None)
     csv = data_format is DataFormat.CSV

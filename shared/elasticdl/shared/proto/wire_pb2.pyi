@@ -808,7 +808,7 @@ class GroupState(_message.Message):
     accumulated: _builtins.int
     """batches in the half-filled accumulator"""
     rate_tolerance: _builtins.float
-    """relative difference up to which rates are one run; 0: never thinned"""
+    """relative difference up to which rates are one run; 0: of a version that did not store it"""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """start, end, start, end..."""

@@ -1,6 +1,7 @@
 """Stores the indices of a data set together in one object, and reads parts of it.
 
-``block`` encodes some hundred indices, ``packed`` is a file of blocks, and ``store`` keeps such files with the job.
+``block`` encodes some hundred indices, ``packed`` is a file of blocks, ``store`` keeps such files with the job, and
+``shared_index`` for the next job on the same data.
 
 May import numpy and ``elasticdl.shared``. Must not read data files, except to compare a copy with its index.
 """

@@ -6,6 +6,7 @@ index of one source is a read of one block, and writing takes the memory of one 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
@@ -48,7 +49,8 @@ class IndexLostError(PermanentError):
 class PackedIndices(Sequence[SourceIndex]):
     """The indices of a data set; any thread may call.
 
-    Keeps at most 32 MiB of blocks, or 16 blocks if these are larger.
+    Keeps blocks of at most 32 MiB as they are encoded, which take two to three times as much memory, or 16 blocks if
+    these are larger.
 
     Args:
         read: returns bytes of the file: from a position on, and how many at most; raises errors of the storage.
@@ -152,7 +154,8 @@ class IndexWriter:
     """Writes indices to a temporary file; leaving its context drops it, unless ``finish`` was called."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by __exit__
+        with _writing():
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by __exit__
         self._waiting: list[SourceIndex] = []
         self._waiting_bytes = 0
         self._firsts = [0]
@@ -164,13 +167,14 @@ class IndexWriter:
     def __exit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # It writes what a full disk did not take before.
+            self._file.close()
 
     def add(self, index: SourceIndex) -> None:
         """Add the index of the next source.
 
         Raises:
-            OSError: the disk of temporary files is full.
+            PermanentError: the disk of temporary files is full.
         """
         size = _MARK_BYTES * len(index.marks) + sum(map(len, index.files))
         if self._waiting and (len(self._waiting) >= _SOURCES_MAX or self._waiting_bytes + size > _BYTES_MAX):
@@ -183,22 +187,38 @@ class IndexWriter:
 
         Args:
             facts: to record with them; as JSON.
+
+        Raises:
+            PermanentError: the disk of temporary files is full.
         """
         if self._waiting:
             self._write_block()
         places = zlib.compress(np.array([self._firsts, self._places], dtype="<i8").tobytes())
         text = zlib.compress(json.dumps(facts or {}).encode())
-        self._file.write(places + text + _TAIL.pack(len(places), len(text), _MAGIC))
-        self._file.flush()
+        with _writing():
+            self._file.write(places + text + _TAIL.pack(len(places), len(text), _MAGIC))
+            self._file.flush()
         return IndexFile(os.dup(self._file.fileno()))
 
     def _write_block(self) -> None:
         data = to_bytes(self._waiting)
-        self._file.write(data)
+        with _writing():
+            self._file.write(data)
         self._firsts.append(self._firsts[-1] + len(self._waiting))
         self._places.append(self._places[-1] + len(data))
         self._waiting.clear()
         self._waiting_bytes = 0
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise PermanentError(
+            f"the index of the data can't be written to {tempfile.gettempdir()}: {error.strerror}. "
+            "Free space there, or set TMPDIR to another folder."
+        ) from error
 
 
 def pack(indices: Iterable[SourceIndex], facts: Mapping[str, Any] | None = None) -> IndexFile:

@@ -18,7 +18,7 @@ from elasticdl.shared.job.spec import DataSpec
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore, display, join, open_store
 
 VERSION = 3
-"""Changes whenever the record hash or the layout does."""
+"""Changes whenever the record hash, the layout, or what is said of columns does."""
 
 
 class IndexStore:
@@ -36,8 +36,8 @@ class IndexStore:
         self._prefix = prefix
         self._sources = sources
         self._options = options
-        self._how = [options.csv_header, options.csv_delimiter, options.columns]
-        self._uri = join(prefix, _digest([VERSION, Source.digest_of(sources), self._how]) + ".index")
+        self._settings = [options.csv_header, options.csv_delimiter, options.columns]
+        self._uri = join(prefix, _digest([VERSION, Source.digest_of(sources), self._settings]) + ".index")
         self._lock = threading.Lock()
         self._opened: PackedIndices | None = None
 
@@ -109,7 +109,7 @@ class IndexStore:
         source = self._sources[number]
         if now.size_bytes != source.size_bytes:
             return False
-        mark = join(self._prefix, f"same-{_digest([VERSION, asdict(source), number, self._how, now.etag])}")
+        mark = join(self._prefix, f"same-{_digest([VERSION, asdict(source), number, self._settings, now.etag])}")
         if any(True for _ in self._store.list(mark)):
             return True
         planned = self.load(number)

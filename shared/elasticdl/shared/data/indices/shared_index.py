@@ -31,12 +31,13 @@ class SharedIndex:
         folder: URI of the folder of shared indices.
         paths: as the user gives them.
         objects: the files that were found there.
-        how: everything else that the indices, types and remarks depend on.
+        settings: everything else that the indices, types and remarks depend on.
     """
 
-    def __init__(self, folder: str, paths: str, objects: Sequence[DataObject], how: Mapping[str, Any]) -> None:
+    def __init__(self, folder: str, paths: str, objects: Sequence[DataObject], settings: Mapping[str, Any]) -> None:
         self._folder = folder
-        self._uri = join(folder, f"{_digest([VERSION, [to_uri(path) for path in split_paths(paths)], how])}.index")
+        name = _digest([VERSION, [to_uri(path) for path in split_paths(paths)], settings])
+        self._uri = join(folder, f"{name}.index")
         self.content = _content(objects)
         """A digest of the names, sizes and etags of all files."""
 
@@ -50,9 +51,9 @@ class SharedIndex:
         if not self.is_possible:
             return None
         store = open_store(self._folder)
-        with contextlib.suppress(ElasticDLError), tempfile.TemporaryFile() as file:
-            begin = 0
-            while part := store.read(self._uri, begin, _PART_BYTES):
+        with contextlib.suppress(ElasticDLError, OSError), tempfile.TemporaryFile() as file:
+            info, begin = store.info(self._uri), 0
+            while part := store.read(self._uri, begin, _PART_BYTES, etag=info.etag):
                 file.write(part)
                 begin += len(part)
             file.flush()
@@ -64,7 +65,7 @@ class SharedIndex:
         return None
 
     def save(self, indices: IndexFile) -> None:
-        """Save indices with their facts. The job does not need them, so an error of the storage is none."""
+        """Save indices with their facts. Storage errors are ignored: the job does not need this copy."""
         with contextlib.suppress(ElasticDLError):
             open_store(self._folder).write(self._uri, indices.path)
 
