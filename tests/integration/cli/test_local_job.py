@@ -170,6 +170,25 @@ def test_a_suspended_launcher_is_named_and_nothing_is_asked_of_it(launched: Laun
     assert launched.ended() == 130
 
 
+def test_a_suspended_launcher_is_named_also_without_an_answer_of_nats_server(launched: Launched) -> None:
+    all_ready(launched)
+    nats = launched.pid("nats-server")
+    launched.process.send_signal(signal.SIGSTOP)
+    os.kill(nats, signal.SIGSTOP)
+    try:
+        status = [sys.executable, "-m", "elasticdl.cli", "status", launched.run.name]
+        told = subprocess.run(
+            [*status, f"--run_dir={launched.run.parent}"], capture_output=True, text=True, check=False
+        )
+    finally:
+        os.kill(nats, signal.SIGCONT)
+        launched.process.send_signal(signal.SIGCONT)
+    text = told.stdout + told.stderr
+    assert "suspended" in text and f"kill -CONT {launched.process.pid}" in text, text
+    launched.process.send_signal(signal.SIGINT)
+    assert launched.ended() == 130
+
+
 def test_a_killed_worker_is_started_again_under_its_name(launched: Launched) -> None:
     all_ready(launched)
     before = launched.printed.count("worker-0 | ready")
