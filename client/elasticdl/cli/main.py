@@ -197,7 +197,7 @@ def clean(
     run_dir: RunDir = None,
     namespace: Namespace = "",
 ) -> None:
-    """Delete the folders of finished jobs: logs, snapshots and history. Exported models are kept.
+    """Delete the folders of finished jobs: logs, snapshots and history. Exported models are kept, and so is --storage.
 
     Jobs that were killed before they began, and so can't be resumed, are deleted too. With --namespace: delete the
     event logs of finished jobs whose Kubernetes objects are gone; their snapshots stay in the object storage.

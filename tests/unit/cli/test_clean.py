@@ -92,3 +92,16 @@ def test_a_stopped_job_is_deleted_by_name_only_with_all(root: Path) -> None:
         clean(root, ["stopped-1"], CleanSettings(confirmed=True))
     clean(root, ["stopped-1"], CleanSettings(unfinished=True, confirmed=True))
     assert left(root) == {"finished", "damaged"}
+
+
+def test_what_remains_in_another_storage_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, storage in (("own", tmp_path / "jobs" / "own-1" / "storage"), ("other", tmp_path / "other" / "other-1")):
+        run = RunDirectory(tmp_path / "jobs", JobId(f"{name}-1"))
+        run.create()
+        storage.mkdir(parents=True, exist_ok=True)
+        run.write(JobRecord(job=run.job, created_s=1.0, state="succeeded", storage=storage.as_uri()))
+    clean(tmp_path / "jobs", ["own-1", "other-1"], CleanSettings())
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.count("remain in") == 1
+    assert f"The job's snapshots and indices remain in {tmp_path / 'other' / 'other-1'}" in shown
+    assert (tmp_path / "other" / "other-1").is_dir()

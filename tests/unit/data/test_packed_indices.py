@@ -196,6 +196,7 @@ def test_a_second_job_reads_no_file_to_index_it(folder: Path) -> None:
     assert to_bytes(again.indices) == to_bytes(first.indices)
     assert again.sources == first.sources
     assert (again.schema, again.options, again.remarks) == (first.schema, first.options, first.remarks)
+    assert (first.is_reused, again.is_reused) == (False, True)
     assert planned_by_a_job(folder, column_types={"a": "float64"})[1] == 5, "other options"
     assert planned_by_a_job(folder)[1] == 0
 

@@ -19,6 +19,7 @@ from elasticdl.cli.jobs.temporary_files import remove_temporary
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import JobId
+from elasticdl.shared.storage import display
 
 DAMAGED = "damaged"
 """Shown as the state of a job whose job.json can't be read."""
@@ -65,8 +66,11 @@ def clean(root: Path, jobs: list[str], settings: CleanSettings) -> None:
             console.print(f"Would delete {run.path} ({states[run.job]})")
     elif chosen and (settings.confirmed or not settings.unfinished or _confirm_all(chosen, states)):
         for run in chosen:
+            remaining = "" if states[run.job] == DAMAGED else _storage_elsewhere(run)
             _delete(run, damaged=states[run.job] == DAMAGED)
             console.print(f"Deleted {run.path}")
+            if remaining:
+                console.print(f"  The job's snapshots and indices remain in {remaining}")
     if not chosen:
         console.print(f"No jobs to delete in {root}")
 
@@ -76,6 +80,12 @@ def _state(run: RunDirectory) -> str:
         return shown_state(run, run.read())
     except UserError:
         return DAMAGED
+
+
+def _storage_elsewhere(run: RunDirectory) -> str:
+    """Where a job with ``--storage`` has its objects, which are not deleted; empty: they are in its folder."""
+    storage = run.read().storage
+    return "" if not storage or storage == run.storage.as_uri() else display(storage)
 
 
 def _delete(run: RunDirectory, *, damaged: bool) -> None:

@@ -91,6 +91,8 @@ def _plan_files(
                 shared_folder=shared_folder,
             )
         )
+        if planned[-1].is_reused:
+            progress("No file has changed since another job indexed them. Using its index.")
         if schema is None:
             _show_columns(planned[0], progress)
     return planned

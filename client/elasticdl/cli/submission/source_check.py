@@ -23,6 +23,10 @@ from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore, display, for_each, open_store
 
 Progress = Callable[[str], None]
+_NOT_COMPARED = (
+    "was copied, touched or changed. It has the same size and number of records. "
+    "Without its index, the job can't compare its content and validates with it as it is."
+)
 
 
 def check_model_files(run: RunDirectory, record: JobRecord) -> None:
@@ -66,8 +70,7 @@ def check_data(spec: JobSpec, progress: Progress) -> None:
         _check_indices(spec)
         return
     _check_sizes(spec)
-    _rebuild_indices(spec, progress)
-    _check_contents(spec, progress)
+    _check_contents(spec, progress, accepted=_rebuild_indices(spec, progress))
 
 
 def _check_sizes(spec: JobSpec) -> None:
@@ -103,20 +106,30 @@ def _check_indices(spec: JobSpec) -> None:
             ) from error
 
 
-def _rebuild_indices(spec: JobSpec, progress: Progress) -> None:
-    """Rebuild indices that are lost or damaged. The checksum of the rebuilt data has to be the plan's."""
+def _rebuild_indices(spec: JobSpec, progress: Progress) -> list[Plan]:
+    """Rebuild indices that are lost or damaged. The checksum of the rebuilt training data has to be the plan's.
+
+    Returns:
+        The plans whose data could not be compared, because only that of training has a checksum.
+    """
+    accepted = []
     for plan, data in _data_sets(spec):
         saved = IndexStore.of_job(spec.storage, plan.sources, options_of(data))
         try:
             _read_whole(saved)
         except IndexLostError as error:
             progress(f"{error}. Rebuilding it.")
-            # Only the training data has a checksum that shows whether the content is the same.
-            indices = _index(spec.job, plan, data, can_verify=plan is spec.plan)
+            indices = _index(spec.job, plan, data)
+            if plan is not spec.plan:
+                accepted.append(plan)
+                for source, index in zip(plan.sources, indices, strict=True):
+                    if index.source.etag != source.etag:
+                        progress(f"{display(source.uri)} {_NOT_COMPARED}")
             if plan is spec.plan and checksum(plan, _as_it_is(indices, data)) != spec.checksum:
                 raise _changed_one(spec.job, plan, indices) from error
             pairs = zip(indices, plan.sources, strict=True)
             saved.save(pack(replace(index, source=source) for index, source in pairs))
+    return accepted
 
 
 def _read_whole(saved: IndexStore) -> None:
@@ -125,9 +138,11 @@ def _read_whole(saved: IndexStore) -> None:
         pass
 
 
-def _check_contents(spec: JobSpec, progress: Progress) -> None:
-    """Refuse data with other content; its indices are there."""
+def _check_contents(spec: JobSpec, progress: Progress, accepted: Sequence[Plan]) -> None:
+    """Refuse data with other content, except of the accepted plans; its indices are there."""
     for plan, data in _data_sets(spec):
+        if any(plan is each for each in accepted):
+            continue
         saved = IndexStore.of_job(spec.storage, plan.sources, options_of(data))
         infos = for_each(plan.sources, partial(_info, _store_of(plan), data=data))
         for number, (source, now) in enumerate(zip(plan.sources, infos, strict=True)):
@@ -156,7 +171,7 @@ def _as_it_is(indices: Sequence[SourceIndex], data: DataSpec) -> PlannedData:
     )
 
 
-def _index(job: JobId, plan: Plan, data: DataSpec, *, can_verify: bool) -> Sequence[SourceIndex]:
+def _index(job: JobId, plan: Plan, data: DataSpec) -> Sequence[SourceIndex]:
     """The indices of the data as it is, with its present etags."""
     store, data_format = _store_of(plan), schema_of(data).format
     infos = for_each(plan.sources, partial(_info, store, data=data))
@@ -165,8 +180,7 @@ def _index(job: JobId, plan: Plan, data: DataSpec, *, can_verify: bool) -> Seque
 
     def unchanged() -> Iterator[SourceIndex]:
         for each, source in zip(scanned, plan.sources, strict=True):
-            now = each.index.source
-            if now.records != source.records or (now.etag != source.etag and not can_verify):
+            if each.index.source.records != source.records:
                 raise _changed(job, source)
             yield each.index
 

@@ -36,6 +36,7 @@ class PlannedData(NamedTuple):
         options: with which the indices are stored.
         remarks: what to say about a column besides its type.
         shared: where the next job may find the indices; None: they can't be shared, or they are from there.
+        is_reused: the indices are from there, so no file was read.
     """
 
     sources: Sequence[Source]
@@ -44,6 +45,7 @@ class PlannedData(NamedTuple):
     options: ReaderOptions
     remarks: Mapping[str, str]
     shared: SharedIndex | None = None
+    is_reused: bool = False
 
 
 def plan_sources(
@@ -76,7 +78,7 @@ def plan_sources(
     settings = facts_of(options) | {"raw_lines": raw_lines, "structure": _DATA.structure}
     shared = SharedIndex(shared_folder, paths, objects, settings)
     if (former := shared.load()) is not None:
-        return _planned(former, options, None)
+        return _planned(former, options, None)._replace(is_reused=True)
     csv = data_format is DataFormat.CSV
     joined = JoinedColumns(options, csv=csv, may_lack=data_format is DataFormat.JSON_LINES)
     with IndexWriter() as writer:
