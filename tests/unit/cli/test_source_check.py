@@ -126,7 +126,7 @@ def test_a_lost_index_of_a_copy(submission: Submission) -> None:
         os.utime(f"data/{name}.csv", (1, 1))
     told: list[str] = []
     check_data(submission.spec, told.append)
-    (line,) = (line for line in told if line.endswith("and validates with it as it is."))
+    (line,) = (line for line in told if line.endswith("and uses it as it is."))
     assert line.startswith(f"{Path('data/b.csv').resolve()} was copied"), "only training data has a checksum"
     told.clear()
     check_data(submission.spec, told.append)

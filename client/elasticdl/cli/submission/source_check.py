@@ -25,7 +25,7 @@ from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStor
 Progress = Callable[[str], None]
 _NOT_COMPARED = (
     "was copied, touched or changed. It has the same size and number of records. "
-    "Without its index, the job can't compare its content and validates with it as it is."
+    "Without its index, the job can't compare its content and uses it as it is."
 )
 
 
@@ -154,7 +154,7 @@ def _check_contents(spec: JobSpec, progress: Progress, accepted: Sequence[Plan])
 
 
 def _data_sets(spec: JobSpec) -> list[tuple[Plan, DataSpec]]:
-    sets = [(spec.plan, spec.data)]
+    sets = [(spec.plan, spec.data)] if spec.plan.sources else []  # A prediction job trains on nothing.
     if spec.validation is not None:
         sets.append((spec.validation, spec.validation_data or spec.data))
     return sets
