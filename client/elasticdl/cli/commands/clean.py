@@ -66,8 +66,9 @@ def clean(root: Path, jobs: list[str], settings: CleanSettings) -> None:
             console.print(f"Would delete {run.path} ({states[run.job]})")
     elif chosen and (settings.confirmed or not settings.unfinished or _confirm_all(chosen, states)):
         for run in chosen:
-            remaining = "" if states[run.job] == DAMAGED else _storage_elsewhere(run)
-            _delete(run, damaged=states[run.job] == DAMAGED)
+            is_damaged = states[run.job] == DAMAGED
+            remaining = "" if is_damaged else _storage_elsewhere(run)
+            _delete(run, damaged=is_damaged)
             console.print(f"Deleted {run.path}")
             if remaining:
                 console.print(f"  The job's snapshots and indices remain in {remaining}")

@@ -96,7 +96,7 @@ def _check_indices(spec: JobSpec) -> None:
     """Refuse a job without the indices of data that workers compare record by record."""
     for plan, data in _data_sets(spec):
         try:
-            _read_whole(IndexStore.of_job(spec.storage, plan.sources, options_of(data)))
+            IndexStore.of_job(spec.storage, plan.sources, options_of(data)).load_all().check()
         except IndexLostError as error:
             kind = "data that the model file reads" if spec.data.reader else "images in folders"
             raise UserError(
@@ -116,26 +116,21 @@ def _rebuild_indices(spec: JobSpec, progress: Progress) -> list[Plan]:
     for plan, data in _data_sets(spec):
         saved = IndexStore.of_job(spec.storage, plan.sources, options_of(data))
         try:
-            _read_whole(saved)
+            saved.load_all().check()
         except IndexLostError as error:
             progress(f"{error}. Rebuilding it.")
             indices = _index(spec.job, plan, data)
-            if plan is not spec.plan:
+            if plan is spec.plan:
+                if checksum(plan, _as_it_is(indices, data)) != spec.checksum:
+                    raise _changed_one(spec.job, plan, indices) from error
+            else:
                 accepted.append(plan)
                 for source, index in zip(plan.sources, indices, strict=True):
                     if index.source.etag != source.etag:
                         progress(f"{display(source.uri)} {_NOT_COMPARED}")
-            if plan is spec.plan and checksum(plan, _as_it_is(indices, data)) != spec.checksum:
-                raise _changed_one(spec.job, plan, indices) from error
             pairs = zip(indices, plan.sources, strict=True)
             saved.save(pack(replace(index, source=source) for index, source in pairs))
     return accepted
-
-
-def _read_whole(saved: IndexStore) -> None:
-    """Read all indices, of which a part may be damaged."""
-    for _ in saved.load_all():
-        pass
 
 
 def _check_contents(spec: JobSpec, progress: Progress, accepted: Sequence[Plan]) -> None:

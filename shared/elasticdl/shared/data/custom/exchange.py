@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from elasticdl.shared.data.indices import IndexFile, pack
 from elasticdl.shared.data.planning import PlannedData
@@ -21,7 +20,6 @@ from elasticdl.shared.job.spec import DataSpec, ReaderSpec
 from elasticdl.shared.messages.json_codec import JsonCodec
 
 _ORDER_FILE = "order.json"
-_INDICES_FILE = "indices"
 _DATA = JsonCodec(DataSpec)
 
 
@@ -63,31 +61,23 @@ _ORDER = JsonCodec(PlanningOrder)
 
 def write_planned(folder: Path, number: int, planned: PlannedData) -> None:
     """Write data set ``number``."""
-    folder = _folder(folder, number)
-    folder.mkdir()
-    indices = pack(planned.indices)
-    shutil.copyfile(indices.path, folder / _INDICES_FILE)
-    facts = {
-        "data": _DATA.dump(spec_of(planned.schema, csv_header=planned.options.csv_header)),
-        "remarks": dict(planned.remarks),
-    }
-    (folder / "data.json").write_text(json.dumps(facts))
+    data = _DATA.dump(spec_of(planned.schema, csv_header=planned.options.csv_header))
+    indices = pack(planned.indices, {"data": data, "remarks": dict(planned.remarks)})
+    shutil.copyfile(indices.path, _file(folder, number))
 
 
 def read_planned(folder: Path, number: int) -> PlannedData:
     """Data set ``number``; its indices stay there when the folder is removed."""
-    folder = _folder(folder, number)
-    facts: dict[str, Any] = json.loads((folder / "data.json").read_text())
-    data: DataSpec = _DATA.load(facts["data"])
-    indices = IndexFile(os.open(folder / _INDICES_FILE, os.O_RDONLY | os.O_CLOEXEC))
+    indices = IndexFile(os.open(_file(folder, number), os.O_RDONLY | os.O_CLOEXEC))
+    data: DataSpec = _DATA.load(indices.facts["data"])
     return PlannedData(
         sources=Source.sequence_of(index.source for index in indices),
         schema=schema_of(data),
         indices=indices,
         options=options_of(data),
-        remarks=facts["remarks"],
+        remarks=indices.facts["remarks"],
     )
 
 
-def _folder(folder: Path, number: int) -> Path:
-    return folder / f"data-{number}"
+def _file(folder: Path, number: int) -> Path:
+    return folder / f"data-{number}.index"

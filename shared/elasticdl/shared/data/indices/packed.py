@@ -106,6 +106,15 @@ class PackedIndices(Sequence[SourceIndex]):
         for place in range(len(self._places) - 1):
             yield from self._decoded(place)
 
+    def check(self) -> None:
+        """Read all blocks.
+
+        Raises:
+            IndexLostError: one is damaged.
+        """
+        for place in range(len(self._places) - 1):
+            self._decoded(place)
+
     def _block(self, place: int) -> Block:
         with self._lock:
             if block := self._blocks.get(place):

@@ -16,7 +16,7 @@ from typing import Any
 
 from elasticdl.shared.data.discovery import DataObject, split_paths
 from elasticdl.shared.data.indices.packed import IndexFile
-from elasticdl.shared.data.indices.store import VERSION
+from elasticdl.shared.data.indices.store import VERSION, digest_of
 from elasticdl.shared.data.schema import DataFormat, ReaderOptions
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.storage import join, open_store, to_uri
@@ -36,7 +36,7 @@ class SharedIndex:
 
     def __init__(self, folder: str, paths: str, objects: Sequence[DataObject], settings: Mapping[str, Any]) -> None:
         self._folder = folder
-        name = _digest([VERSION, [to_uri(path) for path in split_paths(paths)], settings])
+        name = digest_of([VERSION, [to_uri(path) for path in split_paths(paths)], settings])
         self._uri = join(folder, f"{name}.index")
         self.content = _content(objects)
         """A digest of the names, sizes and etags of all files."""
@@ -59,8 +59,7 @@ class SharedIndex:
             file.flush()
             indices = IndexFile(os.dup(file.fileno()))
             if indices.facts.get("content") == self.content:
-                for _ in indices:
-                    pass  # A part may be damaged.
+                indices.check()
                 return indices
         return None
 
@@ -83,7 +82,3 @@ def _content(objects: Sequence[DataObject]) -> str:
     for data in objects:
         digest.update(json.dumps([data.format.value, data.info.uri, data.info.size_bytes, data.info.etag]).encode())
     return digest.hexdigest()
-
-
-def _digest(facts: object) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]

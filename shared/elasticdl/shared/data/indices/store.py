@@ -37,7 +37,7 @@ class IndexStore:
         self._sources = sources
         self._options = options
         self._settings = [options.csv_header, options.csv_delimiter, options.columns]
-        self._uri = join(prefix, _digest([VERSION, Source.digest_of(sources), self._settings]) + ".index")
+        self._uri = join(prefix, digest_of([VERSION, Source.digest_of(sources), self._settings]) + ".index")
         self._lock = threading.Lock()
         self._opened: PackedIndices | None = None
 
@@ -109,7 +109,7 @@ class IndexStore:
         source = self._sources[number]
         if now.size_bytes != source.size_bytes:
             return False
-        mark = join(self._prefix, f"same-{_digest([VERSION, asdict(source), number, self._settings, now.etag])}")
+        mark = join(self._prefix, f"same-{digest_of([VERSION, asdict(source), number, self._settings, now.etag])}")
         if any(True for _ in self._store.list(mark)):
             return True
         planned = self.load(number)
@@ -130,5 +130,6 @@ class IndexStore:
             raise IndexLostError(f"{display(self._uri)} was deleted") from error
 
 
-def _digest(facts: object) -> str:
+def digest_of(facts: object) -> str:
+    """A name for what JSON values describe: 32 hexadecimal digits."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
