@@ -3,8 +3,8 @@
     python -m benchmarks.metric_states [--reports 2000] [--thresholds 1000]
 
 Each report has the states of an AUC with so many thresholds, generated as from 16 batches of 512 records. As in a job,
-every 64 stored states are replaced by their sum, and the states of the epoch are removed at its end. Prints a line of
-JSON: bytes of a stored state, the most that the stream and its folder took, what they take at the end, and the CPU
+every 64 stored states are replaced by their sum, and the states of the evaluation are removed at its end. Prints a line
+of JSON: bytes of a stored state, the most that the stream and its folder took, what they take at the end, and the CPU
 seconds of this process and of the server for one report. The same reports as payloads beside the log, which are never
 removed, take ``payloads_mb``.
 """
@@ -27,7 +27,7 @@ import psutil
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.job.spec import Limits
-from elasticdl.shared.job.tasks import MetricStates, states_of_epoch
+from elasticdl.shared.job.tasks import MetricStates, states_of_evaluation
 from elasticdl.shared.model.metric_states import add_parts, pack_states
 from elasticdl.shared.names import JobId
 from elasticdl.worker.core.commands import LoadStates, StoreStates
@@ -54,13 +54,13 @@ def folder_bytes(folder: Path) -> int:
 
 
 async def run(reports: int, thresholds: int, folder: Path) -> dict[str, float]:
-    """Store, sum and remove the states of an epoch."""
+    """Store, sum and remove the states of an evaluation."""
     server = NatsServer(folder)
     url = server.start()
     bus = await nats_bus.connect(url, JobId("benchmark-1"))
     process = next(each for each in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(each.info["cmdline"]))
     made = [report(Random(seed), thresholds) for seed in range(8)]
-    group, limit = states_of_epoch(0), Limits().stored_states_max
+    group, limit = states_of_evaluation(1), Limits().stored_states_max
     packed = sum(len(part) for states in made for part in pack_states(states)) / len(made)
     numbers: list[int] = []
     most = folder_most = 0

@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from array import array
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,7 +132,6 @@ class Author:
             records=128,
             batches=8,
             loss_sum=3.2,
-            states={name: (array("d", [1.5]).tobytes(), array("d", [8.0]).tobytes()) for name in ("loss", "accuracy")},
             times=Times.of({"read": 0.01, "feed": 0.01, "pull": 0.02, "compute": 0.1, "push": 0.02}),
         )
 

@@ -22,7 +22,7 @@ class Records(keras.metrics.Metric):
     def result(self):
         return tf.reduce_min(self.counts) + tf.reduce_max(self.counts) * 1e6
 """
-"""A metric whose states are too large for an event. Both terms of its result are the number of records."""
+"""A metric with a large state, each value of which is the number of records."""
 
 
 def test_a_job_under_random_kills_is_exact(elastic: Elastic) -> None:
@@ -50,27 +50,26 @@ def test_a_job_under_random_kills_is_exact(elastic: Elastic) -> None:
     assert 0.0 < facts["goodput"] <= 1.0
 
 
-@pytest.mark.thorough
-def test_killed_masters_lose_no_metrics_and_their_states_are_removed(elastic: Elastic) -> None:
+def test_killed_processes_lose_nothing_of_the_statistics(elastic: Elastic) -> None:
     metric = 'return {"records": Records()}'
     write_model(elastic.folder, SLOW.replace('return {"mse": keras.metrics.MeanSquaredError()}', metric) + COUNTING)
-    write_data(elastic.folder, records=12_800)
+    write_data(elastic.folder, records=6_400)
     report = elastic.folder / "report.json"
-    flags = ["--model_def=model.py", "--training_data=data", "--minibatch_size=16", "--num_minibatches_per_task=1"]
+    flags = ["--model_def=model.py", "--training_data=data", "--minibatch_size=16", "--num_minibatches_per_task=2"]
     with elastic.start("train", *flags, "--num_epochs=2", "--report", str(report)) as running:
         running.wait_for_progress()
-        chaos = elastic.run("chaos", elastic.job, "--kill=master:3s", "--duration=10", "--seed=1")
-        assert chaos.exit_code == 0, chaos.output
+        for pod in ("worker-0", "worker-1", "ps-0", "master"):
+            elastic.kill(pod)
         elastic.remove_delay()
         assert running.wait() == 0, running.output
     facts = json.loads(report.read_text())
-    assert facts["services"]["master"]["restarts"] >= 2, chaos.output
-    expected = pytest.approx(12_800 * (1e6 + 1), rel=1e-6)
-    assert [epoch["metrics"]["records"] for epoch in facts["history"]["epochs"]] == [expected] * 2
+    assert sum(service["restarts"] for service in facts["services"].values()) >= 4
+    epochs = facts["history"]["epochs"]
+    assert [(epoch["batches"], epoch["records"]) for epoch in epochs] == [(400, 6_400)] * 2
+    expected = pytest.approx(6_400 * (1e6 + 1), rel=1e-6)
+    assert [epoch["metrics"]["records"] for epoch in epochs] == [expected] * 2
     verified = elastic.run("replay", elastic.job, "--verify")
     assert verified.exit_code == 0, verified.output
-    (states,) = elastic.jobs.glob("*/nats/**/EDL-*-STATES")
-    assert sum(path.stat().st_size for path in states.rglob("*.blk")) < 4096, "what is left are marks of removals"
 
 
 def test_rates_are_checked(elastic: Elastic) -> None:

@@ -22,7 +22,7 @@ from elasticdl.shared.model.signature import (
     VariableKind,
 )
 from elasticdl.shared.names import JobId, PodName, TaskId
-from elasticdl.shared.wire.messages import Floats, Ids
+from elasticdl.shared.wire.messages import NO_DOUBLES, Floats, Ids
 from elasticdl.worker.ps_client.requests import PushRequest
 
 LEASE_S = 10.0
@@ -72,7 +72,7 @@ class Shape:
             Only with an optimizer other than ``sgd``: the oracle has to know the order of the updates.
         optimizer: a key of ``dense_updates.OPTIMIZERS``. With all but ``sgd`` rows catch up, and dense weights say in
             which update each batch was learned.
-        metrics: the training metrics count batches; many of their states are stored beside the log.
+        metrics: evaluations have states that are stored beside the log.
     """
 
     ps: int = 1
@@ -231,6 +231,12 @@ class SimJob:
         records = {place: self.plan.records_of(*place) for place in places if not self.is_empty(self.numbers[place])}
         return records[task, batch] / sum(records.values()) if (task, batch) in records else 0.0
 
+    def metric_states(self, number: int) -> Doubles:
+        """The training metrics of a batch, float64[batches]: they say how often each batch was counted."""
+        states = np.zeros(len(self.batches))
+        states[number] = not self.is_empty(number)
+        return states
+
     def push(self, task: TaskId, batch: int, iterations: Mapping[PodName, int] | None = None) -> PushRequest:
         """What a worker pushes for a batch; ``iterations``: of the weights, by ps."""
         number = self.numbers[task, batch]
@@ -247,6 +253,7 @@ class SimJob:
             dense_gradient=None if empty else gradient.reshape(-1),
             statistics_update=np.ones(PARTITIONS, np.float32),
             rows={} if empty else self.row_gradients(number),
+            metric_states=NO_DOUBLES if empty else self.metric_states(number),
         )
 
 

@@ -1,4 +1,4 @@
-"""The metrics of a worker's model: those of training say how often each batch of the job was counted."""
+"""The metrics of a worker's model."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from elasticdl.shared.errors import InvariantError
-from elasticdl.shared.job.tasks import MetricStates, TaskRef
+from elasticdl.shared.job.tasks import MetricStates
 from elasticdl.shared.model.metric_states import add_parts, pack_states
-from elasticdl.shared.names import Purpose, TaskId
-from elasticdl.worker.core import BatchRef, commands
+from elasticdl.worker.core import commands
 from elasticdl.worker.execution.broker_lane import load_states, store_states
 
 if TYPE_CHECKING:
@@ -30,7 +28,6 @@ class SimMetrics:
         self._world = worker.world
         self._evaluated = 0
         """Records in the metrics of the running evaluation task."""
-        self._trained: dict[TaskRef, npt.NDArray[np.float64]] = {}
         self.handlers: Mapping[type, Callable[[Any], Awaitable[Any]]] = {
             commands.CollectMetrics: self._collect,
             commands.DiscardMetrics: self._discard,
@@ -38,33 +35,24 @@ class SimMetrics:
             commands.LoadStates: self._load,
             commands.SumStates: self._sum,
             commands.MergeStates: self._merge,
+            commands.ComputeEpochMetrics: self._compute,
         }
 
     def add_evaluated(self, records: int) -> None:
         """A batch of an evaluation is computed."""
         self._evaluated += records
 
-    def add_trained(self, ref: BatchRef) -> None:
-        """A batch is computed for the first time."""
-        job = self._world.job
-        counts = self._trained.setdefault(ref.task, np.zeros(len(job.batches)))
-        counts[job.numbers[TaskId(ref.task.number), ref.batch]] += 1
-
-    async def _collect(self, command: commands.CollectMetrics) -> MetricStates:
-        is_training = command.tasks[0].purpose is Purpose.TRAIN
+    async def _collect(self, _: commands.CollectMetrics) -> MetricStates:
         loss = {"loss": (np.full(1, float(self._evaluated)).tobytes(),)}
         if not self._world.job.shape.metrics:
-            return {} if is_training else loss
-        if not is_training:
-            return {**loss, "curve": (np.full(CURVE_POINTS, float(self._evaluated)).tobytes(),)}
-        counts = np.zeros(len(self._world.job.batches))
-        for task in command.tasks:
-            counts += self._trained.pop(task, np.zeros_like(counts))
-        return {"batches": (counts.tobytes(),)}
+            return loss
+        return {**loss, "curve": (np.full(CURVE_POINTS, float(self._evaluated)).tobytes(),)}
 
-    async def _discard(self, command: commands.DiscardMetrics) -> None:
+    async def _discard(self, _: commands.DiscardMetrics) -> None:
         self._evaluated = 0
-        self._trained.pop(command.task, None)
+
+    async def _compute(self, command: commands.ComputeEpochMetrics) -> Mapping[str, float]:
+        return self._world.metric_oracle.results(np.frombuffer(command.states))
 
     async def _load(self, command: commands.LoadStates) -> tuple[bytes, ...]:
         parts = await load_states(self._bus.stored_states, command)
@@ -80,8 +68,6 @@ class SimMetrics:
     async def _merge(self, command: commands.MergeStates) -> Mapping[str, float]:
         if "missing" in command.states:
             return {"missing": 1.0}
-        if "batches" in command.states:
-            return self._world.oracle.merged_epoch(np.frombuffer(command.states["batches"][0]))
         records = float(np.frombuffer(command.states["loss"][0])[0])
         self._world.oracle.merged(records)
         if "curve" in command.states and (np.frombuffer(command.states["curve"][0]) != records).any():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -77,18 +77,6 @@ class Oracle:
         if records != self._job.validation.records:
             self._seen.append(f"an evaluation has metrics of {records:g} records")
 
-    def merged_epoch(self, counts: np.ndarray[Any, np.dtype[np.float64]]) -> Mapping[str, float]:
-        """The metrics of an epoch were computed from so many of each batch: its own ones, and each at most once.
-
-        Returns:
-            The metrics.
-        """
-        present = np.flatnonzero(counts)
-        epochs = {self._job.plan.epoch(self._job.batches[place][0]) for place in present}
-        if (counts > 1).any() or len(epochs) > 1:
-            self._seen.append(f"the metrics of epochs {sorted(epochs)} count batches so often: {counts.tolist()}")
-        return {"batches": float(counts.sum())}
-
     def published(self, store: SimStore) -> None:
         """A file of a prediction job was published."""
         files = {info.uri for info in store.list(f"{OUTPUT}/") if f"/{TEMPORARY}/" not in info.uri}
@@ -115,8 +103,7 @@ class Oracle:
             problems.append(f"the audit is not exact: {state.closing.audit}")
         if state.repaired:
             problems.append(f"the audit repaired {state.repaired} tasks")
-        problems += _overcounted(state)
-        problems += _wrong_metrics(world, state) if self._job.shape.metrics else []
+        problems += world.metric_oracle.wrong_epochs(state) + _left_states(world)
         problems += _disorderly(world)
         problems += exported_before_the_audit(world.records(), state)
         problems += self._evaluated_too_early(world.records())
@@ -252,12 +239,13 @@ class Oracle:
         covered += here
         values = np.empty(shard.part.size, np.float32)
         shard.pull((), np.empty(0, np.float32), values)
+        wrong = world.metric_oracle.wrong_sums(f"the final snapshot of {ps}", shard)
         if self._job.shape.catches_up:
-            problems = self._absorbed(ps, values) + wrong_rows(self._job, ps, shard, self._planned)
+            problems = wrong + self._absorbed(ps, values) + wrong_rows(self._job, ps, shard, self._planned)
             weights = gather_weights(world.store, policy, [(chain, ALL)])
             return problems + wrong_copies(ps, shard, weights, self.exported.get(ps))
         counts = self._counts(values)
-        return self._dense(ps, counts) + wrong_sums(self._job, ps, counts, shard)
+        return wrong + self._dense(ps, counts) + wrong_sums(self._job, ps, counts, shard)
 
     def _absorbed(self, ps: PodName, values: Floats) -> list[str]:
         found = np.unique(self._counts(values)[:, -1]).tolist()
@@ -329,37 +317,6 @@ def _evaluations(records: list[LogRecord]) -> dict[int, int]:
 
 def _is_training(event: TaskFinished) -> bool:
     return event.task.purpose is Purpose.TRAIN
-
-
-def _overcounted(state: State) -> list[str]:
-    """Epochs of which the statistics have more batches than the plan."""
-    training = state.training
-    assert training is not None
-    planned = dict.fromkeys(training.epochs, 0)
-    for task in state.plan.task_ids():
-        if state.plan.epoch(task) in planned:
-            planned[state.plan.epoch(task)] += state.plan.batches_of(task)
-    return [
-        f"the statistics of epoch {epoch} have {totals.batches} batches, the plan has {planned[epoch]}"
-        for epoch, totals in training.epochs.items()
-        if totals.batches > planned[epoch]
-    ]
-
-
-def _wrong_metrics(world: World, state: State) -> list[str]:
-    """The metrics of each epoch contain the batches that its statistics know, and their states are removed."""
-    training = state.training
-    assert training is not None
-    problems = []
-    is_undisturbed = world.is_undisturbed
-    for epoch, totals in training.epochs.items():
-        merged = totals.results.get("batches", 0.0)
-        if "missing" in totals.results or not totals.merged:
-            problems.append(f"the metrics of epoch {epoch} lack states that were removed too early")
-        # A sum that contains a repeated task does not count, and more batches may become known after the merge.
-        elif merged > totals.batches or (is_undisturbed and merged != totals.batches):
-            problems.append(f"the metrics of epoch {epoch} have {merged:g} batches, its statistics {totals.batches}")
-    return problems + _left_states(world)
 
 
 def _left_states(world: World) -> list[str]:

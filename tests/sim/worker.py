@@ -98,6 +98,7 @@ class WorkerProcess(Process):
         self._handlers: Mapping[type, Callable[[Any], Awaitable[Any]]] = {
             commands.InitialiseModel: self._initialise,
             commands.AskProgress: self._ask_progress,
+            commands.ReadEpochMetrics: self._read_metrics,
             commands.PublishEvent: lambda command: self.say(command.event),
             commands.PublishEvents: self._say_all,
             commands.TakeTasks: self._take,
@@ -181,6 +182,11 @@ class WorkerProcess(Process):
     async def _ask_progress(self, command: commands.AskProgress) -> object:
         return await drive(self, self.ps.next_batch(command.task, command.batches))
 
+    async def _read_metrics(self, command: commands.ReadEpochMetrics) -> object:
+        self.probe("metrics")
+        self.world.metric_oracle.reads(command.epoch)
+        return await drive(self, self.ps.read_metrics(command.epoch))
+
     async def _pull(self, command: commands.PullBatch) -> events.Event:
         if self._predictor:
             return await self._predictor.pull(command, self._ids(command.ref))
@@ -259,8 +265,6 @@ class WorkerProcess(Process):
         self.running_batches = (RunningBatch(task=ref.task, batch=ref.batch),)
         await self.step(world.job.shape.compute_s * (0.5 + world.random.random()), weights)
         world.computed += 1
-        if not command.is_repeat:
-            self._metrics.add_trained(ref)
         return events.BatchComputed(ref=ref, loss=0.0 if weights is not None else None)
 
     async def _evaluate(self, command: commands.EvaluateBatch) -> events.Event:

@@ -12,6 +12,7 @@ from tests.sim.faults import Fault, Faults
 from tests.sim.job import LEASE_S, Shape, SimJob
 from tests.sim.loop import VirtualLoop
 from tests.sim.master import Launcher, MasterProcess
+from tests.sim.metric_oracle import MetricOracle
 from tests.sim.network import BROKER, Network, Weather
 from tests.sim.oracle import Oracle
 from tests.sim.process import Process
@@ -106,6 +107,7 @@ class World:
         """Whether the job has finished and was resumed with more epochs."""
         self._context = contextvars.copy_context()
         self.oracle = Oracle(self.job)
+        self.metric_oracle = MetricOracle(self.job)
         self.staleness = StalenessWatch()
         self.processes: list[Process] = []
         self.faults = Faults(self, schedule.faults, schedule.horizon_s)
@@ -187,6 +189,7 @@ class World:
         if isinstance(process, MasterProcess):
             self._problems += self.oracle.replayed(self.records(), process)
         if isinstance(process, PsProcess):
+            self._problems += self.metric_oracle.wrong_sums(process.incarnation, process.core.shard)
             for connection in process.connections:
                 connection.reset(still_arrives=False)
         if isinstance(process, WorkerProcess):

@@ -1,8 +1,9 @@
-"""Mutations of stored metric states: when they are summed, counted and removed."""
+"""Mutations of metric states: sums of training that the ps keep, and those of evaluations beside the log."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
@@ -11,70 +12,90 @@ from tests.sim.schedule import evaluation_sums_schedule, metrics_schedule
 from elasticdl.master.core.evaluation import decide, merging
 from elasticdl.master.core.evaluation.task_results import StoredTree
 from elasticdl.master.core.training import apply as tasks
-from elasticdl.master.core.training.statistics import TrainingStatistics
-from elasticdl.master.core.training.stored_states import EpochStates
-from elasticdl.shared.job.rangeset import RangeSet
-from elasticdl.shared.job.tasks import EPOCH_SUM, EVALUATION_SUM
+from elasticdl.ps import metric_reads
+from elasticdl.ps.shard import model_shard, regrouping
+from elasticdl.ps.shard.metric_sums import NO_METRICS, MetricSums
+from elasticdl.ps.shard.model_shard import Division, ModelShard
+from elasticdl.ps.snapshots import reader
+from elasticdl.shared.job.ledger import Verdict
+from elasticdl.shared.job.tasks import EVALUATION_SUM
 
 
-@mutation(
-    "metric states are removed after the sum that replaces them is on the log",
-    protects=Protects.EXACTLY_ONCE,
-    schedule=metrics_schedule,
-)
-def summed_states_stay_until_the_sum_is_on_the_log() -> Iterator[None]:
-    original = merging.apply_merge_dispatch
-
-    def apply_merge_dispatch(state: Any, command: Any) -> None:
-        original(state, command)
-        if command.label == EPOCH_SUM:
-            state.training.statistics.unneeded.add(state.training.epochs[command.evaluation].stored.summing)
-
-    with replaced(tasks, "apply_merge_dispatch", apply_merge_dispatch):
+@mutation("snapshots contain the sums of metric states", protects=Protects.EXACTLY_ONCE, schedule=metrics_schedule)
+def metric_sums_in_snapshots() -> Iterator[None]:
+    with replaced(reader, "_metrics", lambda store, uri, chunks: NO_METRICS):
         yield
 
 
-@mutation("a sum replaces the metric states in it", protects=Protects.EXACTLY_ONCE, schedule=metrics_schedule)
-def sums_replace_what_they_contain() -> Iterator[None]:
-    def end_sum(self: EpochStates, numbers: Iterable[int]) -> RangeSet:
-        self.abort_sum()
-        self.add(numbers, is_partial=False)
-        return RangeSet()
+@mutation("a repeated push adds no metric states", protects=Protects.EXACTLY_ONCE, schedule=metrics_schedule)
+def repeated_pushes_add_no_metrics() -> Iterator[None]:
+    original = ModelShard.divide
 
-    with replaced(EpochStates, "end_sum", end_sum):
+    def divide(self: ModelShard, push: Any) -> list[Division]:
+        divisions = original(self, push)
+        for each in divisions:
+            if each.verdict is Verdict.DUPLICATE and each.group.metrics is not None:
+                each.group.metrics.add(push.task, push.records, push.metric_states)
+        return divisions
+
+    with replaced(ModelShard, "divide", divide):
         yield
 
 
-@mutation(
-    "metric states that contain those of a known task do not count",
-    protects=Protects.EXACTLY_ONCE,
-    schedule=metrics_schedule,
-)
-def states_of_known_tasks_do_not_count() -> Iterator[None]:
-    with replaced(TrainingStatistics, "_has_new_states", lambda self, event, process, is_repeated: True):
+@mutation("a group that gives partitions away in a move keeps its metric sums", protects=Protects.EXACTLY_ONCE)
+def metric_sums_survive_moves() -> Iterator[None]:
+    def reduced(cut: Any, partitions: Any, variables: Any) -> Any:
+        kept = regrouping.reduced(cut, partitions, variables)
+        return kept if kept is cut else replace(kept, metrics=NO_METRICS)
+
+    with replaced(model_shard, "reduced", reduced):
         yield
 
 
-@mutation(
-    "a task's larger metric states replace smaller ones",
-    protects=Protects.EXACTLY_ONCE,
-    schedule=metrics_schedule,
-)
-def larger_states_replace_smaller_ones() -> Iterator[None]:
-    with replaced(EpochStates, "discard_partial", lambda self, numbers: None):
+@mutation("groups that merge keep their metric sums", protects=Protects.EXACTLY_ONCE)
+def merged_groups_keep_their_metric_sums() -> Iterator[None]:
+    def joined(cuts: Sequence[Any], variables: Any) -> Any:
+        return replace(regrouping.joined(cuts, variables), metrics=cuts[-1].metrics)
+
+    with replaced(model_shard, "joined", joined):
         yield
 
 
 @mutation(
-    "an epoch's metrics wait for a sum that a worker computes",
+    "the metrics of an epoch are read when all of its batches are absorbed",
+    protects=Protects.EXACTLY_ONCE,
+    scenario="a-ps-dies-before-the-metrics-of-an-epoch-are-read",
+)
+def metrics_are_read_when_complete() -> Iterator[None]:
+    with replaced(metric_reads, "_is_complete", lambda ledger, plan, epoch: True):
+        yield
+
+
+@mutation(
+    "a metric sum stays until the metrics of its epoch are on the log",
     protects=Protects.EXACTLY_ONCE,
     schedule=metrics_schedule,
 )
-def metrics_wait_for_sums() -> Iterator[None]:
-    def begin_sum(self: EpochStates) -> None:
-        self.complete = RangeSet()
+def metric_sums_stay_until_their_results_are_on_the_log() -> Iterator[None]:
+    original = MetricSums.of
 
-    with replaced(EpochStates, "begin_sum", begin_sum):
+    def of(self: MetricSums, epoch: int) -> Any:
+        found = original(self, epoch)
+        self.drop_before(epoch + 1)
+        return found
+
+    with replaced(MetricSums, "of", of):
+        yield
+
+
+@mutation("the metrics of epochs are computed in order", protects=Protects.EXACTLY_ONCE, schedule=metrics_schedule)
+def metrics_of_epochs_in_order() -> Iterator[None]:
+    original = MetricSums.drop_before
+
+    def drop_before(self: MetricSums, epoch: int) -> None:
+        original(self, max(self._sums, default=epoch))
+
+    with replaced(MetricSums, "drop_before", drop_before):
         yield
 
 

@@ -24,7 +24,7 @@ from elasticdl.shared.process.procedures import Procedure
 
 @mutation("a ps serves nothing before its start is on the log", protects=Protects.LIVENESS)
 def not_ready_before_the_record() -> Iterator[None]:
-    original = PsCore._serving
+    original = PsCore.serving
 
     def serving(self: Any, placement_version: int) -> ModelShard:
         ready, self._ready = self._ready, True
@@ -33,7 +33,7 @@ def not_ready_before_the_record() -> Iterator[None]:
         finally:
             self._ready = ready
 
-    with replaced(PsCore, "_serving", serving):
+    with replaced(PsCore, "serving", serving):
         yield
 
 

@@ -48,6 +48,10 @@ def test_the_threads_of_each_process_are_counted_in_words(
 
 def test_important_events_are_reported_once(log: Log) -> None:
     finish(log)
+    assert len(log.shown) == 2, "the metrics of the epoch are not computed yet"
+    merge = TaskRef(purpose=Purpose.MERGE, number=1)
+    log.decide(commands.Dispatch(purpose=Purpose.MERGE, dispatch=2, tasks=((1, 2),), label="epoch"))
+    log.add(Service.WORKER, WORKER, events.TaskFinished(task=merge, dispatch=2, attempt=1))
     assert log.shown == [
         "one thread",
         "worker-0 died (SIGKILL) while computing batch 1 of train 1. Its tasks are dispatched again.",

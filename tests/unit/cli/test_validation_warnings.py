@@ -19,7 +19,7 @@ def job(training: list[float], validation: list[float]) -> State:
     state = State(training=Training(PLAN))
     assert state.training is not None
     for epoch, (trained, loss) in enumerate(zip(training, validation, strict=True)):
-        state.training.statistics.epochs[epoch] = EpochTotals(batches=1, loss_sum=trained)
+        state.training.statistics.epochs[epoch] = EpochTotals(batches=1, reported=1, loss_sum=trained)
         evaluation = Evaluation(number=epoch + 1, reason="", epoch=epoch, final=False, started_s=0.0)
         evaluation.phase, evaluation.results = EvaluationPhase.DONE, {"loss": loss}
         evaluation.pins[PodName("ps-0")] = 10 * (epoch + 1)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from elasticdl.master.core import State, decide, evolve, fold
 from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
 from elasticdl.shared.job.spec import DataSpec, JobSpec, Limits, ModelSpec
-from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.job.tasks import EPOCH_METRICS, TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import Command, JobState
 from elasticdl.shared.messages.events import Envelope, Event, GroupLedger, LogRecord
@@ -73,11 +73,21 @@ class Driver:
         self._dispatches: dict[TaskRef, int] = {}
         self.run = Incarnation("launcher")
         """The run that the workers and ps belong to."""
+        self.computes_metrics = True
+        """Whether the metrics of an epoch are there as soon as a worker is asked for them."""
         self.feed(events.JobSubmitted(spec=spec or job_spec()), Service.LAUNCHER, "launcher")
         self.feed(events.TermStarted(term=1), Service.MASTER, "master")
 
     def feed(self, event: Event, service: Service, name: str, incarnation: str = "") -> None:
-        """Append an input, then decide until no command is left."""
+        """Append an input, then decide until no command is left. Workers compute the metrics of epochs at once."""
+        self._feed(event, service, name, incarnation)
+        while self.computes_metrics and (merge := next((each for each in self.commands if _is_epoch(each)), None)):
+            self.commands.remove(merge)
+            task = TaskRef(purpose=Purpose.MERGE, number=merge.tasks[0][0])
+            computed = events.TaskFinished(task=task, dispatch=merge.dispatch, attempt=1)
+            self._feed(computed, Service.WORKER, "worker-0", self.incarnation("worker-0"))
+
+    def _feed(self, event: Event, service: Service, name: str, incarnation: str) -> None:
         self._append(event, service, name, incarnation or name)
         for _ in range(50):
             decision = decide(self.state, self.now_s)
@@ -236,3 +246,7 @@ def close(driver: Driver, ledger: LedgerRecord, ps: tuple[str, ...] = ("ps-0",))
     for reading in driver.take(commands.ReadLedgers):
         read = events.LedgersRead(ps=reading.ps, manifest=reading.manifest, ledgers=driver.groups(reading.ps, ledger))
         driver.feed(read, Service.MASTER, "master", "master")
+
+
+def _is_epoch(command: Command) -> TypeGuard[commands.Dispatch]:
+    return isinstance(command, commands.Dispatch) and command.label == EPOCH_METRICS

@@ -110,6 +110,7 @@ def test_a_finished_job_that_gets_more_epochs_trains_them_and_exports_to_the_new
     driver.feed(events.TermStarted(term=driver.state.term + 1), Service.MASTER, "master.2")
     driver.take(commands.StartPod)
     driver.start_pod("ps-0", {"g": former})
+    driver.start_pod("worker-0")
     assert driver.dispatched() == list(range(tasks, tasks + driver.state.plan.tasks_per_epoch))
     driver.exit_pod("ps-0", events.ExitCause.PREEMPTED)
     driver.start_pod("ps-0", {"g": whole(driver.state.plan)})

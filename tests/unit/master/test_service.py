@@ -97,11 +97,16 @@ class Cluster:
         tasks = self.worker.bus.tasks
         while True:
             await self.may_work.wait()
-            delivery = await tasks.take((Purpose.TRAIN,))
+            delivery = await tasks.take((Purpose.TRAIN, Purpose.MERGE))
             if delivery is None:
                 await tasks.wait(0.05)
                 continue
             task = delivery.task.task
+            if task.purpose is Purpose.MERGE:
+                finished = events.TaskFinished(task=task, dispatch=delivery.task.dispatch, attempt=delivery.attempt)
+                await self.worker.say(finished)
+                await delivery.ack()
+                continue
             batches = self.plan.batches_of(task.number)  # type: ignore[arg-type]
             for batch in range(batches):
                 records = self.plan.records_of(task.number, batch)  # type: ignore[arg-type]

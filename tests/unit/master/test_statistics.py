@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from tests.unit.master.driver import Driver, job_spec
+from tests.unit.master.driver import Driver, job_spec, plan
 
 from elasticdl.master.core.training.staleness import StalenessTotals
 from elasticdl.master.core.training.statistics import EpochTotals
-from elasticdl.master.core.training.stored_states import EpochStates
 from elasticdl.master.core.training.task_messages import task_messages
-from elasticdl.shared.job.spec import Limits
-from elasticdl.shared.job.tasks import EPOCH_METRICS, EPOCH_SUM, MetricStates, TaskMessage, TaskRef
+from elasticdl.shared.job.tasks import EPOCH_METRICS, TaskMessage, TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.names import PodName, Purpose, Service
 
@@ -28,10 +25,6 @@ def driver() -> Iterator[Driver]:
     driver.check_replay()
 
 
-def sums(value: float) -> MetricStates:
-    return {"loss": (array("d", [value]).tobytes(),)}
-
-
 def finish(driver: Driver, task: int, *counted: tuple[int, int], loss: float = 1.0, **details: Any) -> None:
     """A worker finishes a task; all its batches had this loss."""
     batches = sum(end - start for start, end in counted)
@@ -40,7 +33,6 @@ def finish(driver: Driver, task: int, *counted: tuple[int, int], loss: float = 1
         batches=batches,
         records=10 * batches,
         loss_sum=loss * batches,
-        states=sums(loss * batches),
         counted=counted,
         **details,
     )
@@ -58,7 +50,6 @@ def give_back(
         reason="SIGTERM",
         records=10 * batches,
         loss_sum=loss * batches,
-        states=sums(loss * batches),
         counted=counted,
         staleness=staleness or {},
     )
@@ -70,10 +61,10 @@ def totals(driver: Driver, epoch: int = 0) -> EpochTotals:
     return driver.state.training.epochs[epoch]
 
 
-def known(driver: Driver) -> tuple[int, int, float, float]:
-    """Batches, records and both sums of losses of the first epoch."""
+def known(driver: Driver) -> tuple[int, int, float]:
+    """Batches, records and sum of losses of the first epoch."""
     of = totals(driver)
-    return of.batches, of.records, of.loss_sum, of.states["loss"][0][0]
+    return of.batches, of.records, of.loss_sum
 
 
 def test_a_repeated_task_adds_nothing_to_the_statistics(driver: Driver) -> None:
@@ -82,58 +73,31 @@ def test_a_repeated_task_adds_nothing_to_the_statistics(driver: Driver) -> None:
     driver.start_pod("ps-0")
     finish(driver, 0, (0, 5), loss=9.0)
     finish(driver, 0, (2, 5), loss=9.0)
-    assert known(driver) == (5, 50, 5.0, 5.0)
+    assert known(driver) == (5, 50, 5.0)
     assert totals(driver).tasks == 1
-
-
-def test_metric_states_of_several_tasks_come_with_the_last_one(driver: Driver) -> None:
-    for task in (0, 1):
-        driver.finish(task, batches=5, records=50, loss_sum=5.0, counted=((0, 5),), states_follow=True)
-    assert totals(driver).states == {}
-    driver.finish(2, batches=5, records=50, loss_sum=5.0, states=sums(15.0), counted=((0, 5),))
-    assert known(driver) == (15, 150, 15.0, 15.0)
-
-
-def test_metric_states_that_contain_those_of_a_known_task_do_not_count(driver: Driver) -> None:
-    finish(driver, 0, (0, 5))
-    driver.finish(0, batches=5, records=50, loss_sum=5.0, counted=((0, 5),), states_follow=True)
-    driver.finish(1, batches=5, records=50, loss_sum=5.0, states=sums(10.0), counted=((0, 5),))
-    assert known(driver) == (10, 100, 10.0, 5.0)
-    finish(driver, 2, (0, 5))
-    assert known(driver) == (15, 150, 15.0, 10.0)
-
-
-def test_a_worker_that_starts_again_counts_although_the_former_one_has_repeated_a_task(driver: Driver) -> None:
-    finish(driver, 0, (0, 5))
-    driver.finish(0, batches=5, records=50, loss_sum=5.0, counted=((0, 5),), states_follow=True)
-    driver.exit_pod("worker-0", events.ExitCause.PREEMPTED)
-    driver.start_pod("worker-0")
-    finish(driver, 1, (0, 5))
-    assert known(driver) == (10, 100, 10.0, 10.0)
 
 
 def test_a_returned_task_counts_together_with_the_rest_from_another_worker(driver: Driver) -> None:
     give_back(driver, 0, (0, 2), loss=3.0)
-    assert known(driver) == (2, 20, 6.0, 6.0)
+    assert known(driver) == (2, 20, 6.0)
     finish(driver, 0, (2, 5))
-    assert known(driver) == (5, 50, 9.0, 9.0)
+    assert known(driver) == (5, 50, 9.0)
     give_back(driver, 0, (0, 2), loss=3.0)
-    assert known(driver) == (5, 50, 9.0, 9.0)
+    assert known(driver) == (5, 50, 9.0)
 
 
-def test_of_overlapping_statistics_the_larger_part_counts(driver: Driver) -> None:
+def test_a_report_that_overlaps_an_earlier_one_is_left_out(driver: Driver) -> None:
     finish(driver, 0, (3, 5), loss=3.0)  # A killed worker had computed the others.
     give_back(driver, 0, (2, 4), loss=9.0)
-    assert known(driver) == (2, 20, 6.0, 6.0)
     finish(driver, 0, (0, 5))
-    assert known(driver) == (5, 50, 5.0, 5.0)
+    assert known(driver) == (2, 20, 6.0)
 
 
 def test_in_an_old_log_the_last_batches_count_and_never_too_many(driver: Driver) -> None:
-    driver.finish(0, batches=2, records=20, loss_sum=2.0, states=sums(2.0))
+    driver.finish(0, batches=2, records=20, loss_sum=2.0)
     give_back(driver, 0, (0, 3))
-    driver.finish(1, batches=8, records=80, loss_sum=8.0, states=sums(8.0))  # Three of them twice.
-    assert known(driver) == (5, 50, 5.0, 5.0)
+    driver.finish(1, batches=8, records=80, loss_sum=8.0)  # Three of them twice.
+    assert known(driver) == (5, 50, 5.0)
 
 
 def test_a_result_without_batches_starts_no_epoch(driver: Driver) -> None:
@@ -144,7 +108,7 @@ def test_a_result_without_batches_starts_no_epoch(driver: Driver) -> None:
 
 
 def test_the_loss_of_an_epoch_is_the_metric_once_it_is_merged() -> None:
-    of = EpochTotals(batches=2, loss_sum=3.0)
+    of = EpochTotals(batches=4, reported=2, loss_sum=3.0)
     assert of.loss == 1.5
     of.results = {"loss": 1.25}
     assert of.loss == 1.25
@@ -166,10 +130,6 @@ def test_staleness_is_summed_by_worker(driver: Driver) -> None:
     assert total.count_above(1) == 3
 
 
-def stored(driver: Driver) -> EpochStates:
-    return totals(driver).stored
-
-
 def merges(driver: Driver) -> list[TaskMessage]:
     return [message for each in driver.take(commands.Dispatch) for message in task_messages(driver.state, each, 1)]
 
@@ -178,123 +138,95 @@ def removed(driver: Driver) -> list[tuple[tuple[str, ...], tuple[tuple[int, int]
     return [(each.groups, each.numbers) for each in driver.take(commands.RemoveStates)]
 
 
-def finish_stored(driver: Driver, task: int, *numbers: int, counted: tuple[int, int] = (0, 5), **details: Any) -> None:
-    batches = counted[1] - counted[0]
-    driver.finish(task, batches=batches, records=10 * batches, stored_states=numbers, counted=(counted,), **details)
-
-
 def merge_result(driver: Driver, message: TaskMessage, **details: Any) -> None:
     event = events.TaskFinished(task=message.task, dispatch=message.dispatch, attempt=1, **details)
     driver.feed(event, Service.WORKER, "worker-0", driver.incarnation("worker-0"))
 
 
+EPOCH = 20
+"""Tasks of an epoch."""
+
+
 @pytest.fixture
-def summing() -> Iterator[Driver]:
-    """Four stored states of an epoch are replaced by their sum."""
-    driver = Driver(job_spec(workers=1, limits=Limits(stored_states_max=4)))
+def epochs() -> Iterator[Driver]:
+    """A job of three epochs."""
+    driver = Driver(job_spec(plan(epochs=3), workers=1))
+    driver.computes_metrics = False
     driver.start_all()
     driver.take(commands.Dispatch)
     yield driver
     driver.check_replay()
 
 
-def test_many_stored_states_are_replaced_by_their_sum_and_removed_after_it(summing: Driver) -> None:
-    for task in range(5):
-        finish_stored(summing, task, 10 + task)
-    (message,) = merges(summing)
-    assert (message.label, message.evaluation, message.stored_states) == (EPOCH_SUM, 0, (10, 11, 12, 13))
-    assert removed(summing) == []
-    merge_result(summing, message, stored_states=(20,))
-    assert list(stored(summing).complete) == [14, 20]
-    assert removed(summing) == [((), ((10, 14),))]
-    assert not summing.state.merges, "an epoch may have thousands of sums"
-    merge_result(summing, message, stored_states=(21,))
-    assert removed(summing) == [((), ((21, 22),))], "the second result of a sum does not count"
+def finish_epoch(driver: Driver, epoch: int) -> None:
+    """All tasks of an epoch are finished; of half of them a killed worker has not said what it computed."""
+    for task in range(epoch * EPOCH, (epoch + 1) * EPOCH):
+        finish(driver, task, *([(0, 5)] if task % 2 else []))
 
 
-def test_the_metrics_of_an_epoch_wait_for_a_sum_and_then_all_its_states_are_removed(summing: Driver) -> None:
-    for task in range(20):
-        finish_stored(summing, task, 10 + task)
-    first, *others = merges(summing)
-    assert (first.stored_states, others) == ((10, 11, 12, 13), [])
-    merge_result(summing, first, stored_states=(40,))
-    (last,) = merges(summing)
-    assert (last.label, last.stored_states) == ("epoch", (*range(14, 30), 40))
-    assert last.task.number > first.task.number
-    removed(summing)
-    merge_result(summing, last, results={"auc": 0.5})
-    assert (totals(summing).results, bool(stored(summing))) == ({"auc": 0.5}, False)
-    assert removed(summing) == [(("epoch-0",), ())]
-    finish_stored(summing, 0, 50)
-    assert removed(summing) == [((), ((50, 51),))], "states that come too late"
+def epoch_merges(driver: Driver) -> list[TaskMessage]:
+    return [message for message in merges(driver) if message.label == EPOCH_METRICS]
 
 
-def test_states_of_a_part_of_a_task_are_not_summed_because_others_may_replace_them(summing: Driver) -> None:
-    finish_stored(summing, 0, 10, counted=(3, 5))
-    for task in (1, 2, 3):
-        finish_stored(summing, task, 10 + task)
-    assert merges(summing) == []
-    finish_stored(summing, 0, 14)
-    assert removed(summing) == [((), ((10, 11),))]
-    (message,) = merges(summing)
-    assert message.stored_states == (11, 12, 13, 14)
+def test_the_metrics_of_an_epoch_are_those_that_a_worker_reads_from_the_ps(epochs: Driver) -> None:
+    finish_epoch(epochs, 0)
+    assert (totals(epochs).batches, totals(epochs).merged) == (50, False)
+    (message,) = epoch_merges(epochs)
+    assert (message.evaluation, message.states, message.stored_states) == (0, {}, ())
+    merge_result(epochs, message, results={"loss": 0.5, "auc": 0.75}, batches=100, records=1000)
+    assert known(epochs) == (100, 1000, 50.0)
+    assert (totals(epochs).loss, totals(epochs).results["auc"]) == (0.5, 0.75)
+    finish(epochs, 0, (0, 5))
+    assert known(epochs)[:2] == (100, 1000), "a late report"
 
 
-def test_a_larger_report_does_not_remove_states_that_a_worker_is_merging(summing: Driver) -> None:
-    finish_stored(summing, 0, 10, counted=(3, 5))
-    for task in range(1, 20):
-        finish_stored(summing, task, 10 + task)
-    (first,) = merges(summing)
-    merge_result(summing, first, stored_states=(40,))
-    (last,) = merges(summing)
-    assert last.label == EPOCH_METRICS and 10 in last.stored_states
-    removed(summing)
-    finish_stored(summing, 0, 50)
-    assert removed(summing) == [((), ((50, 51),))]
-    assert set(last.stored_states) == set(stored(summing).numbers)
-    merge_result(summing, last, results={"auc": 0.5})
-    assert removed(summing) == [(("epoch-0",), ())]
+def test_an_epoch_of_which_nothing_was_reported_has_its_metrics_all_the_same(epochs: Driver) -> None:
+    for task in range(EPOCH):
+        finish(epochs, task)
+    (message,) = epoch_merges(epochs)
+    merge_result(epochs, message, results={"loss": 0.5}, batches=100, records=1000)
+    assert (known(epochs), totals(epochs).loss) == ((100, 1000, 0.0), 0.5)
 
 
-def test_a_larger_report_counts_again_after_a_resume_has_ended_the_merge(summing: Driver) -> None:
-    finish_stored(summing, 0, 10, counted=(3, 5))
-    for task in range(1, 20):
-        finish_stored(summing, task, 10 + task)
-    (first,) = merges(summing)
-    merge_result(summing, first, stored_states=(40,))
-    summing.feed(events.JobResumed(reason="resume"), Service.LAUNCHER, "second")
-    assert not totals(summing).is_merging
+def test_the_metrics_of_epochs_are_computed_in_order_one_at_a_time(epochs: Driver) -> None:
+    finish_epoch(epochs, 1)
+    assert epoch_merges(epochs) == []
+    finish_epoch(epochs, 0)
+    (first,) = epoch_merges(epochs)
+    assert first.evaluation == 0
+    merge_result(epochs, first, results={"loss": 0.5}, batches=100, records=1000)
+    (second,) = epoch_merges(epochs)
+    assert second.evaluation == 1
+    merge_result(epochs, first, results={"loss": 9.0}, batches=1, records=1)
+    assert totals(epochs).loss == 0.5, "the second result does not count"
 
 
-def test_states_in_several_parts_are_summed_when_that_makes_fewer(summing: Driver) -> None:
-    for task in range(3):
-        finish_stored(summing, task, *range(10 * task, 10 * task + 5))
-    assert merges(summing) == []
-    finish_stored(summing, 3, *range(30, 35))
-    (message,) = merges(summing)
-    assert len(message.stored_states) == 20
+def test_after_a_resume_an_open_merge_is_dispatched_again(epochs: Driver) -> None:
+    finish_epoch(epochs, 0)
+    assert len(epoch_merges(epochs)) == 1
+    epochs.feed(events.JobResumed(reason="resume"), Service.LAUNCHER, "second")
+    epochs.feed(events.TermStarted(term=2), Service.MASTER, "master.2")
+    epochs.start_all()
+    finish_epoch(epochs, 0)
+    assert [message.evaluation for message in epoch_merges(epochs)] == [0]
 
 
-def test_a_resume_sums_again_what_a_worker_was_summing(summing: Driver) -> None:
-    for task in range(4):
-        finish_stored(summing, task, 10 + task)
-    merges(summing)
-    summing.feed(events.JobResumed(reason="resume"), Service.LAUNCHER, "second")
-    summing.feed(events.TermStarted(term=2), Service.MASTER, "master.2")
-    assert list(stored(summing).complete) == [10, 11, 12, 13]
-    summing.start_all()
-    again = [message for message in merges(summing) if message.label == EPOCH_SUM]
-    assert [message.stored_states for message in again] == [(10, 11, 12, 13)]
+def test_metrics_of_which_an_earlier_version_kept_no_sums_lack_batches(epochs: Driver) -> None:
+    finish_epoch(epochs, 0)
+    (message,) = epoch_merges(epochs)
+    merge_result(epochs, message)
+    assert (totals(epochs).merged, totals(epochs).results, totals(epochs).loss) == (True, {}, 1.0)
+    assert known(epochs) == (50, 500, 50.0)
 
 
-def test_a_removal_that_failed_is_decided_again(summing: Driver) -> None:
-    finish_stored(summing, 0, 10)
-    finish_stored(summing, 0, 11)
-    assert removed(summing) == [((), ((11, 12),))]
-    seq, _ = summing.state.pending_commands[-1]
+def test_a_removal_that_failed_is_decided_again(driver: Driver) -> None:
+    late = TaskMessage(task=TaskRef(purpose=Purpose.MERGE, number=99), dispatch=1, term=1)
+    merge_result(driver, late, stored_states=(11,))
+    assert removed(driver) == [((), ((11, 12),))]
+    seq, _ = driver.state.pending_commands[-1]
     failed = events.CommandsRan(up_to=seq, failures=(events.CommandFailure(position=0, message="NATS is away"),))
-    summing.feed(failed, Service.MASTER, "master")
-    assert removed(summing) == [((), ((11, 12),))]
+    driver.feed(failed, Service.MASTER, "master")
+    assert removed(driver) == [((), ((11, 12),))]
 
 
 def test_events_of_several_tasks_change_the_same_as_one_event_for_each() -> None:

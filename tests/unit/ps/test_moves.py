@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from elasticdl.shared.errors import PermanentError, TransientError
 from elasticdl.shared.messages.commands import HoldGroup, OpenPin, TakeSnapshot
 from elasticdl.shared.messages.events import GroupHeld, ModelInitialised, PsStarted, SnapshotDamaged, SnapshotTaken
 from elasticdl.shared.model.manifests import ChunkPart, Manifest, chunk_uri, folder_of, read_manifest
-from elasticdl.shared.model.placement import ALL, Placement, Ranges
+from elasticdl.shared.model.placement import ALL, PARTITIONS, Placement, Ranges
 from elasticdl.shared.names import PodName, TaskId
 from elasticdl.shared.storage import MemoryStore
 from elasticdl.worker.ps_client import PsClient
@@ -150,6 +151,17 @@ def test_half_a_model_moves_there_and_back_while_it_trains(make_job: MakeJob, gr
     for mine, theirs in zip(weights(client), weights(reference), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     assert [group.partitions for group in manifest.groups] == [ALL], "equal histories are one group"
+
+
+def test_metric_sums_move_with_partition_0(make_job: MakeJob) -> None:
+    job, client, mover, _ = training_with_a_second_ps(make_job)
+    states = np.array([1.0, 0.5])
+    client.push(replace(push_of(*BATCHES[4]), metric_states=states))
+    mover.move(0, 1, ((0, PARTITIONS // 2),), 2)
+    assert job.placement().gate == 1
+    client.push(replace(push_of(*BATCHES[5]), metric_states=states))
+    found = client.read_metrics(0)
+    assert (found.batches, np.frombuffer(found.states).tolist()) == (6, [2.0, 1.0])
 
 
 def test_a_move_that_is_given_up_leaves_everything_where_it_was(make_job: MakeJob) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from elasticdl.shared.job.ledger import Ledger
+from elasticdl.shared.job.ledger import Ledger, Verdict
 from elasticdl.shared.job.tasks import TaskMessage
 from elasticdl.shared.names import Incarnation, PodName, TaskId
 from elasticdl.worker.core import commands
@@ -17,7 +17,7 @@ from elasticdl.worker.core.events import QueueEmpty, TasksDelivered
 from elasticdl.worker.core.tasks.leased import LeasedTask
 from elasticdl.worker.model.user.calls import UserCodeError
 from elasticdl.worker.ports import Ids
-from elasticdl.worker.ps_client import PinLostError, Pulled, PushOutcome, PushRequest, TaskProgress
+from elasticdl.worker.ps_client import EpochMetrics, PinLostError, Pulled, PushOutcome, PushRequest, TaskProgress
 from elasticdl.worker.ps_client.rules import contains_push
 
 
@@ -86,6 +86,7 @@ class FakeFeeder:
 class FakeResult:
     loss: float
     row_gradients: Mapping[str, Any]
+    metric_states: Any
     finite: bool = True
     overflow: bool = False
     problem: str = ""
@@ -102,7 +103,7 @@ class FakeModel:
     overflow_at: int = -1
     seeds: list[int] = field(default_factory=list)
     trained: list[list[int]] = field(default_factory=list)
-    sums: dict[str, list[float]] = field(default_factory=lambda: {"train": [0.0, 0.0], "evaluate": [0.0, 0.0]})
+    evaluated: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
     def ids(self, batch: FakeBatch, *, training: bool = True) -> Mapping[str, Ids]:
         return {"table": batch.values % 4}
@@ -115,18 +116,17 @@ class FakeModel:
         if self.raise_at in batch.values:
             raise UserCodeError("loss() raised ValueError", traceback="File model.py, line 9")
         finite = bool((batch.values < self.nan_from).all())
-        self.add("train", batch)
         overflow = self.overflow_at in batch.values
         loss = float(batch.values.mean()) if finite else float("nan")
-        return FakeResult(
-            loss, {"table": unique}, finite and not overflow, overflow, "" if finite else "the loss is nan"
-        )
+        states = np.array([float(batch.values.sum()), float(batch.count)])
+        problem = "" if finite else "the loss is nan"
+        return FakeResult(loss, {"table": unique}, states, finite and not overflow, overflow, problem)
 
     def rate(self, iteration: int) -> float:
         return 1.0 / (1 + iteration)
 
     def evaluate(self, batch: FakeBatch, dense: Any, rows: Any, *, step_seed: int) -> float:
-        self.add("evaluate", batch)
+        self.evaluated = [self.evaluated[0] + float(batch.values.sum()), self.evaluated[1] + batch.count]
         return float(batch.values.mean())
 
     @property
@@ -141,18 +141,14 @@ class FakeModel:
             raise UserCodeError("process() raised ValueError", traceback="File model.py, line 9")
         return batch.values * 10
 
-    def add(self, purpose: str, batch: FakeBatch) -> None:
-        self.sums[purpose][0] += float(batch.values.sum())
-        self.sums[purpose][1] += batch.count
+    def metric_states(self) -> Mapping[str, list[Any]]:
+        return {"loss": [np.array(value) for value in self.evaluated]}
 
-    def metric_states(self, purpose: str = "evaluate", *, reset: bool = False) -> Mapping[str, list[Any]]:
-        states = {"loss": [np.array(value) for value in self.sums[purpose]]}
-        if reset:
-            self.reset_metrics(purpose)
-        return states
+    def reset_metrics(self) -> None:
+        self.evaluated = [0.0, 0.0]
 
-    def reset_metrics(self, purpose: str = "evaluate") -> None:
-        self.sums[purpose] = [0.0, 0.0]
+    def split_states(self, states: Any) -> Mapping[str, list[Any]]:
+        return {"loss": [states[:1], states[1:]]}
 
     def merge(self, states: list[Mapping[str, list[Any]]]) -> dict[str, float]:
         total = sum(float(state["loss"][0][0]) for state in states)
@@ -169,6 +165,10 @@ class FakePs:
     restore_before_push: dict[int, int] = field(default_factory=dict)
     not_finite_at: int = -1
     pins: set[int] = field(default_factory=set)
+    metric_states: Any = field(default_factory=lambda: np.zeros(2))
+    """Summed over the batches in the first ledger."""
+    incomplete_reads: int = 0
+    """How often the answer to a worker is that batches are missing."""
     released: list[int] = field(default_factory=list)
 
     def credits(self) -> Mapping[PodName, Incarnation]:
@@ -203,16 +203,27 @@ class FakePs:
         number = len(self.pushes)
         if number in self.restore_before_push:
             self.groups[self.restore_before_push[number]] = Ledger()
+            if self.restore_before_push[number] == 0:
+                self.metric_states = np.zeros(2)
         self.pushes.append(push)
         self.wire.append(f"push {push.task}.{push.batch}" + ("" if push.dense_gradient is not None else " empty"))
         if number == self.not_finite_at:
             return PushOutcome(next_batch=push.batch, credits={}, step=0, not_finite="dense gradient")
+        if self.groups[0].judge(push.task, push.batch, push.batches) is Verdict.APPLIED and push.metric_states.size:
+            self.metric_states = self.metric_states + push.metric_states
         for group in self.groups:
             group.absorb(push.task, push.batch, push.batches, push.records, push.checksum)
         progress = self.next_batch(push.task, push.batches)
         return PushOutcome(
             next_batch=progress.next_batch, credits=progress.credits, step=max(group.step for group in self.groups)
         )
+
+    def read_metrics(self, epoch: int) -> EpochMetrics:
+        self.wire.append(f"metrics {epoch}")
+        self.incomplete_reads -= 1
+        ledger, states = self.groups[0], self.metric_states.tobytes()
+        complete = self.incomplete_reads < 0
+        return EpochMetrics(complete=complete, batches=ledger.step, records=ledger.records, states=states)
 
     def push_and_pull(
         self, request: PushRequest, ids: Mapping[str, Ids], batch: tuple[int, int]

@@ -6,11 +6,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 from tests.deadline import DEADLINE_S
 
 from elasticdl.shared.job.tasks import (
-    EPOCH_SUM,
+    EPOCH_METRICS,
     EVALUATION_METRICS,
     EVALUATION_SUM,
     LAST_CALLBACKS,
@@ -21,7 +20,7 @@ from elasticdl.shared.job.tasks import (
 )
 from elasticdl.shared.messages.events import FailureKind, TaskFinished
 from elasticdl.shared.model.metric_states import add_parts, encode_states, pack_states
-from elasticdl.shared.names import Purpose
+from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.worker.core.commands import RunCallbacks
 
 if TYPE_CHECKING:
@@ -89,8 +88,7 @@ def test_evaluations_leave_the_wire_order_of_training_alone(make_world: MakeWorl
     assert [line for line in mixed.ps.wire if line != "pin 1"] == plain.ps.wire
     trained = of(mixed, Purpose.TRAIN)
     assert [event.loss_sum for event in trained] == [event.loss_sum for event in plain.finished()]
-    measured = [[loss_of(one) for one in many if one.states] for many in (trained, plain.finished())]
-    assert np.array_equal(np.sum(measured[0], axis=0), np.sum(measured[1], axis=0))
+    assert np.array_equal(mixed.ps.metric_states, plain.ps.metric_states)
     assert len(of(mixed, Purpose.EVALUATE)) == 3
 
 
@@ -196,13 +194,40 @@ def store_states(world: World, count: int) -> MetricStates:
     return add_parts({}, [world.stored_states[number] for number in range(1, count + 1)])
 
 
-@pytest.mark.parametrize(("label", "group"), [(EVALUATION_SUM, "evaluation-4"), (EPOCH_SUM, "epoch-4")])
-def test_a_sum_is_stored_beside_the_states_that_it_replaces(world: World, label: str, group: str) -> None:
-    total = store_states(world, 64)
-    world.tasks.publish(task(Purpose.MERGE, 7, evaluation=4, label=label, stored_states=tuple(range(1, 65))))
+def test_the_metrics_of_an_epoch_are_those_of_the_batches_that_the_ps_have_absorbed(world: World) -> None:
+    world.ps.metric_states = np.array([10.0, 4.0])
+    world.ps.groups[0].absorb(TaskId(0), 0, 2, 3, 0)
+    world.tasks.publish(task(Purpose.MERGE, 7, evaluation=2, label=EPOCH_METRICS))
     world.run()
     (event,) = of(world, Purpose.MERGE)
-    assert (event.stored_states, world.stored_for) == ((65,), [group])
+    assert (event.results, event.batches, event.records) == ({"loss": 2.5}, 1, 3)
+    assert world.ps.wire == ["metrics 2"]
+
+
+def test_the_metrics_of_an_epoch_of_which_a_ps_lacks_batches_are_computed_later(world: World) -> None:
+    world.ps.incomplete_reads = 2
+    world.ps.metric_states = np.array([10.0, 4.0])
+    world.tasks.publish(task(Purpose.MERGE, 7, evaluation=0, label=EPOCH_METRICS))
+    world.run()
+    assert [event.reason for event in world.returned()] == ["a ps lacks batches of epoch 1"] * 2
+    assert [event.results for event in of(world, Purpose.MERGE)] == [{"loss": 2.5}]
+
+
+def test_an_epoch_without_metric_states_has_no_metrics(world: World) -> None:
+    world.ps.metric_states = np.zeros(0)
+    world.tasks.publish(task(Purpose.MERGE, 7, evaluation=0, label=EPOCH_METRICS))
+    world.run()
+    (event,) = of(world, Purpose.MERGE)
+    assert (event.results, event.batches) == ({}, 0)
+
+
+def test_a_sum_is_stored_beside_the_states_that_it_replaces(world: World) -> None:
+    total = store_states(world, 64)
+    numbers = tuple(range(1, 65))
+    world.tasks.publish(task(Purpose.MERGE, 7, evaluation=4, label=EVALUATION_SUM, stored_states=numbers))
+    world.run()
+    (event,) = of(world, Purpose.MERGE)
+    assert (event.stored_states, world.stored_for) == ((65,), ["evaluation-4"])
     assert add_parts({}, [world.stored_states[65]]) == total
 
 

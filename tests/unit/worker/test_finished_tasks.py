@@ -40,10 +40,9 @@ class Reports:
         self.plan = plan
         self.effects = Effects()
         self.leases = LeasedTasks(lease_s=10.0, batch_deadline_s=300.0)
-        self.outcomes = TaskOutcomes(PLAN, self.effects, failure_pause_s=0.5)
+        self.outcomes = TaskOutcomes(self.effects, failure_pause_s=0.5)
         self.finished = FinishedTasks(plan, self.effects, self.leases, self.outcomes)
         self.groups: list[list[TaskFinished]] = []
-        self.collected: list[list[int]] = []
         self.acknowledged: list[int] = []
         self.due_s: list[float] = []
 
@@ -70,9 +69,6 @@ class Reports:
                         self.due_s.append(due_s)
                     case commands.AckTask(lease=lease):
                         self.acknowledged.append(lease.message.task.number)
-                    case Issued(number=number, command=commands.CollectMetrics(tasks=tasks)):
-                        self.collected.append([task.number for task in tasks])
-                        self.effects.done(number, {"loss": (b"sum",)})
                     case Issued(number=number, command=commands.PublishEvent(event=event)):
                         self.groups.append([one for one in one_by_one(event) if isinstance(one, TaskFinished)])
                         self.effects.done(number, None)
@@ -84,7 +80,7 @@ def numbers(groups: list[list[TaskFinished]]) -> list[list[int]]:
     return [[event.task.number for event in group] for group in groups]
 
 
-def test_short_tasks_are_reported_together_and_the_last_one_has_their_metric_states() -> None:
+def test_short_tasks_are_reported_together() -> None:
     reports = Reports()
     leases = [reports.lease(number) for number in range(BATCHES_MAX + 1)]
     for lease in leases[:BATCHES_MAX]:
@@ -93,9 +89,6 @@ def test_short_tasks_are_reported_together_and_the_last_one_has_their_metric_sta
         reports.finish(lease)
     (group,) = reports.groups
     assert [event.task.number for event in group] == list(range(BATCHES_MAX))
-    assert [event.states_follow for event in group] == [True] * (BATCHES_MAX - 1) + [False]
-    assert [bool(event.states) for event in group] == [False] * (BATCHES_MAX - 1) + [True]
-    assert reports.collected == [list(range(BATCHES_MAX))]
     assert reports.acknowledged == list(range(BATCHES_MAX))
     assert reports.due_s == [DELAY_S]
 
@@ -132,15 +125,13 @@ def test_a_long_task_is_reported_at_once() -> None:
     assert numbers(reports.groups) == [[0]]
 
 
-def test_a_task_of_which_others_have_computed_a_part_is_reported_by_itself() -> None:
+def test_a_task_of_which_others_have_computed_a_part_is_reported_with_the_others() -> None:
     reports = Reports(replace(PLAN, minibatches_per_task=2))
     whole, part, nothing, _ = (reports.lease(number) for number in range(4))
     reports.finish(whole, batches=2)
     reports.finish(part, batches=1)
     reports.finish(nothing, batches=0)
-    assert numbers(reports.groups) == [[1], [2]]
-    assert reports.collected == [[1]]
     reports.finished.report()
     reports.execute()
-    assert numbers(reports.groups) == [[1], [2], [0]]
-    assert not any(event.states_follow for group in reports.groups for event in group)
+    assert numbers(reports.groups) == [[0, 1, 2]]
+    assert [event.batches for event in reports.groups[0]] == [2, 1, 0]

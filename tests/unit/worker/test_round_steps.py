@@ -18,7 +18,7 @@ from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.names import PodName, TaskId
-from elasticdl.shared.wire.messages import NO_FLOATS, NO_IDS, Exchange
+from elasticdl.shared.wire.messages import NO_DOUBLES, NO_FLOATS, NO_IDS, Exchange
 from elasticdl.worker.execution.batch_store import LoadedBatch
 from elasticdl.worker.execution.round_steps import RoundAbortedError, RoundSettings, RoundSteps
 from elasticdl.worker.ports import Doubles, Reducer, TableIds
@@ -63,6 +63,7 @@ class Result:
     finite: bool = True
     overflow: bool = False
     problem: str = ""
+    metric_states: Any = field(default_factory=lambda: NO_DOUBLES)
 
 
 class Network:
@@ -90,8 +91,9 @@ class Network:
         dense[:] = 0.0  # TensorFlow may overwrite what it is given.
         return Result(total)
 
-    def measure(self, batch: Any, result: Any) -> None:
+    def measure(self, batch: Any, result: Any) -> Any:
         self.measured.append(batch)
+        return result
 
 
 @dataclass(slots=True, kw_only=True)

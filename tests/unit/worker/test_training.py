@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from tests.deadline import DEADLINE_S
 
@@ -217,19 +216,12 @@ def test_damaged_data_is_the_datas_fault(make_world: MakeWorld) -> None:
     assert world.tasks.deliveries[0].answer == "nak"
 
 
-def test_metric_states_are_those_of_the_tasks_that_are_reported_together(world: World) -> None:
+def test_each_push_carries_the_metric_states_of_its_batch(world: World) -> None:
     world.publish_plan()
     world.run()
-    own = [np.array([0 + 1 + 2 + 3, 4]), np.array([4 + 5 + 6 + 7, 4]), np.array([8 + 9, 2])]
-    expected = np.zeros(2)
-    for event, states in zip(world.finished(), own, strict=True):
-        expected += states
-        if event.states_follow:
-            assert event.states == {}
-        else:
-            assert [np.frombuffer(array, "<f8")[0] for array in event.states["loss"]] == expected.tolist()
-            expected = np.zeros(2)
-    assert not world.finished()[-1].states_follow
+    states = {(push.task, push.batch): push.metric_states.tolist() for push in world.ps.pushes}
+    assert states == {(0, 0): [1, 2], (0, 1): [5, 2], (1, 0): [9, 2], (1, 1): [13, 2], (2, 0): [17, 2]}
+    assert not any(event.states for event in world.finished())
     assert [event.loss_sum for event in world.finished()] == [0.5 + 2.5, 4.5 + 6.5, 8.5]
     assert all(e.seconds_by_part["total"] > 0 for e in world.finished())
 
@@ -269,7 +261,6 @@ def test_a_task_that_is_given_back_says_what_was_counted_of_it(make_world: MakeW
     (event,) = world.returned()
     assert (event.task.number, event.counted, event.records) == (0, ((0, 2),), 4)
     assert event.loss_sum == 0.5 + 2.5
-    assert [np.frombuffer(array, "<f8")[0] for array in event.states["loss"]] == [0 + 1 + 2 + 3, 4]
 
 
 def test_a_batch_that_is_computed_again_is_counted_once(make_world: MakeWorld) -> None:
@@ -281,7 +272,7 @@ def test_a_batch_that_is_computed_again_is_counted_once(make_world: MakeWorld) -
     (event,) = world.finished()
     assert (event.counted, event.batches, event.records) == (((0, 5),), 5, 10)
     assert event.loss_sum == 0.5 + 2.5 + 4.5 + 6.5 + 8.5
-    assert [np.frombuffer(array, "<f8")[0] for array in event.states["loss"]] == [sum(range(10)), 10]
+    assert world.ps.metric_states.tolist() == [sum(range(10)), 10]
 
 
 def test_event_numbers_have_no_gaps(world: World) -> None:

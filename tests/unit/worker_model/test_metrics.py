@@ -54,18 +54,35 @@ def test_summed_states_give_the_metrics_of_the_whole(write_module: WriteModule) 
     assert all(array.dtype == np.float64 for arrays in states[0].values() for array in arrays)
 
 
-def test_training_metrics_are_kept_apart_and_reset(write_module: WriteModule) -> None:
+def test_the_training_metrics_of_a_step_are_those_of_its_batch_alone(write_module: WriteModule) -> None:
     runner, batch = runner_of(write_module(RECOMMENDER + METRICS), columns())
-    result = runner.train(batch, runner.initial_dense(), Tables(runner).pull(batch), step_seed=1)
-    assert runner.merge([runner.metric_states("train")])["loss"] == pytest.approx(result.loss, rel=1e-5)
-    assert runner.metric_states("evaluate")["loss"][1] == 0
-    assert all(any(array.any() for array in arrays) for arrays in runner.metric_states("train").values())
-    states = runner.metric_states("train")
-    taken = runner.metric_states("train", reset=True)
-    assert {name: [array.tolist() for array in arrays] for name, arrays in taken.items()} == {
-        name: [array.tolist() for array in arrays] for name, arrays in states.items()
-    }
-    assert not any(array.any() for arrays in runner.metric_states("train").values() for array in arrays)
+    results = [runner.train(batch, runner.initial_dense(), Tables(runner).pull(batch), step_seed=1) for _ in range(2)]
+    first, second = (runner.split_states(result.metric_states) for result in results)
+    assert runner.merge([first])["loss"] == pytest.approx(results[0].loss, rel=1e-5)
+    assert runner.metric_states()["loss"][1] == 0, "evaluations have metrics of their own"
+    assert all(any(array.any() for array in arrays) for arrays in first.values())
+    np.testing.assert_equal(dict(first), dict(second))
+    total = np.sum([result.metric_states for result in results], axis=0)
+    assert total.dtype == np.float64
+    assert runner.merge([runner.split_states(total)])["loss"] == pytest.approx(results[0].loss, rel=1e-5)
+
+
+def test_metrics_that_do_not_begin_with_zeros_are_reset_for_each_batch(write_module: WriteModule) -> None:
+    body = (
+        RECOMMENDER
+        + """
+class Own(keras.metrics.Mean):
+    def reset_state(self):
+        super().reset_state()
+
+def eval_metrics_fn():
+    return {"own": Own()}
+"""
+    )
+    runner, batch = runner_of(write_module(body), columns())
+    assert not runner.step.train_metrics._is_inside
+    results = [runner.train(batch, runner.initial_dense(), Tables(runner).pull(batch), step_seed=1) for _ in range(2)]
+    np.testing.assert_array_equal(results[0].metric_states, results[1].metric_states)
 
 
 def test_a_metric_whose_states_do_not_add_up_is_refused_by_name(write_module: WriteModule) -> None:

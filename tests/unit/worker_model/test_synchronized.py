@@ -161,12 +161,12 @@ def test_metrics_are_counted_when_they_are_measured(write_module: WriteModule) -
     raw = columns(12)
     runner, batch = runner_of(write_module(NETWORK), raw, synchronous=True)
     (first, _) = trained_together(runner, parts_of(raw, (6, 6)), runner.initial_dense())
-    assert runner.metric_states("train")["loss"][1] == 0
-    runner.measure(fed(runner.module, parts_of(raw, (6, 6))[0]), first)
-    assert runner.metric_states("train")["loss"][1] == 6
+    assert first.metric_states.size == 0
+    measured = runner.measure(fed(runner.module, parts_of(raw, (6, 6))[0]), first)
+    assert runner.split_states(measured.metric_states)["loss"][1] == 6
     for _ in range(3):
-        runner.train(batch, runner.initial_dense(), step_seed=1)
-    assert runner.metric_states("train")["loss"][1] == 6 + 3 * 12
+        alone = runner.train(batch, runner.initial_dense(), step_seed=1)
+        assert runner.split_states(alone.metric_states)["loss"][1] == 12
     assert runner.step.traces["measure"] <= 2
 
 

@@ -150,13 +150,12 @@ class EventMessages:
             yield f"{count} of {len(before)} partitions of the model moved from ps-{old} to ps-{new}"
 
     def _epochs(self, state: State) -> Iterator[str]:
-        """The line of an epoch is given when the epoch is complete and its metrics, if it has any, are merged."""
+        """The line of an epoch is given when the epoch is complete and its metrics are computed."""
         training = state.training
         if training is None:
             return
         while self._epochs_given < training.epochs_complete:
-            totals = training.epochs.get(self._epochs_given)
-            if totals is not None and totals.awaits_merge and not state.is_final:
+            if training.statistics.merged_epochs <= self._epochs_given and not state.is_final:
                 return
             row = next((row for row in epoch_rows(state) if row["epoch"] == self._epochs_given + 1), None)
             self._epochs_given += 1

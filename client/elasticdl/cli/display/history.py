@@ -57,7 +57,12 @@ def lost_history(state: State, history: str) -> str:
 
 def _tells_more(row: EpochRow, rows: Mapping[int, EpochRow]) -> bool:
     known = rows.get(row["epoch"])
-    return known is None or known["batches"] < row["batches"]
+    return known is None or _knowledge(known) < _knowledge(row)
+
+
+def _knowledge(row: EpochRow) -> tuple[int, bool, float]:
+    """How much a row says: metrics that are computed again from the ps have neither an evaluation nor a duration."""
+    return row["batches"], bool(row["validation"]), row["seconds"]
 
 
 def _folded_rows(state: State) -> list[EpochRow]:
@@ -77,6 +82,7 @@ def _folded_rows(state: State) -> list[EpochRow]:
             seconds=round(max(0.0, totals.ended_s - totals.started_s), 3),
         )
         for epoch, totals in sorted(state.training.epochs.items())
+        if totals.batches
     ]
 
 

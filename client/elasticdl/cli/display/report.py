@@ -38,8 +38,8 @@ them.
 ``warnings``                one sentence for each time that the validation loss exploded while the training loss was
                             fine
 ``history.epochs``          for each epoch, from 1: epoch; batches and records whose loss and metrics are known, each
-                            counted once (fewer than the plan's if workers were killed before they reported them: the
-                            proof that no batch is missing is ``audit``); loss, the mean over these records; metrics on
+                            counted once (of a complete epoch all; of an epoch in progress those that workers have
+                            reported); loss, the mean over these records; metrics on
                             the training data; validation, the metrics of the model at the end of the epoch, and
                             validation_step, its step (null: this state was not evaluated); seconds
 ``history.evaluations``     for each evaluation: evaluation, epoch, epoch_end (whether it is of the model at the end of

@@ -6,6 +6,7 @@ from typing import assert_never
 
 import structlog
 
+from elasticdl.ps.metric_reads import read_metrics
 from elasticdl.ps.shard.admission import RefusedError
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.round_sums import RoundExchange
@@ -21,6 +22,7 @@ from elasticdl.shared.wire.messages import (
     NextBatch,
     Pull,
     Push,
+    ReadMetrics,
     Refusal,
     RefusalKind,
     Reply,
@@ -72,6 +74,8 @@ class PsHandler:
                 case Exchange():
                     frame.before_waiting()
                     return self._respond(self._sums.exchange(request, self._pull_wait_s))
+                case ReadMetrics():
+                    return self._respond(read_metrics(self._core, request))
                 case _:
                     assert_never(request)
         except RefusedError as error:

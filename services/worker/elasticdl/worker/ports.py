@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from elasticdl.shared.model.metric_states import MetricArrays
 from elasticdl.shared.names import TaskId
-from elasticdl.worker.ps_client.requests import Pulled, PushOutcome, PushRequest, TaskProgress
+from elasticdl.worker.ps_client.requests import EpochMetrics, Pulled, PushOutcome, PushRequest, TaskProgress
 
 Ids = npt.NDArray[np.int64]
 Inverse = npt.NDArray[np.int32]
@@ -84,6 +84,11 @@ class StepResult(Protocol):
         ...
 
     @property
+    def metric_states(self) -> Doubles:
+        """State variables of the training metrics after this batch alone; they add up."""
+        ...
+
+    @property
     def finite(self) -> bool:
         """Whether loss and gradients are."""
         ...
@@ -104,6 +109,10 @@ class ParameterServers(Protocol):
 
     def next_batch(self, task: TaskId, batches: int) -> TaskProgress:
         """How far a task is."""
+        ...
+
+    def read_metrics(self, epoch: int) -> EpochMetrics:
+        """The training metrics of an epoch; those of earlier epochs are forgotten."""
         ...
 
     def pull(
@@ -161,19 +170,23 @@ class Trainee(Protocol):
         ...
 
     def train(self, batch: Any, dense: Floats, rows: TableRows, *, step_seed: int) -> StepResult:
-        """Loss and gradients of one batch; the ``train`` metrics are updated."""
+        """Loss, gradients and training metrics of one batch."""
         ...
 
     def evaluate(self, batch: Any, dense: Floats, rows: TableRows, *, step_seed: int) -> float:
         """Update the ``evaluate`` metrics with one batch; returns its mean loss."""
         ...
 
-    def metric_states(self, purpose: str = "evaluate", *, reset: bool = False) -> MetricArrays:
-        """The ``train`` or ``evaluate`` metrics summed since the last reset; may begin new sums."""
+    def metric_states(self) -> MetricArrays:
+        """The evaluation metrics, summed since the last reset."""
         ...
 
-    def reset_metrics(self, purpose: str = "evaluate") -> None:
+    def reset_metrics(self) -> None:
         """Begin new sums."""
+        ...
+
+    def split_states(self, states: Doubles) -> MetricArrays:
+        """A sum of ``StepResult.metric_states`` by metric."""
         ...
 
     def rate(self, iteration: int) -> float:
@@ -211,10 +224,10 @@ class RoundTrainee(Protocol):
             dense: the dense vector, which nothing else uses meanwhile.
             rows: pulled rows.
             step_seed: seeds random numbers.
-            reducer: adds up over the round; None: the batch is alone, and the ``train`` metrics are updated.
+            reducer: adds up over the round; None: the batch is alone, and its metrics are computed.
         """
         ...
 
-    def measure(self, batch: Any, result: Any) -> None:
-        """Update the ``train`` metrics with a batch that was trained with a ``reducer``."""
+    def measure(self, batch: Any, result: Any) -> StepResult:
+        """The result of a step with a ``reducer``, with the metrics of its batch."""
         ...

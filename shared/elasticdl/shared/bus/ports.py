@@ -259,7 +259,7 @@ class StoredStates(Protocol):
         """Store a part of metric states.
 
         Args:
-            group: see ``states_of_epoch`` and ``states_of_evaluation``.
+            group: see ``states_of_evaluation``.
             part: see ``pack_states``.
 
         Returns:

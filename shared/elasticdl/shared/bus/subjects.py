@@ -109,7 +109,7 @@ TABLE: tuple[Row, ...] = (
         stream="STATES",
         senders="workers",
         receivers="workers",
-        content="a part of large metric states of an epoch or an evaluation, compressed, until they are summed",
+        content="a part of large metric states of an evaluation, compressed, until they are summed",
     ),
     Row(
         subject="edl.v1.<job>.heartbeat.<service>.<name>",
@@ -188,7 +188,7 @@ def payload_name(job: JobId, subject: str) -> str:
 
 
 def states(job: JobId, group: str) -> str:
-    """The subject of the stored metric states of an epoch or an evaluation."""
+    """The subject of the stored metric states of an evaluation."""
     return _join(job, "states", group)
 
 

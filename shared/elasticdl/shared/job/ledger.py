@@ -102,6 +102,10 @@ class Ledger:
         """Ranges of task ids of ``range(tasks)`` that are not finished."""
         return self._finished.gaps(0, tasks)
 
+    def has_all(self, start: int, end: int) -> bool:
+        """Whether all tasks of ``range(start, end)`` are finished."""
+        return next(self._finished.gaps(start, end), None) is None
+
     def record(self) -> LedgerRecord:
         """The ledger as a value."""
         return LedgerRecord(

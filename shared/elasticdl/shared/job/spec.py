@@ -136,8 +136,8 @@ class Limits:
         batch_deadline_s: seconds that a single batch may take before its worker loses the task.
         window_s: seconds of work that the master keeps dispatched.
         export_bytes_max: largest model that is exported in one piece.
-        stored_states_max: stored metric states of an epoch at which a worker replaces them by their sum; of an
-            evaluation, those of so many neighbouring tasks are replaced.
+        stored_states_max: neighbouring tasks of an evaluation whose stored metric states a worker replaces by their
+            sum.
     """
 
     attempts_max: int = 3

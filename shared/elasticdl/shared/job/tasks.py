@@ -15,8 +15,8 @@ STATES_BYTES_MAX = 96
 """Metric states that take more than that, with the metrics' names, are not put into events."""
 EVALUATION_METRICS, EPOCH_METRICS = "evaluation", "epoch"
 """Labels of the merge tasks that compute metrics."""
-EVALUATION_SUM, EPOCH_SUM = "evaluation sum", "epoch sum"
-"""Labels of the merge tasks that replace stored metric states by their sum."""
+EVALUATION_SUM = "evaluation sum"
+"""Label of the merge tasks that replace stored metric states by their sum."""
 CALLBACKS, LAST_CALLBACKS = "callbacks", "last callbacks"
 """Labels of the merge tasks that run callbacks; after the last one no epoch follows."""
 MODEL_LOST = "model_lost"
@@ -81,7 +81,7 @@ class TaskMessage:
         label: merge: one of the labels above; export: of task 0, URI of the
             output if it is not that of the submitted job; of another task, number of the saved model that stays beside
             it.
-        states: merge: summed metric states.
+        states: merge of an evaluation: summed metric states.
         stored_states: merge: numbers of stored metric states (see ``StoredStates``) to add to them, in this order.
         logs: callbacks: metric name -> value of the epoch that has ended.
         learning_rate: train: the rate that callbacks have set for the task's epoch; None: that of the optimizer.
@@ -110,11 +110,6 @@ class TaskMessage:
     def message_id(self) -> str:
         """For the deduplication by NATS (an optimisation; correctness does not depend on it)."""
         return f"{self.run}.{self.task.purpose.value}.{self.task.number}.{self.dispatch}"
-
-
-def states_of_epoch(epoch: int) -> str:
-    """The group of the stored metric states of an epoch's training."""
-    return f"epoch-{epoch}"
 
 
 def states_of_evaluation(evaluation: int) -> str:

@@ -219,13 +219,11 @@ class TaskFinished:
         absorbed_by: train: digest of all ps that answered, with their incarnations (see ``ps_set_digest``).
         credits: train: in old logs, the incarnation of each ps that answered instead.
         records: records of the counted batches.
-        batches: number of counted batches: those that this worker computed, each once.
+        batches: number of counted batches: those that this worker computed, each once. Merge: those of the epoch whose
+            metrics these are.
         loss_sum: sum over them of the mean loss of a batch.
-        states: their metric states, and those of the worker's tasks just before whose ``states_follow``, summed. Empty
-            if they are large.
-        stored_states: numbers of the stored parts of these states (see ``StoredStates``), if they are large.
-        states_follow: train: the states are in the worker's next record of this kind. The worker has computed all
-            batches of both tasks, which belong to one epoch.
+        states: evaluate: their metric states, summed; empty if they are large.
+        stored_states: numbers of the stored parts of metric states (see ``StoredStates``), if they are large.
         results: merge: metric name -> value, or what the callbacks ask for; export: empty.
         note: merge: why the callbacks ask for it, for people; short.
         times: the worker's time by part.
@@ -247,7 +245,6 @@ class TaskFinished:
     batches: int = 0
     loss_sum: float = 0.0
     states: MetricStates = field(default_factory=lambda: MappingProxyType({}))
-    states_follow: bool = False
     results: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     times: Times | None = None
     seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
@@ -282,7 +279,7 @@ class TasksFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReturned:
-    """A worker returned a task unfinished, on purpose; train: with its statistics of it, see ``TaskFinished``."""
+    """A worker returned a task unfinished, on purpose; train: with what it counted, see ``TaskFinished``."""
 
     task: TaskRef
     dispatch: int
@@ -290,11 +287,9 @@ class TaskReturned:
     reason: str
     records: int = 0
     loss_sum: float = 0.0
-    states: MetricStates = field(default_factory=lambda: MappingProxyType({}))
     counted: tuple[tuple[int, int], ...] = ()
     staleness: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     overflows: int = 0
-    stored_states: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,9 +23,9 @@ from elasticdl.shared.names import Incarnation, JobId, PodName
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore, join
 
-FORMAT = 3
-_FORMATS = (2, FORMAT)
-"""Those that are read. Manifests of format 2 contain the job's specification."""
+FORMAT = 4
+_FORMATS = (2, 3, FORMAT)
+"""Those that are read. Manifests of format 2 contain the job's specification; before 4, groups have no metric sums."""
 MANIFEST_NAME = "manifest"
 COPY_NAME = "copy"
 """Name of the manifest of a copy for a move, which is no snapshot of anybody."""
@@ -71,6 +71,7 @@ class ChunkPart(Enum):
     ACCUMULATED_DENSE = wire_pb2.Chunk.ACCUMULATED_DENSE
     ACCUMULATED_ROWS = wire_pb2.Chunk.ACCUMULATED_ROWS
     TALLIES = wire_pb2.Chunk.TALLIES
+    METRICS = wire_pb2.Chunk.METRICS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,7 @@ class Chunk:
         of: URI of another manifest, whose object it is and beside which it lies; empty: it is this one's.
         part: what it holds.
         table: rows: position of the table in the signature; beyond its end: the candidates of a table.
-        rows: rows: how many.
+        rows: rows: how many; metrics: of how many epochs.
         group: position of the group whose it is; rows belong to the group that has their partition.
         size_bytes: its length.
         checksum: xxh3-128 of its bytes.

@@ -2190,7 +2190,6 @@ class TaskFinished(_message.Message):
     OVERFLOWS_FIELD_NUMBER: _builtins.int
     ABSORBED_BY_FIELD_NUMBER: _builtins.int
     TIMES_FIELD_NUMBER: _builtins.int
-    STATES_FOLLOW_FIELD_NUMBER: _builtins.int
     CHECKSUM_FIELD_NUMBER: _builtins.int
     FILE_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
@@ -2203,7 +2202,6 @@ class TaskFinished(_message.Message):
     placement_version: _builtins.int
     overflows: _builtins.int
     absorbed_by: _builtins.int
-    states_follow: _builtins.bool
     checksum: _builtins.int
     file: _builtins.str
     note: _builtins.str
@@ -2244,7 +2242,6 @@ class TaskFinished(_message.Message):
         overflows: _builtins.int = ...,
         absorbed_by: _builtins.int = ...,
         times: Global___Times | None = ...,
-        states_follow: _builtins.bool = ...,
         checksum: _builtins.int = ...,
         file: _builtins.str = ...,
         note: _builtins.str = ...,
@@ -2252,7 +2249,7 @@ class TaskFinished(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "_times", b"_times", "placement_version", b"placement_version", "task", b"task", "times", b"times"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "_times", b"_times", "absorbed_by", b"absorbed_by", "attempt", b"attempt", "batches", b"batches", "checksum", b"checksum", "counted", b"counted", "credits", b"credits", "dispatch", b"dispatch", "file", b"file", "loss_sum", b"loss_sum", "note", b"note", "overflows", b"overflows", "placement_version", b"placement_version", "records", b"records", "results", b"results", "seconds", b"seconds", "staleness", b"staleness", "states", b"states", "states_follow", b"states_follow", "stored_states", b"stored_states", "task", b"task", "times", b"times"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "_times", b"_times", "absorbed_by", b"absorbed_by", "attempt", b"attempt", "batches", b"batches", "checksum", b"checksum", "counted", b"counted", "credits", b"credits", "dispatch", b"dispatch", "file", b"file", "loss_sum", b"loss_sum", "note", b"note", "overflows", b"overflows", "placement_version", b"placement_version", "records", b"records", "results", b"results", "seconds", b"seconds", "staleness", b"staleness", "states", b"states", "stored_states", b"stored_states", "task", b"task", "times", b"times"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__placement_version: _TypeAlias = _typing.Literal["placement_version"]  # noqa: Y015
     _WhichOneofArgType__placement_version: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version"]  # noqa: Y015
@@ -2347,27 +2344,6 @@ class TaskReturned(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
-    class StatesEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        @_builtins.property
-        def value(self) -> Global___MetricState: ...
-        def __init__(
-            self,
-            *,
-            key: _builtins.str = ...,
-            value: Global___MetricState | None = ...,
-        ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-    @_typing.final
     class StalenessEntry(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -2393,11 +2369,9 @@ class TaskReturned(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
     LOSS_SUM_FIELD_NUMBER: _builtins.int
-    STATES_FIELD_NUMBER: _builtins.int
     COUNTED_FIELD_NUMBER: _builtins.int
     STALENESS_FIELD_NUMBER: _builtins.int
     OVERFLOWS_FIELD_NUMBER: _builtins.int
-    STORED_STATES_FIELD_NUMBER: _builtins.int
     dispatch: _builtins.int
     attempt: _builtins.int
     reason: _builtins.str
@@ -2407,13 +2381,9 @@ class TaskReturned(_message.Message):
     @_builtins.property
     def task(self) -> Global___TaskRef: ...
     @_builtins.property
-    def states(self) -> _containers.MessageMap[_builtins.str, Global___MetricState]: ...
-    @_builtins.property
     def counted(self) -> _containers.RepeatedCompositeFieldContainer[Global___Range]: ...
     @_builtins.property
     def staleness(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]: ...
-    @_builtins.property
-    def stored_states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -2423,15 +2393,13 @@ class TaskReturned(_message.Message):
         reason: _builtins.str = ...,
         records: _builtins.int = ...,
         loss_sum: _builtins.float = ...,
-        states: _abc.Mapping[_builtins.str, Global___MetricState] | None = ...,
         counted: _abc.Iterable[Global___Range] | None = ...,
         staleness: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
         overflows: _builtins.int = ...,
-        stored_states: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "overflows", b"overflows", "reason", b"reason", "records", b"records", "staleness", b"staleness", "states", b"states", "stored_states", b"stored_states", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "overflows", b"overflows", "reason", b"reason", "records", b"records", "staleness", b"staleness", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -78,6 +78,7 @@ class Request(_message.Message):
     PULL_FIELD_NUMBER: _builtins.int
     PUSH_FIELD_NUMBER: _builtins.int
     EXCHANGE_FIELD_NUMBER: _builtins.int
+    READ_METRICS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def initialise(self) -> Global___Initialise: ...
     @_builtins.property
@@ -88,6 +89,8 @@ class Request(_message.Message):
     def push(self) -> Global___Push: ...
     @_builtins.property
     def exchange(self) -> Global___Exchange: ...
+    @_builtins.property
+    def read_metrics(self) -> Global___ReadMetrics: ...
     def __init__(
         self,
         *,
@@ -96,12 +99,13 @@ class Request(_message.Message):
         pull: Global___Pull | None = ...,
         push: Global___Push | None = ...,
         exchange: Global___Exchange | None = ...,
+        read_metrics: Global___ReadMetrics | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange", "initialise", b"initialise", "kind", b"kind", "next_batch", b"next_batch", "pull", b"pull", "push", b"push"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange", "initialise", b"initialise", "kind", b"kind", "next_batch", b"next_batch", "pull", b"pull", "push", b"push", "read_metrics", b"read_metrics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange", "initialise", b"initialise", "kind", b"kind", "next_batch", b"next_batch", "pull", b"pull", "push", b"push"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange", "initialise", b"initialise", "kind", b"kind", "next_batch", b"next_batch", "pull", b"pull", "push", b"push", "read_metrics", b"read_metrics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["initialise", "next_batch", "pull", "push", "exchange"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["initialise", "next_batch", "pull", "push", "exchange", "read_metrics"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -247,7 +251,9 @@ Global___Pull: _TypeAlias = Pull  # noqa: Y015
 
 @_typing.final
 class Push(_message.Message):
-    """Tensors: dense gradient (float32), update of layer state (float32), ids (int64), row gradients (float32); each may be empty."""
+    """Tensors: dense gradient (float32), update of layer state (float32), ids (int64), row gradients (float32), and to the owner of
+    partition 0 the metric states of the batch (float64); each may be empty.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -349,6 +355,34 @@ class Exchange(_message.Message):
 Global___Exchange: _TypeAlias = Exchange  # noqa: Y015
 
 @_typing.final
+class ReadMetrics(_message.Message):
+    """The sum of the metric states of an epoch. The ps drops those of earlier epochs: their metrics are on the log."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: _builtins.int
+    PLACEMENT_VERSION_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    plan: _builtins.str
+    placement_version: _builtins.int
+    epoch: _builtins.int
+    """from 0"""
+    def __init__(
+        self,
+        *,
+        plan: _builtins.str = ...,
+        placement_version: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "placement_version", b"placement_version", "plan", b"plan"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadMetrics: _TypeAlias = ReadMetrics  # noqa: Y015
+
+@_typing.final
 class Reply(_message.Message):
     """--- replies of a ps ------------------------------------------------------------------------------------------------"""
 
@@ -361,6 +395,7 @@ class Reply(_message.Message):
     PULL_FIELD_NUMBER: _builtins.int
     PUSH_FIELD_NUMBER: _builtins.int
     EXCHANGE_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.str
     @_builtins.property
     def refusal(self) -> Global___Refusal: ...
@@ -374,6 +409,8 @@ class Reply(_message.Message):
     def push(self) -> Global___PushReply: ...
     @_builtins.property
     def exchange(self) -> Global___ExchangeReply: ...
+    @_builtins.property
+    def metrics(self) -> Global___MetricsReply: ...
     def __init__(
         self,
         *,
@@ -384,12 +421,13 @@ class Reply(_message.Message):
         pull: Global___PullReply | None = ...,
         push: Global___PushReply | None = ...,
         exchange: Global___ExchangeReply | None = ...,
+        metrics: Global___MetricsReply | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange", "initialise", b"initialise", "kind", b"kind", "next_batch", b"next_batch", "pull", b"pull", "push", b"push", "refusal", b"refusal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange", "initialise", b"initialise", "kind", b"kind", "metrics", b"metrics", "next_batch", b"next_batch", "pull", b"pull", "push", b"push", "refusal", b"refusal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange", "incarnation", b"incarnation", "initialise", b"initialise", "kind", b"kind", "next_batch", b"next_batch", "pull", b"pull", "push", b"push", "refusal", b"refusal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange", "incarnation", b"incarnation", "initialise", b"initialise", "kind", b"kind", "metrics", b"metrics", "next_batch", b"next_batch", "pull", b"pull", "push", b"push", "refusal", b"refusal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["refusal", "initialise", "next_batch", "pull", "push", "exchange"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["refusal", "initialise", "next_batch", "pull", "push", "exchange", "metrics"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -608,6 +646,36 @@ class ExchangeReply(_message.Message):
 Global___ExchangeReply: _TypeAlias = ExchangeReply  # noqa: Y015
 
 @_typing.final
+class MetricsReply(_message.Message):
+    """Tensors: the sum (float64); empty if no batch had states, or another ps has the sum."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMPLETE_FIELD_NUMBER: _builtins.int
+    BATCHES_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    complete: _builtins.bool
+    """whether every batch of the epoch has been absorbed"""
+    batches: _builtins.int
+    """in the sum"""
+    records: _builtins.int
+    """of these batches"""
+    def __init__(
+        self,
+        *,
+        complete: _builtins.bool = ...,
+        batches: _builtins.int = ...,
+        records: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "complete", b"complete", "records", b"records"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MetricsReply: _TypeAlias = MetricsReply  # noqa: Y015
+
+@_typing.final
 class Register(_message.Message):
     """--- what a ps leaves behind ----------------------------------------------------------------------------------------
 
@@ -727,6 +795,8 @@ class Chunk(_message.Message):
         """ids int64[rows], sums float64[rows, width]; float32 from earlier versions"""
         TALLIES: Chunk._Part.ValueType  # 5
         """int64[tables that are tracked, 2, 256]: admitted rows and dropped gradients by partition"""
+        METRICS: Chunk._Part.ValueType  # 6
+        """float64[rows, 3 + states]: epoch, batches, records and summed metric states of each epoch"""
 
     class Part(_Part, metaclass=_PartEnumTypeWrapper): ...
     PART_UNSPECIFIED: Chunk.Part.ValueType  # 0
@@ -743,6 +813,8 @@ class Chunk(_message.Message):
     """ids int64[rows], sums float64[rows, width]; float32 from earlier versions"""
     TALLIES: Chunk.Part.ValueType  # 5
     """int64[tables that are tracked, 2, 256]: admitted rows and dropped gradients by partition"""
+    METRICS: Chunk.Part.ValueType  # 6
+    """float64[rows, 3 + states]: epoch, batches, records and summed metric states of each epoch"""
 
     NAME_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
@@ -758,6 +830,7 @@ class Chunk(_message.Message):
     table: _builtins.int
     """position in the signature, for rows; after the tables come the candidates of those with some"""
     rows: _builtins.int
+    """of ROWS and ACCUMULATED_ROWS; METRICS: epochs"""
     bytes: _builtins.int
     checksum: _builtins.bytes
     """xxh3-128 of the object"""

@@ -23,6 +23,7 @@ from elasticdl.shared.wire.messages import (
     Ids,
     Initialise,
     InitialiseReply,
+    MetricsReply,
     NextBatch,
     NextBatchReply,
     Pull,
@@ -30,6 +31,7 @@ from elasticdl.shared.wire.messages import (
     Push,
     PushReply,
     PushVerdict,
+    ReadMetrics,
     Refusal,
     RefusalKind,
     Reply,
@@ -39,6 +41,8 @@ from elasticdl.shared.wire.messages import (
 )
 
 _M = TypeVar("_M", wire_pb2.Request, wire_pb2.Reply)
+_PUSHED = np.float32, np.float32, np.int64, np.float32, np.float64
+"""Types of the arrays of a push."""
 
 
 def encode_request(request: Request) -> tuple[bytes, list[Tensor]]:
@@ -61,6 +65,9 @@ def encode_request(request: Request) -> tuple[bytes, list[Tensor]]:
             tensors = _encode_push(request, message.push)
         case Exchange():
             tensors = [_encode_exchange(request, message.exchange)]
+        case ReadMetrics():
+            message.read_metrics.plan, message.read_metrics.epoch = request.plan, request.epoch
+            message.read_metrics.placement_version = request.placement_version
     return message.SerializeToString(), tensors
 
 
@@ -90,6 +97,10 @@ def decode_request(meta: bytes, tensors: Sequence[Tensor]) -> Request:
             return _decode_push(message.push, tensors)
         case "exchange":
             return _decode_exchange(message.exchange, tensors)
+        case "read_metrics":
+            _expect(tensors)
+            read = message.read_metrics
+            return ReadMetrics(plan=read.plan, placement_version=read.placement_version, epoch=read.epoch)
         case _:
             raise ProtocolError("a request of no known kind")
 
@@ -117,6 +128,10 @@ def encode_reply(reply: Reply, incarnation: str) -> tuple[bytes, list[Tensor]]:
             message.exchange.generation = reply.generation
             message.exchange.missing.extend(reply.missing)
             tensors = [reply.values]
+        case MetricsReply():
+            message.metrics.complete = reply.complete
+            message.metrics.batches, message.metrics.records = reply.batches, reply.records
+            tensors = [reply.states]
     return message.SerializeToString(), tensors
 
 
@@ -152,6 +167,10 @@ def decode_reply(meta: bytes, tensors: Sequence[Tensor]) -> tuple[Reply, str]:
                 (values,) = _expect(tensors, np.float64)
                 exchange = message.exchange
                 reply = ExchangeReply(generation=exchange.generation, missing=tuple(exchange.missing), values=values)
+            case "metrics":
+                (values,) = _expect(tensors, np.float64)
+                read = message.metrics
+                reply = MetricsReply(complete=read.complete, batches=read.batches, records=read.records, states=values)
             case _:
                 raise ProtocolError("a reply of no known kind")
     except ValueError as error:
@@ -200,11 +219,12 @@ def _encode_push(request: Push, message: wire_pb2.Push) -> list[Tensor]:
         request.statistics,
         _joined([table.ids for table in request.tables], NO_IDS),
         _joined([table.gradients.reshape(-1) for table in request.tables], NO_FLOATS),
+        request.metric_states,
     ]
 
 
 def _decode_push(message: wire_pb2.Push, tensors: Sequence[Tensor]) -> Push:
-    dense, statistics, ids, floats = _expect(tensors, np.float32, np.float32, np.int64, np.float32)
+    dense, statistics, ids, floats, states = _expect(tensors, *_PUSHED)
     id_parts = _split(ids, [slice_.rows for slice_ in message.tables])
     float_parts = _split(floats, [slice_.rows * slice_.width for slice_ in message.tables])
     return Push(
@@ -224,6 +244,7 @@ def _decode_push(message: wire_pb2.Push, tensors: Sequence[Tensor]) -> Push:
             TableGradients(table=slice_.table, ids=own, gradients=gradients.reshape(slice_.rows, slice_.width))
             for slice_, own, gradients in zip(message.tables, id_parts, float_parts, strict=True)
         ),
+        metric_states=states,
     )
 
 

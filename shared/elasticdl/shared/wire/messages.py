@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
@@ -108,6 +108,8 @@ class Push:
         dense: float32, gradient of the part's trainable variables.
         statistics: float32, what the batch contributes to the part's layer state, see ``StateUpdate``; may be empty.
         tables: row gradients.
+        metric_states: float64, state variables of the training metrics after this batch alone; empty: it has none, or
+            another ps adds them up.
     """
 
     plan: str
@@ -123,6 +125,7 @@ class Push:
     dense: Floats
     statistics: Floats
     tables: tuple[TableGradients, ...]
+    metric_states: Doubles = field(default_factory=lambda: NO_DOUBLES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +155,16 @@ class Exchange:
     values: Doubles
 
 
-Request = Initialise | NextBatch | Pull | Push | Exchange
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadMetrics:
+    """The sum of the metric states of an epoch, from 0, is wanted; earlier epochs are not needed any more."""
+
+    plan: str
+    placement_version: int
+    epoch: int
+
+
+Request = Initialise | NextBatch | Pull | Push | Exchange | ReadMetrics
 
 
 class RefusalKind(Enum):
@@ -250,7 +262,24 @@ class ExchangeReply:
     values: Doubles
 
 
-Reply = Refusal | InitialiseReply | NextBatchReply | PullReply | PushReply | ExchangeReply
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsReply:
+    """The sum of the metric states of an epoch.
+
+    Attributes:
+        complete: whether every batch of the epoch has been absorbed; False: also if another ps has the sum.
+        batches: how many batches are in it.
+        records: records of these batches.
+        states: float64, the sum; empty if no batch had states.
+    """
+
+    complete: bool = False
+    batches: int = 0
+    records: int = 0
+    states: Doubles = field(default_factory=lambda: NO_DOUBLES)
+
+
+Reply = Refusal | InitialiseReply | NextBatchReply | PullReply | PushReply | ExchangeReply | MetricsReply
 
 
 def split_rows(flat: Floats, tables: Sequence[TableIds]) -> list[Floats]:

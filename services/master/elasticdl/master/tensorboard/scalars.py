@@ -134,7 +134,7 @@ class Curves:
     def _finished_epochs(self, training: Training) -> Iterator[Point]:
         """Epochs whose tasks are complete and whose metrics are computed, or that the end of the job left without."""
         for epoch, totals in sorted(training.epochs.items()):
-            known = totals.merged or (self._state.is_final and totals.batches > 0)
+            known = totals.batches > 0 and (totals.merged or self._state.is_final)
             if epoch in self._epochs or not known or not training.has_epoch(epoch):
                 continue
             self._epochs.add(epoch)

@@ -161,7 +161,7 @@ class PsCore:
         check_plan(request.plan, self.plan)
         check_task(request.task, request.batches, self.plan)
         with self.lock:
-            shard = self._serving(request.placement_version)
+            shard = self.serving(request.placement_version)
             self.pulls.on_task_begun(request.task)
             return NextBatchReply(next_batch=shard.next_batch(TaskId(request.task), request.batches))
 
@@ -181,7 +181,7 @@ class PsCore:
             ProtocolError: it names tables that the model does not have, or wants more than a frame holds.
         """
         with self.lock:
-            shard = self._serving(request.placement_version)
+            shard = self.serving(request.placement_version)
             check_tables(request, shard.signature)
             dense = shard.part.size if request.dense else 0
             rows = sum(table.ids.size * table.width for table in request.tables)
@@ -198,7 +198,7 @@ class PsCore:
         """
         check_plan(request.plan, self.plan)
         with self.lock:
-            shard = self._serving(request.placement_version)
+            shard = self.serving(request.placement_version)
             self.pulls.check(request, shard, now_s, sender)
             source = self._pin.of(request.pin) if request.pin else shard
             if source is None:
@@ -218,7 +218,7 @@ class PsCore:
         check_plan(push.plan, self.plan)
         check_batch(push, self.plan)
         with self.lock:
-            shard = self._serving(push.placement_version)
+            shard = self.serving(push.placement_version)
             if self.frozen:
                 raise RefusedError(RefusalKind.NOT_READY, "a group is moving to another ps")
             divisions = shard.divide(push)
@@ -252,7 +252,7 @@ class PsCore:
     def check_serves(self) -> None:
         """Raise RefusedError for an order that needs the model while there is none; later it may be given again."""
         with self.lock:
-            self._serving(self.placement.version)
+            self.serving(self.placement.version)
 
     def open_pin(self, evaluation: int) -> int:
         """Keep the present state readable for an evaluation, in place of an earlier one; its step.
@@ -262,7 +262,7 @@ class PsCore:
         """
         room = self.shard.room_for_cut() if self.shard else None
         with self.lock:
-            shard = self._serving(self.placement.version)
+            shard = self.serving(self.placement.version)
             return self._pin.open(evaluation, lambda: shard.cut(room=room))
 
     def close_pin(self, evaluation: int) -> None:
@@ -399,7 +399,8 @@ class PsCore:
         if self._observer:
             self._observer.stepped(shard.step)
 
-    def _serving(self, placement_version: int) -> ModelShard:
+    def serving(self, placement_version: int) -> ModelShard:
+        """The shard, for a request by this version of the placement; the caller has the lock. Or RefusedError."""
         check_version(placement_version, self.placement.version)
         if self.shard is None or not self.shard.groups:
             raise RefusedError(RefusalKind.NOT_INITIALISED, "the model is not initialised")

@@ -14,6 +14,7 @@ from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.ps.engine.schedules import schedule_of
 from elasticdl.ps.engine.tracked_rows import TrackedRowStore
+from elasticdl.ps.shard.metric_sums import NO_METRICS, MetricSums, MetricTable, has_metrics
 from elasticdl.ps.shard.staleness_gate import GateSettings, StalenessGate
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.ledger import Ledger, LedgerRecord, Verdict
@@ -37,6 +38,7 @@ class UpdatePolicy:
         learning_rate_scale: factor of the optimizer's learning rate.
         rounds: synchronous training: which batches make one update; None: asynchronous.
         gate: asynchronous training: how the staleness of gradients is bounded; None: it is not.
+        tasks_per_epoch: of the plan: metric states are added up by epoch.
     """
 
     grads_to_wait: int = 1
@@ -44,6 +46,7 @@ class UpdatePolicy:
     learning_rate_scale: float = 1.0
     rounds: Rounds | None = None
     gate: GateSettings | None = None
+    tasks_per_epoch: int = 1
 
     @classmethod
     def of(cls, spec: JobSpec) -> UpdatePolicy:
@@ -54,6 +57,7 @@ class UpdatePolicy:
             learning_rate_scale=spec.learning_rate_scale,
             rounds=spec.rounds,
             gate=_gate_of(spec),
+            tasks_per_epoch=spec.plan.tasks_per_epoch,
         )
 
     def new_gate(self) -> StalenessGate | None:
@@ -82,6 +86,7 @@ class GroupCut:
         rate_tolerance: ``RateHistory.tolerance``.
         move: not 0: it was held for this move and not served.
         tallies: of each tracked table, int64[tables, 2, 256]: ``TrackedRowStore.tallies``; 0 in other partitions.
+        metrics: ``MetricSums.table``.
     """
 
     partitions: Ranges
@@ -94,6 +99,7 @@ class GroupCut:
     rate_tolerance: float = 0.0
     move: int = 0
     tallies: NDArray[np.int64]
+    metrics: MetricTable
 
 
 class Group:
@@ -127,6 +133,8 @@ class Group:
         trainable = [table for table in signature.tables if table.kind is VariableKind.TRAINABLE]
         self.accumulator = Accumulator(self.dense.trainable + self.dense.statistics, trainable)
         self.ledger = Ledger()
+        self.metrics = MetricSums(policy.tasks_per_epoch) if has_metrics(partitions) else None
+        """Sums over the batches in the ledger; None: another group has them."""
         self.iteration = 0
         """Optimizer updates made."""
         self.move = 0
@@ -169,6 +177,8 @@ class Group:
             self.dense.check_statistics(push.statistics)
         elif self.dense.statistics and not push.empty:
             raise ProtocolError("the push of a batch carries no layer state, and the model has some")
+        if self.metrics is not None:
+            self.metrics.check(push.task, push.metric_states)
         if push.empty:
             if push.dense.size or push.tables:
                 raise ProtocolError("an empty push carries gradients")
@@ -196,6 +206,8 @@ class Group:
         if push.statistics.size:
             self.dense.update_statistics(push.statistics, averaged=None if rounds is None else False)
         self.ledger.absorb(task, push.batch, push.batches, push.records, push.checksum)
+        if self.metrics is not None:
+            self.metrics.add(push.task, push.records, push.metric_states)
         if rounds is not None and rounds.is_complete(self.ledger, task, push.batch):
             self.flush()
 
@@ -220,6 +232,7 @@ class Group:
             rate_tolerance=self._timeline.rates.tolerance if self._needs_rates else 0.0,
             move=self.move,
             tallies=self._tallies(),
+            metrics=self.metrics.table() if self.metrics is not None else NO_METRICS,
         )
 
     def load(self, cut: GroupCut) -> None:
@@ -237,6 +250,8 @@ class Group:
         self.move = cut.move
         for store, tallies in zip(self._tracked, cut.tallies, strict=True):
             store.tallies[:, self._mask] = tallies[:, self._mask]
+        if self.metrics is not None:
+            self.metrics.load(cut.metrics)
 
     def may_merge(self, other: Group) -> bool:
         """Whether one ledger tells what both groups have absorbed, and both wait for the same gradients.

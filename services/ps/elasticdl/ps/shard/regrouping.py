@@ -11,6 +11,7 @@ import numpy as np
 from elasticdl.ps.engine.accumulator import AccumulatorState, Doubles, RowSums, Sums
 from elasticdl.ps.engine.dense import DenseCut
 from elasticdl.ps.shard.group import GroupCut
+from elasticdl.ps.shard.metric_sums import NO_METRICS, has_metrics
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.model.partitioning import DensePart, dense_part, mask_of, partitions_of, take, within
 from elasticdl.shared.model.placement import Ranges
@@ -67,6 +68,7 @@ def reduced(cut: GroupCut, partitions: Ranges, variables: Sequence[DenseVariable
             ),
         ),
         tallies=tallies,
+        metrics=cut.metrics if has_metrics(partitions) else NO_METRICS,
     )
 
 
@@ -101,6 +103,7 @@ def joined(cuts: Sequence[GroupCut], variables: Sequence[DenseVariable]) -> Grou
             ),
         ),
         tallies=np.sum([cut.tallies for cut in cuts], axis=0),
+        metrics=next((cut.metrics for cut in cuts if has_metrics(cut.partitions)), NO_METRICS),
     )
 
 

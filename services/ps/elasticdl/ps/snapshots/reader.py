@@ -12,6 +12,7 @@ from elasticdl.ps.engine.accumulator import AccumulatorState, RowSums, Sums
 from elasticdl.ps.engine.dense import DenseCut
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import GroupCut, UpdatePolicy
+from elasticdl.ps.shard.metric_sums import NO_METRICS, MetricTable
 from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.shard.regrouping import common, reduced, union
 from elasticdl.shared.errors import UserError
@@ -132,6 +133,7 @@ def read_groups(store: ObjectStore, shard: ModelShard, snapshot: tuple[str, Mani
                 rates=state.rates,
                 rate_tolerance=state.rate_tolerance,
                 move=state.move,
+                metrics=_metrics(store, uri, chunks),
             )
         )
     return cuts
@@ -198,6 +200,14 @@ def _tallies(store: ObjectStore, uri: str, chunks: Sequence[Chunk], like: _Ids) 
         if chunk.part is ChunkPart.TALLIES:
             return np.frombuffer(read_chunk(store, uri, chunk), np.int64).reshape(like.shape)
     return np.zeros_like(like)
+
+
+def _metrics(store: ObjectStore, uri: str, chunks: Sequence[Chunk]) -> MetricTable:
+    """Snapshots of earlier versions have none: the metrics of the epoch lack what was absorbed before."""
+    for chunk in chunks:
+        if chunk.part is ChunkPart.METRICS:
+            return np.frombuffer(read_chunk(store, uri, chunk), np.float64).reshape(chunk.rows, -1)
+    return NO_METRICS
 
 
 def _accumulated(

@@ -8,26 +8,29 @@ from __future__ import annotations
 from collections import deque
 
 from elasticdl.shared.errors import InvariantError, TransientError, UserError
+from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.job.tasks import (
     CALLBACKS,
-    EPOCH_SUM,
+    EPOCH_METRICS,
     EVALUATION_SUM,
     LAST_CALLBACKS,
     MODEL_LOST,
     NOTE_CHARS_MAX,
+    TaskMessage,
     TaskRef,
-    states_of_epoch,
     states_of_evaluation,
 )
 from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.process.procedures import Procedure
 from elasticdl.worker.core.commands import (
+    ComputeEpochMetrics,
     ExportModel,
     LoadStates,
     MergeResult,
     MergeStates,
     PublishPredictions,
+    ReadEpochMetrics,
     ReleaseBatch,
     RunCallbacks,
     SaveModel,
@@ -43,13 +46,12 @@ from elasticdl.worker.core.tally import Tally
 from elasticdl.worker.core.tasks.leased import LeasedTask, LeasedTasks
 from elasticdl.worker.core.tasks.outcomes import FailedBatch, Finished, TaskOutcomes
 from elasticdl.worker.failures import Failure, of_user_error
+from elasticdl.worker.ps_client.requests import EpochMetrics
 from elasticdl.worker.ps_client.rules import PinLostError
 
 PARTS_AT_ONCE = 64
 """Parts of stored metric states that are in memory at once: 32 MiB at most."""
 _NO_RESULT = MergeResult()
-_GROUPS_OF_SUMS = {EPOCH_SUM: states_of_epoch, EVALUATION_SUM: states_of_evaluation}
-"""Label of a merge task that stores a sum -> the group of an epoch or evaluation."""
 
 
 class AuxiliaryTasks:
@@ -107,6 +109,8 @@ class AuxiliaryTasks:
                 self._begin_evaluation(lease)
             case Purpose.MERGE if lease.message.label in (CALLBACKS, LAST_CALLBACKS):
                 self._effects.start(self._run_callbacks(lease))
+            case Purpose.MERGE if lease.message.label == EPOCH_METRICS:
+                self._effects.start(self._merge_epoch(lease.message))
             case Purpose.MERGE:
                 self._effects.start(self._merge(lease))
             case Purpose.EXPORT if lease.message.files:
@@ -209,8 +213,8 @@ class AuxiliaryTasks:
                 parts: tuple[bytes, ...] = yield LoadStates(numbers=numbers)
                 states = yield SumStates(states=states, parts=parts)
                 self._leases.progress(self._effects.now_s)
-            if message.label in _GROUPS_OF_SUMS:
-                group = _GROUPS_OF_SUMS[message.label](message.evaluation)
+            if message.label == EVALUATION_SUM:
+                group = states_of_evaluation(message.evaluation)
                 stored: tuple[int, ...] = yield StoreStates(group=group, states=states)
                 self._finish(task, Tally(), stored_states=stored)
             else:
@@ -220,6 +224,23 @@ class AuxiliaryTasks:
             self._fail(task, of_user_error(error, FailureKind.USER_CODE))
         except TransientError as error:
             self._give_back(task, str(error))
+
+    def _merge_epoch(self, message: TaskMessage) -> Procedure[None]:
+        """A ps that was restored from a snapshot may lack batches of the epoch: others train them first."""
+        task = message.task
+        try:
+            found: EpochMetrics = yield ReadEpochMetrics(epoch=message.evaluation)
+            if not found.complete:
+                self._give_back(task, f"a ps lacks batches of epoch {message.evaluation + 1}")
+                return
+            results = (yield ComputeEpochMetrics(states=found.states)) if found.states else {}
+        except UserError as error:
+            self._fail(task, of_user_error(error, FailureKind.USER_CODE))
+        except TransientError as error:
+            self._give_back(task, str(error))
+        else:
+            counted = RangeSet([(0, found.batches)])
+            self._finish(task, Tally(records=found.records, counted=counted), MergeResult(results=results))
 
     def _run_callbacks(self, lease: LeasedTask) -> Procedure[None]:
         message = lease.message

@@ -72,12 +72,10 @@ class ComputeBatch:
 
     Attributes:
         ref: the batch.
-        is_repeat: the task's metrics contain the batch already and must not count it again.
         learning_rate: the rate that callbacks have set for its epoch; None: that of the optimizer.
     """
 
     ref: BatchRef
-    is_repeat: bool = False
     learning_rate: float | None = None
 
 
@@ -117,7 +115,7 @@ class ReleaseBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscardMetrics:
-    """Drop the metrics of a task: it starts, or it failed."""
+    """Drop the metrics of an evaluation task: it starts."""
 
     task: TaskRef
 
@@ -183,9 +181,9 @@ class PublishEvents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectMetrics:
-    """Procedure step: take the metric states of tasks of one purpose out of the model; the result is their sum."""
+    """Procedure step: read the metric states of the evaluation task that has ended; the result is ``MetricStates``."""
 
-    tasks: tuple[TaskRef, ...]
+    task: TaskRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +191,7 @@ class StoreStates:
     """Procedure step: store large metric states; the result is the numbers of their parts.
 
     Attributes:
-        group: see ``states_of_epoch`` and ``states_of_evaluation``.
+        group: see ``states_of_evaluation``.
         states: the states.
     """
 
@@ -221,6 +219,27 @@ class MergeStates:
     """Procedure step: compute results from summed metric states; the result is metric -> value."""
 
     states: MetricStates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadEpochMetrics:
+    """Procedure step: read the sums over the batches of an epoch from the ps; the result is ``EpochMetrics``.
+
+    Those of earlier epochs are dropped: their results are on the log.
+    """
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeEpochMetrics:
+    """Procedure step: compute the results of an epoch of training; the result is metric -> value.
+
+    Attributes:
+        states: ``EpochMetrics.states``.
+    """
+
+    states: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,6 +333,8 @@ Step = (
     | LoadStates
     | SumStates
     | MergeStates
+    | ReadEpochMetrics
+    | ComputeEpochMetrics
     | RunCallbacks
     | ExportModel
     | SaveModel
@@ -346,6 +367,7 @@ _LANES: Mapping[type, str] = {
     ReleaseBatch: PS,
     InitialiseModel: PS,
     AskProgress: PS,
+    ReadEpochMetrics: PS,
     ComputeBatch: COMPUTE,
     EvaluateBatch: COMPUTE,
     PredictBatch: COMPUTE,
@@ -353,6 +375,7 @@ _LANES: Mapping[type, str] = {
     CollectMetrics: COMPUTE,
     SumStates: COMPUTE,
     MergeStates: COMPUTE,
+    ComputeEpochMetrics: COMPUTE,
     RunCallbacks: COMPUTE,
     ExportModel: COMPUTE,
     SaveModel: COMPUTE,

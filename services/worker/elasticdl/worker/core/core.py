@@ -60,7 +60,7 @@ class WorkerCore:
         self._settings = settings
         self._effects = Effects()
         self.leases = LeasedTasks(lease_s=settings.lease_s, batch_deadline_s=settings.batch_deadline_s)
-        self._outcomes = TaskOutcomes(settings.plan, self._effects, failure_pause_s=settings.failure_pause_s)
+        self._outcomes = TaskOutcomes(self._effects, failure_pause_s=settings.failure_pause_s)
         self.training = Training(settings, self._effects, self.leases, self._outcomes)
         self._auxiliary = AuxiliaryTasks(settings, self._effects, self.leases, self._outcomes)
         self._is_running = False
@@ -209,7 +209,7 @@ class WorkerCore:
         elif event.name == REPORT_TIMER:
             self.training.finished.report()
         elif event.name == GRACE_TIMER and not self._is_ending:
-            self._end(0, is_hanging=True)
+            self._end(0)
 
     def _set_lease_timer(self) -> None:
         self._effects.issue(SetTimer(name=LEASE_TIMER, due_s=self._effects.now_s + self.leases.interval_s))
@@ -275,7 +275,7 @@ class WorkerCore:
             due_s = self._effects.now_s + self._settings.stop_grace_s
             self._effects.issue(SetTimer(name=GRACE_TIMER, due_s=due_s))
         elif not self._is_ending:
-            self._end(0, is_hanging=True)
+            self._end(0)
 
     def _end_if_idle(self) -> None:
         """Stop once the running batch is pushed and every outcome of a task is on record."""
@@ -283,18 +283,18 @@ class WorkerCore:
         if not pipelining.is_between_batches(self.training.window) or self._auxiliary.is_computing:
             return
         if not self._outcomes.running:
-            self._end(0, is_hanging=False)
+            self._end(0)
 
-    def _end(self, exit_code: int, *, is_hanging: bool) -> None:
+    def _end(self, exit_code: int) -> None:
         self._is_ending = True
         self._auxiliary.stop()
-        self._effects.start(self._return_everything(exit_code, measured=not is_hanging))
+        self._effects.start(self._return_everything(exit_code))
 
-    def _return_everything(self, exit_code: int, *, measured: bool) -> Procedure[None]:
+    def _return_everything(self, exit_code: int) -> Procedure[None]:
         # While the broker is unavailable the leases expire, and the launcher sees the end of the process.
         with suppress(TransientError):
             for task in self.leases.tasks:
-                yield from self.training.returning(task, self._stop_reason, measured=measured)
+                yield from self.training.returning(task, self._stop_reason)
             yield PublishEvent(event=WorkerStopped(reason=self._stop_reason))
         self._effects.issue(Exit(exit_code=exit_code))
 
@@ -304,7 +304,7 @@ class WorkerCore:
             return
         if isinstance(error, TransientError):
             self._stop_reason = self._stop_reason or str(error)
-            self._end(EXIT_AWAY, is_hanging=True)
+            self._end(EXIT_AWAY)
         elif isinstance(error, (UserError, PermanentError, ProtocolError)):
             self._is_ending = True
             self._effects.start(self._report_failure(failures.of_start(error)))

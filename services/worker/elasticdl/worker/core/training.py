@@ -14,7 +14,6 @@ from elasticdl.worker.core.batch_order import AnswerMeaning, BatchOrder, BatchRe
 from elasticdl.worker.core.commands import (
     AskProgress,
     ComputeBatch,
-    DiscardMetrics,
     PublishEvent,
     PullBatch,
     PushBatch,
@@ -84,17 +83,11 @@ class Training:
         if not self.order.begin(task, batches=batches, next_batch=progress.next_batch):
             self._finish(task, progress)
 
-    def returning(self, task: TaskRef, reason: str, *, measured: bool) -> Procedure[None]:
-        """Return a task to the queue, whatever its purpose.
-
-        Args:
-            task: the task.
-            reason: why.
-            measured: whether the model's metrics can be collected.
-        """
+    def returning(self, task: TaskRef, reason: str) -> Procedure[None]:
+        """Return a task to the queue, whatever its purpose."""
         self.order.give_away(task)
         tally = self._tallies.pop(task, None)
-        return self._outcomes.give_back(self._leases.release(task), reason, tally, measured=measured)
+        return self._outcomes.give_back(self._leases.release(task), reason, tally)
 
     # --- results of operations ------------------------------------------------------------------------------------
 
@@ -293,7 +286,7 @@ class Training:
             return
         self.on_pull_timer()
         for task in self._round_wait.on_pushed(pushed, self.order.tasks, tuple(self._tallies)):
-            self._effects.start(self.returning(task, "another worker can train it at the same time", measured=True))
+            self._effects.start(self.returning(task, "another worker can train it at the same time"))
 
     def _push(self, conditions: Conditions) -> bool:
         found = pipelining.to_push(self.window, self._pipeline, conditions)
@@ -322,9 +315,8 @@ class Training:
         if batch is None:
             return False
         batch.phase = Phase.COMPUTING
-        is_repeat = batch.ref.batch in self._tally(batch.ref.task).counted
         rate = self._leases.learning_rate(batch.ref.task)
-        self._effects.issue(ComputeBatch(ref=batch.ref, is_repeat=is_repeat, learning_rate=rate))
+        self._effects.issue(ComputeBatch(ref=batch.ref, learning_rate=rate))
         return True
 
     def _drop_void(self) -> None:
@@ -359,7 +351,7 @@ class Training:
         if isinstance(batch.failure, Failure):
             self._fail(batch.ref, batch.failure, 0)
         else:
-            self._effects.start(self.returning(batch.ref.task, batch.failure, measured=True))
+            self._effects.start(self.returning(batch.ref.task, batch.failure))
             self._outcomes.pause()
 
     def _finish(self, task: TaskRef, absorbed: PushOutcome | TaskProgress) -> None:
@@ -374,8 +366,7 @@ class Training:
     def _fail(self, ref: BatchRef, failure: Failure, step: int) -> None:
         """Report a batch that can't be processed and return its task; the worker continues with others."""
         self.order.give_away(ref.task)
-        if self._tallies.pop(ref.task, None):
-            self._effects.issue(DiscardMetrics(task=ref.task))
+        self._tallies.pop(ref.task, None)
         where = FailedBatch.of(self._plan, TaskId(ref.task.number), ref.batch, step)
         self._effects.start(self._outcomes.fail(self._leases.release(ref.task), failure, where))
         self._outcomes.pause()

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import structlog
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.permutation import derive_key
 from elasticdl.shared.job.plan import Plan
-from elasticdl.shared.job.tasks import MetricStates, TaskRef
+from elasticdl.shared.job.tasks import MetricStates
 from elasticdl.shared.messages.events import FailureKind, RunningBatch
-from elasticdl.shared.model.metric_states import MetricArrays, add_parts, decode_states, encode_states, sum_states
-from elasticdl.shared.names import Purpose, TaskId
+from elasticdl.shared.model.metric_states import add_parts, decode_states, encode_states
+from elasticdl.shared.names import TaskId
 from elasticdl.shared.process.running_batches import RunningBatchesFile
+from elasticdl.shared.wire.messages import NO_DOUBLES
 from elasticdl.worker.core import BatchRef
 from elasticdl.worker.core.commands import (
     ComputeBatch,
+    ComputeEpochMetrics,
     EvaluateBatch,
     ExportModel,
     MergeResult,
@@ -66,7 +69,7 @@ def step_seed(plan: Plan, task: TaskId, batch: int) -> int:
 
 
 class ComputeLane:
-    """Runs training steps and evaluations, and keeps the metrics apart by task.
+    """Runs training steps and evaluations.
 
     Args:
         settings: the job.
@@ -82,17 +85,12 @@ class ComputeLane:
         self._model = model
         self._store = store
         self._running_batches = running_batches
-        self._states: dict[TaskRef, MetricArrays] = {}
-        """Metrics of train tasks that the model does not sum at the moment."""
-        self._measured: tuple[TaskRef, bool] | None = None
-        """The task whose metrics the model sums, and whether its tally has the batches already."""
 
     # --- batches --------------------------------------------------------------------------------------------------
 
     def train(self, command: ComputeBatch) -> BatchComputed | BatchFailed | PullDelayed:
         """Compute the gradients of a batch and prepare its push."""
         ref, loaded = command.ref, self._store[command.ref]
-        self._measure(ref.task, command.is_repeat)
         started_s = time.perf_counter()
         try:
             with self._running_batches.running(RunningBatch(task=ref.task, batch=ref.batch)):
@@ -104,13 +102,9 @@ class ComputeLane:
         except UserError as error:
             return BatchFailed(ref=ref, failure=of_user_error(error, FailureKind.USER_CODE), step=loaded.step)
         seconds = time.perf_counter() - started_s
-        if result is None:
-            return self._computed(ref, loaded, None, seconds)
-        if result.overflow:
+        if result is not None and result.overflow:
             _log.info("gradients overflowed, batch absorbed empty", task=str(ref.task), batch=ref.batch)
-            computed = self._computed(ref, loaded, None, seconds)
-            return replace(computed, loss=result.loss, is_overflow=True)
-        if not result.finite:
+        elif result is not None and not result.finite:
             failure = Failure(kind=FailureKind.NOT_FINITE, message=result.problem)
             return BatchFailed(ref=ref, failure=failure, step=loaded.step)
         return self._computed(ref, loaded, result, seconds, command.learning_rate)
@@ -160,10 +154,13 @@ class ComputeLane:
             records=loaded.records,
             checksum=loaded.checksum,
             dense_gradient=None,
+            metric_states=NO_DOUBLES if result is None else result.metric_states,
         )
-        if result is None or loaded.weights is None:
+        if result is None or result.overflow or loaded.weights is None:
             loaded.push = request
-            return BatchComputed(ref=ref, seconds={"compute": seconds})
+            is_overflow = result is not None
+            loss = result.loss if result is not None else None
+            return BatchComputed(ref=ref, loss=loss, seconds={"compute": seconds}, is_overflow=is_overflow)
         if learning_rate is None and self._settings.rate_from_worker:
             learning_rate = self._model.rate(loaded.weights.iteration)
         loaded.push = replace(
@@ -178,36 +175,13 @@ class ComputeLane:
 
     # --- metrics --------------------------------------------------------------------------------------------------
 
-    def collect(self, tasks: Sequence[TaskRef]) -> MetricStates:
-        """Take the metrics of some train tasks, or of the evaluation task that runs, out of the model."""
-        if tasks[0].purpose is not Purpose.TRAIN:
-            return encode_states(self._model.metric_states("evaluate"))
-        if self._measured is not None and self._measured[0] in tasks:
-            self._harvest()
-        return encode_states(sum_states(self._states.pop(task, {}) for task in tasks))
+    def collect(self) -> MetricStates:
+        """The metric states of the evaluation task that has ended."""
+        return encode_states(self._model.metric_states())
 
-    def discard(self, task: TaskRef) -> None:
-        """Drop the metrics of a task."""
-        self._harvest()
-        self._states.pop(task, None)
-        if task.purpose is not Purpose.TRAIN:
-            self._model.reset_metrics("evaluate")
-
-    def _measure(self, task: TaskRef, is_repeat: bool) -> None:
-        """Sum metrics for this task from now on. A task that went back has counted its batches already."""
-        if self._measured != (task, is_repeat):
-            self._harvest()
-            self._measured = task, is_repeat
-
-    def _harvest(self) -> None:
-        """Move the model's training metrics to the task whose batches they were computed from."""
-        if self._measured is not None:
-            task, is_repeat = self._measured
-            states = self._model.metric_states("train", reset=True)
-            if not is_repeat:
-                earlier = self._states.get(task)
-                self._states[task] = sum_states((earlier, states)) if earlier else states
-            self._measured = None
+    def discard(self) -> None:
+        """Drop the metrics of an earlier evaluation task."""
+        self._model.reset_metrics()
 
     # --- auxiliary tasks ------------------------------------------------------------------------------------------
 
@@ -217,24 +191,24 @@ class ComputeLane:
 
     def merge(self, command: MergeStates) -> dict[str, float]:
         """Results of summed metric states."""
-        self._harvest()
         return self._model.merge([decode_states(command.states)])
+
+    def merge_epoch(self, command: ComputeEpochMetrics) -> dict[str, float]:
+        """Results of an epoch of training."""
+        return self._model.merge([self._model.split_states(np.frombuffer(command.states, "<f8"))])
 
     def run_callbacks(self, command: RunCallbacks) -> MergeResult:
         """Run hooks of the model file's callbacks."""
-        self._harvest()
         return self._settings.callbacks(command)
 
     def save(self, command: SaveModel) -> float:
         """Save the pinned model of an evaluation; returns the seconds that it took."""
-        self._harvest()
         started_s = time.perf_counter()
         self._settings.save(command.pin, command.keep)
         return time.perf_counter() - started_s
 
     def export(self, command: ExportModel) -> float:
         """Export the model; returns the seconds that it took."""
-        self._harvest()
         started_s = time.perf_counter()
         self._settings.export(command)
         return time.perf_counter() - started_s

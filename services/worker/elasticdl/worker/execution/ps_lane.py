@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from elasticdl.shared.names import Purpose
 from elasticdl.worker.core import BatchRef
-from elasticdl.worker.core.commands import AskProgress, PullBatch, PushBatch, ReleaseBatch
+from elasticdl.worker.core.commands import AskProgress, PullBatch, PushBatch, ReadEpochMetrics, ReleaseBatch
 from elasticdl.worker.core.events import BatchPulled, BatchPushed, PinLost, PullDelayed
 from elasticdl.worker.execution.batch_store import BatchStore, LoadedBatch
 from elasticdl.worker.ports import Floats, Ids, ParameterServers
-from elasticdl.worker.ps_client import PinLostError, PullDelayedError, Pulled, TaskProgress
+from elasticdl.worker.ps_client import EpochMetrics, PinLostError, PullDelayedError, Pulled, TaskProgress
 
 
 class PsLane:
@@ -31,6 +31,10 @@ class PsLane:
     def ask_progress(self, command: AskProgress) -> TaskProgress:
         """Ask the ledgers how far a task is."""
         return self._ps.next_batch(command.task, command.batches)
+
+    def read_metrics(self, command: ReadEpochMetrics) -> EpochMetrics:
+        """Read the training metrics of an epoch."""
+        return self._ps.read_metrics(command.epoch)
 
     def pull(self, command: PullBatch) -> BatchPulled | PinLost | PullDelayed:
         """Pull the weights for a batch."""

@@ -117,7 +117,7 @@ class RoundSteps:
         self._patience_s = settings.patience_s
 
     def train(self, task: TaskId, batch: int, loaded: LoadedBatch) -> StepResult:
-        """Loss and gradients of a batch with weights; the ``train`` metrics are updated.
+        """Loss, gradients and training metrics of a batch with weights.
 
         Raises:
             RoundAbortedError: the round can't be computed now.
@@ -140,8 +140,7 @@ class RoundSteps:
             raise
         took_s = time.monotonic() - started_s
         self._patience_s = min(max(self._settings.patience_s, took_s), self._settings.patience_max_s)
-        self._model.measure(loaded.batch, result)
-        return result
+        return self._model.measure(loaded.batch, result)
 
     def contribute_nothing(self, task: TaskId, batch: int, weights: Pulled) -> None:
         """Tell the other workers that a batch has no records.

@@ -104,7 +104,7 @@ class MetricSet:
         self.begins_with_zeros = False
         """Whether all that a reset does is to set the state variables to zero."""
         self._take_at_once: TracedFunction | None = None
-        """The same, and resets those of ``_entries`` whose ``reset_state`` is Keras' own or ours."""
+        """Gives the same, and resets those of ``_entries`` whose ``reset_state`` is Keras' own or ours."""
 
     @property
     def directions(self) -> dict[str, str]:
@@ -137,29 +137,21 @@ class MetricSet:
             return {e.name: [np.array(v.numpy(), np.float64) for v in e.metric.variables] for e in self._entries}
         return self.split(self._states_at_once().numpy())
 
-    def take(self) -> dict[str, list[NDArray[np.float64]]]:
-        """``states``, then ``reset``."""
-        if self._take_at_once is None:
-            states = self.states()
-            for entry in self._entries:
-                entry.metric.reset_state()
-            return states
-        values = self._take_at_once().numpy()
+    def take(self) -> NDArray[np.float64]:
+        """All state variables as one vector (see ``split``); then ``reset``."""
+        take = self._take_at_once
+        values: NDArray[np.float64] = (self.flat_states() if take is None else take()).numpy()
         for entry in self._entries:
-            if not _is_known(entry.metric):
+            if take is None or not _is_known(entry.metric):
                 entry.metric.reset_state()
-        return self.split(values)
+        return values
 
     def reset(self) -> None:
         """Start again from zero."""
         self.take()
 
-    def zeros(self) -> dict[str, list[NDArray[np.float64]]]:
-        """The states of no batches, if they begin with zeros."""
-        return {e.name: [np.zeros(v.shape, np.float64) for v in e.metric.variables] for e in self._entries}
-
     def split(self, values: NDArray[np.float64]) -> dict[str, list[NDArray[np.float64]]]:
-        """What ``flat_states`` gave, as arrays of the variables' shapes."""
+        """What ``take`` or ``flat_states`` gave, as arrays of the variables' shapes."""
         return {
             name: [values[start:end].reshape(shape) for start, end, shape in places]
             for name, places in self._places.items()
@@ -239,12 +231,11 @@ class MetricSet:
         self._states_at_once = TracedFunction(tf.function(self.flat_states, autograph=False))
         self._take_at_once = TracedFunction(tf.function(self._take_known, autograph=False))
 
-    def begin(self, is_new: Any) -> None:
-        """Set all sums to zero in a traced function if ``is_new`` (bool), for metrics that begin with zeros."""
+    def begin(self) -> None:
+        """Set all sums to zero in a traced function, for metrics that begin with zeros."""
         for entry in self._entries:
             for variable in entry.metric.variables:
-                value = tf.convert_to_tensor(variable.value)
-                variable.assign(tf.where(is_new, tf.zeros_like(value), value))
+                variable.assign(tf.zeros(variable.shape, variable.dtype))
 
     def flat_states(self) -> Any:
         """All state variables as one tensor, float64 (sizes of all variables,)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -23,7 +23,6 @@ from elasticdl.worker.model.layer_state import state_rules
 from elasticdl.worker.model.metrics import MetricSet
 from elasticdl.worker.model.optimizers import set_by_tasks, translate
 from elasticdl.worker.model.step import NOTHING, CompiledStep, Gradients, PulledTensors
-from elasticdl.worker.model.step_metrics import StepMetrics
 from elasticdl.worker.model.synchronized import Alone, synchronizes
 from elasticdl.worker.model.tensors import lend
 from elasticdl.worker.model.user.calls import user_code
@@ -37,6 +36,7 @@ TableRows = Mapping[str, tuple[Float32Array, NDArray[np.int32]]]
 """Table name -> unique rows (unique, width) and the row of each of its flat ids (ids,)."""
 
 _NO_ROWS: TableRows = MappingProxyType({})
+_NO_STATES = np.empty(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,18 +67,20 @@ class StepResult:
         dense_gradient: float32 (trainable,), all trainable variables in signature order, clipped.
         statistics_update: float32 (statistics,), what the batch contributes to them, see ``StateUpdate``.
         row_gradients: per trainable table, float32 (unique, width), clipped.
+        metric_states: float64, state variables of the training metrics after this batch alone; they add up.
         finite: loss, gradients and statistics hold neither NaN nor infinity.
         overflow: they do not, but the loss does: push an empty batch, the loss scale of float16 has been halved. False
             once the scale can't be halved any more: then the gradients are NaN or infinite without float16, too.
         problem: what is not finite, with the name of its variable; empty if all is.
         loss_scale: what the loss was multiplied by.
-        predictions: the model's outputs, for ``ModelRunner.measure``; empty where the step has updated the metrics.
+        predictions: the model's outputs, for ``ModelRunner.measure``; empty where the step has computed the metrics.
     """
 
     loss: float
     dense_gradient: Float32Array
     statistics_update: Float32Array
     row_gradients: Mapping[str, Float32Array]
+    metric_states: NDArray[np.float64]
     finite: bool
     overflow: bool = False
     problem: str = ""
@@ -150,12 +152,8 @@ class ModelRunner:
 
     def signature(self) -> ModelSignature:
         """Names, shapes, tables and optimizer: what the ps set is initialised with."""
-        return ModelSignature(
-            dense=self.dense.specs,
-            tables=self.tables,
-            optimizer=self.optimizer.optimizer,
-            seed=self.settings.seed,
-        )
+        optimizer, seed = self.optimizer.optimizer, self.settings.seed
+        return ModelSignature(dense=self.dense.specs, tables=self.tables, optimizer=optimizer, seed=seed)
 
     def initial_dense(self) -> Float32Array:
         """Initial values of all dense variables, flat, in signature order; equal on every worker."""
@@ -193,15 +191,15 @@ class ModelRunner:
         step_seed: int,
         reducer: Reducer | None = None,
     ) -> StepResult:
-        """Compute the gradients of one batch and update the training metrics.
+        """Compute the gradients and the training metrics of one batch.
 
         Args:
             batch: from a ``train`` feeder, of the example's spec.
             dense: float32, all dense variables in signature order.
             rows: pulled rows of the batch's ids.
             step_seed: seeds dropout and whatever else draws from Keras' generators.
-            reducer: where the step needs its round: adds up over its batches. Metrics and loss scale are not updated
-                then; see ``measure``. None: the batch is alone.
+            reducer: where the step needs its round: adds up over its batches; the caller calls ``measure`` then. None:
+                the batch is alone.
 
         Raises:
             UserError: the feed changed the type of its batches.
@@ -235,18 +233,19 @@ class ModelRunner:
             overflow=may_overflow and not finite and math.isfinite(loss),
             problem="" if finite else self._problem(gradients),
             loss_scale=scale,
+            metric_states=_NO_STATES if self.synchronizes else self.step.train_metrics.states(gradients.metric_states),
             predictions=gradients.predictions,
         )
-        if reducer is None:
-            self.measure(batch, result)
-        return result
+        return self.measure(batch, result) if reducer is None else result
 
-    def measure(self, batch: Batch, result: StepResult) -> None:
-        """Update the loss scale with a batch, and the training metrics unless its step has done so."""
+    def measure(self, batch: Batch, result: StepResult) -> StepResult:
+        """Update the loss scale with a batch; returns the result with metrics, if its step has left them out."""
         if self._loss_scale is not None:
             self._loss_scale.update(finite=result.finite, scale=result.loss_scale)
-        if self.synchronizes:
-            self.step.measure(batch.labels, result.predictions, batch.weights, result.loss)
+        if not self.synchronizes:
+            return result
+        self.step.measure(batch.labels, result.predictions, batch.weights, result.loss)
+        return replace(result, metric_states=self.step.train_metrics.states(()))
 
     def evaluate(self, batch: Batch, dense: Float32Array, rows: TableRows = _NO_ROWS, *, step_seed: int = 0) -> float:
         """Update the evaluation metrics with one batch; arguments as for ``train``.
@@ -288,22 +287,21 @@ class ModelRunner:
         """Result -> ``up`` if more is better, ``down`` if less is; empty if Keras does not know."""
         return self._metrics["merge"].directions
 
-    def metric_states(self, purpose: str = "evaluate", *, reset: bool = False) -> MetricArrays:
-        """State variables of the ``train`` or ``evaluate`` metrics since their last reset; states add up."""
-        metrics = self._sums(purpose)
-        return metrics.take() if reset else metrics.states()
+    def metric_states(self) -> MetricArrays:
+        """State variables of the evaluation metrics since their last reset; states add up."""
+        return self._metrics["evaluate"].states()
 
-    def reset_metrics(self, purpose: str = "evaluate") -> None:
-        """Reset the ``train`` or ``evaluate`` metrics."""
-        self._sums(purpose).take()
+    def reset_metrics(self) -> None:
+        """Reset the evaluation metrics."""
+        self._metrics["evaluate"].reset()
 
-    def _sums(self, purpose: str) -> MetricSet | StepMetrics:
-        return self.step.train_metrics if purpose == "train" else self._metrics[purpose]
+    def split_states(self, states: NDArray[np.float64]) -> MetricArrays:
+        """A sum of ``StepResult.metric_states`` by metric."""
+        return self._metrics["merge"].split(states)
 
     def forget(self) -> None:
         """Forget the batches that were computed so far. Metrics and the loss scale are all that remembers them."""
-        for purpose in ("train", "evaluate"):
-            self.reset_metrics(purpose)
+        self.reset_metrics()
         self._loss_scale = loss_scale(self.built.model, self.optimizer)
 
     def merge(self, states: list[MetricArrays]) -> dict[str, float]:

@@ -163,7 +163,7 @@ class CompiledStep:
         scale: float,
         reducer: Reducer,
     ) -> Gradients:
-        """Gradients of one batch. The training metrics are updated, but for a step that needs its round: ``measure``.
+        """Gradients and training metrics of one batch; the metrics of a step that needs its round: see ``measure``.
 
         Such steps may run side by side.
         """
@@ -171,16 +171,14 @@ class CompiledStep:
         held = self._scale
         if scale != held[0]:
             held = self._scale = scale, tf.constant(scale, tf.float32)
-        begins = self.train_metrics.begins
         with self._randomness["train"].batch(seed), self._call_number(reducer, scale) as number:
             result: Gradients = self._call(
-                "train", spec, features, labels, _present(weights), pulled, lend_copy(seeds), held[1], number, begins
+                "train", spec, features, labels, _present(weights), pulled, lend_copy(seeds), held[1], number
             )
-        self.train_metrics.computed(result.metric_states)
         return result
 
     def measure(self, labels: Any, predictions: Any, weights: Any, loss: float) -> None:
-        """Update the training metrics with a batch whose step left that out."""
+        """Compute the training metrics of a batch whose step left that out."""
         with user_code(self._module.path, "the metrics"):
             self._measure(labels, predictions, _present(weights), tf.constant(loss, tf.float32))
 
@@ -238,7 +236,7 @@ class CompiledStep:
         seeds = (tf.TensorSpec([len(self._seeds), 2], tf.uint32), tf.TensorSpec([], tf.float32))
         number = tf.TensorSpec([], tf.int64) if self._synchronizes else NOTHING
         signatures: dict[str, tuple[Any, ...]] = {
-            "train": (*labelled, *seeds, number, tf.TensorSpec([], tf.bool)),
+            "train": (*labelled, *seeds, number),
             "evaluate": labelled,
             "predict": (
                 spec.features,
@@ -276,7 +274,6 @@ class CompiledStep:
         seeds: Any,
         scale: Any,
         number: Any,
-        begins: Any,
     ) -> Gradients:
         self._traced("train")
         values = self._dense.split(pulled.dense)
@@ -300,7 +297,7 @@ class CompiledStep:
         clipped = clip(gradients, self._optimizer)
         states: Any = NOTHING
         if not self._synchronizes:
-            states = self.train_metrics.update(begins, labels, predictions, _absent(weights), loss)
+            states = self.train_metrics.update(labels, predictions, _absent(weights), loss)
             predictions = NOTHING
         unclipped = NOTHING if clipped is gradients else gradients
         dense = flat_concat(clipped[:count])

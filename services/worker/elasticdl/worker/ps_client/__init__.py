@@ -18,12 +18,13 @@ from elasticdl.worker.ps_client.calls import PsCalls
 from elasticdl.worker.ps_client.client import PsClient
 from elasticdl.worker.ps_client.connection import PsClientSettings
 from elasticdl.worker.ps_client.exchange import RoundSum
-from elasticdl.worker.ps_client.requests import Pulled, PushOutcome, PushRequest, TaskProgress
+from elasticdl.worker.ps_client.requests import EpochMetrics, Pulled, PushOutcome, PushRequest, TaskProgress
 from elasticdl.worker.ps_client.rules import PinLostError, PullDelayedError
 from elasticdl.worker.ps_client.sent_requests import SentPush, SentRequest
 from elasticdl.worker.ps_client.steps import PsAddress, PsDirectory
 
 __all__ = [
+    "EpochMetrics",
     "PinLostError",
     "PsAddress",
     "PsCalls",

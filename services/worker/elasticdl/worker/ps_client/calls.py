@@ -22,7 +22,14 @@ from elasticdl.shared.wire.messages import Floats, Ids, PullReply
 from elasticdl.worker.ps_client import rules
 from elasticdl.worker.ps_client.absorbed_batches import AbsorbedBatches
 from elasticdl.worker.ps_client.connection import PsClientSettings, PsConnection
-from elasticdl.worker.ps_client.requests import NO_INSTANCES, Instances, PushOutcome, PushRequest, TaskProgress
+from elasticdl.worker.ps_client.requests import (
+    NO_INSTANCES,
+    EpochMetrics,
+    Instances,
+    PushOutcome,
+    PushRequest,
+    TaskProgress,
+)
 from elasticdl.worker.ps_client.rules import BatchReply, MovedError, PinLostError, PullDelayedError
 from elasticdl.worker.ps_client.sent_requests import Order, SentPush, SentRequest, Settled, checked
 from elasticdl.worker.ps_client.splitter import Split, Splitter
@@ -85,6 +92,17 @@ class PsCalls:
         version = settled.sent.splitter.version
         self._absorbed.record(task, replies, settled.incarnations, version)
         return rules.progress_of(replies, settled.incarnations, version)
+
+    def read_metrics(self, epoch: int) -> Procedure[EpochMetrics]:
+        """Read the metrics of an epoch; the ps forget those of earlier epochs."""
+        settled = yield from self._call(lambda splitter: splitter.read_metrics(epoch))
+        try:
+            reply = settled.replies(messages.MetricsReply)[settled.sent.splitter.gate]
+            return EpochMetrics(
+                complete=reply.complete, batches=reply.batches, records=reply.records, states=reply.states.tobytes()
+            )
+        finally:
+            settled.release()
 
     def send_pull(
         self,

@@ -24,7 +24,15 @@ from elasticdl.worker.ps_client.calls import PsCalls
 from elasticdl.worker.ps_client.connection import PsClientSettings
 from elasticdl.worker.ps_client.exchange import ExchangeCalls, RoundSum
 from elasticdl.worker.ps_client.gathering import Gathering
-from elasticdl.worker.ps_client.requests import NO_INSTANCES, Instances, Pulled, PushOutcome, PushRequest, TaskProgress
+from elasticdl.worker.ps_client.requests import (
+    NO_INSTANCES,
+    EpochMetrics,
+    Instances,
+    Pulled,
+    PushOutcome,
+    PushRequest,
+    TaskProgress,
+)
 from elasticdl.worker.ps_client.sent_requests import SentPush, SentRequest, Settled
 from elasticdl.worker.ps_client.steps import Answer, Close, Connect, Pause, PsDirectory, Receive, Send, Step
 
@@ -77,6 +85,10 @@ class PsClient:
     def next_batch(self, task: TaskId, batches: int) -> TaskProgress:
         """See ``PsCalls.next_batch``."""
         return self._sockets.run(self._calls.next_batch(task, batches))
+
+    def read_metrics(self, epoch: int) -> EpochMetrics:
+        """See ``PsCalls.read_metrics``."""
+        return self._sockets.run(self._calls.read_metrics(epoch))
 
     def send_pull(self, ids: Mapping[str, Ids], *, pin: int = 0, dense: bool = True) -> SentRequest:
         """See ``PsCalls.send_pull``; pass the result to ``receive_pull`` once."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from elasticdl.shared.names import Incarnation, PodName, TaskId
-from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Ids
+from elasticdl.shared.wire.messages import NO_DOUBLES, NO_FLOATS, Doubles, Floats, Ids
 
 Rows = tuple[Ids, Floats]
 """Unique ids int64[n] and their float32[n, width]."""
@@ -32,6 +32,7 @@ class PushRequest:
         statistics_update: float32, flat over the statistics in the signature's order: the ``x`` of their
             ``StateUpdate``; empty: unchanged.
         rows: by table name; unique ids and their summed gradients.
+        metric_states: float64, state variables of the training metrics after this batch alone; empty: it has none.
     """
 
     task: TaskId
@@ -44,6 +45,25 @@ class PushRequest:
     dense_gradient: Floats | None
     statistics_update: Floats = field(default_factory=lambda: NO_FLOATS)
     rows: Mapping[str, Rows] = field(default_factory=lambda: MappingProxyType({}))
+    metric_states: Doubles = field(default_factory=lambda: NO_DOUBLES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochMetrics:
+    """The training metrics of an epoch, as sums over the batches that the model has absorbed.
+
+    Attributes:
+        complete: whether these are all batches of the epoch.
+        batches: how many batches are in the sums. Less than the epoch has, though complete: some were absorbed by an
+            earlier version, which kept no sums.
+        records: records of these batches.
+        states: the sum of their metric states, little-endian float64; empty: none had states.
+    """
+
+    complete: bool
+    batches: int
+    records: int
+    states: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import PodName, Service, TaskId, pod_name
 from elasticdl.shared.wire import messages
-from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Ids
+from elasticdl.shared.wire.messages import NO_DOUBLES, NO_FLOATS, Floats, Ids
 from elasticdl.worker.ps_client.requests import PushRequest
 
 
@@ -40,7 +40,7 @@ class Splitter:
         self.version = placement.version
         self.ps: tuple[PodName, ...] = tuple(pod_name(Service.PS, number) for number in placement.holders)
         self.gate = self.ps.index(pod_name(Service.PS, placement.gate))
-        """Position of the gate in ``ps``."""
+        """Position of the gate in ``ps``: the owner of partition 0, whose group adds up metric states."""
         self.parts: tuple[DensePart, ...] = dense_parts(signature.dense, placement)
         self._signature = signature
         self._plan = plan
@@ -61,6 +61,11 @@ class Splitter:
     def next_batch(self, task: TaskId, batches: int) -> Split:
         """The question how far a task is, for each ps."""
         request = messages.NextBatch(plan=self._plan, placement_version=self.version, task=task, batches=batches)
+        return Split([request] * len(self.parts), {})
+
+    def read_metrics(self, epoch: int) -> Split:
+        """The question for the metrics of an epoch, for each ps."""
+        request = messages.ReadMetrics(plan=self._plan, placement_version=self.version, epoch=epoch)
         return Split([request] * len(self.parts), {})
 
     def pull(
@@ -137,4 +142,5 @@ class Splitter:
             dense=NO_FLOATS if gradient is None else take(gradient, part.gradients),
             statistics=take(statistics, part.statistics) if statistics.size else NO_FLOATS,
             tables=tuple(tables),
+            metric_states=request.metric_states if ps == self.gate else NO_DOUBLES,
         )

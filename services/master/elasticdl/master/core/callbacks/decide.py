@@ -41,8 +41,7 @@ def _has_results(state: State) -> bool:
     training, epoch = state.training, state.callbacks.epochs - 1
     if training is None or training.epochs_complete <= epoch or epoch_to_evaluate(state):
         return False
-    totals = training.epochs.get(epoch)
-    if totals and totals.awaits_merge:
+    if training.statistics.merged_epochs <= epoch:
         return False
     evaluation = state.evaluation
     return not evaluation or not evaluation.is_epoch_end or evaluation.phase is EvaluationPhase.SAVING

@@ -1,4 +1,4 @@
-"""Merging: a worker computes metrics from summed metric states, or runs the callbacks between two epochs."""
+"""Merge tasks: a worker computes metrics from summed metric states, or runs the callbacks between two epochs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from elasticdl.master.core.decision import Decisions
 from elasticdl.master.core.evaluation.best import on_results
 from elasticdl.master.core.evaluation.metric_states import (
     discard_states,
-    drop_epoch_states,
     drop_evaluated_states,
-    on_epoch_sum,
     on_evaluation_sum,
 )
 from elasticdl.master.core.evaluation.state import EvaluationPhase, Merge
@@ -20,7 +18,6 @@ from elasticdl.master.core.state import State
 from elasticdl.shared.job.tasks import (
     CALLBACKS,
     EPOCH_METRICS,
-    EPOCH_SUM,
     EVALUATION_METRICS,
     EVALUATION_SUM,
     LAST_CALLBACKS,
@@ -33,20 +30,16 @@ _NO_INSTANCES: Mapping[str, str] = MappingProxyType({})
 
 
 def decide_epoch_merges(state: State) -> Decisions:
-    """Merge the training metrics of complete epochs, if the model has metrics; sum many stored states of the others."""
+    """Compute the training metrics of the next complete epoch.
+
+    One after the other: a worker that reads the sums of an epoch has the ps drop those of earlier ones.
+    """
     training = state.training
-    if training is None:
+    if training is None or training.statistics.merged_epochs >= training.epochs_complete:
         return []
-    asked = {merge.subject for merge in state.merges.values() if merge.label == EPOCH_METRICS}
-    due: list[tuple[str, int]] = []
-    for epoch, totals in sorted(training.epochs.items()):
-        if epoch in asked or not totals.awaits_merge or totals.stored.summing:
-            continue
-        if training.has_epoch(epoch):
-            due.append((EPOCH_METRICS, epoch))
-        elif totals.stored.is_sum_due(state.job.limits.stored_states_max):
-            due.append((EPOCH_SUM, epoch))
-    return [merge_command(state, label, epoch, offset) for offset, (label, epoch) in enumerate(due)]
+    if any(merge.label == EPOCH_METRICS and not merge.done for merge in state.merges.values()):
+        return []
+    return [merge_command(state, EPOCH_METRICS, training.statistics.merged_epochs)]
 
 
 def merge_command(
@@ -78,10 +71,10 @@ def merge_command(
     )
     if label in (CALLBACKS, LAST_CALLBACKS):
         return command, "callbacks at the end of an epoch" if subject % 2 == 0 else "callbacks at the start of training"
-    if label == EPOCH_SUM:
-        return command, f"many metric states of epoch {subject} are stored"
     if label == EVALUATION_SUM:
         return command, f"many metric states of evaluation {subject} are stored"
+    if label == EPOCH_METRICS:
+        return command, f"every batch of epoch {subject} is absorbed"
     return command, f"every part of {label} {subject} is there"
 
 
@@ -92,10 +85,6 @@ def apply_merge_dispatch(state: State, command: Dispatch) -> None:
             state.merges[number] = Merge(label=command.label, subject=command.evaluation)
             if command.label == EVALUATION_SUM and state.evaluation:
                 state.evaluation.tasks.stored.begin_sum(number)
-    if command.label == EPOCH_SUM and state.training:
-        state.training.epochs[command.evaluation].stored.begin_sum()
-    if command.label == EPOCH_METRICS and state.training:
-        state.training.epochs[command.evaluation].is_merging = True
     evaluation = state.evaluation
     if evaluation and command.label == EVALUATION_METRICS and evaluation.number == command.evaluation:
         evaluation.phase = EvaluationPhase.MERGING
@@ -113,7 +102,7 @@ def end_evaluation_merges(state: State, evaluation: int) -> None:
 
 
 def _forget_sum(state: State, number: int) -> None:
-    """Thousands of sums may be computed for one epoch or evaluation: only the last number is kept."""
+    """Thousands of sums may be computed for one evaluation: only the last number is kept."""
     del state.merges[number]
     state.last_sum = max(state.last_sum, number)
 
@@ -125,22 +114,19 @@ def on_merge_result(state: State, event: TaskFinished, time_s: float) -> None:
         discard_states(state, event.stored_states)
         return
     merge.done = True
-    if merge.label in (EPOCH_SUM, EVALUATION_SUM):
+    if merge.label == EVALUATION_SUM:
         _forget_sum(state, event.task.number)
-        (on_epoch_sum if merge.label == EPOCH_SUM else on_evaluation_sum)(state, merge.subject, event)
+        on_evaluation_sum(state, merge.subject, event)
         return
     if merge.label in (CALLBACKS, LAST_CALLBACKS):
         on_callbacks_result(state, merge.subject, event)
         return
     if merge.label == EPOCH_METRICS:
-        if state.training and merge.subject in state.training.epochs:
-            totals = state.training.epochs[merge.subject]
-            totals.results = dict(event.results)
-            totals.merged, totals.is_merging = True, False
-            drop_epoch_states(state, merge.subject, totals)
+        if state.training:
+            state.training.statistics.merge(merge.subject, event, time_s, state.training.plan)
         return
     evaluation = state.evaluation
-    if evaluation and evaluation.number == merge.subject:
+    if merge.label == EVALUATION_METRICS and evaluation and evaluation.number == merge.subject:
         evaluation.results = dict(event.results)
         evaluation.ended_s = time_s
         drop_evaluated_states(state, evaluation)

@@ -1,4 +1,4 @@
-"""The metric states of epochs and evaluations: what a merge task adds up, and what can be removed."""
+"""The metric states of evaluations: what a merge task adds up, and what can be removed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from elasticdl.master.core.decision import Decisions
 from elasticdl.master.core.evaluation.state import Evaluation
 from elasticdl.master.core.evaluation.task_results import TaskResults
 from elasticdl.master.core.state import State
-from elasticdl.master.core.training.statistics import EpochTotals, to_bytes
 from elasticdl.shared.job.tasks import (
-    EPOCH_METRICS,
-    EPOCH_SUM,
     EVALUATION_METRICS,
     EVALUATION_SUM,
     MetricStates,
-    states_of_epoch,
     states_of_evaluation,
 )
 from elasticdl.shared.messages.commands import RemoveStates
@@ -24,28 +20,11 @@ from elasticdl.shared.messages.events import TaskFinished
 
 def states_to_merge(state: State, label: str, subject: int, task: int) -> tuple[MetricStates, tuple[int, ...]]:
     """The summed small states that a merge task carries, and the numbers of the stored ones that it adds up."""
-    if label in (EVALUATION_METRICS, EVALUATION_SUM):
-        evaluation = state.evaluation
-        if evaluation is None or evaluation.number != subject:
-            return {}, ()
-        results = evaluation.tasks
-        return (
-            ({}, results.stored.to_sum(task)) if label == EVALUATION_SUM else (results.states, results.stored.numbers)
-        )
-    totals = state.training.epochs.get(subject) if state.training else None
-    if totals is None or label not in (EPOCH_METRICS, EPOCH_SUM):
+    evaluation = state.evaluation
+    if label not in (EVALUATION_METRICS, EVALUATION_SUM) or evaluation is None or evaluation.number != subject:
         return {}, ()
-    if label == EPOCH_SUM:
-        return {}, tuple(totals.stored.summing)
-    return to_bytes(totals.states), totals.stored.numbers
-
-
-def drop_epoch_states(state: State, epoch: int, totals: EpochTotals) -> None:
-    """The metrics of an epoch are on the log: its states are not needed any more."""
-    totals.states = {}
-    if totals.stored and state.training:
-        totals.stored = type(totals.stored)()
-        state.training.statistics.unneeded.add_group(states_of_epoch(epoch))
+    results = evaluation.tasks
+    return ({}, results.stored.to_sum(task)) if label == EVALUATION_SUM else (results.states, results.stored.numbers)
 
 
 def drop_evaluated_states(state: State, evaluation: Evaluation) -> None:
@@ -59,13 +38,6 @@ def discard_states(state: State, numbers: Iterable[int]) -> None:
     """A result does not count, and so its stored states are not needed."""
     if state.training:
         state.training.statistics.unneeded.add(numbers)
-
-
-def on_epoch_sum(state: State, epoch: int, event: TaskFinished) -> None:
-    """Apply that a worker has stored the sum of some states of an epoch."""
-    totals = state.training.epochs.get(epoch) if state.training else None
-    if totals is not None:
-        discard_states(state, totals.stored.end_sum(event.stored_states))
 
 
 def on_evaluation_sum(state: State, evaluation: int, event: TaskFinished) -> None:

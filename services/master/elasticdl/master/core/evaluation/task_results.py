@@ -6,15 +6,17 @@ workers compute its tasks, in whatever order.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from elasticdl.master.core.training.statistics import MetricSums, add_states, to_bytes, to_numbers
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.job.tasks import MetricStates
 
 Block = tuple[int, int]
 """Level and number of a block."""
+MetricSums = dict[str, tuple[list[float], ...]]
+"""Metric states (see ``MetricStates``) as numbers."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -134,3 +136,23 @@ class TaskResults:
     def states(self) -> MetricStates:
         """The sum of all small metric states, once every task has a result."""
         return to_bytes(self.sums)
+
+
+def add_states(total: MetricSums, states: MetricSums) -> None:
+    """Add metric states to a running sum, in place."""
+    for name, variables in states.items():
+        if name not in total:
+            total[name] = tuple([0.0] * len(variable) for variable in variables)
+        for mine, theirs in zip(total[name], variables, strict=True):
+            for index, value in enumerate(theirs):
+                mine[index] += value
+
+
+def to_bytes(states: MetricSums) -> MetricStates:
+    """Metric states in the form in which messages carry them."""
+    return {name: tuple(array("d", variable).tobytes() for variable in variables) for name, variables in states.items()}
+
+
+def to_numbers(states: MetricStates) -> MetricSums:
+    """Metric states from the form in which messages carry them."""
+    return {name: tuple(array("d", variable).tolist() for variable in variables) for name, variables in states.items()}

@@ -60,9 +60,6 @@ def on_job_resumed(state: State, envelope: Envelope, event: JobResumed) -> None:
     state.timers.clear()
     state.pending_commands.clear()
     # The resume purged the queue, so open merges are dispatched again.
-    for totals in state.training.epochs.values() if state.training else ():
-        totals.stored.abort_sum()
-        totals.is_merging = False
     state.merges = {number: merge for number, merge in state.merges.items() if merge.done}
     abandon_evaluation(state)
     on_purged_queue(state)

@@ -16,9 +16,7 @@ from elasticdl.shared.job.plan import Plan, Shard
 from elasticdl.shared.job.tasks import (
     MetricStates,
     TaskMessage,
-    TaskRef,
     are_large,
-    states_of_epoch,
     states_of_evaluation,
 )
 from elasticdl.shared.messages.events import TaskFailed, TaskFinished, TaskReturned, TasksFinished
@@ -40,6 +38,7 @@ BATCHES_MAX = 16
 DELAY_S = 0.25
 """Seconds by which the report of a task is delayed at most."""
 _NO_SHARD = Shard(source=0, start=0, end=0)
+_NO_STATES: MetricStates = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +88,8 @@ class Finished:
     note: str = ""
     stored_states: tuple[int, ...] = ()
 
-    def event(
-        self, states: MetricStates, stored_states: tuple[int, ...] = (), *, states_follow: bool = False
-    ) -> TaskFinished:
-        """Its record."""
+    def event(self, states: MetricStates = _NO_STATES, stored_states: tuple[int, ...] = ()) -> TaskFinished:
+        """Its record; of an evaluation task with its metric states, or the numbers of their parts."""
         last, tally, absorbed = self.leases[-1], self.tally, self.absorbed
         task = last.message.task
         return TaskFinished(
@@ -106,7 +103,6 @@ class Finished:
             loss_sum=tally.loss_sum,
             states=states,
             stored_states=stored_states or self.stored_states,
-            states_follow=states_follow,
             results=dict(self.results),
             times=Times.of(tally.seconds),
             counted=tuple(tally.counted.ranges()) if task.purpose is Purpose.TRAIN else (),
@@ -122,15 +118,13 @@ class TaskOutcomes:
     """Procedures that end tasks. Several deliveries of one task share one event, that of the last delivery.
 
     Args:
-        plan: the training tasks.
         effects: where commands are issued.
         failure_pause_s: seconds without taking tasks after a failed one.
     """
 
-    def __init__(self, plan: Plan, effects: Effects, *, failure_pause_s: float) -> None:
+    def __init__(self, effects: Effects, *, failure_pause_s: float) -> None:
         self.resume_taking_s = -math.inf
         """Time before which no task is taken."""
-        self._plan = plan
         self._effects = effects
         self._failure_pause_s = failure_pause_s
         self.running = 0
@@ -142,12 +136,15 @@ class TaskOutcomes:
             yield from self.report([finished])
 
     def report(self, finished: Sequence[Finished]) -> Procedure[None]:
-        """Report tasks that are done; several only if this worker has computed all batches of each, in one epoch."""
+        """Report tasks that are done; several only if they are train tasks."""
         self.running += 1
-        tasks = tuple(one.leases[-1].message.task for one in finished if one.tally.batches and not one.file)
-        states, stored = (yield from self._collect(tasks, finished[-1].leases[-1].message)) if tasks else ({}, ())
-        reports = (*(one.event({}, states_follow=True) for one in finished[:-1]), finished[-1].event(states, stored))
-        yield PublishEvent(event=TasksFinished(finished=reports) if len(reports) > 1 else reports[0])
+        message = finished[0].leases[-1].message
+        if message.task.purpose is Purpose.EVALUATE and finished[0].tally.batches:
+            states, stored = yield from self._collect(message)
+            reports = [finished[0].event(states, stored)]
+        else:
+            reports = [one.event() for one in finished]
+        yield PublishEvent(event=TasksFinished(finished=tuple(reports)) if len(reports) > 1 else reports[0])
         for one in finished:
             self._acknowledge(one.leases)
         self.running -= 1
@@ -179,30 +176,23 @@ class TaskOutcomes:
         """The task has no purpose any more: say so, and take it off the queue."""
         self.running += 1
         for lease in leases:
-            yield self._returned(lease, reason, Tally(), {})
+            yield self._returned(lease, reason, Tally())
         self._acknowledge(leases)
         self.running -= 1
 
-    def give_back(
-        self, leases: Sequence[LeasedTask], reason: str, tally: Tally | None = None, *, measured: bool = False
-    ) -> Procedure[None]:
+    def give_back(self, leases: Sequence[LeasedTask], reason: str, tally: Tally | None = None) -> Procedure[None]:
         """Return a task unfinished.
 
         Args:
             leases: of one task.
             reason: why.
             tally: what was counted.
-            measured: whether the model's metrics can be collected; they can't be while a step hangs.
         """
         if not leases:
             return
         self.running += 1
-        collects = measured and tally is not None and tally.batches > 0
-        message = leases[0].message
-        states, stored = (yield from self._collect((message.task,), message)) if collects else ({}, ())
         for lease in leases:
-            yield self._returned(lease, reason, tally or Tally(), states, stored)
-            stored = ()  # No two events may name the same stored states.
+            yield self._returned(lease, reason, tally or Tally())
         self._return(leases)
         self.running -= 1
 
@@ -211,25 +201,15 @@ class TaskOutcomes:
         self.resume_taking_s = self._effects.now_s + self._failure_pause_s
         self._effects.issue(SetTimer(name=RESUME_TIMER, due_s=self.resume_taking_s))
 
-    def _collect(
-        self, tasks: tuple[TaskRef, ...], message: TaskMessage
-    ) -> Procedure[tuple[MetricStates, tuple[int, ...]]]:
-        """The metric states of tasks, or the numbers of their parts if they are too large for an event."""
-        states: MetricStates = yield CollectMetrics(tasks=tasks)
+    def _collect(self, message: TaskMessage) -> Procedure[tuple[MetricStates, tuple[int, ...]]]:
+        """The metric states of an evaluation task, or the numbers of their parts if they are too large for an event."""
+        states: MetricStates = yield CollectMetrics(task=message.task)
         if not are_large(states):
             return states, ()
-        is_training = message.task.purpose is Purpose.TRAIN
-        group = (
-            states_of_epoch(self._plan.epoch(TaskId(message.task.number)))
-            if is_training
-            else states_of_evaluation(message.evaluation)
-        )
-        stored: tuple[int, ...] = yield StoreStates(group=group, states=states)
+        stored: tuple[int, ...] = yield StoreStates(group=states_of_evaluation(message.evaluation), states=states)
         return {}, stored
 
-    def _returned(
-        self, lease: LeasedTask, reason: str, tally: Tally, states: MetricStates, stored: tuple[int, ...] = ()
-    ) -> PublishEvent:
+    def _returned(self, lease: LeasedTask, reason: str, tally: Tally) -> PublishEvent:
         event = TaskReturned(
             task=lease.message.task,
             dispatch=lease.message.dispatch,
@@ -237,8 +217,6 @@ class TaskOutcomes:
             reason=reason,
             records=tally.records,
             loss_sum=tally.loss_sum,
-            states=states,
-            stored_states=stored,
             counted=tuple(tally.counted.ranges()),
             staleness=tally.staleness,
             overflows=tally.overflows,
@@ -257,9 +235,8 @@ class TaskOutcomes:
 class FinishedTasks:
     """Train tasks that are finished and not reported yet, all of one epoch.
 
-    Short tasks that are finished within a moment are reported together: their metric states are summed before they are
-    published, and the log gets their records in a row. A later report costs nothing: the queue holds enough others. If
-    the worker is killed first, the task is delivered again and found complete.
+    Short tasks that are finished within a moment are reported together, in one record. A later report costs nothing:
+    the queue holds enough others. If the worker is killed first, the task is delivered again and found complete.
 
     Args:
         plan: the training tasks.
@@ -278,12 +255,9 @@ class FinishedTasks:
         self._finished: list[Finished] = []
 
     def add(self, finished: Finished) -> None:
-        """Report a task, at once or soon. One that this worker has not computed as a whole is reported by itself."""
+        """Report a task, at once or soon."""
         task = TaskId(finished.leases[-1].message.task.number)
         batches, epoch = self._plan.batches_of(task), self._plan.epoch(task)
-        if finished.tally.batches < batches:
-            self._effects.start(self._outcomes.report([finished]))
-            return
         if epoch != self._epoch:
             self.report()
         if not self._finished:

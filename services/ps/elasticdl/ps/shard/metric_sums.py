@@ -1,0 +1,101 @@
+"""The training metrics of the epochs: sums over exactly the batches that the model has absorbed (ADR 68).
+
+A push carries the metric states of its batch, which are additive. The group with partition 0 adds them up when its
+ledger absorbs the batch, so a sum is as exact as the weights: it is in the group's snapshots, and moves with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.model.placement import Ranges
+from elasticdl.shared.wire.messages import NO_DOUBLES, Doubles
+
+MetricTable = NDArray[np.float64]
+"""float64[epochs, 3 + states]: epoch, batches, records and summed states. Whole numbers are exact up to 2**53."""
+_FACTS = 3
+NO_METRICS: MetricTable = np.zeros((0, _FACTS), np.float64)
+
+
+def has_metrics(partitions: Ranges) -> bool:
+    """Whether the group with these partitions adds up the metric states: exactly one of a model has partition 0."""
+    return bool(partitions) and partitions[0][0] == 0
+
+
+@dataclass(slots=True)
+class _Sum:
+    """The sum over the batches of one epoch; ``states`` is empty until a batch has some."""
+
+    batches: int = 0
+    records: int = 0
+    states: Doubles = field(default_factory=lambda: NO_DOUBLES)
+
+
+class MetricSums:
+    """Sums by epoch. Not thread-safe: the core's lock guards it.
+
+    Args:
+        tasks_per_epoch: of the plan.
+    """
+
+    def __init__(self, tasks_per_epoch: int) -> None:
+        self._tasks_per_epoch = tasks_per_epoch
+        self._sums: dict[int, _Sum] = {}
+
+    def check(self, task: int, states: Doubles) -> None:
+        """Refuse states that can't be added to those of their epoch.
+
+        Raises:
+            ProtocolError: they have another number of values.
+        """
+        known = self._sums.get(task // self._tasks_per_epoch)
+        if known is not None and states.size != known.states.size and states.size and known.states.size:
+            raise ProtocolError(f"a batch has {states.size} metric states, and those before had {known.states.size}")
+
+    def add(self, task: int, records: int, states: Doubles) -> None:
+        """Add a batch.
+
+        Args:
+            task: the batch's task.
+            records: records of the batch.
+            states: float64, checked; not kept. Empty: the batch has none.
+        """
+        epoch = task // self._tasks_per_epoch
+        total = self._sums.get(epoch)
+        if total is None:
+            total = self._sums[epoch] = _Sum()
+        total.batches += 1
+        total.records += records
+        if total.states.size:
+            if states.size:
+                total.states += states
+        else:
+            total.states = states.copy()
+
+    def of(self, epoch: int) -> _Sum:
+        """The sum of an epoch."""
+        return self._sums.get(epoch) or _Sum()
+
+    def drop_before(self, epoch: int) -> None:
+        """Drop the sums of earlier epochs."""
+        for earlier in [one for one in self._sums if one < epoch]:
+            del self._sums[earlier]
+
+    def table(self) -> MetricTable:
+        """A copy, for a cut."""
+        size = max((one.states.size for one in self._sums.values()), default=0)
+        table = np.zeros((len(self._sums), _FACTS + size), np.float64)
+        for row, (epoch, one) in zip(table, sorted(self._sums.items()), strict=True):
+            row[:_FACTS] = epoch, one.batches, one.records
+            row[_FACTS : _FACTS + one.states.size] = one.states
+        return table
+
+    def load(self, table: MetricTable) -> None:
+        """Take over what ``table`` gave."""
+        self._sums = {
+            int(row[0]): _Sum(batches=int(row[1]), records=int(row[2]), states=row[_FACTS:].copy()) for row in table
+        }

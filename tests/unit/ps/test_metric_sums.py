@@ -1,0 +1,139 @@
+"""The sums of metric states of an epoch: over exactly the batches in the ledger, wherever the group goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.unit.ps.cores import core_of, wire_push
+from tests.unit.ps.example import BATCHES, PLAN, initial_dense, push_of, signature, spec
+from tests.unit.ps.jobs import Job, die, snapshot
+
+from elasticdl.ps.metric_reads import read_metrics
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.group import UpdatePolicy
+from elasticdl.ps.shard.metric_sums import MetricSums
+from elasticdl.ps.shard.regrouping import joined, reduced
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.model.manifests import ChunkPart, encode_manifest, read_manifest
+from elasticdl.shared.model.placement import PARTITIONS
+from elasticdl.shared.storage import MemoryStore
+from elasticdl.shared.wire.message_codec import decode_reply, decode_request, encode_reply, encode_request
+from elasticdl.shared.wire.messages import MetricsReply, Push, ReadMetrics
+
+POLICY = UpdatePolicy(tasks_per_epoch=PLAN.tasks_per_epoch)
+
+
+def states_of(task: int, batch: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return np.array([1.0, 10.0 * task + batch, 0.25])
+
+
+def measured(task: int, batch: int, *, empty: bool = False) -> Push:
+    return replace(wire_push(task, batch, empty=empty), metric_states=states_of(task, batch))
+
+
+def read(core: PsCore, epoch: int = 0) -> MetricsReply:
+    return read_metrics(core, ReadMetrics(plan=PLAN.fingerprint, placement_version=1, epoch=epoch))
+
+
+def expected(batches: list[tuple[int, int]]) -> list[float]:
+    total: list[float] = np.sum([states_of(*each) for each in batches], axis=0).tolist()
+    return total
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    job = Job(spec("memory://job"), MemoryStore())
+    yield job
+    job.close()
+
+
+def test_each_absorbed_batch_is_added_once_also_if_it_has_no_gradients() -> None:
+    core = core_of(policy=POLICY)
+    first, second = BATCHES[:2]
+    for push in (measured(*first), measured(*first), measured(*second, empty=True), measured(*first)):
+        core.push(push)
+    found = read(core)
+    assert (found.complete, found.batches, found.states.tolist()) == (False, 2, expected([first, second]))
+    assert found.records == measured(*first).records + measured(*second).records
+
+
+def test_a_batch_without_states_counts_and_later_ones_have_theirs() -> None:
+    core = core_of(policy=POLICY)
+    core.push(wire_push(*BATCHES[0], empty=True))
+    assert (read(core).batches, read(core).states.size) == (1, 0)
+    core.push(measured(*BATCHES[1]))
+    assert (read(core).batches, read(core).states.tolist()) == (2, expected([BATCHES[1]]))
+
+
+def test_states_of_another_number_of_values_are_refused_and_change_nothing() -> None:
+    core = core_of(policy=POLICY)
+    core.push(measured(*BATCHES[0]))
+    with pytest.raises(ProtocolError, match="has 2 metric states, and those before had 3"):
+        core.push(replace(wire_push(*BATCHES[1]), metric_states=np.ones(2)))
+    assert (core.step, read(core).batches) == (1, 1)
+
+
+def test_a_group_without_partition_0_has_no_sums() -> None:
+    core = core_of(policy=POLICY, ps=2)
+    assert core.shard is not None
+    cut = core.shard.groups[0].cut()
+    upper = ((1, PARTITIONS // 2),)
+    assert reduced(replace(cut, metrics=np.ones((1, 4))), upper, core.shard.signature.dense).metrics.size == 0
+
+
+def test_groups_that_merge_have_the_sums_of_the_one_with_partition_0() -> None:
+    core = core_of(policy=POLICY)
+    core.push(measured(*BATCHES[0]))
+    assert core.shard is not None
+    whole, dense = core.shard.groups[0].cut(), core.shard.signature.dense
+    half = PARTITIONS // 2
+    parts = [reduced(whole, bounds, dense) for bounds in (((half, PARTITIONS),), ((0, half),))]
+    assert [part.metrics.size > 0 for part in parts] == [False, True]
+    np.testing.assert_array_equal(joined(parts, dense).metrics, whole.metrics)
+
+
+def test_reading_an_epoch_drops_the_sums_of_earlier_ones() -> None:
+    sums = MetricSums(tasks_per_epoch=2)
+    for task in range(6):
+        sums.add(task, 10, np.array([1.0, float(task)]))
+    sums.drop_before(1)
+    again = MetricSums(tasks_per_epoch=2)
+    again.load(sums.table())
+    assert [(again.of(epoch).batches, again.of(epoch).states.tolist()) for epoch in range(3)] == [
+        (0, []),
+        (2, [2.0, 5.0]),
+        (2, [2.0, 9.0]),
+    ]
+
+
+@pytest.mark.parametrize("is_of_earlier_version", [False, True])
+def test_sums_are_restored_with_the_ledger(job: Job, is_of_earlier_version: bool) -> None:
+    service = job.start()
+    client = job.client(signature())
+    client.initialise(initial_dense())
+    for batch in BATCHES[:3]:
+        client.push(replace(push_of(*batch), metric_states=states_of(*batch)))
+    uri = snapshot(job, 1).manifest
+    die(service)
+    if is_of_earlier_version:
+        manifest = read_manifest(job.store, uri)
+        chunks = tuple(chunk for chunk in manifest.chunks if chunk.part is not ChunkPart.METRICS)
+        job.store.write(uri, encode_manifest(replace(manifest, chunks=chunks)))
+    job.start()
+    found = job.client(signature()).read_metrics(0)
+    restored = [] if is_of_earlier_version else expected(list(BATCHES[:3]))
+    assert (found.batches, np.frombuffer(found.states).tolist()) == (0 if is_of_earlier_version else 3, restored)
+
+
+def test_requests_and_replies_about_metrics_travel() -> None:
+    request = ReadMetrics(plan="p", placement_version=4, epoch=7)
+    assert decode_request(*encode_request(request)) == request
+    reply, _ = decode_reply(*encode_reply(MetricsReply(complete=True, batches=2, records=9, states=np.ones(3)), "i"))
+    assert isinstance(reply, MetricsReply)
+    assert (reply.complete, reply.batches, reply.records, reply.states.tolist()) == (True, 2, 9, [1.0] * 3)
+    push = decode_request(*encode_request(measured(*BATCHES[0])))
+    assert isinstance(push, Push)
+    np.testing.assert_array_equal(push.metric_states, states_of(*BATCHES[0]))
