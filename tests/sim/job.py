@@ -162,7 +162,7 @@ class SimJob:
             synchronous=shape.synchronous,
             max_staleness=shape.max_staleness,
             staleness_by_workers=shape.staleness_by_workers,
-            limits=Limits(lease_s=LEASE_S, stored_states_max=3),
+            limits=Limits(lease_s=LEASE_S, window_s=0.2, stored_states_max=3, evaluation_window_min=4),
             callbacks=("Stopping",) if shape.callback_epochs else (),
         )
 

@@ -66,9 +66,13 @@ def evaluated_wrongly(records: Sequence[LogRecord], state: State, spec: JobSpec)
     if "missing" in results[0].results:
         return ["the metrics of the evaluation lack states that were removed too early"]
     counted: dict[int, TaskFinished] = {}
+    dispatched: set[int] = set()
     for record in records:
         match record.envelope.event:
-            case TaskFinished(task=task, dispatch=dispatch) as finished if dispatch == results[0].dispatch:
+            case Decided(commands=commands):
+                orders = (each for each in commands if isinstance(each, Dispatch) and each.purpose is Purpose.EVALUATE)
+                dispatched |= {each.dispatch for each in orders if each.evaluation == results[0].number}
+            case TaskFinished(task=task, dispatch=dispatch) as finished if dispatch in dispatched:
                 if task.purpose is Purpose.EVALUATE:
                     counted.setdefault(task.number % spec.validation.tasks, finished)
             case _:

@@ -34,7 +34,7 @@ class Evaluation:
         phase: its phase.
         pins: step of each ps at its pin.
         incarnations: instance of each ps that holds the pin.
-        dispatch: number of the dispatch of its tasks; 0: they were not dispatched. No other results count.
+        dispatch: number of the first dispatch of its tasks; 0: none was dispatched. No results of earlier ones count.
         tasks: the results of its tasks.
         records: raw records of these tasks.
         checksum: sum of their hashes, modulo 2**64.
