@@ -391,13 +391,17 @@ def _this_run(report: Report) -> str:
 def _time_text(report: Report) -> str:
     parts = []
     if report["start_s"] is not None:
-        parts.append(f"start-up {report['start_s']:.1f} s")
+        parts.append(f"start-up {_seconds(report['start_s'])}")
     if report["train_s"] is not None:
-        parts.append(f"training {report['train_s']:.1f} s")
+        parts.append(f"training {_seconds(report['train_s'])}")
     if report["close_s"] is not None:
         succeeded = report["state"] == JobState.SUCCEEDED.value
-        parts.append(f"{'finishing' if succeeded else 'stopping'} {report['close_s']:.1f} s")
+        parts.append(f"{'finishing' if succeeded else 'stopping'} {_seconds(report['close_s'])}")
     return f"{report['wall_s']:.1f} s{_this_run(report)}" + (f": {', '.join(parts)}" if parts else "")
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds:.3f} s"
 
 
 def _shares(seconds: Mapping[str, float]) -> str:
