@@ -140,6 +140,7 @@ class Limits:
             evaluation, those of so many neighbouring tasks are replaced.
         evaluation_window_min: tasks of an evaluation or prediction job that are kept dispatched at least; an eighth of
             it for each worker, if these are more.
+        evaluations_max: the latest evaluations that the master remembers; of earlier ones it only keeps what it needs.
     """
 
     attempts_max: int = 3
@@ -152,6 +153,7 @@ class Limits:
     export_bytes_max: int = 2 << 30
     stored_states_max: int = 64
     evaluation_window_min: int = 64
+    evaluations_max: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

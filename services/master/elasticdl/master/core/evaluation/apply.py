@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from elasticdl.master.core.evaluation.best import on_save_lost
 from elasticdl.master.core.evaluation.epochs import epoch_to_evaluate
+from elasticdl.master.core.evaluation.forgetting import forget_evaluations
 from elasticdl.master.core.evaluation.merging import end_evaluation_merges
 from elasticdl.master.core.evaluation.metric_states import discard_states, drop_evaluated_states
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
@@ -31,6 +32,7 @@ def apply_open_pin(state: State, command: OpenPin, now_s: float) -> None:
     )
     state.evaluation_due.clear()
     state.evaluations.append(evaluation)
+    forget_evaluations(state)
 
 
 def apply_failed_open_pin(state: State, command: OpenPin, time_s: float) -> None:

@@ -73,12 +73,14 @@ class Best:
 
     Attributes:
         value: its value of the compared metric; None: there is none.
+        number: its number; 0: there is none.
         stale_epochs: evaluations at the end of an epoch, in a row, that were not better.
         saved: number of the evaluation whose model is saved; 0: none.
         saved_value: that evaluation's value.
     """
 
     value: float | None = None
+    number: int = 0
     stale_epochs: int = 0
     saved: int = 0
     saved_value: float | None = None
