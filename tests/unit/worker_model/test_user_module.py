@@ -199,9 +199,7 @@ def test_a_module_that_always_gives_the_same_model_is_refused(tmp_path: Path) ->
         "model = sys.model_of_test\n"
     )
     try:
-        with pytest.raises(
-            UserError, match=r"(?s)job.py gives the same model each .*Define a function"
-        ):
+        with pytest.raises(UserError, match=r"(?s)job.py gives the same model each .*Define a function"):
             load(resolve(str(path), (tmp_path,))).make_model()
     finally:
         del sys.model_of_test  # type: ignore[attr-defined]
