@@ -103,17 +103,36 @@ class Connection:
         """
         self.transmit(encode(request, meta, tensors, self.limits))
 
-    def transmit(self, encoded: Sequence[memoryview | bytes]) -> None:
-        """Send encoded frames, if possible with one system call; errors as ``send``."""
+    def transmit(
+        self, encoded: Sequence[memoryview | bytes], *, before_blocking: Callable[[], None] | None = None
+    ) -> None:
+        """Send encoded frames, if possible with one system call; errors as ``send``.
+
+        Args:
+            encoded: the frames.
+            before_blocking: called if the peer does not take all of it at once.
+        """
         try:
             deadline_s = time.monotonic() + self._frame_deadline_s
-            sent = self._socket.sendmsg(encoded[:_BUFFERS_PER_CALL_MAX])
+            if before_blocking is None:
+                sent = self._socket.sendmsg(encoded[:_BUFFERS_PER_CALL_MAX])
+            else:
+                sent = self._transmit_some(encoded[:_BUFFERS_PER_CALL_MAX])
             if sent < sum(map(len, encoded)):
+                if before_blocking is not None:
+                    before_blocking()
                 self._transmit_rest([memoryview(part) for part in encoded], sent, deadline_s)
         except BlockingIOError as error:
             raise ConnectionLostError("sending failed: the peer reads too slowly") from error
         except OSError as error:
             raise ConnectionLostError(f"sending failed: {error}") from error
+
+    def _transmit_some(self, encoded: Sequence[memoryview | bytes]) -> int:
+        """Send what the peer takes at once; returns how many bytes."""
+        try:
+            return self._socket.sendmsg(encoded, (), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
 
     def _transmit_rest(self, buffers: list[memoryview], sent: int, deadline_s: float) -> None:
         """Send what a first call has left."""
