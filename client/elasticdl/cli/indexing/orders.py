@@ -28,6 +28,11 @@ class ScanOrder:
     first: int
     options: ReaderOptions
 
+    @property
+    def uri(self) -> str:
+        """Of one of the files: all are in one store."""
+        return self.objects[0].info.uri
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeOrder:
@@ -42,6 +47,11 @@ class RangeOrder:
     data: DataObject
     part: FileRange
     options: ReaderOptions
+
+    @property
+    def uri(self) -> str:
+        """Of the file."""
+        return self.data.info.uri
 
 
 def plain(options: ReaderOptions) -> ReaderOptions:

@@ -14,9 +14,10 @@ from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import Any, Self, TypeVar
 
+from elasticdl.cli.indexing.fetching import scan_ahead
 from elasticdl.cli.indexing.orders import RangeOrder, ScanOrder, group
 from elasticdl.cli.indexing.ranges import RANGE_BYTES, divide, join, scan_range
-from elasticdl.shared.data import DataObject, ReaderOptions, ScannedSource, scan_source, scan_sources
+from elasticdl.shared.data import DataObject, ReaderOptions, ScannedSource, scan_source
 from elasticdl.shared.errors import ElasticDLError, PermanentError, UserError
 from elasticdl.shared.storage import ObjectStore
 
@@ -46,10 +47,10 @@ def scan_in_parallel(
     is_small = len(objects) < SMALL_FILES and sum(data.info.size_bytes for data in objects) < SMALL_BYTES
     processes = len(os.sched_getaffinity(0))
     if is_small or processes < 2:
-        return scan_sources(store, objects, options)
+        return scan_ahead(store, objects, options)
     orders = orders_of(store, objects, options)
     if len(orders) < 2:
-        return scan_sources(store, objects, options)
+        return scan_ahead(store, objects, options)
     return scan_orders(store, orders, min(processes, len(orders)))
 
 

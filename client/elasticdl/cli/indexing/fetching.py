@@ -1,0 +1,94 @@
+"""Scans objects of a store while threads fetch the next ones: a request waits for the server most of its time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from elasticdl.shared.data import DataFormat, DataObject, ReaderOptions, ScannedSource, scan_source
+from elasticdl.shared.errors import PermanentError
+from elasticdl.shared.storage import MemoryStore, ObjectInfo, ObjectNotFoundError, ObjectStore, scheme_of
+
+THREADS = 16
+"""As many as there are connections to a store, and as ``for_each`` has."""
+OBJECTS_MAX = 4 * THREADS
+"""Objects that are being fetched, or wait to be scanned."""
+OBJECT_BYTES_MAX = 4 << 20
+"""A larger object is read by its scan, in parts: it takes longer to transfer than to request."""
+BYTES_MAX = 16 << 20
+"""Of all objects that are being fetched, or wait to be scanned."""
+_SEVERAL_OBJECTS = (DataFormat.IDX, DataFormat.IMAGES)
+"""A source of these formats is more than one object; their scans read it."""
+
+
+def scan_ahead(
+    store: ObjectStore, objects: Sequence[DataObject], options: ReaderOptions, first: int = 0
+) -> Iterator[ScannedSource]:
+    """Scan consecutive sources in their order, each as ``scan_source`` does. Nothing is fetched of local files.
+
+    Args:
+        store: holds the sources.
+        objects: the sources.
+        options: how to read them.
+        first: number of the first of them in the plan.
+
+    Raises:
+        ElasticDLError: see ``scan_source``.
+    """
+    if not objects or scheme_of(objects[0].info.uri) == "file":
+        for number, data in enumerate(objects, first):
+            yield scan_source(store, data, number, options)
+        return
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="fetch") as pool:
+        try:
+            for number, (data, fetched) in enumerate(_ahead(pool, store, objects), first):
+                yield scan_source(_holder(store, data, fetched), data, number, options)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+class FetchedObject(MemoryStore):
+    """A store of one object, which has the size and the etag that it was listed with."""
+
+    def __init__(self, info: ObjectInfo, content: bytes) -> None:
+        super().__init__()
+        self._info = info
+        self.write(info.uri, content)
+
+    def info(self, uri: str) -> ObjectInfo:
+        """See ``ObjectStore.info``."""
+        if uri != self._info.uri:
+            raise ObjectNotFoundError(uri)
+        return self._info
+
+
+def _ahead(
+    pool: ThreadPoolExecutor, store: ObjectStore, objects: Sequence[DataObject]
+) -> Iterator[tuple[DataObject, Future[bytes] | None]]:
+    """The objects in their order, each with its content if it is fetched. The next ones are being fetched meanwhile."""
+    waiting: deque[tuple[DataObject, int, Future[bytes] | None]] = deque()
+    held = 0
+    for data in objects:
+        is_fetched = data.format not in _SEVERAL_OBJECTS and data.info.size_bytes <= OBJECT_BYTES_MAX
+        size = data.info.size_bytes if is_fetched else 0
+        while waiting and (len(waiting) >= OBJECTS_MAX or held + size > BYTES_MAX):
+            taken, taken_bytes, fetched = waiting.popleft()
+            yield taken, fetched
+            held -= taken_bytes
+        content = pool.submit(store.read, data.info.uri, etag=data.info.etag) if is_fetched else None
+        waiting.append((data, size, content))
+        held += size
+    while waiting:
+        data, _, fetched = waiting.popleft()
+        yield data, fetched
+
+
+def _holder(store: ObjectStore, data: DataObject, fetched: Future[bytes] | None) -> ObjectStore:
+    """The store to scan an object in. After an error such as a changed object, the scan says what is wrong."""
+    if fetched is None:
+        return store
+    try:
+        return FetchedObject(data.info, fetched.result())
+    except PermanentError:
+        return store
