@@ -19,6 +19,7 @@ from elasticdl.cli.indexing import fetching
 from elasticdl.cli.indexing.fetching import scan_ahead
 from elasticdl.shared.data import ReaderOptions, discover, scan_sources
 from elasticdl.shared.data.formats import recordio, tfrecord
+from elasticdl.shared.data.indices import columns
 from elasticdl.shared.data.indices.block import to_bytes
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.storage import MemoryStore, ObjectInfo, ObjectNotFoundError
@@ -81,10 +82,15 @@ def test_sources_are_those_of_a_scan_without_fetching(extension: str, tmp_path: 
     for number in range(2 * fetching.OBJECTS_MAX):
         store.write(f"memory://d/{number:04}.{extension}", contents[extension](number))
     objects = discover("memory://d", store)
-    found, expected = list(scan_ahead(store, objects, OPTIONS)), list(scan_sources(store, objects, OPTIONS))
+    found, expected = (
+        list(scan_ahead(store, objects, OPTIONS, range(len(objects)))),
+        list(scan_sources(store, objects, OPTIONS)),
+    )
     assert to_bytes([each.index for each in found]) == to_bytes([each.index for each in expected])
     assert [each.found for each in found] == [each.found for each in expected]
-    assert [each.index.number for each in scan_ahead(store, objects[5:7], OPTIONS, 5)] == [5, 6]
+    described = [each.found.columns for each in found]
+    assert list(columns.columns_of(columns.to_bytes(described))) == described
+    assert [each.index.number for each in scan_ahead(store, objects[5:7], OPTIONS, [5, 9])] == [5, 9]
 
 
 def test_requests_overlap_and_few_are_ahead() -> None:
@@ -100,7 +106,7 @@ def test_requests_overlap_and_few_are_ahead() -> None:
             all_wait.wait()
 
     store.on_read = wait_for_others
-    for number, each in enumerate(scan_ahead(store, objects, OPTIONS)):
+    for number, each in enumerate(scan_ahead(store, objects, OPTIONS, range(len(objects)))):
         assert each.index.number == number
         assert len(read) <= number + 1 + fetching.OBJECTS_MAX
     assert len(read) == len(objects)
@@ -115,7 +121,7 @@ def test_objects_in_memory_are_bounded_and_large_ones_are_streams(monkeypatch: p
     monkeypatch.setattr(fetching, "BYTES_MAX", 4 * size)
     objects = discover("memory://d", store)
     store.on_read = read.append
-    scanned = scan_ahead(store, objects, OPTIONS)
+    scanned = scan_ahead(store, objects, OPTIONS, range(len(objects)))
     for number in range(len(objects)):
         assert next(scanned).index.number == number
         assert len(read) <= number + 5
@@ -129,10 +135,10 @@ def test_a_changed_object_is_what_a_scan_says_of_it() -> None:
     objects = discover("memory://d", store)
     store.write(objects[1].info.uri, b"x,y\n1,a\n")
     with pytest.raises(UserError, match=r"0001\.csv changed while it was being read"):
-        list(scan_ahead(store, objects, OPTIONS))
+        list(scan_ahead(store, objects, OPTIONS, range(len(objects))))
     store.delete(objects[0].info.uri)
     with pytest.raises(ObjectNotFoundError, match=r"0000\.csv"):
-        list(scan_ahead(store, objects, OPTIONS))
+        list(scan_ahead(store, objects, OPTIONS, range(len(objects))))
 
 
 def test_an_error_of_the_store_is_raised_in_the_order_of_the_objects() -> None:
@@ -145,7 +151,7 @@ def test_an_error_of_the_store_is_raised_in_the_order_of_the_objects() -> None:
             raise TransientError(f"no answer: {uri}")
 
     store.on_read = fail
-    scanned = scan_ahead(store, objects, OPTIONS)
+    scanned = scan_ahead(store, objects, OPTIONS, range(len(objects)))
     assert [next(scanned).index.number for _ in range(4)] == [0, 1, 2, 3]
     with pytest.raises(TransientError, match=r"0004\.csv"):
         next(scanned)

@@ -33,7 +33,7 @@ def serve(orders: IO[bytes], results: IO[bytes]) -> None:
 def _scanned(store: ObjectStore, order: ScanOrder | RangeOrder) -> object:
     if isinstance(order, RangeOrder):
         return scan_range(store, order.data, order.options, order.part)
-    return list(scan_ahead(store, order.objects, order.options, order.first))
+    return list(scan_ahead(store, order.objects, order.options, order.numbers))
 
 
 if __name__ == "__main__":

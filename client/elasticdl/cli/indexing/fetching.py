@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from elasticdl.shared.data import DataFormat, DataObject, ReaderOptions, ScannedSource, scan_source
+from elasticdl.shared.data import DataFormat, DataObject, ReaderOptions, ScannedSource, scan_source, scan_sources
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.storage import MemoryStore, ObjectInfo, ObjectNotFoundError, ObjectStore, scheme_of
 
@@ -23,26 +23,25 @@ _SEVERAL_OBJECTS = (DataFormat.IDX, DataFormat.IMAGES)
 
 
 def scan_ahead(
-    store: ObjectStore, objects: Sequence[DataObject], options: ReaderOptions, first: int = 0
+    store: ObjectStore, objects: Sequence[DataObject], options: ReaderOptions, numbers: Sequence[int]
 ) -> Iterator[ScannedSource]:
-    """Scan consecutive sources in their order, each as ``scan_source`` does. Nothing is fetched of local files.
+    """Scan sources in their order, each as ``scan_source`` does. Nothing is fetched of local files.
 
     Args:
         store: holds the sources.
         objects: the sources.
         options: how to read them.
-        first: number of the first of them in the plan.
+        numbers: of each in the plan.
 
     Raises:
         ElasticDLError: see ``scan_source``.
     """
     if not objects or scheme_of(objects[0].info.uri) == "file":
-        for number, data in enumerate(objects, first):
-            yield scan_source(store, data, number, options)
+        yield from scan_sources(store, objects, options, numbers)
         return
     with ThreadPoolExecutor(THREADS, thread_name_prefix="fetch") as pool:
         try:
-            for number, (data, fetched) in enumerate(_ahead(pool, store, objects), first):
+            for number, (data, fetched) in zip(numbers, _ahead(pool, store, objects), strict=True):
                 yield scan_source(_holder(store, data, fetched), data, number, options)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -1,7 +1,8 @@
 """Keeps the index of a data set for the next job that reads the same data in the same way.
 
 There is one object for each data set, that is for its paths and the options that read it. It is written after the job's
-own index, and replaced when the data changed. It may be deleted at any time.
+own index, and replaced when the data changed; then only files that are new or changed are read. It may be deleted at
+any time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from elasticdl.shared.data.discovery import DataObject, split_paths
+from elasticdl.shared.data.indices.former import FormerIndex
 from elasticdl.shared.data.indices.packed import IndexFile
 from elasticdl.shared.data.indices.store import VERSION, digest_of
 from elasticdl.shared.data.schema import DataFormat, ReaderOptions
@@ -36,6 +38,7 @@ class SharedIndex:
 
     def __init__(self, folder: str, paths: str, objects: Sequence[DataObject], settings: Mapping[str, Any]) -> None:
         self._folder = folder
+        self._objects = objects
         name = digest_of([VERSION, [to_uri(path) for path in split_paths(paths)], settings])
         self._uri = join(folder, f"{name}.index")
         self.content = _content(objects)
@@ -46,22 +49,24 @@ class SharedIndex:
         """Whether the files have etags; images in folders have none."""
         return bool(self._folder and self.content)
 
-    def load(self) -> IndexFile | None:
-        """What a job has saved, if the files are those that it has read; a damaged object counts as none."""
-        if not self.is_possible:
-            return None
+    def load(self) -> FormerIndex:
+        """What a job has saved last, for the files that have not changed since; a damaged object counts as none."""
+        with contextlib.suppress(ElasticDLError, OSError):
+            if self.is_possible:
+                file = self._downloaded()
+                is_current = file.facts.get("content") == self.content
+                return FormerIndex(file, self._objects, is_current=is_current)
+        return FormerIndex(None, self._objects)
+
+    def _downloaded(self) -> IndexFile:
         store = open_store(self._folder)
-        with contextlib.suppress(ElasticDLError, OSError), tempfile.TemporaryFile() as file:
+        with tempfile.TemporaryFile() as file:
             info, begin = store.info(self._uri), 0
             while part := store.read(self._uri, begin, _PART_BYTES, etag=info.etag):
                 file.write(part)
                 begin += len(part)
             file.flush()
-            indices = IndexFile(os.dup(file.fileno()))
-            if indices.facts.get("content") == self.content:
-                indices.check()
-                return indices
-        return None
+            return IndexFile(os.dup(file.fileno()))
 
     def save(self, indices: IndexFile) -> None:
         """Save indices with their facts. Storage errors are ignored: the job does not need this copy."""
