@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,11 +21,11 @@ from elasticdl.shared.data import (
     plan_sources,
     scan_sources,
 )
-from elasticdl.shared.data.indices import IndexFile, IndexLostError, IndexWriter, columns
+from elasticdl.shared.data.indices import IndexFile, IndexLostError, IndexWriter, columns, shared_index
 from elasticdl.shared.data.indices.block import to_bytes
 from elasticdl.shared.data.indices.former import FormerIndex
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.storage import MemoryStore, ObjectStore, open_store, to_uri
+from elasticdl.shared.storage import MemoryStore, ObjectInfo, ObjectStore, open_store, to_uri
 
 
 class CountedScans:
@@ -198,3 +200,81 @@ def test_damaged_columns_are_noticed(folder: Path) -> None:
     now, read = planned_by_a_job(folder)
     assert read == 5
     assert_is_as_if_all_were_read(folder, now)
+
+
+def indices_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "jobs" / ".indices").iterdir())
+
+
+def day(days_ago: int) -> str:
+    return (datetime.now(UTC).date() - timedelta(days=days_ago)).isoformat()
+
+
+def test_an_index_that_is_used_again_has_the_name_of_that_day(folder: Path) -> None:
+    planned_by_a_job(folder)
+    (name,) = indices_in(folder)
+    path = folder / "jobs" / ".indices" / name
+    assert name.endswith(f".{day(0)}.index")
+    path.rename(path.with_name(name.replace(day(0), day(200))))
+    assert planned_by_a_job(folder)[1] == 0
+    assert indices_in(folder) == [name]
+
+
+def test_indices_that_no_job_has_used_for_long_are_removed_and_nothing_else(folder: Path) -> None:
+    planned_by_a_job(folder)
+    (name,) = indices_in(folder)
+    others = folder / "jobs" / ".indices"
+    unused, used = f"{'1' * 32}.{day(91)}.index", f"{'2' * 32}.{day(90)}.index"
+    own = folder / "jobs" / "job-1" / "index" / f"{'3' * 32}.{day(300)}.index"
+    foreign = others / f"notes.{day(300)}.index"
+    own.parent.mkdir(parents=True)
+    for path in (others / unused, others / used, foreign, own):
+        path.write_bytes(b"")
+    planned_by_a_job(folder)
+    assert (others / unused).exists(), "a job that writes and renames nothing removes nothing"
+    (folder / "data" / "0.csv").write_text("a,b\n77,\n")
+    planned_by_a_job(folder)
+    assert indices_in(folder) == sorted([name, used, foreign.name])
+    assert own.exists(), "an index that belongs to a job stays"
+
+
+def test_what_a_killed_client_was_writing_is_removed_a_day_later(folder: Path) -> None:
+    shared = folder / "jobs" / ".indices"
+    shared.mkdir(parents=True)
+    for name in (".old.partial", ".new.partial"):
+        (shared / name).write_bytes(b"")
+    os.utime(shared / ".old.partial", (1.0, 1.0))
+    planned_by_a_job(folder)
+    assert [name for name in indices_in(folder) if name.endswith(".partial")] == [".new.partial"]
+
+
+class RenamedOnce(MemoryStore):
+    """Another client renames an index after this one has listed it."""
+
+    has_renamed = True
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        found = list(super().list(prefix))
+        if not self.has_renamed and found and ".indices" in prefix:
+            self.has_renamed = True
+            self.move(found[0].uri, found[0].uri.replace(day(5), day(0)))
+        return iter(found)
+
+
+def test_an_index_that_another_client_renames_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = RenamedOnce()
+    monkeypatch.setattr(shared_index, "open_store", lambda _uri: store)
+    store.write("memory://d/a.csv", b"a\n1\n")
+
+    def plan() -> PlannedData:
+        return plan_sources("memory://d", ReaderOptions(), store, shared_folder="memory://jobs/.indices")
+
+    first = plan()
+    assert first.shared is not None
+    assert isinstance(first.indices, IndexFile)
+    first.shared.save(first.indices)
+    (name,) = (info.uri for info in store.list("memory://jobs/"))
+    store.move(name, name.replace(day(0), day(5)))
+    store.has_renamed = False
+    assert plan().reused == 1
+    assert store.has_renamed

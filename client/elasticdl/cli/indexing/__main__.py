@@ -1,4 +1,7 @@
-"""A process that scans groups of files: reads orders from its standard input, and writes results to its output."""
+"""A process that scans groups of files: reads orders from its standard input, and writes results to its output.
+
+Its argument is the id of its parent process, with which it ends.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import IO
 from elasticdl.cli.indexing.fetching import scan_ahead
 from elasticdl.cli.indexing.orders import RangeOrder, ScanOrder
 from elasticdl.cli.indexing.ranges import scan_range
+from elasticdl.cli.local.processes.spawner import die_with_parent
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.storage import ObjectStore, open_store
 
@@ -37,4 +41,6 @@ def _scanned(store: ObjectStore, order: ScanOrder | RangeOrder) -> object:
 
 
 if __name__ == "__main__":
+    # Not before it is executed: Python ignores a Ctrl-C that comes while it forks for a ``preexec_fn``.
+    die_with_parent(int(sys.argv[1]))()
     serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -142,11 +142,11 @@ def _joined(store: ObjectStore, order: ScanOrder, results: Iterator[tuple[Order,
 
 
 class _Process:
-    """A process that scans; leaving its context kills it."""
+    """A process that scans; the end of its context, or of this thread, kills it."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "elasticdl.cli.indexing"],
+            [sys.executable, "-P", "-m", "elasticdl.cli.indexing", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for this process, which then kills that one.

@@ -35,7 +35,7 @@ class PlannedData(NamedTuple):
         indices: of each source; those of files are in a temporary file.
         options: with which the indices are stored.
         remarks: what to say about a column besides its type.
-        shared: where the next job may find the indices; None: they can't be shared, or they are from there.
+        shared: where the next job may find the indices; None: they can't be shared.
         reused: number of sources that were not read, because their indices are from there.
     """
 
@@ -77,9 +77,9 @@ def plan_sources(
     options = _completed(options, objects, schema, raw_lines=raw_lines)
     settings = facts_of(options) | {"raw_lines": raw_lines, "structure": _DATA.structure}
     shared = SharedIndex(shared_folder, paths, objects, settings)
-    former = shared.load()
+    former = shared.load(objects)
     if former.file is not None and former.is_current:
-        return _planned(former.file, options, None)._replace(reused=len(objects))
+        return _planned(former.file, options, shared)._replace(reused=len(objects))
     csv = data_format is DataFormat.CSV
     joined = JoinedColumns(options, csv=csv, may_lack=data_format is DataFormat.JSON_LINES)
     changed = [objects[number] for number in former.changed]
