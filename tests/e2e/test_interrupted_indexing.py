@@ -4,56 +4,62 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from contextlib import suppress
+from pathlib import Path
 
-import psutil
 import pytest
-from tests.deadline import DEADLINE_S
+from tests.deadline import Gate
 from tests.e2e.elastic import Elastic, left_behind
 from tests.e2e.models import write_model
 
 from elasticdl.cli.indexing.scanning import SMALL_FILES
 
 FILES = SMALL_FILES + 200
+WAITS_ONCE = """
+import os
+import sys
+
+if "elasticdl.cli.indexing" in sys.orig_argv:
+    try:
+        os.mkdir("{folder}/waits")
+    except FileExistsError:
+        pass
+    else:
+        open("{folder}/started", "w").write("yes")
+        open("{folder}/continue").read()
+"""
+"""Python runs it when a process starts. The first process that indexes files waits, and so does the client for it."""
 
 
 @pytest.fixture
 def job(elastic: Elastic) -> list[str]:
     """Flags of a job whose data takes several processes to index."""
-    temporary = elastic.folder / "temporary"
-    for folder in (temporary, elastic.folder / "data"):
-        folder.mkdir()
-    elastic.environment["TMPDIR"] = str(temporary)
-    write_model(elastic.folder)
+    folder = elastic.folder
+    for name in ("temporary", "data", "python"):
+        (folder / name).mkdir()
+    (folder / "python" / "sitecustomize.py").write_text(WAITS_ONCE.format(folder=folder))
+    os.mkfifo(folder / "continue")
+    elastic.environment |= {"TMPDIR": str(folder / "temporary"), "PYTHONPATH": str(folder / "python")}
+    write_model(folder)
     for number in range(FILES):
-        (elastic.folder / "data" / f"{number:04}.csv").write_text(f"a,b,c,y\n{number % 2},1,0,{number % 3 % 2}\n")
+        (folder / "data" / f"{number:04}.csv").write_text(f"a,b,c,y\n{number % 2},1,0,{number % 3 % 2}\n")
     return ["--model_def=model.py", "--training_data=data", "--storage=jobs-storage", "--num_workers=1"]
 
 
-def suspended_scanner(client: psutil.Process) -> psutil.Process:
-    """A process that the client has just started to index files. It is suspended, so that the client waits for it."""
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline and client.is_running():
-        for child in client.children():
-            if "elasticdl.cli.indexing" in child.cmdline():
-                child.suspend()
-                return child
-        time.sleep(0.01)  # Polling another process, which has no event to wait for.
-    raise AssertionError("the client did not start to index")
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one process indexes alone")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_of_an_interrupted_index(elastic: Elastic, job: list[str], number: signal.Signals) -> None:
+    indexing = Gate(elastic.folder / "started")
     with elastic.start("train", *job) as running:
-        scanner = suspended_scanner(psutil.Process(running.process.pid))
+        indexing.wait()
         running.process.send_signal(number)
         code = running.wait()
         if number is signal.SIGKILL:
             assert code == -signal.SIGKILL
-            with suppress(psutil.NoSuchProcess):  # The kernel has killed it with the client, if it had got so far.
-                scanner.resume()
+            (elastic.folder / "continue").write_text("now")
             elastic.wait_until_gone()
         else:
             assert code == 130
@@ -61,8 +67,8 @@ def test_nothing_is_left_of_an_interrupted_index(elastic: Elastic, job: list[str
     assert "Traceback" not in running.output
     assert left_behind(elastic.folder) == []
     assert not list(elastic.jobs.glob("*"))
-    assert not [path for path in (elastic.folder / "jobs-storage").rglob("*") if path.is_file()]
-    assert not [path for path in (elastic.folder / "temporary").rglob("*") if path.is_file()]
+    assert files_in(elastic.folder / "jobs-storage") == []
+    assert files_in(elastic.folder / "temporary") == []
 
     outcome = elastic.train(*job)
     assert "index of another job" not in outcome.output
