@@ -157,6 +157,24 @@ def test_an_error_of_the_store_is_raised_in_the_order_of_the_objects() -> None:
         next(scanned)
 
 
+def test_a_scan_that_ends_early_does_not_wait_for_a_store_that_hangs() -> None:
+    store, hangs, answered = WatchedStore(), threading.Event(), list[str]()
+    csv_files(store, 9)
+    objects = discover("memory://d", store)
+
+    def hang(uri: str) -> None:
+        if uri != objects[0].info.uri:
+            hangs.wait(DEADLINE_S)
+            answered.append(uri)
+
+    store.on_read = hang
+    scanned = scan_ahead(store, objects, OPTIONS, range(9))
+    assert next(scanned).index.number == 0
+    scanned.close()  # type: ignore[attr-defined]  # a generator
+    assert answered == []
+    hangs.set()
+
+
 def test_a_fetched_object_is_a_store_of_one() -> None:
     info = ObjectInfo(uri="s3://b/a", size_bytes=2, etag="e")
     store = fetching.FetchedObject(info, b"ab")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from queue import SimpleQueue
 
 from elasticdl.shared.data import DataFormat, DataObject, ReaderOptions, ScannedSource, scan_source, scan_sources
 from elasticdl.shared.errors import PermanentError
@@ -39,12 +41,12 @@ def scan_ahead(
     if not objects or scheme_of(objects[0].info.uri) == "file":
         yield from scan_sources(store, objects, options, numbers)
         return
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="fetch") as pool:
-        try:
-            for number, (data, fetched) in zip(numbers, _ahead(pool, store, objects), strict=True):
-                yield scan_source(_holder(store, data, fetched), data, number, options)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    fetchers = _Fetchers(store)
+    try:
+        for number, (data, fetched) in zip(numbers, _ahead(fetchers, objects), strict=True):
+            yield scan_source(_holder(store, data, fetched), data, number, options)
+    finally:
+        fetchers.stop()
 
 
 class FetchedObject(MemoryStore):
@@ -62,9 +64,47 @@ class FetchedObject(MemoryStore):
         return self._info
 
 
-def _ahead(
-    pool: ThreadPoolExecutor, store: ObjectStore, objects: Sequence[DataObject]
-) -> Iterator[tuple[DataObject, Future[bytes] | None]]:
+class _Fetchers:
+    """Threads that read objects. Unlike those of a pool, they do not delay an interrupt while the store hangs."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._orders: SimpleQueue[tuple[ObjectInfo, Future[bytes]] | None] = SimpleQueue()
+        self._is_stopped = False
+        for _ in range(THREADS):
+            threading.Thread(target=self._serve, name="fetch", daemon=True).start()
+
+    def fetch(self, info: ObjectInfo) -> Future[bytes]:
+        """Begin to read an object."""
+        content: Future[bytes] = Future()
+        self._orders.put((info, content))
+        return content
+
+    def stop(self) -> None:
+        """Begin no further request."""
+        self._is_stopped = True
+        for _ in range(THREADS):
+            self._orders.put(None)
+
+    def _serve(self) -> None:
+        while self._has_served():
+            pass
+
+    def _has_served(self) -> bool:
+        """Serve an order; False: it says that there are no more. A thread that waits keeps no content in memory."""
+        order = self._orders.get()
+        if order is None:
+            return False
+        info, content = order
+        if not self._is_stopped:
+            try:
+                content.set_result(self._store.read(info.uri, etag=info.etag))
+            except BaseException as error:  # Raised where the result is taken.
+                content.set_exception(error)
+        return True
+
+
+def _ahead(fetchers: _Fetchers, objects: Sequence[DataObject]) -> Iterator[tuple[DataObject, Future[bytes] | None]]:
     """The objects in their order, each with its content if it is fetched. The next ones are being fetched meanwhile."""
     waiting: deque[tuple[DataObject, int, Future[bytes] | None]] = deque()
     held = 0
@@ -75,7 +115,7 @@ def _ahead(
             taken, taken_bytes, fetched = waiting.popleft()
             yield taken, fetched
             held -= taken_bytes
-        content = pool.submit(store.read, data.info.uri, etag=data.info.etag) if is_fetched else None
+        content = fetchers.fetch(data.info) if is_fetched else None
         waiting.append((data, size, content))
         held += size
     while waiting:

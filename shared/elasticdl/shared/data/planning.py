@@ -75,7 +75,7 @@ def plan_sources(
     objects = discover(paths, store)
     data_format = objects[0].format
     options = _completed(options, objects, schema, raw_lines=raw_lines)
-    settings = facts_of(options) | {"raw_lines": raw_lines, "structure": _DATA.structure}
+    settings = facts_of(options) | {"raw_lines": raw_lines, "structure": _DATA.structure, "format": data_format.value}
     shared = SharedIndex(shared_folder, paths, objects, settings)
     former = shared.load(objects)
     if former.file is not None and former.is_current:

@@ -11,7 +11,8 @@ from elasticdl.shared.data.column_types import FoundColumn
 
 _COMPRESSION = 1
 _DEFAULTS = {field.name: field.default for field in fields(FoundColumn) if field.default is not MISSING}
-_FIELDS = tuple(field.name for field in fields(FoundColumn))
+FIELDS = tuple(field.name for field in fields(FoundColumn))
+"""What is recorded of a column."""
 Columns = tuple[FoundColumn, ...]
 
 
@@ -33,5 +34,5 @@ def columns_of(data: bytes) -> Iterator[Columns]:
 
 
 def _facts(column: FoundColumn) -> dict[str, object]:
-    values = ((name, getattr(column, name)) for name in _FIELDS)
+    values = ((name, getattr(column, name)) for name in FIELDS)
     return {name: value for name, value in values if name not in _DEFAULTS or value != _DEFAULTS[name]}

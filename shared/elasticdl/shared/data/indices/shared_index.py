@@ -22,6 +22,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from elasticdl.shared.data.discovery import DataObject, split_paths
+from elasticdl.shared.data.indices import columns
 from elasticdl.shared.data.indices.former import FormerIndex
 from elasticdl.shared.data.indices.packed import IndexFile
 from elasticdl.shared.data.indices.store import VERSION, digest_of
@@ -58,7 +59,7 @@ class SharedIndex:
 
     def __init__(self, folder: str, paths: str, objects: Sequence[DataObject], settings: Mapping[str, Any]) -> None:
         self._folder = folder
-        self._name = digest_of([VERSION, [to_uri(path) for path in split_paths(paths)], settings])
+        self._name = digest_of([VERSION, columns.FIELDS, [to_uri(path) for path in split_paths(paths)], settings])
         self._current_uri = ""
         self.content = _content(objects)
         """A digest of the names, sizes and etags of all files."""
