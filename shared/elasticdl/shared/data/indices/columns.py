@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import fields
+from operator import attrgetter
 
 from elasticdl.shared.data.column_types import FoundColumn
 
 _COMPRESSION = 1
-_DEFAULTS = {field.name: field.default for field in fields(FoundColumn) if field.default is not MISSING}
 FIELDS = tuple(field.name for field in fields(FoundColumn))
 """What is recorded of a column."""
+_VALUES = attrgetter(*FIELDS)
 Columns = tuple[FoundColumn, ...]
 
 
 def to_bytes(sources: Sequence[Columns]) -> bytes:
-    """The columns of each source as compressed JSON, without values that are the default."""
-    return zlib.compress(json.dumps([list(map(_facts, columns)) for columns in sources]).encode(), _COMPRESSION)
+    """Compressed JSON: how many columns each source has, and for each field a list of its values in all of them."""
+    values = list(zip(*map(_VALUES, itertools.chain.from_iterable(sources)), strict=True))
+    return zlib.compress(json.dumps([[len(columns) for columns in sources], values]).encode(), _COMPRESSION)
 
 
 def columns_of(data: bytes) -> Iterator[Columns]:
@@ -30,9 +33,10 @@ def columns_of(data: bytes) -> Iterator[Columns]:
     Raises:
         ValueError, KeyError, TypeError, zlib.error: it is damaged.
     """
-    return (tuple(FoundColumn(**facts) for facts in columns) for columns in json.loads(zlib.decompress(data)))
-
-
-def _facts(column: FoundColumn) -> dict[str, object]:
-    values = ((name, getattr(column, name)) for name in FIELDS)
-    return {name: value for name, value in values if name not in _DEFAULTS or value != _DEFAULTS[name]}
+    counts, values = json.loads(zlib.decompress(data))
+    found = (FoundColumn(**dict(zip(FIELDS, each, strict=True))) for each in zip(*values, strict=True))
+    for count in counts:
+        columns = tuple(itertools.islice(found, count))
+        if len(columns) != count:
+            raise ValueError(count)
+        yield columns
