@@ -49,6 +49,18 @@ def test_the_indices_of_several_processes_are_those_of_one(folder: Path) -> None
     assert all(one.has_content_of(other) for one, other in zip(found.indices, expected.indices, strict=True))
 
 
+def test_some_files_keep_their_numbers_in_the_data_set(folder: Path) -> None:
+    store, options = open_store(str(folder)), ReaderOptions(csv_delimiter=",")
+    objects = discover(str(folder), store)
+    numbers = [number for number in range(FILES) if number % 3]
+    orders = scanning.orders_of(store, [objects[number] for number in numbers], options, numbers)
+    found = list(scanning.scan_orders(store, orders, 2))
+    expected = list(scan_sources(store, objects, options))
+    assert [each.index.number for each in found] == numbers
+    for each in found:
+        assert to_bytes([each.index]) == to_bytes([expected[each.index.number].index])
+
+
 def test_the_first_wrong_file_is_named(folder: Path) -> None:
     for number in (10, 140):
         (folder / f"{number:03}.csv").write_text("x,y\n1,2,3\n")
