@@ -101,4 +101,5 @@ SEEDS: dict[str, tuple[int, int, str]] = {
     "weights without the push are discarded": (9, 0, "InvariantError: BatchRef(task=TaskRef(purpose=<Purpose.TRAIN:"),
     "whole chains are kept": (4, 0, "the final snapshot of ps-0 can't be read: the snapshot's manifest memory://sto"),
     "whole push validation": (391, 0, "InvariantError: task 0, batch 0: applying a checked push failed"),
+    "windows are filled": (1, 0, "the job is stuck: state closing; ps-0 running, worker-0 running, worker-1 running"),
 }
