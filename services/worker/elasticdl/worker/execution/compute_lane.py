@@ -12,7 +12,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.permutation import derive_key
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.tasks import MetricStates, TaskRef
-from elasticdl.shared.messages.events import FailureKind, RunningBatch
+from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.model.metric_states import MetricArrays, add_parts, decode_states, encode_states, sum_states
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.running_batches import RunningBatchesFile
@@ -95,7 +95,7 @@ class ComputeLane:
         self._measure(ref.task, command.is_repeat)
         started_s = time.perf_counter()
         try:
-            with self._running_batches.running(RunningBatch(task=ref.task, batch=ref.batch)):
+            with self._running_batches.running(ref.task, ref.batch):
                 result = self._train(ref, loaded)
         except RoundAbortedError as error:
             _log.info("round can't be computed now", task=str(ref.task), batch=ref.batch, reason=str(error))
@@ -136,7 +136,7 @@ class ComputeLane:
             raise ValueError(f"{ref} has no weights")
         started_s = time.perf_counter()
         try:
-            with self._running_batches.running(RunningBatch(task=ref.task, batch=ref.batch)):
+            with self._running_batches.running(ref.task, ref.batch):
                 seed = step_seed(self._settings.plan, TaskId(ref.task.number), ref.batch)
                 loss = self._model.evaluate(loaded.batch, loaded.weights.dense, loaded.rows(), step_seed=seed)
         except UserError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import keras
@@ -38,6 +38,7 @@ from elasticdl.worker.ports import Reducer
 
 NOTHING: tuple[()] = ()
 """Stands for absent weights: a traced function takes tensors and structures of tensors only."""
+_NO_NUMBER = nullcontext(NOTHING)
 
 
 class PulledTensors(NamedTuple):
@@ -101,6 +102,8 @@ class CompiledStep:
         synchronizes: bool = False,
     ) -> None:
         self._module = module
+        self._code = user_code(module.path, "the model")
+        self._metrics_code = user_code(module.path, "the metrics")
         self._loss = module.required("loss")
         self._model, self._census = built.model, built.census
         self._dense = dense
@@ -128,7 +131,7 @@ class CompiledStep:
     def prepare(self, kind: str, spec: BatchSpec) -> None:
         """Trace a function before it is needed."""
         if not self._eager:
-            with user_code(self._module.path, "the model"):
+            with self._code:
                 self._function(kind, spec)
 
     @property
@@ -181,7 +184,7 @@ class CompiledStep:
 
     def measure(self, labels: Any, predictions: Any, weights: Any, loss: float) -> None:
         """Update the training metrics with a batch whose step left that out."""
-        with user_code(self._module.path, "the metrics"):
+        with self._metrics_code:
             self._measure(labels, predictions, _present(weights), tf.constant(loss, tf.float32))
 
     def evaluate(
@@ -203,17 +206,17 @@ class CompiledStep:
         """
         return self._call("predict", spec, features, values, pulled._replace(dense=NOTHING))
 
-    @contextmanager
-    def _call_number(self, reducer: Reducer, scale: float) -> Iterator[Any]:
+    def _call_number(self, reducer: Reducer, scale: float) -> AbstractContextManager[Any]:
         """What a step is called with to find its reducer."""
-        if not self._synchronizes:
-            yield NOTHING
-            return
+        return self._numbered(reducer, scale) if self._synchronizes else _NO_NUMBER
+
+    @contextmanager
+    def _numbered(self, reducer: Reducer, scale: float) -> Iterator[Any]:
         with reducing(reducer, scale) as number:
             yield tf.constant(number, tf.int64)
 
     def _call(self, kind: str, spec: BatchSpec, *arguments: Any) -> Any:
-        with user_code(self._module.path, "the model"):
+        with self._code:
             return self._function(kind, spec)(*arguments)
 
     def _function(self, kind: str, spec: BatchSpec) -> Callable[..., Any]:

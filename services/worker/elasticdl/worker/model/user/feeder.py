@@ -8,6 +8,7 @@ refused by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -18,6 +19,7 @@ from tensorflow.python.autograph.core import (
 from elasticdl.shared.data.blocks import ColumnBatch
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.batch import Batch, BatchSpec, Structure, open_spec
+from elasticdl.worker.model.tensors import shape_of
 from elasticdl.worker.model.traced import TracedFunction
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.class_weights import NAME as CLASS_WEIGHT
@@ -68,6 +70,8 @@ class BatchFeeder:
         self._randomness = BatchRandomness(eager=eager)
         self._function: Callable[[Structure], Structure] | None = None
         self._spec: BatchSpec | None = None
+        self._code: user_code | None = None
+        """The user's function, with the columns of the first batch, which all batches have."""
         self.traces = 0
 
     def feed(self, records: RawBatch, seed: int = 0) -> Batch | None:
@@ -84,8 +88,9 @@ class BatchFeeder:
         tensors, count = self._tensors(records)
         if count == 0:
             return None
-        columns = [*records] if isinstance(records, Mapping) else []
-        with user_code(self._module.path, self._name, columns):
+        if self._code is None:
+            self._code = user_code(self._module.path, self._name, [*records] if isinstance(records, Mapping) else [])
+        with self._code:
             if self._function is None:
                 self._function = self._compile(tensors)
             try:
@@ -112,7 +117,7 @@ class BatchFeeder:
         """The user's function once it is compiled; None if it is not, or runs uncompiled."""
         return self._function if isinstance(self._function, TracedFunction) else None
 
-    @property
+    @cached_property
     def _name(self) -> str:
         if self.default_feed:
             return "the default feed"
@@ -175,10 +180,10 @@ class BatchFeeder:
 
     def _tensors(self, records: RawBatch) -> tuple[Structure, int]:
         """String tensor of records, or packed columns; and the number of records."""
-        if not isinstance(records, Mapping):
-            return tf.constant(list(records), dtype=tf.string, shape=[len(records)]), len(records)
         if isinstance(records, ColumnBatch):
             return self._packer.pack(records), records.records
+        if not isinstance(records, Mapping):
+            return tf.constant(list(records), dtype=tf.string, shape=[len(records)]), len(records)
         return self._packer.pack(records), min((len(column) for column in records.values()), default=0)
 
     def _unpacked(self, tensors: Structure) -> Structure:
@@ -188,8 +193,7 @@ class BatchFeeder:
     def _batch(self, fed: Structure, records: int) -> Batch | None:
         features, labels, weights = self._split(fed)
         leaves = tf.nest.flatten((features, labels, weights))
-        shapes = [leaf.shape for leaf in leaves if leaf is not None]
-        counts = {int(shape[0]) if shape.rank else -1 for shape in shapes}
+        counts = {(shape_of(leaf) or (-1,))[0] for leaf in leaves if leaf is not None}
         if len(counts) != 1 or -1 in counts:
             raise UserError(
                 f"{self._module.path}: tensors from {self._name} differ in their first dimension, or lack it"
