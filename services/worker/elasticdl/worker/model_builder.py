@@ -176,6 +176,10 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile, adapts: Adapting =
         swap_bytes_min=sys.maxsize if spec.model.exported else SWAP_BYTES_MIN,
     )
     runner = ModelRunner(module, example, settings)
+    if spec.kind is JobKind.TRAIN and isinstance(training.feeder, BatchFeeder):
+        find_ids = runner.step.traced("train_ids", example.spec)
+        if find_ids is not None:
+            training.feeder.join(find_ids)
     facts = ModelFacts(directions=runner.metric_directions, has_schedule=runner.has_schedule)
     found = check_callbacks(callbacks, module.path, spec, facts)
     export_notes: tuple[str, ...] = ()

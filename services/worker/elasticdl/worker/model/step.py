@@ -117,6 +117,9 @@ class CompiledStep:
         self._layers = [table.layer for table in built.tables]
         self._trainable = [n for n, spec in enumerate(self._specs) if spec.kind is VariableKind.TRAINABLE]
         self._seeds = _seed_states(built.model)
+        self._unused_seeds = tf.zeros((len(self._seeds), 2), tf.uint32)
+        self._draws = True
+        """Whether a training step draws from Keras' generators; known once it is traced."""
         self._scale = 1.0, tf.constant(1.0, tf.float32)
         """The last loss scale, and its tensor."""
         self._randomness = {kind: BatchRandomness(eager=eager) for kind in ("train", "evaluate")}
@@ -143,15 +146,21 @@ class CompiledStep:
         """A function that has been traced; None if it has not been, or runs uncompiled."""
         return self._functions.get((kind, spec.key))
 
-    def ids(self, spec: BatchSpec, features: Any, *, training: bool) -> list[Any]:
+    def ids(self, spec: BatchSpec, features: Any, *, training: bool, found: list[Any] | None = None) -> list[Any]:
         """Flat int64 ids per table; tables that are given the same ids share one tensor.
 
         A model without tables is not called for them.
+
+        Args:
+            spec: types of the features.
+            features: of the batch.
+            training: whether the batch is to be trained or evaluated.
+            found: what the function ``train_ids`` gave for the batch, if it was called already.
         """
         if not self._layers:
             return []
         kind = "train_ids" if training else "evaluate_ids"
-        distinct = self._call(kind, spec, features)
+        distinct = self._call(kind, spec, features) if found is None else found
         return [distinct[place] for place in self._places_of_ids[kind]]
 
     def train(
@@ -170,14 +179,17 @@ class CompiledStep:
 
         Such steps may run side by side.
         """
-        seeds = np.random.SeedSequence(seed).generate_state(2 * len(self._seeds)).reshape(-1, 2)
+        if self._draws:
+            seeds = lend_copy(np.random.SeedSequence(seed).generate_state(2 * len(self._seeds)).reshape(-1, 2))
+        else:
+            seeds = self._unused_seeds
         held = self._scale
         if scale != held[0]:
             held = self._scale = scale, tf.constant(scale, tf.float32)
         begins = self.train_metrics.begins
         with self._randomness["train"].batch(seed), self._call_number(reducer, scale) as number:
             result: Gradients = self._call(
-                "train", spec, features, labels, _present(weights), pulled, lend_copy(seeds), held[1], number, begins
+                "train", spec, features, labels, _present(weights), pulled, seeds, held[1], number, begins
             )
         self.train_metrics.computed(result.metric_states)
         return result
@@ -287,12 +299,15 @@ class CompiledStep:
         watched = [*values[:count], *(pulled.rows[number] for number in self._trainable)]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(watched)
-            drawn = zip(self._seeds, tf.unstack(seeds, len(self._seeds)), strict=True)
+            states = tf.unstack(seeds, len(self._seeds))
+            drawn = list(zip(self._seeds, states, strict=True))
             sums = StepSums(number).taking() if self._synchronizes else nullcontext()
-            with self._stateless(values, pulled, seeds=list(drawn)) as scope, sums:
+            with self._stateless(values, pulled, seeds=drawn) as scope, sums:
                 predictions = self._model(features, training=True)
                 loss = self._mean_loss(labels, predictions, weights, pulled)
             aim = loss * scale if self._scales else loss
+        if not tf.executing_eagerly():
+            self._draws = any(state.consumers() for state in states)
         gradients = tape.gradient(aim, watched, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         if self._scales:
@@ -301,13 +316,13 @@ class CompiledStep:
         update = self._dense.state_update(pulled.dense[self._dense.trainable_size :][: tf.size(state)], state)
         finite = squares_finite([loss, update, *gradients])
         clipped = clip(gradients, self._optimizer)
-        states: Any = NOTHING
+        metric_states: Any = NOTHING
         if not self._synchronizes:
-            states = self.train_metrics.update(begins, labels, predictions, _absent(weights), loss)
+            metric_states = self.train_metrics.update(begins, labels, predictions, _absent(weights), loss)
             predictions = NOTHING
         unclipped = NOTHING if clipped is gradients else gradients
         dense = flat_concat(clipped[:count])
-        return Gradients(loss, dense, update, clipped[count:], finite, unclipped, predictions, states)
+        return Gradients(loss, dense, update, clipped[count:], finite, unclipped, predictions, metric_states)
 
     def _update_metrics(self, labels: Any, predictions: Any, weights: Any, loss: Any) -> None:
         self._traced("measure")

@@ -69,6 +69,8 @@ class BatchFeeder:
         self._packer = ColumnPacker()
         self._randomness = BatchRandomness(eager=eager)
         self._function: Callable[[Structure], Structure] | None = None
+        self._joined: TracedFunction | None = None
+        self._signature: tuple[Structure, ...] = ()
         self._spec: BatchSpec | None = None
         self._code: user_code | None = None
         """The user's function, with the columns of the first batch, which all batches have."""
@@ -94,13 +96,42 @@ class BatchFeeder:
             if self._function is None:
                 self._function = self._compile(tensors)
             try:
-                with self._randomness.batch(seed):
-                    fed = self._function(tensors)
+                fed, ids = self._called(self._function, tensors, seed)
             except tf.errors.InvalidArgumentError as error:
                 if "Dataset was empty" in str(error):
                     return None
                 raise
-        return self._batch(fed, count)
+        return self._batch(fed, count, ids)
+
+    def join(self, find_ids: TracedFunction) -> None:
+        """Find the ids of each batch in the same call: with a small batch, a call costs more than what it does.
+
+        Args:
+            find_ids: takes the features of a batch.
+        """
+        feed = self.traced
+        if feed is None:
+            return
+
+        def both(tensors: Structure) -> Structure:
+            fed = feed(tensors)
+            return fed, find_ids(self._split(fed)[0])
+
+        self._joined = TracedFunction(tf.function(both, autograph=False, input_signature=self._signature))
+
+    def _called(
+        self, function: Callable[[Structure], Structure], tensors: Structure, seed: int
+    ) -> tuple[Structure, list[Any] | None]:
+        """What the user's function gives, and the ids if both were joined."""
+        if self._joined is not None:
+            try:
+                with self._randomness.batch(seed):
+                    fed, ids = self._joined(tensors)
+                    return fed, ids
+            except tf.errors.OpError:  # One call after the other, so that the error says which of them it belongs to.
+                pass
+        with self._randomness.batch(seed):
+            return function(tensors), None
 
     @property
     def default_feed(self) -> DefaultFeed | None:
@@ -125,8 +156,8 @@ class BatchFeeder:
 
     def _compile(self, tensors: Structure) -> Callable[[Structure], Structure]:
         run = self._run_whole if self._whole is not None else self._run_dataset
-        signature = (self._packer.signature() if isinstance(tensors, Mapping) else open_spec(tensors),)
-        compiled = tf.function(run, autograph=self._whole is not None, input_signature=signature)
+        self._signature = (self._packer.signature() if isinstance(tensors, Mapping) else open_spec(tensors),)
+        compiled = tf.function(run, autograph=self._whole is not None, input_signature=self._signature)
         if self._eager:
             if self._whole is None:
                 compiled.get_concrete_function()  # For the check of its operations, which needs a graph.
@@ -190,7 +221,7 @@ class BatchFeeder:
         """What the user's function gets; its dict is its own: ``records.pop("label")`` is common."""
         return self._packer.unpack(tensors) if isinstance(tensors, Mapping) else tensors
 
-    def _batch(self, fed: Structure, records: int) -> Batch | None:
+    def _batch(self, fed: Structure, records: int, ids: list[Any] | None) -> Batch | None:
         features, labels, weights = self._split(fed)
         leaves = tf.nest.flatten((features, labels, weights))
         counts = {(shape_of(leaf) or (-1,))[0] for leaf in leaves if leaf is not None}
@@ -208,7 +239,7 @@ class BatchFeeder:
             self._spec = self._make_spec(features, labels, weights)
         if count == 0:
             return None
-        return Batch(features=features, labels=labels, weights=weights, count=count, spec=self._spec)
+        return Batch(features=features, labels=labels, weights=weights, count=count, spec=self._spec, ids=ids)
 
     def _make_spec(self, features: Structure, labels: Structure, weights: Structure) -> BatchSpec:
         """What the traced function promises for every batch; in eager mode what the first batch shows."""
