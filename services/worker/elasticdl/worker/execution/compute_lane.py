@@ -153,21 +153,26 @@ class ComputeLane:
     ) -> BatchComputed:
         """Prepare the push; an empty batch and one that overflowed are absorbed without gradients."""
         self._running_batches.count_batch()
-        request = PushRequest(
-            task=TaskId(ref.task.number),
-            batch=ref.batch,
-            batches=self._settings.plan.batches_of(TaskId(ref.task.number)),
-            records=loaded.records,
-            checksum=loaded.checksum,
-            dense_gradient=None,
-        )
+        task = TaskId(ref.task.number)
+        batches = self._settings.plan.batches_of(task)
         if result is None or loaded.weights is None:
-            loaded.push = request
+            loaded.push = PushRequest(
+                task=task,
+                batch=ref.batch,
+                batches=batches,
+                records=loaded.records,
+                checksum=loaded.checksum,
+                dense_gradient=None,
+            )
             return BatchComputed(ref=ref, seconds={"compute": seconds})
         if learning_rate is None and self._settings.rate_from_worker:
             learning_rate = self._model.rate(loaded.weights.iteration)
-        loaded.push = replace(
-            request,
+        loaded.push = PushRequest(
+            task=task,
+            batch=ref.batch,
+            batches=batches,
+            records=loaded.records,
+            checksum=loaded.checksum,
             base_iterations=loaded.weights.iterations,
             rate=learning_rate,
             dense_gradient=result.dense_gradient,
