@@ -299,15 +299,15 @@ class CompiledStep:
         watched = [*values[:count], *(pulled.rows[number] for number in self._trainable)]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(watched)
-            states = tf.unstack(seeds, len(self._seeds))
-            drawn = list(zip(self._seeds, states, strict=True))
+            unstacked = zip(self._seeds, tf.unstack(seeds, len(self._seeds)), strict=True)
+            drawn = [(state, tf.cast(seed, state.dtype)) for state, seed in unstacked]
             sums = StepSums(number).taking() if self._synchronizes else nullcontext()
             with self._stateless(values, pulled, seeds=drawn) as scope, sums:
                 predictions = self._model(features, training=True)
                 loss = self._mean_loss(labels, predictions, weights, pulled)
             aim = loss * scale if self._scales else loss
         if not tf.executing_eagerly():
-            self._draws = any(state.consumers() for state in states)
+            self._draws = any(seed.consumers() for _, seed in drawn)
         gradients = tape.gradient(aim, watched, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         if self._scales:
