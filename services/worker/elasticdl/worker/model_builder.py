@@ -92,6 +92,12 @@ class Built:
         assert isinstance(feeder, BatchFeeder)
         return feeder
 
+    def join_calls(self) -> None:
+        """Have the ids of training batches found in the call that feeds them."""
+        find_ids = self.runner.step.traced("train_ids", self.runner.example.spec)
+        if self.kind is JobKind.TRAIN and find_ids is not None:
+            self._feeder.join(find_ids)
+
     def describe(self) -> list[str]:
         """Lines for the job's start: what the model takes, and what the ps hold."""
         feed = self._feeder.default_feed
@@ -176,10 +182,6 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile, adapts: Adapting =
         swap_bytes_min=sys.maxsize if spec.model.exported else SWAP_BYTES_MIN,
     )
     runner = ModelRunner(module, example, settings)
-    if spec.kind is JobKind.TRAIN and isinstance(training.feeder, BatchFeeder):
-        find_ids = runner.step.traced("train_ids", example.spec)
-        if find_ids is not None:
-            training.feeder.join(find_ids)
     facts = ModelFacts(directions=runner.metric_directions, has_schedule=runner.has_schedule)
     found = check_callbacks(callbacks, module.path, spec, facts)
     export_notes: tuple[str, ...] = ()
@@ -188,8 +190,7 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile, adapts: Adapting =
         _check_metric(spec.best.metric, runner)
     outputs = None
     if spec.prediction is not None:
-        processor = load_processor(module, spec.prediction.processor)
-        outputs = ModelOutputs(runner=runner, processor=processor)
+        outputs = ModelOutputs(runner=runner, processor=load_processor(module, spec.prediction.processor))
     elif spec.output or (spec.best and spec.best.save) or found.best or found.checkpoint_folder:
         whole = bool((spec.best and spec.best.save) or found.best or found.checkpoint_folder)
         export_tables, note = choose_tables(runner, spec, needs_whole_models=whole)
@@ -208,6 +209,7 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile, adapts: Adapting =
         adapter=adapter,
         stores=stores,
     )
+    built.join_calls()
     if spec.model.fingerprint:
         problem = "this process built a model that differs from the one that the job was started with"
         built.fingerprint().check(Fingerprint.decode(spec.model.fingerprint), module.path, problem)

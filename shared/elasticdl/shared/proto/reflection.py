@@ -79,7 +79,7 @@ class _Access:
         write: (message, value).
         read: message -> value.
         value: the conversion of the value itself, where the message's attribute always holds one value.
-        is_collection: a repeated field or a map, of which an empty one need not be written.
+        is_collection: a repeated field or a map. An empty one is not written: most are, and a new message has it.
     """
 
     write: Write
@@ -345,7 +345,6 @@ def _written_out(kind: type, accesses: Mapping[str, _Access]) -> tuple[Write, De
             read = f"decode_{name}(message.{name})" if value.decode else f"message.{name}"
             if value.write is None:
                 write = f"message.{name} = " + (f"encode_{name}(value.{name})" if value.encode else f"value.{name}")
-        # A new message is empty, and most fields of most events are.
         is_sized = access.is_collection or (value is not None and value.encode is _plain_text)
         writes.append(f"if value.{name}: {write}" if is_sized else write)
         reads.append(f"{name}={read}")
