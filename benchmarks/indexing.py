@@ -1,8 +1,10 @@
 """Submits a job with very many small files: what reading them and saving their indices costs the client.
 
-    python -m benchmarks.indexing [--files 100000] [--records 10] [--s3] [--jobs 2]
+    python -m benchmarks.indexing [--files 100000] [--records 10] [--s3] [--delay_ms 10] [--change 50] [--jobs 2]
 
-It writes CSV files of three columns to a temporary folder, or with ``--s3`` to the S3 server of the tests. Each job is
+It writes CSV files of three columns to a temporary folder, or with ``--s3`` to the S3 server of the tests, which jobs
+reach through a proxy that delays what is sent in each direction by half of ``--delay_ms``. Before each job but
+the first, ``--change`` files are written again with other values, and as many are added behind the others. Each job is
 planned by a process of its own, as ``elasticdl train`` does before it starts the job. The process then reads records of
 2,000 random files, as a worker does. Prints a line of JSON for each: seconds, CPU seconds with
 those of child processes, megabytes of memory at the start and at most, and the requests that the S3 server counted.
@@ -16,16 +18,19 @@ import os
 import random
 import re
 import resource
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.many_files import memory_mb
+from benchmarks.network_delay import DelayProxy
 from tests.contract.servers.s3 import s3_server
 
 from elasticdl.cli.submission.flags import TrainFlags
@@ -40,15 +45,15 @@ FOLDER_FILES = 1000
 READS = 2000
 
 
-def write_data(place: str, files: int, records: int) -> None:
+def write_data(place: str, files: Sequence[int], records: int, shift: int = 0) -> None:
     """CSV files, 1,000 in each folder."""
     store = open_store(place)
 
     def write(number: int) -> None:
-        rows = "".join(f"{number},{row},{number % 7}.5\n" for row in range(records))
+        rows = "".join(f"{number},{row},{(number + shift) % 7}.5\n" for row in range(records))
         store.write(join(place, f"part-{number // FOLDER_FILES:04}/{number:07}.csv"), f"id,row,value\n{rows}".encode())
 
-    for _ in for_each(range(files), write):
+    for _ in for_each(files, write):
         pass
 
 
@@ -97,21 +102,42 @@ def requests_of(endpoint: str) -> dict[str, int]:
     return {api: int(float(number)) for api, number in found}
 
 
-def run(files: int, records: int, jobs: int, endpoint: str, folder: Path, places: tuple[str, str]) -> None:
-    """Write the data, and submit each job in a process of its own."""
+@contextmanager
+def delayed(endpoint: str, delay_s: float) -> Iterator[str]:
+    """The endpoint of a proxy in front of an S3 server, which adds a delay to each request."""
+    if not delay_s:
+        yield endpoint
+        return
+    host, _, port = endpoint.removeprefix("http://").partition(":")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        proxy = DelayProxy(listener, (host, int(port)), delay_s / 2)
+        threading.Thread(target=proxy.serve, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def run(flags: argparse.Namespace, server: str, endpoint: str, folder: Path, places: tuple[str, str]) -> None:
+    """Write the data, and submit each job in a process of its own, which reaches the server under the endpoint."""
     data, storage = places
     started_s = time.perf_counter()
-    write_data(data, files, records)
+    write_data(data, range(flags.files), flags.records)
     took_s = round(time.perf_counter() - started_s, 1)
-    print(json.dumps({"step": "data", "files": files, "seconds": took_s}), flush=True)
-    environment = os.environ | {"PYTHONPATH": os.getcwd(), "XDG_CACHE_HOME": str(folder / "cache")}
-    for _ in range(jobs):
-        before = requests_of(endpoint) if endpoint else {}
+    print(json.dumps({"step": "data", "files": flags.files, "seconds": took_s}), flush=True)
+    path = os.pathsep.join([os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": path, "XDG_CACHE_HOME": str(folder / "cache")}
+    if endpoint:
+        environment["AWS_ENDPOINT_URL"] = endpoint
+    for job in range(flags.jobs):
+        if job and flags.change:
+            write_data(data, random.Random(job).sample(range(flags.files), flags.change), flags.records, job)
+            added = flags.files + flags.change * (job - 1)
+            write_data(data, range(added, added + flags.change), flags.records)
+        before = requests_of(server) if server else {}
         command = [sys.executable, "-m", "benchmarks.indexing", "--data", data, "--storage", storage]
         subprocess.run(command, cwd=folder, env=environment, check=True)
-        if endpoint:
+        if server:
             time.sleep(12)  # The server counts some seconds later.
-            after = requests_of(endpoint)
+            after = requests_of(server)
             counts = {api: number - before.get(api, 0) for api, number in after.items() if number > before.get(api, 0)}
             print(json.dumps({"requests": counts}), flush=True)
 
@@ -123,6 +149,8 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--s3", action="store_true")
+    parser.add_argument("--delay_ms", type=float, default=0.0)
+    parser.add_argument("--change", type=int, default=0)
     parser.add_argument("--data", default="")
     parser.add_argument("--storage", default="")
     flags = parser.parse_args()
@@ -133,7 +161,7 @@ def main() -> None:
         folder = Path(name)
         if not flags.s3:
             places = (to_uri(folder / "data"), to_uri(folder / "storage"))
-            run(flags.files, flags.records, flags.jobs, "", folder, places)
+            run(flags, "", "", folder, places)
             return
         os.environ["MINIO_PROMETHEUS_AUTH_TYPE"] = "public"
         with s3_server(folder) as server:
@@ -142,7 +170,8 @@ def main() -> None:
             server.make_bucket("benchmark")
             os.environ.update(server.environment())
             places = ("s3://benchmark/data", "s3://benchmark/jobs")
-            run(flags.files, flags.records, flags.jobs, server.endpoint, folder, places)
+            with delayed(server.endpoint, flags.delay_ms / 1e3) as endpoint:
+                run(flags, server.endpoint, endpoint, folder, places)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from elasticdl.shared.wire.messages import Floats, Ids
 from elasticdl.worker.ps_client.requests import PushRequest
 
 LEASE_S = 10.0
+LIMITS = Limits(lease_s=LEASE_S, window_s=0.2, stored_states_max=3, evaluation_window_min=4, evaluations_max=1)
 ROWS = 24
 WIDTH = 2
 RECORDS_PER_BATCH = 3
@@ -162,7 +163,7 @@ class SimJob:
             synchronous=shape.synchronous,
             max_staleness=shape.max_staleness,
             staleness_by_workers=shape.staleness_by_workers,
-            limits=Limits(lease_s=LEASE_S, stored_states_max=3),
+            limits=LIMITS,
             callbacks=("Stopping",) if shape.callback_epochs else (),
         )
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from elasticdl.master.core import Fold, State
+from elasticdl.master.core import Fold, State, decide
 from elasticdl.master.core.evaluation.state import EvaluationPhase
 from elasticdl.master.core.invariants import check
 from elasticdl.shared.job.spec import JobSpec
@@ -34,6 +35,23 @@ def checked_fold(records: Sequence[LogRecord]) -> tuple[State, list[str]]:
     state = folding.finish()
     check(state)
     return state, problems
+
+
+def with_all_evaluations(state: State, records: Sequence[LogRecord]) -> tuple[State, list[str]]:
+    """A state with the evaluations that it has forgotten; also says which decisions need these."""
+    problems = list[str]()
+
+    def decide_again(known: State, record: LogRecord) -> None:
+        decided = record.envelope.event
+        if isinstance(decided, Decided) and (again := decide(known, decided.now_s).commands) != decided.commands:
+            problems.append(f"decision #{record.seq} needs an evaluation that was forgotten: {decided}, not {again}")
+
+    if not state.forgotten_evaluations:
+        return state, []
+    folding = Fold(State(forgets_evaluations=False), before_decision=decide_again)
+    for record in records:
+        folding.take(record)
+    return replace(state, evaluations=folding.finish().evaluations), problems
 
 
 def exported_before_the_audit(records: Sequence[LogRecord], state: State) -> list[str]:
@@ -66,9 +84,13 @@ def evaluated_wrongly(records: Sequence[LogRecord], state: State, spec: JobSpec)
     if "missing" in results[0].results:
         return ["the metrics of the evaluation lack states that were removed too early"]
     counted: dict[int, TaskFinished] = {}
+    dispatched: set[int] = set()
     for record in records:
         match record.envelope.event:
-            case TaskFinished(task=task, dispatch=dispatch) as finished if dispatch == results[0].dispatch:
+            case Decided(commands=commands):
+                orders = (each for each in commands if isinstance(each, Dispatch) and each.purpose is Purpose.EVALUATE)
+                dispatched |= {each.dispatch for each in orders if each.evaluation == results[0].number}
+            case TaskFinished(task=task, dispatch=dispatch) as finished if dispatch in dispatched:
                 if task.purpose is Purpose.EVALUATE:
                     counted.setdefault(task.number % spec.validation.tasks, finished)
             case _:

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 from tests.sim.job import OUTPUT, SimJob
-from tests.sim.log_oracle import checked_fold, evaluated_wrongly, exported_before_the_audit
+from tests.sim.log_oracle import (
+    checked_fold,
+    evaluated_wrongly,
+    exported_before_the_audit,
+    with_all_evaluations,
+)
 from tests.sim.predictor import predicted_wrongly
 from tests.sim.row_oracle import wrong_copies, wrong_rows, wrong_sums
 
@@ -101,8 +106,8 @@ class Oracle:
 
     def judge(self, world: World, master: MasterProcess) -> list[str]:
         """Everything that is wrong with a finished job, besides what ``replayed`` tells when its master ends."""
-        state = master.master.state
-        problems = list(self._seen)
+        state, problems = with_all_evaluations(master.master.state, world.records())
+        problems += self._seen
         if state.job_state is not JobState.SUCCEEDED:
             reason = state.failure.message if state.failure else state.stop_reason
             return [*problems, f"the job is {state.job_state.value}: {reason}"]

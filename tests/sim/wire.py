@@ -20,9 +20,9 @@ from elasticdl.shared.wire.frames import (
     FrameLimits,
     Tensor,
     decode_header,
-    decode_layout,
+    decode_table,
     encode,
-    table_bytes,
+    views,
 )
 from elasticdl.shared.wire.message_codec import decode_reply, encode_request
 from elasticdl.shared.wire.messages import Request
@@ -121,11 +121,11 @@ def _to_bytes(number: int, meta: bytes, tensors: Sequence[Tensor]) -> bytes:
 def _from_bytes(frame: bytes) -> tuple[int, bytes, tuple[Tensor, ...], Tensor]:
     """Number, meta, tensors, and the receive buffer that the tensors are views of."""
     header = decode_header(frame[:HEADER_BYTES], LIMITS)
-    table_end = HEADER_BYTES + table_bytes(header)
-    layout = decode_layout(frame[HEADER_BYTES:table_end], LIMITS)
+    table_end = HEADER_BYTES + header.table_bytes
+    places, payload_bytes = decode_table(frame[HEADER_BYTES:table_end], LIMITS)
     payload = table_end + header.meta_bytes
-    buffer = np.frombuffer(frame, np.uint8, layout.payload_bytes, payload).copy()
-    return header.request, frame[table_end:payload], layout.tensors(buffer), buffer
+    buffer = np.frombuffer(frame, np.uint8, payload_bytes, payload).copy()
+    return header.request, frame[table_end:payload], views(places, buffer), buffer
 
 
 def _poison(buffer: Tensor) -> None:

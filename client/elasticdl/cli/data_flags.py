@@ -15,6 +15,16 @@ if TYPE_CHECKING:
 
 DATA = "Data"
 """Heading of these flags in the help of a command."""
+PLACES = (
+    "a file, a folder or a glob, local or s3://bucket/prefix. Several are separated by commas, or given by repeating "
+    "the flag."
+)
+"""What these flags take."""
+FORMATS = (
+    "Formats: CSV, JSON lines, TFRecord, RecordIO, Parquet, NumPy (.npy, .npz), IDX, and images whose folder is their "
+    "class."
+)
+"""Formats of data."""
 PATH_FLAGS = ("training_data", "validation_data", "prediction_data")
 """Flags that say where data is, as the fields of jobs' flags are named."""
 

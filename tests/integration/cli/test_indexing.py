@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 from elasticdl.cli.indexing import scanning
-from elasticdl.shared.data import DataObject, PlannedData, ReaderOptions, discover, plan_sources, scan_sources
+from elasticdl.shared.data import (
+    DataObject,
+    PlannedData,
+    ReaderOptions,
+    ScannedSource,
+    discover,
+    plan_sources,
+    scan_sources,
+)
 from elasticdl.shared.data.indices.block import to_bytes
 from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.storage import ObjectStore, open_store
@@ -20,10 +28,12 @@ FILES = 150
 
 
 def plan(folder: Path) -> PlannedData:
-    def scan(store: ObjectStore, objects: list[DataObject], options: ReaderOptions) -> object:
-        return scanning.scan_orders(store, scanning.orders_of(store, objects, options), 2)
+    def scan(
+        store: ObjectStore, objects: Sequence[DataObject], options: ReaderOptions, numbers: Sequence[int]
+    ) -> Iterable[ScannedSource]:
+        return scanning.scan_orders(store, scanning.orders_of(store, objects, options, numbers), 2)
 
-    return plan_sources(str(folder), ReaderOptions(), open_store(str(folder)), scan=scan)  # type: ignore[arg-type]
+    return plan_sources(str(folder), ReaderOptions(), open_store(str(folder)), scan=scan)
 
 
 @pytest.fixture
@@ -37,6 +47,18 @@ def test_the_indices_of_several_processes_are_those_of_one(folder: Path) -> None
     found, expected = plan(folder), plan_sources(str(folder), ReaderOptions(), open_store(str(folder)))
     assert (found.sources, found.schema) == (expected.sources, expected.schema)
     assert all(one.has_content_of(other) for one, other in zip(found.indices, expected.indices, strict=True))
+
+
+def test_some_files_keep_their_numbers_in_the_data_set(folder: Path) -> None:
+    store, options = open_store(str(folder)), ReaderOptions(csv_delimiter=",")
+    objects = discover(str(folder), store)
+    numbers = [number for number in range(FILES) if number % 3]
+    orders = scanning.orders_of(store, [objects[number] for number in numbers], options, numbers)
+    found = list(scanning.scan_orders(store, orders, 2))
+    expected = list(scan_sources(store, objects, options))
+    assert [each.index.number for each in found] == numbers
+    for each in found:
+        assert to_bytes([each.index]) == to_bytes([expected[each.index.number].index])
 
 
 def test_the_first_wrong_file_is_named(folder: Path) -> None:
@@ -62,7 +84,7 @@ def test_processes_scan_a_large_file_in_ranges(tmp_path: Path, bad_line: int) ->
         (tmp_path / f"{name}.csv").write_text("number,text,part\n1,x,2\n")
     store, options = open_store(str(tmp_path)), ReaderOptions(csv_delimiter=",")
     objects = discover(str(tmp_path), store)
-    orders = scanning.orders_of(store, objects, options, 4 << 20)
+    orders = scanning.orders_of(store, objects, options, range(3), 4 << 20)
     assert sum(1 for order in orders if order[1] is not None) >= 2
     if bad_line:
         with pytest.raises(UserError) as alone:

@@ -12,6 +12,7 @@ from tests.sim.schedule import evaluation_schedule
 
 from elasticdl.master.core.callbacks import decide as callbacks
 from elasticdl.master.core.evaluation import apply, best, epochs
+from elasticdl.master.core.evaluation.task_window import TaskWindow
 from elasticdl.master.core.pods import apply as pods
 from elasticdl.master.core.training import apply as tasks
 from elasticdl.master.core.training import dispatch_window
@@ -101,7 +102,7 @@ def evaluated_tasks_count_once() -> Iterator[None]:
     def on_evaluation_result(state: Any, event: Any) -> None:
         if state.evaluation:
             results = state.evaluation.tasks
-            results.finished.discard(event.task.number - results.first)
+            results.window.outstanding.add(event.task.number - results.first)
         original(state, event)
 
     with replaced(tasks, "on_evaluation_result", on_evaluation_result):
@@ -117,8 +118,9 @@ def results_of_former_evaluations_are_ignored() -> Iterator[None]:
     original = apply.on_evaluation_result
 
     def on_evaluation_result(state: Any, event: Any) -> None:
-        if state.evaluation:
-            original(state, replace(event, dispatch=state.evaluation.dispatch))
+        if evaluation := state.evaluation:
+            number = evaluation.tasks.first + event.task.number % state.evaluation_tasks
+            original(state, replace(event, dispatch=evaluation.dispatch, task=replace(event.task, number=number)))
 
     with replaced(tasks, "on_evaluation_result", on_evaluation_result):
         yield
@@ -141,4 +143,19 @@ def lost_evaluations_start_again() -> Iterator[None]:
 )
 def metrics_begin_at_zero() -> Iterator[None]:
     with replaced(evaluation_tasks.Evaluation, "start", lambda self: self._read_next()):
+        yield
+
+
+@mutation(
+    "the window of an evaluation is filled as results arrive",
+    protects=Protects.LIVENESS,
+    schedule=evaluation_schedule,
+)
+def windows_are_filled() -> Iterator[None]:
+    original = TaskWindow.next_tasks
+
+    def next_tasks(self: Any, tasks: int, size: int) -> Any:
+        return () if self.frontier else original(self, tasks, size)
+
+    with replaced(TaskWindow, "next_tasks", next_tasks):
         yield

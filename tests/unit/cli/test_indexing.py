@@ -22,9 +22,9 @@ def test_groups_are_all_files_in_their_order(sizes: list[int]) -> None:
         DataObject(info=ObjectInfo(uri=f"file:///{number}.csv", size_bytes=size, etag=""), format=DataFormat.CSV)
         for number, size in enumerate(sizes)
     ]
-    orders = group(objects, ReaderOptions())
+    orders = group(objects, ReaderOptions(), range(len(objects)))
     assert [data for order in orders for data in order.objects] == objects
-    assert [order.first for order in orders] == [objects.index(order.objects[0]) for order in orders]
+    assert [order.numbers[0] for order in orders] == [objects.index(order.objects[0]) for order in orders]
     for order in orders:
         assert len(order.objects) <= GROUP_FILES_MAX
         assert len(order.objects) == 1 or sum(data.info.size_bytes for data in order.objects) <= GROUP_BYTES_MAX
@@ -36,7 +36,7 @@ def test_a_process_answers_with_sources_or_an_error(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     options = ReaderOptions(csv_delimiter=",", column_types={"x": "string"})
     objects = discover(str(tmp_path), store)
-    orders = [*group(objects[:2], options), *group(objects[2:], options)]
+    orders = [*group(objects[:2], options, [0, 1]), *group(objects[2:], options, [2])]
     results = io.BytesIO()
     serve(io.BytesIO(b"".join(pickle.dumps(order) for order in orders)), results)
     results.seek(0)

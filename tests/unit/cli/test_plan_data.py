@@ -10,8 +10,10 @@ import pytest
 from elasticdl.cli.submission.flag_items import parse_columns
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.plan_data import plan_data, reader_function
+from elasticdl.shared.data.indices import IndexFile
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import ModelSpec
+from elasticdl.shared.storage import to_uri
 
 COLUMNS = "def feed_batch(records, mode, metadata): ...\n"
 LINES = "def feed(dataset, mode, metadata): ...\n"
@@ -41,6 +43,25 @@ def test_each_column_has_a_line_and_many_are_grouped_by_type(model: ModelSpec) -
     names = [f"c{number}" for number in range(20)]
     Path("a.csv").write_text(f"{','.join(names)},s\n{'1,' * 20}x\n")
     assert lines(model)[2:] == ["  c0, c1, c2, c3, c4, c5 and 14 more: int64", "  s: string"]
+
+
+def test_files_that_another_job_has_indexed_are_counted(model: ModelSpec, tmp_path: Path) -> None:
+    Path("data").mkdir()
+    for name in "abc":
+        Path("data", f"{name}.csv").write_text("x\n1\n")
+
+    def shown() -> list[str]:
+        told: list[str] = []
+        flags = TrainFlags(model_def="model.py", training_data="data")
+        data, _ = plan_data(flags, model, told.append, shared_folder=to_uri(tmp_path / "jobs"))
+        if data.shared is not None and isinstance(data.indices, IndexFile):
+            data.shared.save(data.indices)
+        return [line for line in told if line not in ("Reading data", "Columns:", "  x: int64")]
+
+    assert shown() == []
+    assert shown() == ["No file has changed since another job indexed them. Using its index."]
+    Path("data", "c.csv").write_text("x\n23\n")
+    assert shown() == ["Read 1 of 3 files. Using the index of another job for the other 2."]
 
 
 def test_parameters_of_a_reader_need_a_reader(model: ModelSpec) -> None:

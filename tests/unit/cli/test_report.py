@@ -95,6 +95,10 @@ def test_the_durations_of_a_resumed_job_are_those_of_the_last_run(log: Log) -> N
     assert "records/s  (all runs)" in out.getvalue()
     late = measured(log, started_s=120.0, first_gradient_s=151.0)
     assert [late[part] for part in ("start_s", "train_s", "close_s")] == [30.0, 0.0, 5.0]
+    brief = measured(log, started_s=149.0, first_gradient_s=149.96)
+    print_to = io.StringIO()
+    report.print_summary(brief, Console(file=print_to, width=200))
+    assert "6.0 s since the resume: start-up 1.0 s, training 0.040 s, stopping 5.0 s" in print_to.getvalue()
     nothing = measured(log, started_s=152.0, first_gradient_s=0.0)
     assert [nothing[part] for part in ("start_s", "train_s", "close_s")] == [None, None, None]
 

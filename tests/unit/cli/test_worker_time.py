@@ -96,6 +96,25 @@ def test_a_hung_worker_is_stalled(worker_time: WorkerTime) -> None:
     assert found(worker_time) == (1.0, 1.0 + 2.0, 6.0)
 
 
+def test_the_first_batches_that_the_log_tells_of_end_the_start(worker_time: WorkerTime) -> None:
+    worker_time.on_heartbeat(heartbeat(1.0, 0.0))
+    worker_time.on_finished(WORKER, Incarnation("a"), 16, (3.5, 4.0))
+    assert found(worker_time) == (3.5, 0.5, 0.0)
+    worker_time.on_finished(WORKER, Incarnation("a"), 16, (3.9, 4.2))
+    worker_time.on_heartbeat(heartbeat(5.0, 40.0))
+    worker_time.stop(6.0)
+    assert found(worker_time) == (3.5, 2.5, 0.0)
+    worker_time.on_finished(WORKER, Incarnation("b"), 1, (7.0, 8.0))
+    assert found(worker_time) == (3.5, 2.5, 0.0), "no worker is expected any more"
+
+
+def test_a_report_of_a_former_instance_does_not_end_the_start_of_the_present_one(worker_time: WorkerTime) -> None:
+    worker_time.on_heartbeat(heartbeat(1.0, 0.0, "b"))
+    worker_time.on_finished(WORKER, Incarnation("a"), 1, (0.5, 2.0))
+    worker_time.stop(3.0)
+    assert found(worker_time) == (3.0, 0.0, 0.0)
+
+
 # --- the job monitor -------------------------------------------------------------------------------------------------
 
 

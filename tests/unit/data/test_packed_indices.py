@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,18 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.shared.data import (
-    DataObject,
     IndexStore,
     PlannedData,
     ReaderOptions,
-    ScannedSource,
     SourceIndex,
     plan_sources,
-    scan_sources,
 )
-from elasticdl.shared.data.indices import IndexFile, IndexLostError, PackedIndices, pack
+from elasticdl.shared.data.indices import IndexLostError, PackedIndices, pack
 from elasticdl.shared.data.indices.block import to_bytes
-from elasticdl.shared.errors import PermanentError, UserError
+from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.job.sources import Source
 from elasticdl.shared.storage import MemoryStore, ObjectStore, open_store, to_uri
 
@@ -153,98 +150,11 @@ def test_an_index_that_is_deleted_while_it_is_read_is_lost(place: tuple[ObjectSt
         saved.load(0)
 
 
-class CountedScans:
-    """How many files were read from beginning to end."""
-
-    def __init__(self) -> None:
-        self.files = 0
-
-    def __call__(
-        self, store: ObjectStore, objects: Sequence[DataObject], options: ReaderOptions
-    ) -> Iterable[ScannedSource]:
-        self.files += len(objects)
-        return scan_sources(store, objects, options)
-
-
-def planned_by_a_job(folder: Path, **options: object) -> tuple[PlannedData, int]:
-    """The data set as a job plans it, which shares what it has indexed, and the number of files that it has read."""
-    scans = CountedScans()
-    data = plan_sources(
-        str(folder / "data"),
-        ReaderOptions(**options),  # type: ignore[arg-type]
-        open_store(str(folder)),
-        scan=scans,
-        shared_folder=to_uri(folder / "jobs" / ".indices"),
-    )
-    if data.shared is not None and isinstance(data.indices, IndexFile):
-        data.shared.save(data.indices)
-    return data, scans.files
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "data").mkdir()
-    for number in range(5):
-        (tmp_path / "data" / f"{number}.csv").write_text(f"a,b\n{number},\n{number},x\n")
-    return tmp_path
-
-
-def test_a_second_job_reads_no_file_to_index_it(folder: Path) -> None:
-    first, read = planned_by_a_job(folder)
-    again, read_again = planned_by_a_job(folder)
-    assert (read, read_again) == (5, 0)
-    assert to_bytes(again.indices) == to_bytes(first.indices)
-    assert again.sources == first.sources
-    assert (again.schema, again.options, again.remarks) == (first.schema, first.options, first.remarks)
-    assert (first.is_reused, again.is_reused) == (False, True)
-    assert planned_by_a_job(folder, column_types={"a": "float64"})[1] == 5, "other options"
-    assert planned_by_a_job(folder)[1] == 0
-
-
-@pytest.mark.parametrize("change", ["changed", "added", "removed", "replaced"])
-def test_changed_data_is_indexed_again(folder: Path, change: str) -> None:
-    planned_by_a_job(folder)
-    file = folder / "data" / "3.csv"
-    match change:
-        case "changed":
-            file.write_text("a,b\n7,\n")
-        case "added":
-            (folder / "data" / "6.csv").write_text("a,b\n6,\n")
-        case "removed":
-            file.unlink()
-        case _:
-            other = folder / "other"
-            other.write_text(file.read_text().replace("3", "8"))
-            other.rename(file)
-    now, read = planned_by_a_job(folder)
-    assert read == len(now.sources) == len(list((folder / "data").iterdir()))
-    unshared = plan_sources(str(folder / "data"), ReaderOptions(), open_store(str(folder)))
-    assert to_bytes(now.indices) == to_bytes(unshared.indices)
-    assert planned_by_a_job(folder)[1] == 0
-    assert len(list((folder / "jobs" / ".indices").iterdir())) == 1, "the new index has replaced the old one"
-
-
-@pytest.mark.parametrize("damage", [b"", b"PK", None])
-def test_a_damaged_shared_index_is_built_again(folder: Path, damage: bytes | None) -> None:
-    planned_by_a_job(folder)
-    (shared,) = (folder / "jobs" / ".indices").iterdir()
-    content = shared.read_bytes()
-    shared.write_bytes(content[:9] + b"?" + content[10:] if damage is None else damage)
-    assert planned_by_a_job(folder)[1] == 5
-    assert planned_by_a_job(folder)[1] == 0
-
-
-def test_wrong_data_is_refused_although_an_index_is_shared(folder: Path) -> None:
-    planned_by_a_job(folder)
-    (folder / "data" / "4.csv").write_text("a,c\n1,2\n")
-    with pytest.raises(UserError, match=r"columns differ: .*0\.csv has a, b; .*4\.csv has a, c"):
-        planned_by_a_job(folder)
-
-
-def test_a_full_disk_of_temporary_files_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_of_temporary_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.csv").write_text("a\n1\n")
     with Path("/dev/full").open("wb") as full:
         monkeypatch.setattr(tempfile, "TemporaryFile", lambda: full)
         with pytest.raises(
             PermanentError, match=r"index of the data can't be written to .*: No space left on device\."
         ):
-            plan_sources(str(folder / "data"), ReaderOptions(), open_store(str(folder)))
+            plan_sources(str(tmp_path), ReaderOptions(), open_store(str(tmp_path)))

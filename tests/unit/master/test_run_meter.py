@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
 from tests.unit.master.driver import Driver, job_spec
 
+from elasticdl.master.core import State, evolve
 from elasticdl.master.measuring.run_meter import RunMeter
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
-from elasticdl.shared.messages.events import Envelope, ExitCause, PodExited
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages.events import Envelope, ExitCause, PodExited, TaskTaken
 from elasticdl.shared.messages.measurements import RunMeasured
-from elasticdl.shared.names import NOBODY, Incarnation, PodInstance, PodName, Service
+from elasticdl.shared.names import NOBODY, Incarnation, PodInstance, PodName, Purpose, Service
 
 STATE = Driver(job_spec()).state
 
@@ -74,3 +77,24 @@ def test_the_first_process_of_an_unknown_incarnation_is_the_former_one_unless_it
     meter.on_record(envelope, STATE)
     heartbeat(meter, 1, "c", 3)
     assert counted(meter) == (110, 10)
+
+
+def test_a_job_that_ends_before_any_heartbeat_tells_its_start_from_its_training() -> None:
+    driver, meter = Driver(job_spec(workers=1)), RunMeter()
+    driver.start_all(initialised=True)
+    driver.now_s = 9.0
+    (task, *_) = driver.dispatched()
+    taken = TaskTaken(task=TaskRef(purpose=Purpose.TRAIN, number=task), dispatch=1, attempt=1, reply="r")
+    driver.feed(taken, Service.WORKER, "worker-0", driver.incarnation("worker-0"))
+    driver.now_s = 10.0
+    driver.finish(task, seconds={"total": 0.5})
+    state = State()
+    for record in driver.log:
+        evolve(state, record)
+        meter.on_record(record.envelope, state)
+    driver.exit_pod("worker-0", ExitCause.PREEMPTED)
+    meter.on_record(driver.log[-1].envelope, driver.state)
+    measured = meter.measured(state, 0.0)
+    assert measured.first_gradient_s == pytest.approx(10.01 - 0.5 * 4 / 5), "the first of five batches"
+    assert measured.starting_s == pytest.approx(9.51, abs=0.1)
+    assert measured.working_s == pytest.approx(0.5, abs=0.1)

@@ -92,6 +92,7 @@ class Shell:
         self.store = store
         self.ps = ps
         self.now_s = 0.0
+        self.signature = signature()
         self.incarnation: Incarnation = new_incarnation()
         self.executed: list[PsCommand] = []
         self.timers: dict[str, float] = {}
@@ -184,7 +185,7 @@ class Shell:
         """Send the initial weights."""
         request = Initialise(
             plan=PLAN.fingerprint,
-            signature=signature().to_json(),
+            signature=self.signature.to_json(),
             placement_version=self.core.placement.version,
             dense=initial_dense(),
         )
@@ -193,7 +194,7 @@ class Shell:
 
     def push(self, task: int, batch: int) -> None:
         """Push a batch of the example job."""
-        splitter = Splitter(signature(), PLAN.fingerprint, self.core.placement)
+        splitter = Splitter(self.signature, PLAN.fingerprint, self.core.placement)
         requests = dict(zip(splitter.ps, splitter.push(push_of(task, batch)).requests, strict=True))
         request = requests[self.ps]
         assert isinstance(request, Push)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.ps.controller_shell import PS, Broker, Shell, serving, snapshot
 from tests.unit.ps.damage import flip
@@ -10,6 +12,7 @@ from tests.unit.ps.example import BATCHES
 from elasticdl.ps.controller.commands import (
     CloseCut,
     ConfirmName,
+    CountTables,
     DeleteObjects,
     DeleteSnapshot,
     Lane,
@@ -32,6 +35,7 @@ from elasticdl.shared.messages.events import (
     SnapshotTaken,
     StepReached,
 )
+from elasticdl.shared.messages.measurements import TableCounted
 from elasticdl.shared.messages.registers import PsRegister, encode_register
 from elasticdl.shared.model.placement import Placement, Ranges
 from elasticdl.shared.names import PodName, new_incarnation
@@ -252,6 +256,25 @@ def test_the_timer_takes_snapshots_of_what_has_changed_and_the_pauses_double(
     shell.run()
     assert [each.ledgers[0].ledger.step for each in broker.events(SnapshotTaken)] == [0, 1]
     assert shell.timers == {"snapshots": 60.0}
+
+
+def test_snapshots_of_the_timer_count_rows_for_a_small_part_of_the_time(broker: Broker, store: MemoryStore) -> None:
+    shell = Shell(broker, store, policy=SnapshotPolicy(interval_s=30.0, first_s=30.0))
+    a, b = shell.signature.tables
+    shell.signature = replace(shell.signature, tables=(replace(a, min_count=2), b))
+    shell.start()
+    shell.initialise()
+    shell.run()
+    counted = []
+    for number in range(10):
+        shell.push(*BATCHES[number])
+        shell.advance(60.0)
+        if number == 0:
+            shell.run_until(CountTables)
+            shell.advance(1.5)
+        shell.run()
+        counted.append(len(broker.events(TableCounted)))
+    assert counted == [1] * 5 + [2, 3, 4, 5, 6], "the first count took 1.5 s, so the next one follows 300 s later"
 
 
 def test_while_pushes_wait_for_a_move_the_timer_takes_no_snapshot(broker: Broker, store: MemoryStore) -> None:

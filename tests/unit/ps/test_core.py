@@ -40,10 +40,9 @@ def state(core: PsCore) -> tuple[LedgerRecord, int, bytes, bytes]:
         messages.TableIds(table=1, width=2, ids=np.arange(ROWS_B)),
     )
     request = messages.Pull(plan=PLAN.fingerprint, placement_version=1, pin=0, dense=True, tables=tables)
-    dense, rows = (np.empty(size, np.float32) for size in core.pull_size(request))
-    pulled = core.pull(request, dense=dense, rows=rows)
+    pulled = core.pull(request)
     assert core.shard is not None
-    return core.shard.groups[0].ledger.record(), pulled.iteration, dense.tobytes(), rows.tobytes()
+    return core.shard.groups[0].ledger.record(), pulled.iteration, pulled.dense.tobytes(), pulled.rows.tobytes()
 
 
 @settings(max_examples=50, deadline=None)
@@ -263,20 +262,20 @@ def test_a_pin_shows_the_state_at_which_it_was_opened() -> None:
         dense=True,
         tables=(messages.TableIds(table=0, width=4, ids=np.arange(ROWS_A)),),
     )
-    dense, rows = np.empty(DENSE_SIZE, np.float32), np.empty(ROWS_A * 4, np.float32)
     with pytest.raises(RefusedError, match="not pinned"):
-        core.pull(pull, dense=dense, rows=rows)
+        core.pull(pull)
     pinned = state(core)
     assert core.open_pin(5) == 1
     core.push(wire_push(0, 1))
     assert core.open_pin(5) == 1
-    got = core.pull(pull, dense=dense, rows=rows)
+    got = core.pull(pull)
     assert (got.step, got.iteration) == (1, 1)
-    assert (dense.tobytes(), rows.tobytes()) == (pinned[2], pinned[3][: rows.nbytes])
+    assert (got.dense.size, got.rows.size) == (DENSE_SIZE, ROWS_A * 4)
+    assert (got.dense.tobytes(), got.rows.tobytes()) == (pinned[2], pinned[3][: got.rows.nbytes])
     core.close_pin(4)
     core.close_pin(5)
     with pytest.raises(RefusedError, match="not pinned"):
-        core.pull(pull, dense=dense, rows=rows)
+        core.pull(pull)
 
 
 def test_an_error_while_applying_is_a_bug_and_ends_service() -> None:
@@ -303,8 +302,7 @@ def pull_for(core: PsCore, task: int, batch: int) -> messages.PullReply:
     request = messages.Pull(
         plan=PLAN.fingerprint, placement_version=1, pin=0, dense=True, tables=(), batch=(task, batch)
     )
-    dense, rows = (np.empty(size, np.float32) for size in core.pull_size(request))
-    return core.pull(request, dense=dense, rows=rows)
+    return core.pull(request)
 
 
 def concatenated(task: int, pushes: list[Push]) -> Push:

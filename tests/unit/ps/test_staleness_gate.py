@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -208,8 +207,7 @@ def pull_for(core: PsCore, task: int, batch: int, *, pin: int = 0) -> int:
     """The update count of the weights for a batch."""
     batch_of = None if pin else (task, batch)
     request = messages.Pull(plan=PLAN.fingerprint, placement_version=1, pin=pin, dense=True, tables=(), batch=batch_of)
-    dense, rows = (np.empty(size, np.float32) for size in core.pull_size(request))
-    return core.pull(request, dense=dense, rows=rows, sender=task + 1).iteration
+    return core.pull(request, sender=task + 1).iteration
 
 
 def test_a_pull_is_refused_until_the_other_batch_is_pushed() -> None:

@@ -15,9 +15,9 @@ from elasticdl.shared.wire.frames import (
     FrameLimits,
     Tensor,
     decode_header,
-    decode_layout,
+    decode_table,
     encode,
-    table_bytes,
+    views,
 )
 
 LIMITS = FrameLimits(tensors_max=8, meta_bytes_max=1 << 10, payload_bytes_max=1 << 16)
@@ -32,11 +32,12 @@ tensors = st.lists(
 
 def decode(data: bytes) -> tuple[int, bytes, tuple[Tensor, ...]]:
     header = decode_header(data[:HEADER_BYTES], LIMITS)
-    rest = data[HEADER_BYTES : HEADER_BYTES + header.rest_bytes]
-    layout = decode_layout(rest[: table_bytes(header)], LIMITS)
-    payload = np.frombuffer(data[HEADER_BYTES + header.rest_bytes :], np.uint8)
-    assert payload.size == layout.payload_bytes
-    return header.request, rest[table_bytes(header) :], layout.tensors(payload)
+    table_end = HEADER_BYTES + header.table_bytes
+    places, payload_bytes = decode_table(data[HEADER_BYTES:table_end], LIMITS)
+    meta_end = table_end + header.meta_bytes
+    payload = np.frombuffer(data[meta_end:], np.uint8)
+    assert payload.size == payload_bytes
+    return header.request, data[table_end:meta_end], views(places, payload)
 
 
 @given(request=st.integers(0, 2**64 - 1), meta=st.binary(max_size=100), sent=tensors)
@@ -58,11 +59,11 @@ def test_a_random_header_is_a_protocol_error(data: bytes) -> None:
 @given(table=st.integers(1, 8).flatmap(lambda n: st.binary(min_size=16 * n, max_size=16 * n)))
 def test_a_random_table_stays_within_the_limits_or_is_refused(table: bytes) -> None:
     try:
-        layout = decode_layout(table, LIMITS)
+        places, payload_bytes = decode_table(table, LIMITS)
     except ProtocolError:
         return
-    assert layout.payload_bytes <= LIMITS.payload_bytes_max
-    assert all(place.offset % ALIGNMENT_BYTES == 0 for place in layout.places)
+    assert payload_bytes <= LIMITS.payload_bytes_max
+    assert all(start % ALIGNMENT_BYTES == 0 and start <= stop <= payload_bytes for _, start, stop in places)
 
 
 @pytest.mark.parametrize(

@@ -23,5 +23,7 @@ def test_a_finite_sum_of_squares_shows_that_all_values_are_finite(value: float, 
 
     from elasticdl.worker.model.gradients import squares_finite
 
+    check = tf.function(squares_finite, autograph=False)
     tensors = [tf.ones([2, 3]), tf.constant([0.5, value], tf.float32), tf.zeros([0])]
-    assert bool(tf.function(squares_finite, autograph=False)(tensors)) is finite
+    assert bool(check(tf.constant(1.0), tensors)) is finite
+    assert not check(tf.constant(np.nan, tf.float32), tensors[:1])

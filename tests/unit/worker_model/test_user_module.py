@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.model_file import ModelFile
+from elasticdl.shared.job.model_file import ModelFile, check_syntax, resolve
 from elasticdl.worker.model.user.calls import UserCodeError, user_code
 from elasticdl.worker.model.user.module import load
 
@@ -143,6 +144,65 @@ def test_a_model_at_the_top_level_is_made_again_for_each_call(write_module: Writ
     assert 7.0 not in second.get_weights()[0]
     with pytest.raises(UserError, match="model is a model, so it takes no --model_params"):
         replace(module, params={"units": 3}).make_model()
+
+
+MODEL_ELSEWHERE = """
+import keras
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+model.compile("adam", loss="mse")
+"""
+
+
+@pytest.mark.parametrize("exported", ["", "from .net import model\n"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from models_of_mine.net import model",
+        "import models_of_mine.net\nmodel = models_of_mine.net.model",
+        "from models_of_mine import net\nmodel = net.model",
+        "from models_of_mine.others import model",
+    ],
+)
+def test_a_model_that_another_module_has_compiled_is_made_again_for_each_call(
+    tmp_path: Path, source: str, exported: str
+) -> None:
+    package = tmp_path / "models_of_mine"
+    package.mkdir()
+    (package / "net.py").write_text(MODEL_ELSEWHERE)
+    (package / "__init__.py").write_text(exported)
+    (package / "others.py").write_text("from models_of_mine.net import model\n")
+    path = tmp_path / "job.py"
+    path.write_text(source)
+    file = resolve(str(path), (tmp_path,))
+    assert file.symbol == "model"
+    check_syntax(file)
+    module = load(file)
+    try:
+        first = module.make_model()
+        first.set_weights([np.full((2, 1), 7.0), np.ones(1)])
+        second = module.make_model()
+        assert second is not first
+        assert 7.0 not in second.get_weights()[0]
+        assert module.completed_by(second).has_loss
+    finally:
+        for name in [name for name in sys.modules if name.startswith("models_of_mine")]:
+            del sys.modules[name]
+
+
+def test_a_module_that_always_gives_the_same_model_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(
+        "import sys, keras\n"
+        "if not hasattr(sys, 'model_of_test'):\n"
+        "    sys.model_of_test = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])\n"
+        "    sys.model_of_test.compile('adam', loss='mse')\n"
+        "model = sys.model_of_test\n"
+    )
+    try:
+        with pytest.raises(UserError, match=r"(?s)job.py gives the same model each .*Define a function"):
+            load(resolve(str(path), (tmp_path,))).make_model()
+    finally:
+        del sys.model_of_test  # type: ignore[attr-defined]
 
 
 def test_flags_name_other_functions_than_those_of_the_contract(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from elasticdl.cli.jobs.handle import JobHandle
 from elasticdl.cli.local.job_monitor import JobMonitor
 from elasticdl.master.core import State
 from elasticdl.master.measuring.run_meter import GOODPUT_BATCHES_MIN
-from elasticdl.master.snapshots.recovery import recover
+from elasticdl.master.snapshots.recovery import recover_with_evaluations
 from elasticdl.shared.errors import UserError
 
 TICK_S = 0.25
@@ -88,7 +88,7 @@ async def _end_of(job: JobHandle) -> State:
     while True:
         try:
             async with job.open() as bus:
-                return (await recover(bus)).state
+                return (await recover_with_evaluations(bus)).state
         except UserError:
             if time.monotonic() >= deadline_s:
                 raise
@@ -103,7 +103,7 @@ async def _show(job: JobHandle, view: JobView) -> None:
     """
     printed = job.logs.printed()
     async with job.open() as bus:
-        monitor = JobMonitor(view, past=await recover(bus))
+        monitor = JobMonitor(view, past=await recover_with_evaluations(bus))
         reading = [asyncio.create_task(monitor.follow(bus.log)), asyncio.create_task(monitor.listen(bus))]
         try:
             while not any(task.done() for task in reading):

@@ -22,12 +22,13 @@ from elasticdl.cli.display.status import print_state, status_facts, without_proc
 from elasticdl.cli.display.task_table import TaskFilter, count_tasks, task_rows
 from elasticdl.cli.jobs.handle import JobHandle, read_records
 from elasticdl.master.core import State, evolve, fold
-from elasticdl.master.snapshots.recovery import Recovered, recover
+from elasticdl.master.snapshots.recovery import Recovered, recover, recover_with_evaluations
 from elasticdl.master.verification import Verification, verify
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.bus.reading import present_records
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.plan import Plan, Shard
+from elasticdl.shared.job.spec import Limits
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import LogRecord
@@ -54,7 +55,8 @@ def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
             f"The {suspended.process} is suspended: no process is replaced. To continue it: {suspended.remedy}"
         )
     try:
-        state, problem = recovered(job).state, "holds no job" + (" yet" if alive else "")
+        wants_all = as_json or not 0 < evaluations <= Limits().evaluations_max
+        state, problem = recovered(job, all_evaluations=wants_all).state, "holds no job" + (" yet" if alive else "")
     except ElasticDLError:
         if not condition.waiting:
             raise
@@ -112,7 +114,7 @@ def tasks(job: JobHandle, limit: int, task_state: str) -> None:
     """
     wanted = TaskFilter.parse(task_state)
     alive = job.condition().is_running
-    state = recovered(job).state
+    state = recovered(job, all_evaluations=False).state
     state = state if alive else without_processes(state)
     if state.spec is None or state.training is None:
         raise UserError(f"the event log of {job.job} holds no job yet")
@@ -205,12 +207,13 @@ def replay(job: JobHandle, until: int, *, check: bool) -> bool:
     return not verified.differences
 
 
-def recovered(job: JobHandle, until: int = 0) -> Recovered:
+def recovered(job: JobHandle, until: int = 0, *, all_evaluations: bool = True) -> Recovered:
     """The state of a job, folded from its event log.
 
     Args:
         job: the job.
         until: last record that counts; 0: all.
+        all_evaluations: of many evaluations the state has all, not only the latest, although this takes longer.
 
     Raises:
         ElasticDLError: the log can't be reached.
@@ -218,7 +221,9 @@ def recovered(job: JobHandle, until: int = 0) -> Recovered:
 
     async def read() -> Recovered:
         async with job.open() as bus:
-            return await recover(bus, until)
+            if not all_evaluations:
+                return await recover(bus, until)
+            return await recover_with_evaluations(bus, until)
 
     return asyncio.run(read())
 

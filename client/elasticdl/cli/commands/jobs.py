@@ -156,7 +156,7 @@ def scale(job: JobHandle, *, workers: int, ps: int) -> None:
         raise UserError(f"job {job.job} is not running ({condition.state}), so it can't be scaled", hint=hint)
     from elasticdl.cli.commands.inspect import recovered
 
-    restored = restored_ps(recovered(job).state.pods, ps, job.arguments) if ps else []
+    restored = restored_ps(recovered(job, all_evaluations=False).state.pods, ps, job.arguments) if ps else []
     requests.scale(job, workers=workers, ps=ps)
     targets = [count(number, noun) for number, noun in ((workers, "worker"), (ps, "parameter server")) if number]
     plain_console().print(f"{job.job}: scaling to {' and '.join(targets)}")

@@ -70,3 +70,8 @@ def transfers(requests: int, fetched_bytes: int, cached_bytes: int) -> str:
     return (
         f"{size(fetched_bytes)} in {count(requests, 'request')} to object storage, {size(cached_bytes)} from the cache"
     )
+
+
+def duration(seconds: float) -> str:
+    """``1.5 s``; milliseconds are shown only where a tenth of a second would be nothing."""
+    return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds:.3f} s"

@@ -75,7 +75,7 @@ them.
                             returned, and ``cached_bytes`` that workers read from their disks instead
 ``overflows``               of all runs, how many batches were absorbed without gradients, because these overflowed
                             float16 (repeated ones count again); the loss scale was halved each time
-``tables``                  table with ``min_count`` or ``expire_after`` -> what it held at the end of a run: ``rows``;
+``tables``                  table with ``min_count`` or ``expire_after`` -> what it held at the last count: ``rows``;
                             ``candidates``, ids that wait for a row; and since training began the rows that were
                             ``admitted`` and ``expired``, each as often as it happened, and the ``dropped_gradients``
                             of candidates
@@ -112,7 +112,7 @@ from elasticdl.cli.display.history import (
 )
 from elasticdl.cli.display.incidents import damaged_rows, lost_rows, lost_text
 from elasticdl.cli.display.progress_snapshot import records_of
-from elasticdl.cli.display.quantities import count, size, times, transfers
+from elasticdl.cli.display.quantities import count, duration, size, times, transfers
 from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
 from elasticdl.cli.display.tables import exported_text, table_rows, table_texts
 from elasticdl.master.core import State
@@ -391,12 +391,12 @@ def _this_run(report: Report) -> str:
 def _time_text(report: Report) -> str:
     parts = []
     if report["start_s"] is not None:
-        parts.append(f"start-up {report['start_s']:.1f} s")
+        parts.append(f"start-up {duration(report['start_s'])}")
     if report["train_s"] is not None:
-        parts.append(f"training {report['train_s']:.1f} s")
+        parts.append(f"training {duration(report['train_s'])}")
     if report["close_s"] is not None:
         succeeded = report["state"] == JobState.SUCCEEDED.value
-        parts.append(f"{'finishing' if succeeded else 'stopping'} {report['close_s']:.1f} s")
+        parts.append(f"{'finishing' if succeeded else 'stopping'} {duration(report['close_s'])}")
     return f"{report['wall_s']:.1f} s{_this_run(report)}" + (f": {', '.join(parts)}" if parts else "")
 
 

@@ -128,8 +128,9 @@ def _print_evaluations(state: State, console: Console, limit: int) -> None:
     shown = rows[-limit:] if limit else rows
     for row in shown:
         console.print(f"validation at step {row['step']}: {metrics_text(row['metrics'])}")
-    if len(shown) < len(rows):
-        console.print(f"The latest {len(shown)} of {len(rows)} evaluations. To show all: --evaluations=0")
+    every = len(rows) + state.forgotten_evaluations
+    if len(shown) < every:
+        console.print(f"The latest {len(shown)} of {every} evaluations. To show all: --evaluations=0")
 
 
 def _print_pods(state: State, console: Console) -> None:

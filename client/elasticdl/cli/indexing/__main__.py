@@ -1,4 +1,7 @@
-"""A process that scans groups of files: reads orders from its standard input, and writes results to its output."""
+"""A process that scans groups of files: reads orders from its standard input, and writes results to its output.
+
+Its argument is the id of its parent process, with which it ends.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +9,38 @@ import pickle
 import sys
 from typing import IO
 
+from elasticdl.cli.indexing.fetching import scan_ahead
 from elasticdl.cli.indexing.orders import RangeOrder, ScanOrder
 from elasticdl.cli.indexing.ranges import scan_range
-from elasticdl.shared.data import scan_source
+from elasticdl.cli.local.processes.spawner import die_with_parent
 from elasticdl.shared.errors import ElasticDLError
-from elasticdl.shared.storage import open_store
+from elasticdl.shared.storage import ObjectStore, open_store
 
 
 def serve(orders: IO[bytes], results: IO[bytes]) -> None:
     """Answer orders until there are no more: with the scanned sources, or the error of the first that is wrong."""
+    store: ObjectStore | None = None  # One for all orders: connections to it are used again.
     while True:
         try:
             order: ScanOrder | RangeOrder = pickle.load(orders)  # noqa: S301  # the parent process alone writes it
         except EOFError:
             return
         try:
-            result: object = _scanned(order)
+            store = store or open_store(order.uri)
+            result: object = _scanned(store, order)
         except ElasticDLError as error:
             result = error
         pickle.dump(result, results, pickle.HIGHEST_PROTOCOL)
         results.flush()
 
 
-def _scanned(order: ScanOrder | RangeOrder) -> object:
+def _scanned(store: ObjectStore, order: ScanOrder | RangeOrder) -> object:
     if isinstance(order, RangeOrder):
-        return scan_range(open_store(order.data.info.uri), order.data, order.options, order.part)
-    store = open_store(order.objects[0].info.uri)
-    return [scan_source(store, data, order.first + place, order.options) for place, data in enumerate(order.objects)]
+        return scan_range(store, order.data, order.options, order.part)
+    return list(scan_ahead(store, order.objects, order.options, order.numbers))
 
 
 if __name__ == "__main__":
+    # Not before it is executed: Python ignores a Ctrl-C that comes while it forks for a ``preexec_fn``.
+    die_with_parent(int(sys.argv[1]))()
     serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -19,14 +19,19 @@ class ScanOrder:
     """Files to scan.
 
     Attributes:
-        objects: consecutive ones of a data set, at least one.
-        first: number of the first of them in the plan.
+        objects: some of a data set in their order, at least one.
+        numbers: of each in the plan.
         options: how to read them; can be pickled.
     """
 
     objects: tuple[DataObject, ...]
-    first: int
+    numbers: Sequence[int]
     options: ReaderOptions
+
+    @property
+    def uri(self) -> str:
+        """Of one of the files: all are in one store."""
+        return self.objects[0].info.uri
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,28 +48,38 @@ class RangeOrder:
     part: FileRange
     options: ReaderOptions
 
+    @property
+    def uri(self) -> str:
+        """Of the file."""
+        return self.data.info.uri
+
 
 def plain(options: ReaderOptions) -> ReaderOptions:
     """Options that can be pickled: read-only views of dicts can't."""
     return replace(options, column_types=dict(options.column_types), fill_missing=dict(options.fill_missing))
 
 
-def group(objects: Sequence[DataObject], options: ReaderOptions) -> list[ScanOrder]:
-    """Divide a data set into groups of consecutive files.
+def group(objects: Sequence[DataObject], options: ReaderOptions, numbers: Sequence[int]) -> list[ScanOrder]:
+    """Divide files of a data set into groups.
 
     Args:
-        objects: all of its files.
+        objects: the files, in their order.
         options: how to read them.
+        numbers: of each in the plan.
     """
     options = plain(options)
     orders: list[ScanOrder] = []
+
+    def add(start: int, stop: int) -> None:
+        orders.append(ScanOrder(objects=tuple(objects[start:stop]), numbers=numbers[start:stop], options=options))
+
     start, size = 0, 0
-    for number, data in enumerate(objects):
-        is_full = number - start >= GROUP_FILES_MAX or size + data.info.size_bytes > GROUP_BYTES_MAX
-        if number > start and is_full:
-            orders.append(ScanOrder(objects=tuple(objects[start:number]), first=start, options=options))
-            start, size = number, 0
+    for place, data in enumerate(objects):
+        is_full = place - start >= GROUP_FILES_MAX or size + data.info.size_bytes > GROUP_BYTES_MAX
+        if place > start and is_full:
+            add(start, place)
+            start, size = place, 0
         size += data.info.size_bytes
     if start < len(objects):
-        orders.append(ScanOrder(objects=tuple(objects[start:]), first=start, options=options))
+        add(start, len(objects))
     return orders

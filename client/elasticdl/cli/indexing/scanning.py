@@ -14,9 +14,10 @@ from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import Any, Self, TypeVar
 
+from elasticdl.cli.indexing.fetching import scan_ahead
 from elasticdl.cli.indexing.orders import RangeOrder, ScanOrder, group
 from elasticdl.cli.indexing.ranges import RANGE_BYTES, divide, join, scan_range
-from elasticdl.shared.data import DataObject, ReaderOptions, ScannedSource, scan_source, scan_sources
+from elasticdl.shared.data import DataObject, ReaderOptions, ScannedSource, scan_source
 from elasticdl.shared.errors import ElasticDLError, PermanentError, UserError
 from elasticdl.shared.storage import ObjectStore
 
@@ -30,31 +31,37 @@ SMALL_FILES = 1000
 
 
 def scan_in_parallel(
-    store: ObjectStore, objects: Sequence[DataObject], options: ReaderOptions
+    store: ObjectStore, objects: Sequence[DataObject], options: ReaderOptions, numbers: Sequence[int] | None = None
 ) -> Iterable[ScannedSource]:
-    """Scan the files of a data set in order, with several processes if that is faster.
+    """Scan files of a data set in order, with several processes if that is faster.
 
     Args:
         store: holds the files; each process opens one of its own.
         objects: the files.
         options: how to read them.
+        numbers: of each in the plan; None: they are all files of the plan.
 
     Raises:
         UserError: a file is wrong; the first one in the order of the files is named.
         PermanentError: a process crashed.
     """
+    numbers = range(len(objects)) if numbers is None else numbers
     is_small = len(objects) < SMALL_FILES and sum(data.info.size_bytes for data in objects) < SMALL_BYTES
     processes = len(os.sched_getaffinity(0))
     if is_small or processes < 2:
-        return scan_sources(store, objects, options)
-    orders = orders_of(store, objects, options)
+        return scan_ahead(store, objects, options, numbers)
+    orders = orders_of(store, objects, options, numbers)
     if len(orders) < 2:
-        return scan_sources(store, objects, options)
+        return scan_ahead(store, objects, options, numbers)
     return scan_orders(store, orders, min(processes, len(orders)))
 
 
 def orders_of(
-    store: ObjectStore, objects: Sequence[DataObject], options: ReaderOptions, range_bytes: int = RANGE_BYTES
+    store: ObjectStore,
+    objects: Sequence[DataObject],
+    options: ReaderOptions,
+    numbers: Sequence[int],
+    range_bytes: int = RANGE_BYTES,
 ) -> list[Order]:
     """What processes scan: large files in ranges, and the others in groups.
 
@@ -62,10 +69,11 @@ def orders_of(
         store: holds the files.
         objects: the files.
         options: how to read them.
+        numbers: of each in the plan.
         range_bytes: bytes of a range, at least.
     """
     orders: list[Order] = []
-    for order in group(objects, options):
+    for order in group(objects, options, numbers):
         parts = divide(store, order.objects[0], range_bytes) if len(order.objects) == 1 else ()
         if len(parts) > 1:
             ranges = [RangeOrder(data=order.objects[0], part=part, options=order.options) for part in parts]
@@ -126,19 +134,19 @@ def _joined(store: ObjectStore, order: ScanOrder, results: Iterator[tuple[Order,
     """A file that was scanned in ranges."""
     data, options = order.objects[0], order.options
     parts = ((each.part, scanned) for (_, each), scanned in results if each is not None)
-    source = join(data, order.first, options, parts, lambda part: scan_range(store, data, options, part))
+    source = join(data, order.numbers[0], options, parts, lambda part: scan_range(store, data, options, part))
     for _ in results:
         pass  # After an error, the results of the ranges behind it.
     # From the beginning, the same error has the number of its record.
-    return source or scan_source(store, data, order.first, options)
+    return source or scan_source(store, data, order.numbers[0], options)
 
 
 class _Process:
-    """A process that scans; leaving its context kills it."""
+    """A process that scans; the end of its context, or of this thread, kills it."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "elasticdl.cli.indexing"],
+            [sys.executable, "-P", "-m", "elasticdl.cli.indexing", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for this process, which then kills that one.

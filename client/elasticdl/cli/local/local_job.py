@@ -26,7 +26,7 @@ from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.cli.local.restart_policy import RestartPolicy
 from elasticdl.cli.local.watchdog import Watchdog
 from elasticdl.master.core import State
-from elasticdl.master.snapshots.recovery import recover
+from elasticdl.master.snapshots.recovery import recover_with_evaluations
 from elasticdl.master.tensorboard.live import write_event_files
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.errors import ElasticDLError, PermanentError
@@ -132,7 +132,7 @@ class LocalJob:
         forks = self._runtime.forks
         if isinstance(opening[-1], JobResumed):
             await bus.tasks.purge()
-        self._monitor = JobMonitor(self._observer, past=await recover(bus))
+        self._monitor = JobMonitor(self._observer, past=await recover_with_evaluations(bus))
         self._envelopes = EnvelopeFactory(service=Service.LAUNCHER, name=LAUNCHER, clock=self._clock)
         self._incarnation = self._envelopes.incarnation
         self._publisher = QueuedEventPublisher(bus.log, self._envelopes)
@@ -187,7 +187,7 @@ class LocalJob:
                 events: tuple[Event, ...] = (*processes, run)
                 for event in events:
                     await bus.log.append(self._envelopes.envelope(event))
-                state = (await recover(bus)).state
+                state = (await recover_with_evaluations(bus)).state
         except (ElasticDLError, TimeoutError):  # NATS is unreachable: return the live state.
             state = self._monitor.state
             state.measured, state.processes = run, {each.process: each for each in processes}

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from elasticdl.cli.data_flags import DATA
+from elasticdl.cli.data_flags import DATA, FORMATS, PLACES
 from elasticdl.cli.options import Flag, flags_of
 from elasticdl.cli.submission.best_model import best_model
 from elasticdl.cli.submission.job_flags import MINIBATCH_SIZE, PROCESSES, RUN, STORAGE, TRAINING, JobFlags
@@ -30,8 +30,7 @@ class TrainFlags(JobFlags):
     training_data: Annotated[
         str,
         Flag(
-            "Training data in CSV, JSON lines, TFRecord or Parquet: a file, a folder or a glob, local or "
-            "s3://bucket/prefix. Several are separated by commas, or given by repeating the flag.",
+            f"Training data: {PLACES} {FORMATS}",
             metavar="DATA",
             panel=DATA,
             repeated=True,

@@ -91,11 +91,21 @@ def _plan_files(
                 shared_folder=shared_folder,
             )
         )
-        if planned[-1].is_reused:
-            progress("No file has changed since another job indexed them. Using its index.")
+        if reused := _reused_line(planned[-1]):
+            progress(reused)
         if schema is None:
             _show_columns(planned[0], progress)
     return planned
+
+
+def _reused_line(data: PlannedData) -> str:
+    """How many files were read, if the index of another job has the others; empty: all were."""
+    files, reused = len(data.sources), data.reused
+    if not reused:
+        return ""
+    if reused == files:
+        return "No file has changed since another job indexed them. Using its index."
+    return f"Read {files - reused:,} of {files:,} files. Using the index of another job for the other {reused:,}."
 
 
 def _plan_custom(

@@ -63,7 +63,7 @@ class Submission:
                 IndexStore.of_job(storage, planned.sources, planned.options).save(planned.indices)
 
     def share_indices(self) -> None:
-        """Write the data's indices to where the next job with the same data finds them, if this job has built them."""
+        """Write the data's indices to where the next job with the same data finds them."""
         for planned in (self.data, self.validation):
             if planned is not None and planned.shared is not None and isinstance(planned.indices, IndexFile):
                 planned.shared.save(planned.indices)

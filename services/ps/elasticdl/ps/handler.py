@@ -12,11 +12,12 @@ from elasticdl.ps.shard.round_sums import RoundExchange
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.names import Incarnation
 from elasticdl.shared.process.clock import Clock, SystemClock
-from elasticdl.shared.wire.buffers import BufferPool
+from elasticdl.shared.wire.buffers import BufferPool, Bytes
 from elasticdl.shared.wire.connection import Frame
 from elasticdl.shared.wire.message_codec import decode_request, encode_reply
 from elasticdl.shared.wire.messages import (
     Exchange,
+    Floats,
     Initialise,
     NextBatch,
     Pull,
@@ -88,26 +89,44 @@ class PsHandler:
         self._core.pulls.on_disconnected(sender)
 
     def _pull(self, request: Pull, frame: Frame) -> Response:
-        now_s, sender = self._clock.monotonic(), frame.sender
-        if not self._core.await_admission(request, now_s=now_s, timeout_s=0.0, sender=sender):
-            frame.before_waiting()
-            self._core.await_admission(request, now_s=now_s, timeout_s=self._pull_wait_s, sender=sender)
-        dense_size, rows_size = self._core.pull_size(request)
-        buffers = [self._pool.take(4 * dense_size), self._pool.take(4 * rows_size)]
-
-        def recycle() -> None:
-            for buffer in buffers:
-                self._pool.give_back(buffer)
-
         try:
-            dense, rows = buffers[0].view("<f4")[:dense_size], buffers[1].view("<f4")[:rows_size]
-            pulled = self._core.pull(request, dense=dense, rows=rows, now_s=self._clock.monotonic(), sender=sender)
+            return self._pulled(request, frame.sender)
+        except RefusedError as error:
+            if error.refusal.kind is not RefusalKind.PULL_DELAYED:
+                raise
+        frame.before_waiting()
+        now_s = self._clock.monotonic()
+        self._core.await_admission(request, now_s=now_s, timeout_s=self._pull_wait_s, sender=frame.sender)
+        return self._pulled(request, frame.sender)
+
+    def _pulled(self, request: Pull, sender: int) -> Response:
+        room = _Room(self._pool)
+        try:
+            pulled = self._core.pull(request, room.floats, now_s=self._clock.monotonic(), sender=sender)
             meta, tensors = encode_reply(pulled, self._incarnation)
         except BaseException:
-            recycle()
+            room.give_back()
             raise
-        return Response(meta=meta, tensors=tensors, sent=recycle)
+        return Response(meta=meta, tensors=tensors, sent=room.give_back)
 
     def _respond(self, reply: Reply) -> Response:
         meta, tensors = encode_reply(reply, self._incarnation)
         return Response(meta=meta, tensors=tensors)
+
+
+class _Room:
+    """A buffer for the floats of a reply, taken once their number is known."""
+
+    __slots__ = ("_buffer", "_pool")
+
+    def __init__(self, pool: BufferPool) -> None:
+        self._pool = pool
+        self._buffer: Bytes | None = None
+
+    def floats(self, size: int) -> Floats:
+        self._buffer = self._pool.take(4 * size)
+        return self._buffer.view("<f4")[:size]
+
+    def give_back(self) -> None:
+        if self._buffer is not None:
+            self._pool.give_back(self._buffer)

@@ -215,9 +215,19 @@ def indexed(
     return ScannedSource(index=index, found=found_source)
 
 
-def scan_sources(store: ObjectStore, objects: Sequence[DataObject], options: ReaderOptions) -> Iterator[ScannedSource]:
-    """Read the sources of a data set, in their order; see ``scan_source``."""
-    return (scan_source(store, data, number, options) for number, data in enumerate(objects))
+def scan_sources(
+    store: ObjectStore, objects: Sequence[DataObject], options: ReaderOptions, numbers: Sequence[int] | None = None
+) -> Iterator[ScannedSource]:
+    """Read sources of a data set, in their order; see ``scan_source``.
+
+    Args:
+        store: holds the sources.
+        objects: the sources.
+        options: how to read them.
+        numbers: of each in the plan; None: they are all sources of the plan.
+    """
+    pairs = zip(objects, range(len(objects)) if numbers is None else numbers, strict=True)
+    return (scan_source(store, data, number, options) for data, number in pairs)
 
 
 class _Scan(Protocol):

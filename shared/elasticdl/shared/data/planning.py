@@ -22,8 +22,8 @@ from elasticdl.shared.storage import ObjectStore, display
 
 _CLASSES_SHOWN = 10
 _DATA = JsonCodec(DataSpec)
-Scan = Callable[[ObjectStore, Sequence[DataObject], ReaderOptions], Iterable[ScannedSource]]
-"""Reads the files of a data set from beginning to end, in their order."""
+Scan = Callable[[ObjectStore, Sequence[DataObject], ReaderOptions, Sequence[int]], Iterable[ScannedSource]]
+"""Reads files of a data set from beginning to end, in their order; gets the number of each in the plan."""
 
 
 class PlannedData(NamedTuple):
@@ -35,8 +35,8 @@ class PlannedData(NamedTuple):
         indices: of each source; those of files are in a temporary file.
         options: with which the indices are stored.
         remarks: what to say about a column besides its type.
-        shared: where the next job may find the indices; None: they can't be shared, or they are from there.
-        is_reused: the indices are from there, so no file was read.
+        shared: where the next job may find the indices; None: they can't be shared.
+        reused: number of sources that were not read, because their indices are from there.
     """
 
     sources: Sequence[Source]
@@ -45,7 +45,7 @@ class PlannedData(NamedTuple):
     options: ReaderOptions
     remarks: Mapping[str, str]
     shared: SharedIndex | None = None
-    is_reused: bool = False
+    reused: int = 0
 
 
 def plan_sources(
@@ -58,7 +58,7 @@ def plan_sources(
     scan: Scan = scan_sources,
     shared_folder: str = "",
 ) -> PlannedData:
-    """Find, read and index a data set; the data is read once from beginning to end, if no former job has indexed it.
+    """Find, read and index a data set; a file is read once from beginning to end, if no former job has indexed it.
 
     Args:
         paths: files, folders or globs, separated by commas.
@@ -75,14 +75,16 @@ def plan_sources(
     objects = discover(paths, store)
     data_format = objects[0].format
     options = _completed(options, objects, schema, raw_lines=raw_lines)
-    settings = facts_of(options) | {"raw_lines": raw_lines, "structure": _DATA.structure}
+    settings = facts_of(options) | {"raw_lines": raw_lines, "structure": _DATA.structure, "format": data_format.value}
     shared = SharedIndex(shared_folder, paths, objects, settings)
-    if (former := shared.load()) is not None:
-        return _planned(former, options, None)._replace(is_reused=True)
+    former = shared.load(objects)
+    if former.file is not None and former.is_current:
+        return _planned(former.file, options, shared)._replace(reused=len(objects))
     csv = data_format is DataFormat.CSV
     joined = JoinedColumns(options, csv=csv, may_lack=data_format is DataFormat.JSON_LINES)
-    with IndexWriter() as writer:
-        names = _scan_to(writer, scan(store, objects, options), joined)
+    changed = [objects[number] for number in former.changed]
+    with IndexWriter(has_columns=shared.is_possible) as writer:
+        names = _scan_to(writer, former.joined(scan(store, changed, options, former.changed)), joined)
         if not joined.records:
             what = "Training" if schema is None else "Validation"
             raise UserError(f"{paths} has no records", hint=f"{what} data needs at least one.")
@@ -97,7 +99,8 @@ def plan_sources(
         remarks = {} if csv and raw_lines else {**joined.remarks(columns), **_class_remark(options.class_names)}
         data = _DATA.dump(spec_of(planned, csv_header=options.csv_header))
         indices = writer.finish({"content": shared.content, "data": data, "remarks": remarks})
-    return _planned(indices, options, shared if shared.is_possible else None)
+    result = _planned(indices, options, shared if shared.is_possible else None)
+    return result._replace(reused=len(objects) - len(changed))
 
 
 def _planned(indices: IndexFile, options: ReaderOptions, shared: SharedIndex | None) -> PlannedData:
@@ -126,7 +129,7 @@ def _scan_to(writer: IndexWriter, scanned: Iterable[ScannedSource], joined: Join
                 f"{display(index.source.uri)} has {', '.join(index.names)}",
                 hint="All files of a data set must have the same columns in the same order.",
             )
-        writer.add(index)
+        writer.add(index, each.found.columns)
         joined.take(each.found)
     return named.names if named else ()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import difflib
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ PASSED_MODEL_FOLDER = "elasticdl-passed-model-"
 """Begins the name of a temporary folder with a model that was passed to the Python API as an object."""
 _COMPILING = {"compile", "load_model"}
 """Functions that may give a compiled model."""
+_LIBRARIES = {"keras", "tensorflow", "numpy", "pandas", "elasticdl"}
+"""Packages that give no compiled model, except by the functions above."""
 KERAS_FILE = "model.keras"
 """Name of the file that holds the whole model in an export."""
 SAVED_MODEL = "saved_model"
@@ -138,8 +141,13 @@ def find_reader(file: ModelFile, given: str) -> str:
 
 
 def may_compile(file: ModelFile) -> bool:
-    """Whether the file may compile its model, which makes ``loss`` and ``optimizer`` optional; making it will show."""
+    """Whether the model may be compiled, which makes ``loss`` and ``optimizer`` optional; making it will show.
+
+    The file compiles it, or a module that the file imports may do so.
+    """
     tree = _tree(file.path)
+    if any(_is_of_user(module) for module in _imported(tree)):
+        return True
     calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     names = (getattr(function, "attr", getattr(function, "id", "")) for function in calls)
     return not _COMPILING.isdisjoint(names)
@@ -169,6 +177,24 @@ def check_syntax(file: ModelFile) -> None:
 
 def _imports_all(body: list[ast.stmt]) -> bool:
     return any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in body)
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """Names of the modules that a file imports; those of relative imports begin with a dot."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=aliases):
+                yield from (alias.name for alias in aliases)
+            case ast.ImportFrom(module=module, level=level):
+                yield "." * level + (module or "")
+            case _:
+                pass
+
+
+def _is_of_user(module: str) -> bool:
+    """Whether a module may be one of the user's, which may compile models."""
+    root = module.partition(".")[0]
+    return root not in _LIBRARIES and root not in sys.stdlib_module_names
 
 
 def _default_symbol(path: Path) -> str:

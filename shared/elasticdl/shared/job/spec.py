@@ -138,6 +138,9 @@ class Limits:
         export_bytes_max: largest model that is exported in one piece.
         stored_states_max: stored metric states of an epoch at which a worker replaces them by their sum; of an
             evaluation, those of so many neighbouring tasks are replaced.
+        evaluation_window_min: tasks of an evaluation or prediction job that are kept dispatched at least; an eighth of
+            it for each worker, if these are more.
+        evaluations_max: the latest evaluations that the master remembers; of earlier ones it only keeps what it needs.
     """
 
     attempts_max: int = 3
@@ -149,6 +152,8 @@ class Limits:
     window_s: float = 120.0
     export_bytes_max: int = 2 << 30
     stored_states_max: int = 64
+    evaluation_window_min: int = 64
+    evaluations_max: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

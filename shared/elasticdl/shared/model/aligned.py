@@ -10,6 +10,8 @@ from numpy.typing import DTypeLike, NDArray
 
 ALIGNMENT_BYTES = 64
 """A cache line, and the alignment that TensorFlow's kernels rely on."""
+ALIGNED_FLOATS = ALIGNMENT_BYTES // 4
+"""float32 elements of a cache line."""
 
 
 def aligned_empty(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
@@ -18,6 +20,11 @@ def aligned_empty(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any
     size_bytes = kind.itemsize * (shape if isinstance(shape, int) else math.prod(shape))
     raw = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
     return np.ndarray(shape, kind, raw, -address(raw) % ALIGNMENT_BYTES)
+
+
+def aligned_floats(size: int) -> NDArray[np.float32]:
+    """``aligned_empty`` for so many float32."""
+    return aligned_empty(size, np.float32)
 
 
 def address(array: NDArray[Any]) -> int:

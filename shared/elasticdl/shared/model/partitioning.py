@@ -53,16 +53,25 @@ class RowSplit:
         """Which of the sorted ids the holder at this position owns."""
         return slice(self.bounds[holder], self.bounds[holder + 1])
 
+    def owned(self, holder: int) -> npt.NDArray[np.int64]:
+        """The ids that the holder at this position owns."""
+        return self.ids if self.order is None else self.ids[self.part(holder)]
+
 
 def split_rows(ids: npt.NDArray[np.int64], placement: Placement) -> RowSplit:
     """Sort ids by owner; the order within an owner is the caller's."""
     positions, holders = _positions(placement)
     if holders == 1:
-        return RowSplit(None, ids, (0, ids.size))
+        return one_owner(ids)
     owners = positions[partitions_of(ids)]
     order = np.argsort(owners, kind="stable")
     counts = np.bincount(owners, minlength=holders)
     return RowSplit(order, ids[order], (0, *np.cumsum(counts).tolist()))
+
+
+def one_owner(ids: npt.NDArray[np.int64]) -> RowSplit:
+    """Ids that all belong to one holder."""
+    return RowSplit(None, ids, (0, ids.size))
 
 
 @lru_cache(maxsize=16)

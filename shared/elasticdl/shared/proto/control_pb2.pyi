@@ -607,6 +607,8 @@ class Limits(_message.Message):
     EXPORT_BYTES_MAX_FIELD_NUMBER: _builtins.int
     START_S_FIELD_NUMBER: _builtins.int
     STORED_STATES_MAX_FIELD_NUMBER: _builtins.int
+    EVALUATION_WINDOW_MIN_FIELD_NUMBER: _builtins.int
+    EVALUATIONS_MAX_FIELD_NUMBER: _builtins.int
     attempts_max: _builtins.int
     crashes_per_batch_max: _builtins.int
     relaunches_max: _builtins.int
@@ -616,6 +618,8 @@ class Limits(_message.Message):
     export_bytes_max: _builtins.int
     start_s: _builtins.float
     stored_states_max: _builtins.int
+    evaluation_window_min: _builtins.int
+    evaluations_max: _builtins.int
     def __init__(
         self,
         *,
@@ -628,15 +632,25 @@ class Limits(_message.Message):
         export_bytes_max: _builtins.int = ...,
         start_s: _builtins.float | None = ...,
         stored_states_max: _builtins.int | None = ...,
+        evaluation_window_min: _builtins.int | None = ...,
+        evaluations_max: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_start_s", b"_start_s", "_stored_states_max", b"_stored_states_max", "start_s", b"start_s", "stored_states_max", b"stored_states_max"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_evaluation_window_min", b"_evaluation_window_min", "_evaluations_max", b"_evaluations_max", "_start_s", b"_start_s", "_stored_states_max", b"_stored_states_max", "evaluation_window_min", b"evaluation_window_min", "evaluations_max", b"evaluations_max", "start_s", b"start_s", "stored_states_max", b"stored_states_max"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_start_s", b"_start_s", "_stored_states_max", b"_stored_states_max", "attempts_max", b"attempts_max", "batch_deadline_s", b"batch_deadline_s", "crashes_per_batch_max", b"crashes_per_batch_max", "export_bytes_max", b"export_bytes_max", "lease_s", b"lease_s", "relaunches_max", b"relaunches_max", "start_s", b"start_s", "stored_states_max", b"stored_states_max", "window_s", b"window_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_evaluation_window_min", b"_evaluation_window_min", "_evaluations_max", b"_evaluations_max", "_start_s", b"_start_s", "_stored_states_max", b"_stored_states_max", "attempts_max", b"attempts_max", "batch_deadline_s", b"batch_deadline_s", "crashes_per_batch_max", b"crashes_per_batch_max", "evaluation_window_min", b"evaluation_window_min", "evaluations_max", b"evaluations_max", "export_bytes_max", b"export_bytes_max", "lease_s", b"lease_s", "relaunches_max", b"relaunches_max", "start_s", b"start_s", "stored_states_max", b"stored_states_max", "window_s", b"window_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__evaluation_window_min: _TypeAlias = _typing.Literal["evaluation_window_min"]  # noqa: Y015
+    _WhichOneofArgType__evaluation_window_min: _TypeAlias = _typing.Literal["_evaluation_window_min", b"_evaluation_window_min"]  # noqa: Y015
+    _WhichOneofReturnType__evaluations_max: _TypeAlias = _typing.Literal["evaluations_max"]  # noqa: Y015
+    _WhichOneofArgType__evaluations_max: _TypeAlias = _typing.Literal["_evaluations_max", b"_evaluations_max"]  # noqa: Y015
     _WhichOneofReturnType__start_s: _TypeAlias = _typing.Literal["start_s"]  # noqa: Y015
     _WhichOneofArgType__start_s: _TypeAlias = _typing.Literal["_start_s", b"_start_s"]  # noqa: Y015
     _WhichOneofReturnType__stored_states_max: _TypeAlias = _typing.Literal["stored_states_max"]  # noqa: Y015
     _WhichOneofArgType__stored_states_max: _TypeAlias = _typing.Literal["_stored_states_max", b"_stored_states_max"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__evaluation_window_min) -> _WhichOneofReturnType__evaluation_window_min | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__evaluations_max) -> _WhichOneofReturnType__evaluations_max | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__start_s) -> _WhichOneofReturnType__start_s | None: ...
     @_typing.overload

@@ -4,7 +4,7 @@ May import the standard library, google_crc32c, structlog, tenacity and, in ``s3
 not know what the objects mean: no plan, no ledger, no file format.
 """
 
-from elasticdl.shared.storage.file_store import free_bytes, remove_empty_folders
+from elasticdl.shared.storage.file_store import free_bytes, remove_abandoned, remove_empty_folders
 from elasticdl.shared.storage.memory_store import MemoryStore
 from elasticdl.shared.storage.parallel import for_each
 from elasticdl.shared.storage.settings import StorageSettings
@@ -24,6 +24,7 @@ __all__ = [
     "free_bytes",
     "join",
     "open_store",
+    "remove_abandoned",
     "remove_empty_folders",
     "scheme_of",
     "to_uri",

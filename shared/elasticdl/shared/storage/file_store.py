@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -130,6 +131,22 @@ def remove_empty_folders(prefix: str) -> None:
         for folder in list(os.scandir(local_path(prefix))):
             with suppress(OSError):
                 os.rmdir(folder.path)
+
+
+def remove_abandoned(prefix: str, age_s: float) -> None:
+    """Remove what killed processes were writing to a local folder; object stores do not list such parts.
+
+    Args:
+        prefix: URI of the folder.
+        age_s: seconds since the last write to it.
+    """
+    if scheme_of(prefix) != "file":
+        return
+    with suppress(OSError):
+        for file in list(os.scandir(local_path(prefix))):
+            with suppress(OSError):
+                if file.name.endswith(PARTIAL_SUFFIX) and file.stat().st_mtime < time.time() - age_s:
+                    os.unlink(file.path)
 
 
 def free_bytes(folder: Path) -> int:

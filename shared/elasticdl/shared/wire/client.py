@@ -40,16 +40,18 @@ class ClientSettings:
 class Ticket:
     """A reply that is to come."""
 
-    __slots__ = ("_client", "_error", "_frame", "_pending", "request")
+    __slots__ = ("_client", "error", "frame", "request")
 
     def __init__(self, client: WireClient, request: int) -> None:
         self.request = request
+        self.frame: Frame | None = None
+        self.error: ElasticDLError | None = None
         self._client = client
-        # A lock that opens once: an event would make three objects for each request.
-        self._pending = threading.Lock()
-        self._pending.acquire()
-        self._frame: Frame | None = None
-        self._error: ElasticDLError | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the reply has come, or never will."""
+        return self.frame is not None or self.error is not None
 
     def result(self, timeout_s: float | None = None) -> Frame:
         """Wait for the reply; the caller releases it.
@@ -62,28 +64,18 @@ class Ticket:
             ProtocolError: the peer answered with something else than frames in order.
         """
         self._client.send_unsent()
-        if not self._pending.acquire(timeout=self._client.settings.request_s if timeout_s is None else timeout_s):
-            self._client.abort("no reply within the deadline")
-            self._pending.acquire()
-        self._pending.release()
-        if self._frame is None:
-            raise self._error or ConnectionLostError("no reply")
-        return self._frame
-
-    def settle(self, outcome: Frame | ElasticDLError) -> None:
-        """Deliver the reply, or why there is none; once."""
-        if isinstance(outcome, Frame):
-            self._frame = outcome
-        else:
-            self._error = outcome
-        self._pending.release()
+        self._client.receive_until(self, timeout_s)
+        if self.frame is None:
+            raise self.error or ConnectionLostError("no reply")
+        return self.frame
 
 
 class WireClient:
-    """A connection to a wire server. Any thread may send; a thread of its own receives.
+    """A connection to a wire server, for any number of threads.
 
-    That thread drains the socket even while nobody waits for a reply, so a client that sends a large push while a large
-    reply is on its way can't lock up with a server that does the same.
+    A thread that waits for a reply receives it itself, and all replies before it. A request that the peer does not take
+    at once, because it is busy with replies that nobody waits for yet, is sent while another thread receives these. So
+    a client that sends a large push while a large reply is on its way can't lock up with a server that does the same.
     """
 
     def __init__(
@@ -103,15 +95,16 @@ class WireClient:
         """
         self.settings = settings or ClientSettings()
         self._send_lock = threading.Lock()
+        self._receive_lock = threading.Lock()
         self._state_lock = threading.Lock()
         self._waiting: deque[Ticket] = deque()
         self._unsent: list[memoryview | bytes] = []
         """Encoded requests that are sent with the next one."""
+        self._last_sent: Ticket | None = None
+        """The last request that is not among them."""
         self._lost: ElasticDLError | None = None
         self._requests = 0
         self._connection, self.identity = _connect(address, token, peer, pool, self.settings)
-        self._receiver = threading.Thread(target=self._receive, name=f"wire-to-{address}", daemon=True)
-        self._receiver.start()
 
     @property
     def lost(self) -> bool:
@@ -137,71 +130,81 @@ class WireClient:
                 self._requests += 1
                 ticket = Ticket(self, self._requests)
                 if self._lost is not None:
-                    ticket.settle(self._lost)
+                    ticket.error = self._lost
                     return ticket
                 self._waiting.append(ticket)
             try:
                 self._unsent += encode(ticket.request, meta, tensors, self.settings.limits)
-                if not is_followed or sum(map(len, self._unsent)) > _TOGETHER_BYTES_MAX:
-                    self._transmit()
-            except ConnectionLostError as error:
-                self.abort(str(error))
             except ValueError:
                 self.abort("a request could not be encoded")
                 raise
+            if not is_followed or sum(map(len, self._unsent)) > _TOGETHER_BYTES_MAX:
+                self._transmit()
+                self._last_sent = ticket
         return ticket
 
     def send_unsent(self) -> None:
         """Send requests that wait for another one to follow."""
-        if not self._unsent:
-            return
-        with self._send_lock:
-            try:
+        if self._unsent:
+            with self._send_lock:
                 self._transmit()
-            except ConnectionLostError as error:
-                self.abort(str(error))
 
     def request(self, meta: bytes, tensors: Sequence[Tensor] = (), *, timeout_s: float | None = None) -> Frame:
         """Send a request and wait for its reply; errors as ``Ticket.result``."""
         return self.send(meta, tensors).result(timeout_s)
 
+    def receive_until(self, ticket: Ticket, timeout_s: float | None = None) -> None:
+        """Receive replies until a request has its own; ``timeout_s``: as for ``Ticket.result``."""
+        wait_s = self.settings.request_s if timeout_s is None else timeout_s
+        while not ticket.is_settled:
+            with self._receive_lock:
+                if not ticket.is_settled:  # Another thread may have received it.
+                    self._receive(wait_s)
+
     def abort(self, reason: str) -> None:
         """End the connection; every reply still to come is lost."""
         self._fail(ConnectionLostError(reason))
-        self._connection.abort()
 
     def close(self) -> None:
-        """End the connection and its thread."""
+        """End the connection and free the socket."""
         self.abort("closed")
-        if self._receiver is not threading.current_thread():
-            self._receiver.join()
+        with self._receive_lock, self._send_lock:  # No other thread may use the number of the socket any more.
+            self._connection.close()
 
     def _transmit(self) -> None:
         unsent, self._unsent = self._unsent, []
-        if unsent and not self.lost:
-            self._connection.transmit(unsent)
-
-    def _receive(self) -> None:
+        if not unsent or self.lost:
+            return
+        earlier = self._last_sent
         try:
-            while True:
-                frame = self._connection.receive()
-                with self._state_lock:
-                    ticket = self._waiting.popleft() if self._waiting else None
-                if ticket is None or ticket.request != frame.request:
-                    frame.release()
-                    error = ProtocolError(f"reply to request {frame.request}, which is not the next one")
-                    if ticket is not None:
-                        ticket.settle(error)
-                    raise error
-                ticket.settle(frame)
-        except (ConnectionLostError, ProtocolError) as error:
-            self._fail(error)
-        finally:
-            # Also after an error that nobody foresaw: whoever waits for a reply must not wait for the deadline.
-            self._fail(ConnectionLostError("the thread that receives replies has ended"))
-            self._connection.abort()  # wakes a thread that is sending
-            with self._send_lock:  # the socket's number must not be used by anybody else while that thread has it
-                self._connection.close()
+            if earlier is None or earlier.is_settled:
+                self._connection.transmit(unsent)
+            else:
+                receiver = threading.Thread(
+                    target=self.receive_until, args=(earlier,), name="wire-replies", daemon=True
+                )
+                self._connection.transmit(unsent, before_blocking=receiver.start)
+        except ConnectionLostError as error:
+            self.abort(str(error))
+
+    def _receive(self, wait_s: float) -> None:
+        """Receive one reply; an error settles all requests."""
+        try:
+            frame = self._connection.receive(wait_s=wait_s)
+            with self._state_lock:
+                ticket = self._waiting.popleft() if self._waiting else None
+            if ticket is not None and ticket.request == frame.request:
+                ticket.frame = frame
+                return
+            frame.release()
+            error: ElasticDLError = ProtocolError(f"reply to request {frame.request}, which is not the next one")
+            if ticket is not None:
+                ticket.error = error
+        except (ConnectionLostError, ProtocolError) as lost:
+            error = lost
+        except Exception as unforeseen:  # A request must not wait for ever for what will never come.
+            error = ConnectionLostError(f"a reply could not be received: {unforeseen!r}")
+        self._fail(error)
 
     def _fail(self, error: ElasticDLError) -> None:
         with self._state_lock:
@@ -209,7 +212,8 @@ class WireClient:
                 self._lost = error
             waiting, self._waiting = self._waiting, deque()
         for ticket in waiting:
-            ticket.settle(error)
+            ticket.error = error
+        self._connection.abort()
 
 
 def _connect(address: str, token: str, peer: str, pool: BufferPool, settings: ClientSettings) -> tuple[Connection, str]:

@@ -15,9 +15,9 @@ from elasticdl.shared.wire.frames import (
     FrameLimits,
     Tensor,
     decode_header,
-    decode_layout,
+    decode_table,
     encode,
-    table_bytes,
+    views,
 )
 
 _BUFFERS_PER_CALL_MAX = 512
@@ -103,23 +103,48 @@ class Connection:
         """
         self.transmit(encode(request, meta, tensors, self.limits))
 
-    def transmit(self, encoded: Sequence[memoryview | bytes]) -> None:
-        """Send encoded frames, if possible with one system call; errors as ``send``."""
-        buffers = [memoryview(part) for part in encoded]
-        deadline_s = time.monotonic() + self._frame_deadline_s
+    def transmit(
+        self, encoded: Sequence[memoryview | bytes], *, before_blocking: Callable[[], None] | None = None
+    ) -> None:
+        """Send encoded frames, if possible with one system call; errors as ``send``.
+
+        Args:
+            encoded: the frames.
+            before_blocking: called if the peer does not take all of it at once.
+        """
         try:
-            while buffers:
-                sent = self._socket.sendmsg(buffers[:_BUFFERS_PER_CALL_MAX])
-                while buffers and sent >= len(buffers[0]):
-                    sent -= len(buffers.pop(0))
-                if buffers:
-                    buffers[0] = buffers[0][sent:]
-                    if time.monotonic() > deadline_s:
-                        raise TimeoutError("the peer reads too slowly")
+            deadline_s = time.monotonic() + self._frame_deadline_s
+            if before_blocking is None:
+                sent = self._socket.sendmsg(encoded[:_BUFFERS_PER_CALL_MAX])
+            else:
+                sent = self._transmit_some(encoded[:_BUFFERS_PER_CALL_MAX])
+            if sent < sum(map(len, encoded)):
+                if before_blocking is not None:
+                    before_blocking()
+                self._transmit_rest([memoryview(part) for part in encoded], sent, deadline_s)
         except BlockingIOError as error:
             raise ConnectionLostError("sending failed: the peer reads too slowly") from error
         except OSError as error:
             raise ConnectionLostError(f"sending failed: {error}") from error
+
+    def _transmit_some(self, encoded: Sequence[memoryview | bytes]) -> int:
+        """Send what the peer takes at once; returns how many bytes."""
+        try:
+            return self._socket.sendmsg(encoded, (), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+
+    def _transmit_rest(self, buffers: list[memoryview], sent: int, deadline_s: float) -> None:
+        """Send what a first call has left."""
+        while True:
+            while buffers and sent >= len(buffers[0]):
+                sent -= len(buffers.pop(0))
+            if not buffers:
+                return
+            if time.monotonic() > deadline_s:
+                raise TimeoutError("the peer reads too slowly")
+            buffers[0] = buffers[0][sent:]
+            sent = self._socket.sendmsg(buffers[:_BUFFERS_PER_CALL_MAX])
 
     def receive(self, *, wait_s: float | None = None, before_waiting: Callable[[], None] = _nothing) -> Frame:
         """Receive one frame.
@@ -138,17 +163,15 @@ class Connection:
             self._receive_first(wait_s)
         deadline_s = time.monotonic() + self._frame_deadline_s
         header = decode_header(self._take(HEADER_BYTES, deadline_s), self.limits)
-        rest = self._take(header.rest_bytes, deadline_s)
-        table_end = table_bytes(header)
-        layout = decode_layout(rest[:table_end], self.limits)
-        meta = bytes(rest[table_end:])
-        buffer = None
-        tensors: tuple[Tensor, ...] = ()
-        if header.tensors:
-            buffer = self._pool.take(layout.payload_bytes)
-            self._fill(buffer.data[: layout.payload_bytes], deadline_s)
-            tensors = layout.tensors(buffer)
-        return Frame(header.request, meta, tensors, self._pool, buffer)
+        table_bytes = header.table_bytes
+        rest = self._take(table_bytes + header.meta_bytes, deadline_s)
+        meta = bytes(rest[table_bytes:])
+        if not table_bytes:
+            return Frame(header.request, meta, (), self._pool, None)
+        places, payload_bytes = decode_table(rest[:table_bytes], self.limits)
+        buffer = self._pool.take(payload_bytes)
+        self._fill(buffer.data[:payload_bytes], deadline_s)
+        return Frame(header.request, meta, views(places, buffer), self._pool, buffer)
 
     def admit(self, limits: FrameLimits, frame_deadline_s: float) -> None:
         """Use other limits from now on: the peer has passed the handshake."""

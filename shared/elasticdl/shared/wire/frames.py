@@ -62,39 +62,17 @@ class Header(NamedTuple):
 
     Attributes:
         request: number of the request; a reply repeats it.
-        tensors: how many tensors follow.
+        table_bytes: length of the tensor table that follows; 0: there are no tensors.
         meta_bytes: length of the meta.
     """
 
     request: int
-    tensors: int
+    table_bytes: int
     meta_bytes: int
 
-    @property
-    def rest_bytes(self) -> int:
-        """Length of table and meta."""
-        return self.tensors * _TABLE_ENTRY.size + self.meta_bytes
 
-
-class TensorPlace(NamedTuple):
-    """Where a tensor lies in the payload."""
-
-    dtype: np.dtype[Any]
-    elements: int
-    offset: int
-
-
-class Layout(NamedTuple):
-    """A decoded tensor table."""
-
-    places: tuple[TensorPlace, ...]
-    payload_bytes: int
-
-    def tensors(self, payload: Tensor) -> tuple[Tensor, ...]:
-        """Views of a received payload (uint8), one per tensor."""
-        return tuple(
-            payload[offset : offset + elements * dtype.itemsize].view(dtype) for dtype, elements, offset in self.places
-        )
+TensorPlace = tuple[np.dtype[Any], int, int]
+"""Where a tensor lies in the payload: its dtype, and its first byte and the one after its last."""
 
 
 def encode(request: int, meta: bytes, tensors: Sequence[Tensor], limits: FrameLimits) -> list[memoryview | bytes]:
@@ -103,23 +81,25 @@ def encode(request: int, meta: bytes, tensors: Sequence[Tensor], limits: FrameLi
     Raises:
         ValueError: a tensor is not contiguous, not one-dimensional of a dtype without a code, or beyond a limit.
     """
-    head = bytearray(_HEADER.pack(MAGIC, VERSION, len(tensors), len(meta), request))
+    head = [_HEADER.pack(MAGIC, VERSION, len(tensors), len(meta), request)]
     payload: list[memoryview | bytes] = []
     payload_bytes = 0
     for tensor in tensors:
         code = _CODES.get(tensor.dtype)
         if code is None or tensor.ndim != 1 or not tensor.flags.c_contiguous:
             raise ValueError(f"not a flat, contiguous tensor of a known dtype: {tensor.dtype} {tensor.shape}")
-        head += _TABLE_ENTRY.pack(code, tensor.size)
+        size = tensor.size
+        head.append(_TABLE_ENTRY.pack(code, size))
         padding = -payload_bytes % ALIGNMENT_BYTES
         if padding:
             payload.append(_PADDING[:padding])
-        if tensor.size:
+        if size:
             payload.append(tensor.data.cast("B"))
         payload_bytes += padding + tensor.nbytes
     if excess := _excess(len(tensors), len(meta), payload_bytes, limits):
         raise ValueError(f"frame too large to be sent: {excess}")
-    return [bytes(head) + meta, *payload]
+    head.append(meta)
+    return [b"".join(head), *payload]
 
 
 def decode_header(data: bytes | bytearray | memoryview, limits: FrameLimits) -> Header:
@@ -135,31 +115,32 @@ def decode_header(data: bytes | bytearray | memoryview, limits: FrameLimits) -> 
         raise ProtocolError(f"frame of version {version}, this is version {VERSION}")
     if excess := _excess(tensors, meta_bytes, 0, limits):
         raise ProtocolError(f"frame too large: {excess}")
-    return Header(request, tensors, meta_bytes)
+    return Header(request, tensors * _TABLE_ENTRY.size, meta_bytes)
 
 
-def decode_layout(table: bytes | bytearray | memoryview, limits: FrameLimits) -> Layout:
-    """Read the tensor table.
+def decode_table(table: bytes | bytearray | memoryview, limits: FrameLimits) -> tuple[list[TensorPlace], int]:
+    """Read the tensor table: where each tensor lies, and the bytes of the payload.
 
     Raises:
         ProtocolError: an unknown dtype, or a limit is exceeded.
     """
     places = []
-    offset = end = 0
+    end = 0
     for code, elements in _TABLE_ENTRY.iter_unpack(table):
         if code >= len(_DTYPES):
             raise ProtocolError(f"unknown dtype code {code}")
-        offset = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-        end = offset + elements * _DTYPES[code].itemsize
+        dtype = _DTYPES[code]
+        start = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        end = start + elements * dtype.itemsize
         if end > limits.payload_bytes_max:  # inside the loop: the sum of hostile lengths must not grow without bound
             raise ProtocolError(f"frame too large: more than {limits.payload_bytes_max} bytes of tensors")
-        places.append(TensorPlace(_DTYPES[code], elements, offset))
-    return Layout(tuple(places), end)
+        places.append((dtype, start, end))
+    return places, end
 
 
-def table_bytes(header: Header) -> int:
-    """Length of the tensor table that follows a header."""
-    return header.tensors * _TABLE_ENTRY.size
+def views(places: Sequence[TensorPlace], payload: Tensor) -> tuple[Tensor, ...]:
+    """The tensors of a received payload (uint8), which they share."""
+    return tuple([payload[start:stop].view(dtype) for dtype, start, stop in places])
 
 
 def _excess(tensors: int, meta_bytes: int, payload_bytes: int, limits: FrameLimits) -> str:

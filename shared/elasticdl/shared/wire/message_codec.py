@@ -7,7 +7,7 @@ core's business.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -39,6 +39,9 @@ from elasticdl.shared.wire.messages import (
 )
 
 _M = TypeVar("_M", wire_pb2.Request, wire_pb2.Reply)
+_FLOATS, _DOUBLES, _IDS = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
+_VERDICTS = {verdict.value: verdict for verdict in PushVerdict}
+_VERDICT_CODES = {verdict: verdict.value for verdict in PushVerdict}
 
 
 def encode_request(request: Request) -> tuple[bytes, list[Tensor]]:
@@ -73,13 +76,13 @@ def decode_request(meta: bytes, tensors: Sequence[Tensor]) -> Request:
     message = _parse(wire_pb2.Request, meta)
     match message.WhichOneof("kind"):
         case "initialise":
-            (dense,) = _expect(tensors, np.float32)
+            (dense,) = _expect(tensors, [_FLOATS])
             facts = message.initialise
             return Initialise(
                 plan=facts.plan, placement_version=facts.placement_version, signature=facts.signature, dense=dense
             )
         case "next_batch":
-            _expect(tensors)
+            _expect(tensors, [])
             wanted = message.next_batch
             return NextBatch(
                 plan=wanted.plan, placement_version=wanted.placement_version, task=wanted.task, batches=wanted.batches
@@ -109,10 +112,11 @@ def encode_reply(reply: Reply, incarnation: str) -> tuple[bytes, list[Tensor]]:
             message.pull.iteration, message.pull.step = reply.iteration, reply.step
             tensors = [reply.dense, reply.rows]
         case PushReply():
-            message.push.verdict, message.push.next_batch = reply.verdict.value, reply.next_batch
-            message.push.step, message.push.message = reply.step, reply.message
+            push = message.push
+            push.verdict, push.next_batch = _VERDICT_CODES[reply.verdict], reply.next_batch
+            push.step, push.message = reply.step, reply.message
             if reply.staleness is not None:
-                message.push.staleness = reply.staleness
+                push.staleness = reply.staleness
         case ExchangeReply():
             message.exchange.generation = reply.generation
             message.exchange.missing.extend(reply.missing)
@@ -137,19 +141,19 @@ def decode_reply(meta: bytes, tensors: Sequence[Tensor]) -> tuple[Reply, str]:
             case "next_batch":
                 reply = NextBatchReply(next_batch=message.next_batch.next_batch)
             case "pull":
-                dense, rows = _expect(tensors, np.float32, np.float32)
+                dense, rows = _expect(tensors, [_FLOATS, _FLOATS])
                 reply = PullReply(iteration=message.pull.iteration, step=message.pull.step, dense=dense, rows=rows)
             case "push":
                 push = message.push
                 reply = PushReply(
-                    verdict=PushVerdict(push.verdict),
+                    verdict=_VERDICTS.get(push.verdict) or PushVerdict(push.verdict),
                     next_batch=push.next_batch,
                     step=push.step,
                     message=push.message,
                     staleness=push.staleness if push.HasField("staleness") else None,
                 )
             case "exchange":
-                (values,) = _expect(tensors, np.float64)
+                (values,) = _expect(tensors, [_DOUBLES])
                 exchange = message.exchange
                 reply = ExchangeReply(generation=exchange.generation, missing=tuple(exchange.missing), values=values)
             case _:
@@ -170,16 +174,19 @@ def _encode_pull(request: Pull, message: wire_pb2.Pull) -> Ids:
 
 
 def _decode_pull(message: wire_pb2.Pull, tensors: Sequence[Tensor]) -> Pull:
-    (ids,) = _expect(tensors, np.int64)
-    parts = _split(ids, [slice_.rows for slice_ in message.tables])
+    (ids,) = _expect(tensors, [_IDS])
+    slices = list(message.tables)
+    parts = _split(ids, [slice_.rows for slice_ in slices])
     return Pull(
         plan=message.plan,
         placement_version=message.placement_version,
         pin=message.pin,
         dense=message.dense,
         tables=tuple(
-            TableIds(table=slice_.table, width=slice_.width, ids=part)
-            for slice_, part in zip(message.tables, parts, strict=True)
+            [
+                TableIds(table=slice_.table, width=slice_.width, ids=part)
+                for slice_, part in zip(slices, parts, strict=True)
+            ]
         ),
         batch=(message.task, message.batch) if message.HasField("task") else None,
         averages=message.averages,
@@ -204,9 +211,10 @@ def _encode_push(request: Push, message: wire_pb2.Push) -> list[Tensor]:
 
 
 def _decode_push(message: wire_pb2.Push, tensors: Sequence[Tensor]) -> Push:
-    dense, statistics, ids, floats = _expect(tensors, np.float32, np.float32, np.int64, np.float32)
-    id_parts = _split(ids, [slice_.rows for slice_ in message.tables])
-    float_parts = _split(floats, [slice_.rows * slice_.width for slice_ in message.tables])
+    dense, statistics, ids, floats = _expect(tensors, [_FLOATS, _FLOATS, _IDS, _FLOATS])
+    slices = list(message.tables)
+    id_parts = _split(ids, [slice_.rows for slice_ in slices])
+    float_parts = _split(floats, [slice_.rows * slice_.width for slice_ in slices])
     return Push(
         plan=message.plan,
         placement_version=message.placement_version,
@@ -221,8 +229,10 @@ def _decode_push(message: wire_pb2.Push, tensors: Sequence[Tensor]) -> Push:
         dense=dense,
         statistics=statistics,
         tables=tuple(
-            TableGradients(table=slice_.table, ids=own, gradients=gradients.reshape(slice_.rows, slice_.width))
-            for slice_, own, gradients in zip(message.tables, id_parts, float_parts, strict=True)
+            [
+                TableGradients(table=slice_.table, ids=own, gradients=gradients.reshape(slice_.rows, slice_.width))
+                for slice_, own, gradients in zip(slices, id_parts, float_parts, strict=True)
+            ]
         ),
     )
 
@@ -235,7 +245,7 @@ def _encode_exchange(request: Exchange, message: wire_pb2.Exchange) -> Tensor:
 
 
 def _decode_exchange(message: wire_pb2.Exchange, tensors: Sequence[Tensor]) -> Exchange:
-    (values,) = _expect(tensors, np.float64)
+    (values,) = _expect(tensors, [_DOUBLES])
     return Exchange(
         plan=message.plan,
         placement_version=message.placement_version,
@@ -269,8 +279,8 @@ def _split(flat: Tensor, lengths: Sequence[int]) -> list[Tensor]:
     return parts
 
 
-def _expect(tensors: Sequence[Tensor], *dtypes: type) -> Sequence[Tensor]:
-    if [tensor.dtype for tensor in tensors] != [np.dtype(dtype) for dtype in dtypes]:
+def _expect(tensors: Sequence[Tensor], dtypes: list[np.dtype[Any]]) -> Sequence[Tensor]:
+    if [tensor.dtype for tensor in tensors] != dtypes:
         raise ProtocolError(f"tensors of {[str(tensor.dtype) for tensor in tensors]} were not expected here")
     return tensors
 

@@ -26,9 +26,13 @@ _PR_SET_PDEATHSIG = 1
 Result = TypeVar("Result")
 
 
-def die_with_parent() -> Callable[[], None]:
-    """A ``preexec_fn`` that has the child killed when the forking thread ends; does nothing where prctl is missing."""
-    parent = os.getpid()
+def die_with_parent(parent: int | None = None) -> Callable[[], None]:
+    """A ``preexec_fn`` that has the child killed when the forking thread ends; does nothing where prctl is missing.
+
+    Args:
+        parent: id of the parent process; None: this process, before it forks.
+    """
+    parent = parent or os.getpid()
     prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
     def tie() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from elasticdl.cli.data_flags import DATA
+from elasticdl.cli.data_flags import DATA, FORMATS, PLACES
 from elasticdl.cli.options import Flag, flags_of
 from elasticdl.cli.submission.job_flags import MODEL, TRAINING, JobFlags
 from elasticdl.shared.errors import UserError
@@ -60,8 +60,7 @@ class EvaluateFlags(TrainedModelFlags):
     validation_data: Annotated[
         str,
         Flag(
-            "Data to evaluate the model on, in CSV, JSON lines, TFRecord or Parquet: a file, a folder or a glob, "
-            "local or s3://bucket/prefix. Several are separated by commas, or given by repeating the flag.",
+            f"Data to evaluate the model on: {PLACES} {FORMATS}",
             metavar="DATA",
             panel=DATA,
             repeated=True,
@@ -76,8 +75,7 @@ class PredictFlags(TrainedModelFlags):
     prediction_data: Annotated[
         str,
         Flag(
-            "Data to predict, in CSV, JSON lines, TFRecord or Parquet: a file, a folder or a glob, local or "
-            "s3://bucket/prefix. Several are separated by commas, or given by repeating the flag. It needs no labels.",
+            f"Data to predict: {PLACES} It needs no labels. {FORMATS}",
             metavar="DATA",
             panel=DATA,
             repeated=True,

@@ -6,6 +6,7 @@ from functools import reduce
 from operator import lt
 
 from elasticdl.master.core.evaluation.state import EvaluationPhase
+from elasticdl.master.core.evaluation.task_window import TaskWindow
 from elasticdl.master.core.moves.state import MovePhase
 from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.master.core.state import State
@@ -91,6 +92,17 @@ def _check_evaluations(state: State) -> None:
         raise InvariantError(f"evaluations {running} have not ended, and a later one has begun")
     if not _ascends(numbers := [each.number for each in state.evaluations]):
         raise InvariantError(f"evaluations out of order: {numbers}")
+    if state.evaluation:
+        _check_window(state.evaluation.tasks.window)
+    _check_window(state.prediction.window)
+
+
+def _check_window(window: TaskWindow) -> None:
+    """Every task that was dispatched has a result or is outstanding, and only one of these."""
+    if both := window.finished.intersection(window.outstanding):
+        raise InvariantError(f"tasks {sorted(both)} have results and are outstanding")
+    if lost := [*window.finished.union(window.outstanding).gaps(0, window.frontier)]:
+        raise InvariantError(f"tasks {lost} below {window.frontier} are neither outstanding nor have results")
 
 
 def _check_end(state: State) -> None:

@@ -101,6 +101,11 @@ class State:
     crashes: dict[RunningBatch, set[PodInstance]] = field(default_factory=dict)
     """Batch -> instances of the workers that crashed while running it."""
     evaluations: list[Evaluation] = field(default_factory=list)
+    """The latest ones, and of earlier ones those that are still needed."""
+    forgets_evaluations: bool = True
+    """Whether others are forgotten; False for readers of the log that show all of them. No decision depends on it."""
+    forgotten_evaluations: int = 0
+    """How many evaluations with results are forgotten: the log has them."""
     evaluation_due: list[str] = field(default_factory=list)
     """Triggers of an evaluation that has not started yet, as text."""
     pinned_epochs: int = 0
@@ -118,8 +123,8 @@ class State:
     callbacks: Callbacks = field(default_factory=Callbacks)
     merges: dict[int, Merge] = field(default_factory=dict)
     """Number of the merge task -> its merge."""
-    last_sum: int = 0
-    """The highest number of a merge task that has summed metric states: those are not kept in ``merges``."""
+    last_forgotten_merge: int = 0
+    """The highest number of a merge task that is no longer in ``merges``: those of evaluations, and sums of states."""
     dispatches: int = 0
     """Number of the last dispatch."""
     requests: int = 0

@@ -11,9 +11,19 @@ from elasticdl.master.core import State
 from elasticdl.master.measuring.worker_time import WorkerTime
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.commands import JobState
-from elasticdl.shared.messages.events import Envelope, PodExited, PsStarted, SnapshotTaken
+from elasticdl.shared.messages.events import (
+    Envelope,
+    PodExited,
+    PsStarted,
+    SnapshotTaken,
+    TaskFinished,
+    TasksFinished,
+    TasksTaken,
+    TaskTaken,
+    one_by_one,
+)
 from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured
-from elasticdl.shared.names import NOBODY, Incarnation, PodName, Service, pod_names
+from elasticdl.shared.names import NOBODY, Incarnation, PodName, Purpose, Service, pod_names
 
 RECENT_S = 2.0
 """Heartbeats of two processes that describe the same moment are less than this many seconds apart."""
@@ -66,6 +76,10 @@ class RunMeter:
         self._computed_before: deque[tuple[float, int]] = deque()
         self._worker_time = WorkerTime()
         self._expected_workers = 0
+        self._taken_s: dict[Incarnation, float] = {}
+        """When each worker took its first task in this run."""
+        self._have_finished: set[Incarnation] = set()
+        """Workers that have reported a batch."""
         self._uses: dict[PodName, dict[Incarnation, _Use]] = {}
 
     def batches_absorbed(self, state: State) -> int:
@@ -146,8 +160,28 @@ class RunMeter:
                     self._first_steps.setdefault(envelope.name, step)
             case SnapshotTaken(ledgers=ledgers, move=0) if ledgers and _is_current(envelope, state):
                 self._on_step(envelope.name, envelope.incarnation, min(group.ledger.step for group in ledgers))
+            case TaskTaken() | TasksTaken():
+                self._taken_s.setdefault(envelope.incarnation, envelope.time_s)
+            case TaskFinished() | TasksFinished():
+                self._on_finished(envelope)
             case _:
                 pass
+
+    def _on_finished(self, envelope: Envelope) -> None:
+        """A worker's first finished tasks say when it began; a job of seconds may end before a heartbeat does."""
+        taken_s = self._taken_s.get(envelope.incarnation)
+        if taken_s is None or envelope.incarnation in self._have_finished:
+            return
+        finished = [each for each in one_by_one(envelope.event) if isinstance(each, TaskFinished) and each.batches]
+        if not finished:
+            return
+        self._have_finished.add(envelope.incarnation)
+        seconds = sum(each.seconds_by_part.get("total", 0.0) for each in finished)
+        begun_s, batches = max(taken_s, envelope.time_s - seconds), sum(each.batches for each in finished)
+        self._worker_time.on_finished(envelope.name, envelope.incarnation, batches, (begun_s, envelope.time_s))
+        if finished[0].task.purpose is Purpose.TRAIN:
+            first_s = begun_s + (envelope.time_s - begun_s) / batches
+            self._first_gradient_s = min(first_s, self._first_gradient_s or first_s)
 
     def on_heartbeat(self, heartbeat: Heartbeat) -> None:
         """A process has sent a heartbeat."""

@@ -3,7 +3,7 @@
 A worker's heartbeats count its ``progress``: finished batches of any purpose. Between two heartbeats, the worker was
 working if the second one counts more batches. Time beyond the usual pace is a stall. A worker is starting before the
 first progress of an incarnation; after it died, the time until its successor's first progress also counts as
-starting.
+starting. The log tells of the first batches earlier than heartbeats, and of those of a job that ends before any.
 """
 
 from __future__ import annotations
@@ -74,6 +74,24 @@ class WorkerTime:
         if progress > track.progress:
             self._account(track, heartbeat.time_s, progress - track.progress)
             track.progress = progress
+
+    def on_finished(self, worker: PodName, incarnation: Incarnation, batches: int, span: tuple[float, float]) -> None:
+        """A worker has reported its first batches, perhaps before a heartbeat has counted them.
+
+        Args:
+            worker: its name.
+            incarnation: its instance.
+            batches: how many.
+            span: when it began the first one, and when it reported them, seconds since 1970.
+        """
+        track = self._tracks.get(worker)
+        if track is None or track.progress or track.incarnation not in (NOBODY, incarnation):
+            return
+        track.incarnation = incarnation
+        begun_s, now_s = span
+        self._account(track, min(max(begun_s, track.since_s), now_s), 0.0)
+        track.progress = float(batches)
+        self._account(track, now_s, batches)
 
     def on_exit(self, name: PodName, now_s: float) -> None:
         """A worker ended; from now on its successor is starting."""

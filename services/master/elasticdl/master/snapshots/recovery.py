@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -61,6 +61,22 @@ async def recover(bus: Bus, until: int = 0) -> Recovered:
     return Recovered(
         state=folding.finish(), read_seq=read_seq, snapshot_seq=before, entry_seq=entry.seq if entry else 0
     )
+
+
+async def recover_with_evaluations(bus: Bus, until: int = 0) -> Recovered:
+    """``recover`` for those that show a job: the state has all evaluations, and keeps them while it is folded further.
+
+    If the core snapshot has forgotten some, the log is folded from its beginning.
+    """
+    recovered = await recover(bus, until)
+    recovered.state.forgets_evaluations = False
+    if not recovered.state.forgotten_evaluations:
+        return recovered
+    folding, read_seq = Fold(State(forgets_evaluations=False)), 0
+    async for record in present_records(bus.log, until=until):
+        folding.take(record)
+        read_seq = record.seq
+    return replace(recovered, state=folding.finish(), read_seq=read_seq, snapshot_seq=0)
 
 
 async def _usable(log: EventLog, data: bytes, until: int) -> State | None:

@@ -88,7 +88,7 @@ class Curves:
     """Folds a log and finds what each record adds to the curves."""
 
     def __init__(self) -> None:
-        self._state = State()
+        self._state = State(forgets_evaluations=False)
         self._evaluations = 0
         """How many evaluations, from the first, have ended and were looked at."""
         self._epochs: set[int] = set()

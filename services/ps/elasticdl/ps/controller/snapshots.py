@@ -21,6 +21,8 @@ from elasticdl.shared.messages.measurements import TableCounted
 from elasticdl.shared.model.manifests import DamagedError, damage, decode_manifest
 from elasticdl.shared.process.procedures import Procedure
 
+COUNT_PAUSES = 200
+"""A count is followed by a pause of so many times its duration: pushes wait for it."""
 _NEVER = 1 << 62
 
 
@@ -61,7 +63,9 @@ class Snapshots:
         self._damages: list[DamagedError] = []
         """What was found to be wrong with kept snapshots and is not on the log yet."""
         self._counted: list[TableCounted] = []
-        """What an ordered snapshot contains of each table and the log does not contain yet."""
+        """What a snapshot contains of each table and the log does not contain yet."""
+        self._count_due_s = 0.0
+        """When a snapshot of the policy counts again; ordered ones always do."""
         self._dropped_rows = 0
         self._number = 0
         self._planned = 0
@@ -121,8 +125,9 @@ class Snapshots:
         if request and request.damaged:
             self.history.discard(request.damaged)
         written = yield from self.write(flush=request is not None and request.flush)
-        if request is not None and has_tracked_tables(self._core):
-            self._counted = list((yield commands.CountTables()))
+        is_due = written is not None and self.initialised and self.now_s >= self._count_due_s
+        if has_tracked_tables(self._core) and (request is not None or is_due):
+            yield from self._count()
         self.plan_next()
         if written is None and request is None:
             return
@@ -140,6 +145,12 @@ class Snapshots:
             message="snapshot taken",
             facts={"manifest": uri, "step": manifest.step, "size_bytes": taken.size_bytes},
         )
+
+    def _count(self) -> Procedure[None]:
+        """Count the rows of tables, while pushes wait; ``announce`` has to follow."""
+        began_s = self.now_s
+        self._counted = list((yield commands.CountTables()))
+        self._count_due_s = self.now_s + COUNT_PAUSES * (self.now_s - began_s)
 
     def answer(self, taken: SnapshotTaken, request: SnapshotRequest | None) -> None:
         """Announce a snapshot or copy next, and give the same answer if the request is repeated."""

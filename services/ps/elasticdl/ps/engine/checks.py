@@ -16,14 +16,15 @@ class NotFiniteError(ProtocolError):
 
 def check_array(name: str, array: NDArray[np.generic], dtype: type[np.generic], shape: tuple[int, ...]) -> None:
     """Raise ProtocolError unless ``array`` is C-contiguous and aligned with exactly this dtype and shape."""
-    if array.dtype != dtype or array.shape != shape or not (array.flags.c_contiguous and array.flags.aligned):
+    flags = array.flags
+    if array.dtype != dtype or array.shape != shape or not (flags.c_contiguous and flags.aligned):
         wanted, got = f"{np.dtype(dtype).name}{list(shape)}", f"{array.dtype.name}{list(array.shape)}"
         raise ProtocolError(f"{name}: expected contiguous, aligned {wanted}, got {got}")
 
 
 def check_finite(name: str, values: NDArray[np.float32]) -> None:
     """Raise NotFiniteError if the contiguous ``values`` hold NaN or infinity."""
-    if not all_finite(values.reshape(-1).view(np.int32)):
+    if not all_finite(values.reshape(-1)):
         raise NotFiniteError(f"{name}: {np.count_nonzero(~np.isfinite(values))} of {values.size} values are not finite")
 
 
@@ -36,8 +37,6 @@ def check_range(name: str, ids: NDArray[np.int64], bound: int) -> None:
 
 def check_unique(name: str, ids: NDArray[np.int64]) -> None:
     """Raise ProtocolError if an id is there twice: its row would be moved twice by one batch."""
-    # At most half full: a probe rarely takes a second step.
-    places = np.zeros(1 << max(4, (2 * ids.size - 1).bit_length()), np.int32)
-    position = first_repeated(ids, places)
+    position = first_repeated(ids)
     if position >= 0:
         raise ProtocolError(f"{name}: row {ids[position]} is there twice in one push")

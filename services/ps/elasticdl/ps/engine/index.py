@@ -18,20 +18,23 @@ class IdIndex:
     Not thread-safe; all calls release the GIL while they work.
     """
 
-    __slots__ = ("_ids", "_rows", "_table")
+    __slots__ = ("_ids", "_rows_max", "_table", "rows")
 
     def __init__(self) -> None:
+        self.rows = 0
+        """Number of ids."""
         self._table = _empty_table(_PAIRS_MIN)
         self._ids = np.empty(0, np.int64)
-        self._rows = 0
+        self._rows_max = 0
+        """Ids for which there is room."""
 
     def __len__(self) -> int:
-        return self._rows
+        return self.rows
 
     @property
     def ids(self) -> NDArray[np.int64]:
         """int64[len(self)], the id of each row: a view that is valid until the next ``reserve``."""
-        return self._ids[: self._rows]
+        return self._ids[: self.rows]
 
     @property
     def nbytes(self) -> int:
@@ -50,9 +53,10 @@ class IdIndex:
 
     def insert(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """int64[n] row indices; unknown ids get the next ones. Repeated ids get one row."""
-        self.reserve(ids.size)
+        if self.rows + ids.size > self._rows_max:
+            self.reserve(ids.size)
         row_indices = np.empty(ids.size, np.int64)
-        self._rows = kernels.insert(self._table, ids, row_indices, self._ids, self._rows)
+        self.rows = kernels.insert(self._table, ids, row_indices, self._ids, self.rows)
         return row_indices
 
     def remove(self, row_indices: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -62,8 +66,8 @@ class IdIndex:
             int64[n], the row indices that they come from; what belongs to them has to be moved in this order.
         """
         sources = np.empty(row_indices.size, np.int64)
-        kernels.remove(self._table, self._ids, self._rows, row_indices, sources)
-        self._rows -= row_indices.size
+        kernels.remove(self._table, self._ids, self.rows, row_indices, sources)
+        self.rows -= row_indices.size
         return sources
 
     def reserve(self, rows: int) -> None:
@@ -72,18 +76,21 @@ class IdIndex:
         Raises:
             MemoryError: there is no room; nothing has changed.
         """
-        needed = self._rows + rows
+        needed = self.rows + rows
+        if needed <= self._rows_max:
+            return
         pairs = self._table.size // 2
         if needed > self._ids.size:
             grown = np.empty(max(needed, self._ids.size * 5 // 4), np.int64)
-            grown[: self._rows] = self.ids
+            grown[: self.rows] = self.ids
             self._ids = grown
         if needed > pairs * _LOAD_MAX:
             while needed > pairs * _LOAD_MAX:
                 pairs *= 2
             table = _empty_table(pairs)
-            kernels.insert(table, self.ids, np.empty(self._rows, np.int64), self._ids, 0)
+            kernels.insert(table, self.ids, np.empty(self.rows, np.int64), self._ids, 0)
             self._table = table
+        self._rows_max = min(self._ids.size, int(pairs * _LOAD_MAX))
 
 
 def _empty_table(pairs: int) -> NDArray[np.int64]:

@@ -80,6 +80,7 @@ class RowStore:
         rule = rule_of(optimizer)
         slots = rule.slots if table.kind is VariableKind.TRAINABLE else ()
         self.table = table
+        self._name = f"table {table.name!r}"
         self.timeline = timeline
         self.missed = missed_updates_of(table, optimizer, timeline.rates)
         """What rows catch up on; None: nothing happens to a row without a gradient."""
@@ -110,7 +111,7 @@ class RowStore:
     @property
     def rows(self) -> int:
         """Number of stored rows."""
-        return len(self.index)
+        return self.index.rows
 
     @property
     def nbytes(self) -> int:
@@ -156,7 +157,7 @@ class RowStore:
             ProtocolError: wrong shape or dtype, or an id outside of the table.
         """
         self._check_ids(ids)
-        check_array(f"table {self.table.name!r}: rows", out, np.float32, (ids.size, self.table.width))
+        check_array(f"{self._name}: rows", out, np.float32, (ids.size, self.table.width))
 
     def check(self, ids: NDArray[np.int64], gradients: NDArray[np.float32]) -> None:
         """Refuse a push that can't be applied: ``ids`` int64[n], ``gradients`` float32[n, width].
@@ -165,7 +166,7 @@ class RowStore:
             ProtocolError: wrong shape or dtype, an id outside of the table or there twice, or a frozen table.
             NotFiniteError: a gradient holds NaN or infinity.
         """
-        name = f"table {self.table.name!r}"
+        name = self._name
         if self.table.kind is not VariableKind.TRAINABLE:
             raise ProtocolError(f"{name}: gradients pushed to a {self.table.kind.value} table")
         self._check_ids(ids)
@@ -179,12 +180,15 @@ class RowStore:
         Raises:
             MemoryError: there is no room; no row has changed.
         """
-        with self._locked():
-            self._reserve(rows)
+        if self.index.rows + rows > self.changed.size:
+            with self._locked():
+                self._reserve(rows)
+        else:
+            self.index.reserve(rows)
 
     def _reserve(self, rows: int) -> None:
         self.index.reserve(rows)
-        needed = self.rows + rows
+        needed = self.index.rows + rows
         if needed > self.changed.size:
             self._grow(max(needed, self.changed.size * 5 // 4))
 
@@ -222,7 +226,7 @@ class RowStore:
         Raises:
             ProtocolError: wrong shape or dtype.
         """
-        name = f"table {self.table.name!r}"
+        name = self._name
         check_array(f"{name}: ids", ids, np.int64, (ids.size,))
         check_array(f"{name}: slabs", rows, np.float32, (ids.size, self.slab_width))
         with self._locked():
@@ -351,19 +355,18 @@ class RowStore:
 
         The caller holds the lock and has reserved room.
         """
-        before = self.rows
-        row_indices = self.index.insert(ids)
+        index, before = self.index, self.index.rows
+        row_indices = index.insert(ids)
         for cut in self.cuts:
             cut.save_aside(row_indices)
-        if self.rows > before:
-            fresh = self.state[before * self.slab_width : self.rows * self.slab_width]
-            self.initializer.fill(self.index.ids[before:], fresh, self.slab_width)
+        if index.rows > before:
+            fresh = self.state[before * self.slab_width : index.rows * self.slab_width]
+            self.initializer.fill(index.ids[before:], fresh, self.slab_width)
             fresh.reshape(-1, self.slab_width)[:, self.table.width :] = self._fresh_slots
         self.changed[row_indices] = self.generation
         return row_indices
 
     def _check_ids(self, ids: NDArray[np.int64]) -> None:
-        name, bound = f"table {self.table.name!r}", self.table.input_dim
-        check_array(f"{name}: ids", ids, np.int64, (ids.size,))
-        if bound:
-            check_range(name, ids, bound)
+        check_array(f"{self._name}: ids", ids, np.int64, (ids.size,))
+        if self.table.input_dim:
+            check_range(self._name, ids, self.table.input_dim)

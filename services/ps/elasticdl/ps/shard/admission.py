@@ -5,9 +5,13 @@ from __future__ import annotations
 from elasticdl.shared.errors import ElasticDLError, InvariantError, PermanentError, ProtocolError
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.messages.commands import Command, HoldGroup, OpenPin, TakeSnapshot
+from elasticdl.shared.model.aligned import ALIGNED_FLOATS, ALIGNMENT_BYTES
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import TaskId
+from elasticdl.shared.wire.frames import FrameLimits
 from elasticdl.shared.wire.messages import Pull, Push, Refusal, RefusalKind
+
+_REPLY_BYTES_MAX = FrameLimits().payload_bytes_max - 2 * ALIGNMENT_BYTES
 
 
 class RefusedError(ElasticDLError):
@@ -92,7 +96,8 @@ def check_batch(push: Push, plan: Plan) -> None:
         ProtocolError: no such task or batch, or it has another number of records.
     """
     check_task(push.task, push.batches, plan)
-    check_batch_number(push.task, push.batch, plan)
+    if push.batch >= push.batches:
+        raise ProtocolError(f"task {push.task} has {push.batches} batches, there is no batch {push.batch}")
     planned = plan.records_of(TaskId(push.task), push.batch)
     if push.records != planned:
         raise ProtocolError(
@@ -109,6 +114,27 @@ def check_tables(request: Pull, signature: ModelSignature) -> None:
     for table in request.tables:
         if table.table >= len(signature.tables) or table.width != signature.tables[table.table].width:
             raise ProtocolError(f"the model has no table {table.table} of width {table.width}")
+
+
+def pull_size(request: Pull, dense_size: int) -> tuple[int, int, int]:
+    """Places of the values of a pull in one array of floats: dense ones, then rows, which begin aligned.
+
+    Args:
+        request: the pull.
+        dense_size: dense elements of the shard.
+
+    Returns:
+        Dense elements that are wanted, where the rows begin, and the length of the array.
+
+    Raises:
+        ProtocolError: it wants more than a frame holds.
+    """
+    dense = dense_size if request.dense else 0
+    rows = sum([table.ids.size * table.width for table in request.tables])
+    if 4 * (dense + rows) > _REPLY_BYTES_MAX:
+        raise ProtocolError(f"a pull of {dense + rows} floats is beyond {_REPLY_BYTES_MAX} bytes")
+    rows_start = -(-dense // ALIGNED_FLOATS) * ALIGNED_FLOATS
+    return dense, rows_start, rows_start + rows
 
 
 def check_memory(nbytes: int, allowed: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from elasticdl.ps.engine.checks import NotFiniteError
 from elasticdl.ps.shard.admission import (
@@ -16,6 +16,7 @@ from elasticdl.ps.shard.admission import (
     check_task,
     check_version,
     parse_signature,
+    pull_size,
 )
 from elasticdl.ps.shard.group import GroupCut, UpdatePolicy
 from elasticdl.ps.shard.model_shard import Division, GroupVersion, ModelShard, ledger_of, most_backward
@@ -25,14 +26,14 @@ from elasticdl.ps.shard.pull_admission import PullAdmission
 from elasticdl.ps.shard.regrouping import without
 from elasticdl.ps.shard.shard_cut import Pin, ShardCut
 from elasticdl.ps.shard.warm_start import WarmStart
-from elasticdl.shared.errors import InvariantError, ProtocolError, TransientError
+from elasticdl.shared.errors import InvariantError, TransientError
 from elasticdl.shared.job.ledger import Verdict
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.messages.events import GroupLedger
+from elasticdl.shared.model.aligned import aligned_floats
 from elasticdl.shared.model.placement import Placement, Ranges
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import TaskId
-from elasticdl.shared.wire.frames import ALIGNMENT_BYTES, FrameLimits
 from elasticdl.shared.wire.messages import (
     Floats,
     Ids,
@@ -47,6 +48,8 @@ from elasticdl.shared.wire.messages import (
     PushVerdict,
     RefusalKind,
 )
+
+_VERDICTS = {verdict: PushVerdict[verdict.name] for verdict in Verdict}
 
 
 class PsCore:
@@ -83,7 +86,6 @@ class PsCore:
         """The move until whose version of the placement pushes are refused; 0: none."""
         self.warm_start: WarmStart | None = None
         """Weights of another job, until the model that starts from them is saved."""
-        self._reply_bytes_max = FrameLimits().payload_bytes_max - 2 * ALIGNMENT_BYTES
         self._ready = False
         self._pin = Pin()
         self._memory_bytes_max = memory_bytes_max
@@ -173,36 +175,32 @@ class PsCore:
 
         return request.batch is None or self.pulls.wait(is_refused, timeout_s)
 
-    def pull_size(self, request: Pull) -> tuple[int, int]:
-        """How many floats a pull answers: (dense, rows).
+    def pull(
+        self, request: Pull, room: Callable[[int], Floats] = aligned_floats, *, now_s: float = 0.0, sender: int = 0
+    ) -> PullReply:
+        """The dense values and rows that are wanted.
 
-        Raises:
-            RefusedError: another version of the placement, or not ready.
-            ProtocolError: it names tables that the model does not have, or wants more than a frame holds.
-        """
-        with self.lock:
-            shard = self._serving(request.placement_version)
-            check_tables(request, shard.signature)
-            dense = shard.part.size if request.dense else 0
-            rows = sum(table.ids.size * table.width for table in request.tables)
-            if 4 * (dense + rows) > self._reply_bytes_max:
-                raise ProtocolError(f"a pull of {dense + rows} floats is beyond {self._reply_bytes_max} bytes")
-            return dense, rows
-
-    def pull(self, request: Pull, *, dense: Floats, rows: Floats, now_s: float = 0.0, sender: int = 0) -> PullReply:
-        """Write what is wanted into ``dense`` and ``rows``, sized as ``pull_size`` said, for the connection ``sender``.
+        Args:
+            request: which.
+            room: gives memory for so many float32, aligned; the reply's arrays are views of it.
+            now_s: monotonic time.
+            sender: number of the connection that asks.
 
         Raises:
             RefusedError: another plan or version of the placement, not ready, no such pin, or the batch has to wait.
-            ProtocolError: the request does not fit the model.
+            ProtocolError: the request does not fit the model, or wants more than a frame holds.
         """
         check_plan(request.plan, self.plan)
         with self.lock:
             shard = self._serving(request.placement_version)
+            check_tables(request, shard.signature)
             self.pulls.check(request, shard, now_s, sender)
             source = self._pin.of(request.pin) if request.pin else shard
             if source is None:
                 raise RefusedError(RefusalKind.NO_PIN, f"evaluation {request.pin} is not pinned here")
+            dense_size, rows_start, size = pull_size(request, shard.part.size)
+            floats = room(size)
+            dense, rows = floats[:dense_size], floats[rows_start:]
             source.pull(request.tables, rows, dense if request.dense else None, averages=request.averages)
             self.pulls.on_pulled(request, shard, now_s, sender)
             return PullReply(iteration=source.iteration, step=source.step, dense=dense, rows=rows)
@@ -224,10 +222,11 @@ class PsCore:
             divisions = shard.divide(push)
             applying = [division for division in divisions if division.verdict is Verdict.APPLIED]
             verdict = Verdict.APPLIED if applying else most_backward(divisions)
-            answer, message = PushVerdict[verdict.name], ""
+            answer, message = _VERDICTS[verdict], ""
             staleness: int | None = None
             if applying:
-                check_memory(shard.nbytes, self._memory_bytes_max)
+                if self._memory_bytes_max:
+                    check_memory(shard.nbytes, self._memory_bytes_max)
                 try:
                     for division in applying:
                         division.group.check(division.push)

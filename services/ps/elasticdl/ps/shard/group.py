@@ -163,7 +163,8 @@ class Group:
             raise ProtocolError("the worker has to give the learning rate, and the push carries none")
         if push.rate is not None and not np.isfinite(push.rate):
             raise ProtocolError(f"learning rate {push.rate} is not finite")
-        if len({table.table for table in push.tables}) != len(push.tables):
+        tables = [table.table for table in push.tables]
+        if len(tables) > 1 and len(set(tables)) != len(tables):
             raise ProtocolError("a table is named twice in one push")
         if push.statistics.size:
             self.dense.check_statistics(push.statistics)

@@ -104,17 +104,17 @@ class ModelShard:
     @property
     def iteration(self) -> int:
         """Optimizer updates, the least over the groups."""
-        return min((group.iteration for group in self.groups), default=0)
+        return min([group.iteration for group in self.groups], default=0)
 
     @property
     def accumulated(self) -> int:
         """Batches that wait for their update, the most of the groups."""
-        return max((int(group.accumulator.weight) for group in self.groups), default=0)
+        return max([int(group.accumulator.weight) for group in self.groups], default=0)
 
     @property
     def step(self) -> int:
         """Batches absorbed, the most of the groups."""
-        return max((group.ledger.step for group in self.groups), default=0)
+        return max([group.ledger.step for group in self.groups], default=0)
 
     @property
     def least_step(self) -> int:
@@ -137,7 +137,7 @@ class ModelShard:
 
     def is_open_for(self, request: Pull) -> bool:
         """Whether the round of the batch that weights are pulled for is open in all groups."""
-        if request.batch is None:
+        if request.batch is None or self.policy.rounds is None:
             return True
         task, batch = request.batch
         return all(group.is_open(TaskId(task), batch) for group in self.groups)

@@ -24,7 +24,10 @@ class PullAdmission:
         self.gate: StalenessGate | None = None
         """What bounds the staleness; None: nothing, or another ps."""
         self._policy = policy
+        self._lock = lock
         self._pushed = threading.Condition(lock)
+        self._waiting = 0
+        """Threads that wait for a push."""
         self._is_only = True
 
     def set_role(self, *, is_gate: bool, is_only: bool) -> None:
@@ -37,8 +40,12 @@ class PullAdmission:
         """Wait for pushes while a pull would be refused, at most for ``timeout_s``; whether it would not be."""
         if self._policy.rounds is None and self.gate is None:
             return True  # Nothing delays pulls, so they need not take the lock for this.
-        with self._pushed:
-            return not is_refused() if timeout_s <= 0 else self._pushed.wait_for(lambda: not is_refused(), timeout_s)
+        with self._lock:
+            self._waiting += 1
+            try:
+                return self._pushed.wait_for(lambda: not is_refused(), timeout_s)
+            finally:
+                self._waiting -= 1
 
     def refusal(self, request: Pull, shard: ModelShard, now_s: float, sender: int) -> str:
         """Why the weights for a batch are not to be pulled yet; empty: they are."""
@@ -72,7 +79,7 @@ class PullAdmission:
 
     def on_disconnected(self, sender: int) -> None:
         """A connection has ended: its worker is probably dead. Takes the core's lock."""
-        with self._pushed:
+        with self._lock:
             if self.gate:
                 self.gate.on_disconnected(sender)
                 self._pushed.notify_all()
@@ -83,7 +90,8 @@ class PullAdmission:
             self.gate.on_pushed((push.task, push.batch), is_empty=push.empty, now_s=now_s)
             if next_batch == push.batches:
                 self.gate.on_task_finished(push.task)
-        self._pushed.notify_all()
+        if self._waiting:
+            self._pushed.notify_all()
 
     def _accumulated(self, shard: ModelShard) -> int:
         """Batches that wait for their update, on the ps where most do.

@@ -90,15 +90,18 @@ class StalenessGate:
             now_s: monotonic seconds.
             sender: number of the worker's connection.
         """
-        for other in [one for one, batch in self._outstanding.items() if batch.sender == sender and one != key]:
-            del self._outstanding[other]
-        others = [batch for other, batch in self._outstanding.items() if other != key]
-        for batch in others:
-            batch.is_overdue = batch.is_overdue or self._is_overdue(batch, now_s)
-        others = [batch for batch in others if not batch.is_overdue]
-        most = max([batch.pushes for batch in others], default=0)
-        bound = self._bound(sender, now_s)
-        if (max(most, accumulated) + len(others)) // self._settings.grads_to_wait > bound:
+        self._forget_former(key, sender)
+        pushes, computing = accumulated, {sender}
+        others = 0
+        for other, batch in self._outstanding.items():
+            if other != key:
+                batch.is_overdue = batch.is_overdue or self._is_overdue(batch, now_s)
+                if not batch.is_overdue:
+                    pushes, others = max(pushes, batch.pushes), others + 1
+            if not batch.is_overdue:
+                computing.add(batch.sender)
+        bound = self._bound(computing, now_s)
+        if (pushes + others) // self._settings.grads_to_wait > bound:
             self._delayed[sender] = now_s
             return False
         self.bound = bound
@@ -138,13 +141,18 @@ class StalenessGate:
         for key in [key for key in self._outstanding if key[0] == task]:
             del self._outstanding[key]
 
-    def _bound(self, sender: int, now_s: float) -> int:
+    def _forget_former(self, key: BatchKey, sender: int) -> None:
+        """Forget other batches of a worker that asks for this one."""
+        for other in [one for one, batch in self._outstanding.items() if batch.sender == sender and one != key]:
+            del self._outstanding[other]
+
+    def _bound(self, computing: set[int], now_s: float) -> int:
         """The bound for a pull. The workers that train are those that compute a batch or wait for a pull."""
         if self._settings.max_staleness is not None:
             return self._settings.max_staleness
-        self._delayed = {other: at_s for other, at_s in self._delayed.items() if now_s - at_s <= ACTIVE_S}
-        computing = {batch.sender for batch in self._outstanding.values() if not batch.is_overdue}
-        return len(computing | self._delayed.keys() | {sender}) - 1
+        if self._delayed:
+            self._delayed = {other: at_s for other, at_s in self._delayed.items() if now_s - at_s <= ACTIVE_S}
+        return len(computing | self._delayed.keys()) - 1
 
     def _is_overdue(self, batch: Outstanding, now_s: float) -> bool:
         overdue_s = self._settings.overdue_s

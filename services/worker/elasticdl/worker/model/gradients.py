@@ -35,13 +35,13 @@ def clip(gradients: list[Any], optimizer: TranslatedOptimizer) -> list[Any]:
     return gradients
 
 
-def squares_finite(tensors: list[Any]) -> Any:
-    """Whether the sum of squares of float32 tensors is finite, as a scalar: then they hold neither NaN nor infinity.
+def squares_finite(loss: Any, tensors: list[Any]) -> Any:
+    """Whether loss and squares of float32 tensors have a finite sum, as a scalar: then none is NaN or infinite.
 
     One pass without a copy shows it. The sum also overflows where values are finite but above 1e19 or so, which
     ``all_finite`` tells apart: a condition in the compiled step would cost each batch more than the pass.
     """
-    return tf.math.is_finite(tf.add_n([tf.nn.l2_loss(tensor) for tensor in tensors]))
+    return tf.math.is_finite(tf.add_n([loss, *(tf.nn.l2_loss(tensor) for tensor in tensors)]))
 
 
 def all_finite(arrays: Iterable[Any]) -> bool:

@@ -314,14 +314,16 @@ class CompiledStep:
             gradients = [gradient / scale for gradient in gradients]
         state = flat_concat(scope.get_current_value(variable) for variable in self._dense.statistics)
         update = self._dense.state_update(pulled.dense[self._dense.trainable_size :][: tf.size(state)], state)
-        finite = squares_finite([loss, update, *gradients])
         clipped = clip(gradients, self._optimizer)
+        dense = flat_concat(clipped[:count])
+        # One pass over the flat vector is cheaper than one per variable, but clipping hides infinite values.
+        checked = [dense, *clipped[count:]] if clipped is gradients else gradients
+        finite = squares_finite(loss, [update, *checked] if self._dense.statistics else checked)
         metric_states: Any = NOTHING
         if not self._synchronizes:
             metric_states = self.train_metrics.update(begins, labels, predictions, _absent(weights), loss)
             predictions = NOTHING
         unclipped = NOTHING if clipped is gradients else gradients
-        dense = flat_concat(clipped[:count])
         return Gradients(loss, dense, update, clipped[count:], finite, unclipped, predictions, metric_states)
 
     def _update_metrics(self, labels: Any, predictions: Any, weights: Any, loss: Any) -> None:

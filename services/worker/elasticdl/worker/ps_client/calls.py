@@ -24,7 +24,7 @@ from elasticdl.worker.ps_client.absorbed_batches import AbsorbedBatches
 from elasticdl.worker.ps_client.connection import PsClientSettings, PsConnection
 from elasticdl.worker.ps_client.requests import NO_INSTANCES, Instances, PushOutcome, PushRequest, TaskProgress
 from elasticdl.worker.ps_client.rules import BatchReply, MovedError, PinLostError, PullDelayedError
-from elasticdl.worker.ps_client.sent_requests import Order, SentPush, SentRequest, Settled, checked
+from elasticdl.worker.ps_client.sent_requests import Order, SentPush, SentRequest, Settled, checked, stages_of
 from elasticdl.worker.ps_client.splitter import Split, Splitter
 from elasticdl.worker.ps_client.steps import Answer, Pause, PsDirectory
 
@@ -183,9 +183,9 @@ class PsCalls:
         settled = yield from self._settle(push.sent)
         replies = settled.by_ps([_take_pushed(answer) for answer in settled.answers])
         self._forget_initial()
-        version = settled.sent.splitter.version
-        self._absorbed.record(request.task, replies, settled.incarnations, version)
-        return rules.outcome_of(replies, settled.incarnations, version), not settled.repeated
+        incarnations, version = settled.incarnations, settled.sent.splitter.version
+        self._absorbed.record(request.task, replies, incarnations, version)
+        return rules.outcome_of(replies, incarnations, version), not settled.repeated
 
     def push(self, request: PushRequest) -> Procedure[PushOutcome]:
         """``send_push`` and ``receive_push``."""
@@ -234,7 +234,8 @@ class PsCalls:
             self._splitter = Splitter(self.signature, self._plan, placement)
             self._replace_initial(self._splitter)
         splitter = self._splitter
-        sent = SentRequest(split, splitter, split(splitter), order, [None] * len(splitter.ps))
+        stages = stages_of(splitter, order)
+        sent = SentRequest(split, splitter, split(splitter), order, stages, [None] * len(splitter.ps))
         yield from self._send_stage(sent, sent.stages[0], is_followed=is_followed)
         return sent
 

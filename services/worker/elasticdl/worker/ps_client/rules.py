@@ -90,14 +90,21 @@ def outcome_of(
     replies: Mapping[PodName, BatchReply], incarnations: Mapping[PodName, Incarnation], version: int
 ) -> PushOutcome:
     """What became of a push, over all groups; arguments as ``progress_of``."""
-    pushed = [reply for reply in replies.values() if isinstance(reply, PushReply)]
+    step, staleness, not_finite = 0, None, []
+    for reply in replies.values():
+        if isinstance(reply, PushReply):
+            step = max(step, reply.step)
+            if reply.staleness is not None:
+                staleness = max(staleness or 0, reply.staleness)
+            if reply.verdict is PushVerdict.NOT_FINITE:
+                not_finite.append(reply.message)
     return PushOutcome(
         next_batch=min([reply.next_batch for reply in replies.values()]),
         credits=MappingProxyType(dict(incarnations)),
         placement_version=version,
-        step=max([reply.step for reply in pushed], default=0),
-        not_finite="; ".join([reply.message for reply in pushed if reply.verdict is PushVerdict.NOT_FINITE]),
-        staleness=max([reply.staleness for reply in pushed if reply.staleness is not None], default=None),
+        step=step,
+        not_finite="; ".join(not_finite),
+        staleness=staleness,
     )
 
 

@@ -17,6 +17,7 @@ from elasticdl.worker.ps_client.splitter import Split, Splitter
 from elasticdl.worker.ps_client.steps import Answer
 
 _R = TypeVar("_R", bound=messages.Reply)
+_T = TypeVar("_T")
 
 
 class Order(Enum):
@@ -36,6 +37,7 @@ class SentRequest:
         splitter: the placement by which it was split.
         parts: the result of the split.
         order: which ps gets it first.
+        stages: positions of the ps; those of the second stage get the request once those of the first have answered.
         pending: one request per ps; None: not sent yet.
     """
 
@@ -43,17 +45,8 @@ class SentRequest:
     splitter: Splitter
     parts: Split
     order: Order
+    stages: tuple[Sequence[int], ...]
     pending: list[PendingRequest | None]
-
-    @property
-    def stages(self) -> tuple[Sequence[int], ...]:
-        """Positions of the ps; those of the second stage get the request once those of the first have answered."""
-        everywhere = range(len(self.splitter.ps))
-        if self.order is Order.TOGETHER or len(everywhere) == 1:
-            return (everywhere,)
-        gate = self.splitter.gate
-        stages = ((gate,), tuple(number for number in everywhere if number != gate))
-        return stages if self.order is Order.GATE_FIRST else stages[::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +66,19 @@ class Settled:
     @property
     def incarnations(self) -> Mapping[PodName, Incarnation]:
         """The incarnation of each ps that answered."""
-        return dict(zip(self.sent.splitter.ps, [answer.incarnation for answer in self.answers], strict=True))
+        return self.by_ps([answer.incarnation for answer in self.answers])
 
     def replies(self, kind: type[_R]) -> list[_R]:
         """The replies, which must all be of one kind; the caller releases the answers."""
         return [checked(answer, kind) for answer in self.answers]
 
-    def by_ps(self, replies: Sequence[_R]) -> Mapping[PodName, _R]:
-        """Replies in the splitter's order, by name of the ps."""
-        return dict(zip(self.sent.splitter.ps, replies, strict=True))
+    def by_ps(self, values: Sequence[_T]) -> Mapping[PodName, _T]:
+        """Values in the splitter's order, by name of the ps."""
+        return dict(zip(self.sent.splitter.ps, values, strict=True))
 
     def iterations(self) -> Mapping[PodName, int]:
         """The answers of a pull: by ps the optimizer updates up to its state."""
-        return {ps: reply.iteration for ps, reply in self.by_ps(self.replies(PullReply)).items()}
+        return self.by_ps([checked(answer, PullReply).iteration for answer in self.answers])
 
     def release(self) -> None:
         """Return all receive buffers."""
@@ -100,6 +93,15 @@ class SentPush:
     request: PushRequest
     sent: SentRequest | None
     refused: str = ""
+
+
+def stages_of(splitter: Splitter, order: Order) -> tuple[Sequence[int], ...]:
+    """Positions of the ps in the stages in which they get a request."""
+    everywhere = range(len(splitter.ps))
+    if order is Order.TOGETHER or len(everywhere) == 1:
+        return (everywhere,)
+    stages = ((splitter.gate,), tuple(number for number in everywhere if number != splitter.gate))
+    return stages if order is Order.GATE_FIRST else stages[::-1]
 
 
 def checked(answer: Answer, kind: type[_R]) -> _R:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from elasticdl.shared.model.partitioning import DensePart, RowSplit, dense_parts, split_rows, take
+from elasticdl.shared.model.partitioning import DensePart, RowSplit, dense_parts, one_owner, split_rows, take
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import PodName, Service, TaskId, pod_name
@@ -45,7 +45,7 @@ class Splitter:
         self._signature = signature
         self._plan = plan
         self._placement = placement
-        self._numbers = {table.name: number for number, table in enumerate(signature.tables)}
+        self._tables = {table.name: (number, table.width) for number, table in enumerate(signature.tables)}
 
     def initialise(self, dense: Floats) -> Split:
         """Initial values, float32 flat over all variables, for each ps."""
@@ -73,7 +73,7 @@ class Splitter:
         averages: bool = False,
     ) -> Split:
         """A pull, for each ps."""
-        rows = {name: split_rows(own, self._placement) for name, own in ids.items()}
+        rows = {name: self._split(own) for name, own in ids.items()}
         requests = [
             messages.Pull(
                 plan=self._plan,
@@ -82,44 +82,45 @@ class Splitter:
                 dense=dense,
                 batch=batch,
                 averages=averages,
-                tables=tuple(
-                    messages.TableIds(
-                        table=self._numbers[name],
-                        width=self._signature.tables[self._numbers[name]].width,
-                        ids=split.ids[split.part(ps)],
-                    )
-                    for name, split in rows.items()
-                ),
+                tables=self._tables_of(rows, ps),
             )
             for ps in range(len(self.parts))
         ]
         return Split(requests, rows)
+
+    def _tables_of(self, rows: Mapping[str, RowSplit], ps: int) -> tuple[messages.TableIds, ...]:
+        tables = []
+        for name, split in rows.items():
+            number, width = self._tables[name]
+            tables.append(messages.TableIds(table=number, width=width, ids=split.owned(ps)))
+        return tuple(tables)
 
     def push(self, request: PushRequest, having: Collection[PodName] = ()) -> Split:
         """A batch, for each ps. A ps without any of its rows gets a push without rows: every ledger counts every batch.
 
         A ps in ``having`` has the batch already and is only asked for its progress.
         """
-        splits = {name: (split_rows(ids, self._placement), rows) for name, (ids, rows) in request.rows.items()}
-        question = messages.NextBatch(
-            plan=self._plan, placement_version=self.version, task=request.task, batches=request.batches
-        )
-        requests = [
-            question if ps in having else self._push_of(request, splits, number) for number, ps in enumerate(self.ps)
-        ]
+        splits = {name: (self._split(ids), rows) for name, (ids, rows) in request.rows.items()}
+        requests: list[messages.Request] = []
+        for number, ps in enumerate(self.ps):
+            if ps in having:
+                requests += self.next_batch(request.task, request.batches).requests[:1]
+            else:
+                requests.append(self._push_of(request, splits, number))
         return Split(requests, {})
+
+    def _split(self, ids: Ids) -> RowSplit:
+        return one_owner(ids) if len(self.ps) == 1 else split_rows(ids, self._placement)
 
     def _push_of(self, request: PushRequest, splits: Mapping[str, tuple[RowSplit, Floats]], ps: int) -> messages.Push:
         part = self.parts[ps]
         gradient = request.dense_gradient
         tables = []
         for name, (split, rows) in splits.items():
-            own = split.part(ps)
-            if own.start < own.stop:
-                gradients = rows if split.order is None else rows[split.order[own]]
-                tables.append(
-                    messages.TableGradients(table=self._numbers[name], ids=split.ids[own], gradients=gradients)
-                )
+            own = split.owned(ps)
+            if own.size:
+                gradients = rows if split.order is None else rows[split.order[split.part(ps)]]
+                tables.append(messages.TableGradients(table=self._tables[name][0], ids=own, gradients=gradients))
         statistics = request.statistics_update
         bases = request.base_iterations
         return messages.Push(

@@ -2,13 +2,17 @@
 
 A block has the indices of at most 256 consecutive sources and some 64 KiB; a larger index is a block of its own. So the
 index of one source is a read of one block, and writing takes the memory of one block.
+
+What was found in the columns of each block's sources may follow the last block. Workers do not read it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import shutil
 import struct
 import tempfile
 import threading
@@ -23,7 +27,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from elasticdl.shared.data.index import SourceIndex
+from elasticdl.shared.data.column_types import FoundColumn, FoundSource
+from elasticdl.shared.data.index import ScannedSource, SourceIndex
+from elasticdl.shared.data.indices import columns
 from elasticdl.shared.data.indices.block import Block, to_bytes
 from elasticdl.shared.errors import PermanentError
 
@@ -38,6 +44,8 @@ _FIRST_READ_BYTES = 64 << 10
 _KEPT_BYTES = 32 << 20
 _KEPT_BLOCKS = 16
 """Blocks that are kept in any case: large files have an index of megabytes, and tasks take turns in them."""
+_COLUMNS = "columns"
+"""Fact: where the columns of each block begin, and the end of the last ones."""
 DAMAGE = (zlib.error, struct.error, ValueError, KeyError, TypeError, IndexError)
 """Errors of zlib, JSON, numpy and Python for a damaged file."""
 
@@ -115,6 +123,27 @@ class PackedIndices(Sequence[SourceIndex]):
         for place in range(len(self._places) - 1):
             self._decoded(place)
 
+    def scanned(self) -> Iterator[ScannedSource]:
+        """All sources as their scans described them, in order.
+
+        Raises:
+            IndexLostError: a part is damaged, or columns were not recorded.
+        """
+        places = self.facts.get(_COLUMNS, ())
+        if len(places) != len(self._places):
+            raise IndexLostError(f"{self._name} does not describe the columns of its files")
+        for place, (begin, end) in enumerate(itertools.pairwise(places)):
+            block = self._decoded(place)
+            try:
+                found = list(columns.columns_of(self._read(begin, end - begin)))
+                if len(found) != len(block):
+                    raise ValueError(len(found))
+            except DAMAGE as error:
+                raise IndexLostError(f"{self._name} is damaged") from error
+            for index, each in zip(block, found, strict=True):
+                source = FoundSource(uri=index.source.uri, records=index.source.records, columns=each)
+                yield ScannedSource(index=index, found=source)
+
     def _block(self, place: int) -> Block:
         with self._lock:
             if block := self._blocks.get(place):
@@ -160,13 +189,20 @@ class IndexFile(PackedIndices):
 
 
 class IndexWriter:
-    """Writes indices to a temporary file; leaving its context drops it, unless ``finish`` was called."""
+    """Writes indices to a temporary file; leaving its context drops it, unless ``finish`` was called.
 
-    def __init__(self) -> None:
+    Args:
+        has_columns: also write what was found in the columns of each source.
+    """
+
+    def __init__(self, *, has_columns: bool = False) -> None:
         with _writing():
             self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by __exit__
+            self._columns_file = tempfile.TemporaryFile() if has_columns else None  # noqa: SIM115
         self._waiting: list[SourceIndex] = []
         self._waiting_bytes = 0
+        self._columns: list[tuple[FoundColumn, ...]] = []
+        self._columns_bytes: list[int] = []
         self._firsts = [0]
         self._places = [0]
 
@@ -178,9 +214,15 @@ class IndexWriter:
     ) -> None:
         with contextlib.suppress(OSError):  # It writes what a full disk did not take before.
             self._file.close()
+            if self._columns_file is not None:
+                self._columns_file.close()
 
-    def add(self, index: SourceIndex) -> None:
+    def add(self, index: SourceIndex, found: tuple[FoundColumn, ...] = ()) -> None:
         """Add the index of the next source.
+
+        Args:
+            index: of the source.
+            found: its columns.
 
         Raises:
             PermanentError: the disk of temporary files is full.
@@ -189,6 +231,7 @@ class IndexWriter:
         if self._waiting and (len(self._waiting) >= _SOURCES_MAX or self._waiting_bytes + size > _BYTES_MAX):
             self._write_block()
         self._waiting.append(index)
+        self._columns.append(found)
         self._waiting_bytes += size
 
     def finish(self, facts: Mapping[str, Any] | None = None) -> IndexFile:
@@ -202,8 +245,15 @@ class IndexWriter:
         """
         if self._waiting:
             self._write_block()
+        facts = dict(facts or {})
+        if self._columns_file is not None:
+            ends = itertools.accumulate(self._columns_bytes, initial=self._places[-1])
+            facts[_COLUMNS] = list(ends)
+            with _writing():
+                self._columns_file.seek(0)
+                shutil.copyfileobj(self._columns_file, self._file)
         places = zlib.compress(np.array([self._firsts, self._places], dtype="<i8").tobytes())
-        text = zlib.compress(json.dumps(facts or {}).encode())
+        text = zlib.compress(json.dumps(facts).encode())
         with _writing():
             self._file.write(places + text + _TAIL.pack(len(places), len(text), _MAGIC))
             self._file.flush()
@@ -215,7 +265,13 @@ class IndexWriter:
             self._file.write(data)
         self._firsts.append(self._firsts[-1] + len(self._waiting))
         self._places.append(self._places[-1] + len(data))
+        if self._columns_file is not None:
+            found = columns.to_bytes(self._columns)
+            with _writing():
+                self._columns_file.write(found)
+            self._columns_bytes.append(len(found))
         self._waiting.clear()
+        self._columns.clear()
         self._waiting_bytes = 0
 
 

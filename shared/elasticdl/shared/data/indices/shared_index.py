@@ -1,7 +1,12 @@
 """Keeps the index of a data set for the next job that reads the same data in the same way.
 
 There is one object for each data set, that is for its paths and the options that read it. It is written after the job's
-own index, and replaced when the data changed. It may be deleted at any time.
+own index, and replaced when the data changed; then only files that are new or changed are read. It may be deleted at
+any time: jobs have copies of their own.
+
+An object's name has the day, in UTC, on which a job has last used it. After a day on which no job has used it, the next
+one renames it. A client that writes or renames an index removes those that it replaces, and those of other data sets
+that no job has used for 90 days.
 """
 
 from __future__ import annotations
@@ -10,18 +15,39 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from elasticdl.shared.data.discovery import DataObject, split_paths
+from elasticdl.shared.data.indices import columns
+from elasticdl.shared.data.indices.former import FormerIndex
 from elasticdl.shared.data.indices.packed import IndexFile
 from elasticdl.shared.data.indices.store import VERSION, digest_of
 from elasticdl.shared.data.schema import DataFormat, ReaderOptions
 from elasticdl.shared.errors import ElasticDLError
-from elasticdl.shared.storage import join, open_store, to_uri
+from elasticdl.shared.storage import (
+    ObjectChangedError,
+    ObjectInfo,
+    ObjectNotFoundError,
+    ObjectStore,
+    join,
+    open_store,
+    remove_abandoned,
+    to_uri,
+)
 
+UNUSED_DAYS_MAX = 90
+"""An index that no job has used for so long is removed."""
+_ABANDONED_S = 86_400.0
+"""Age of a file that a killed client was writing."""
 _PART_BYTES = 4 << 20
+_LOAD_TRIES = 2
+_TAKEN = (ObjectNotFoundError, ObjectChangedError)
+"""Another client has renamed the index, because it uses it today, or replaced it."""
+_NAME = re.compile(r"[0-9a-f]{32}\.(\d{4}-\d\d-\d\d)\.index")
 
 
 class SharedIndex:
@@ -36,8 +62,8 @@ class SharedIndex:
 
     def __init__(self, folder: str, paths: str, objects: Sequence[DataObject], settings: Mapping[str, Any]) -> None:
         self._folder = folder
-        name = digest_of([VERSION, [to_uri(path) for path in split_paths(paths)], settings])
-        self._uri = join(folder, f"{name}.index")
+        self._name = digest_of([VERSION, columns.FIELDS, [to_uri(path) for path in split_paths(paths)], settings])
+        self._current_uri = ""
         self.content = _content(objects)
         """A digest of the names, sizes and etags of all files."""
 
@@ -46,27 +72,72 @@ class SharedIndex:
         """Whether the files have etags; images in folders have none."""
         return bool(self._folder and self.content)
 
-    def load(self) -> IndexFile | None:
-        """What a job has saved, if the files are those that it has read; a damaged object counts as none."""
-        if not self.is_possible:
-            return None
-        store = open_store(self._folder)
-        with contextlib.suppress(ElasticDLError, OSError), tempfile.TemporaryFile() as file:
-            info, begin = store.info(self._uri), 0
-            while part := store.read(self._uri, begin, _PART_BYTES, etag=info.etag):
-                file.write(part)
-                begin += len(part)
-            file.flush()
-            indices = IndexFile(os.dup(file.fileno()))
-            if indices.facts.get("content") == self.content:
-                indices.check()
-                return indices
-        return None
+    def load(self, objects: Sequence[DataObject]) -> FormerIndex:
+        """What a job has saved last, for the files that have not changed since; a damaged object counts as none.
+
+        Args:
+            objects: the files.
+        """
+        for _ in range(_LOAD_TRIES if self.is_possible else 0):
+            with contextlib.suppress(*_TAKEN):
+                return self._loaded(objects)
+        return FormerIndex(None, objects)
+
+    def _loaded(self, objects: Sequence[DataObject]) -> FormerIndex:
+        try:
+            store = open_store(self._folder)
+            found = [info for info in store.list(join(self._folder, f"{self._name}.")) if _used_on(info.uri)]
+            if found:
+                newest = max(found, key=lambda info: _used_on(info.uri))
+                file = _downloaded(store, newest)
+                is_current = file.facts.get("content") == self.content
+                former = FormerIndex(file, objects, is_current=is_current)
+                self._current_uri = newest.uri if is_current else ""
+                return former
+        except _TAKEN:
+            raise
+        except (ElasticDLError, OSError):
+            pass
+        return FormerIndex(None, objects)
 
     def save(self, indices: IndexFile) -> None:
-        """Save indices with their facts. Storage errors are ignored: the job does not need this copy."""
+        """Save indices with their facts, or note that they are used today if they are those that ``load`` found.
+
+        Removes what nothing uses any more. Storage errors are ignored: the job does not need this copy.
+        """
+        today = datetime.now(UTC).date()
+        uri = join(self._folder, f"{self._name}.{today.isoformat()}.index")
+        if self._current_uri == uri:
+            return
         with contextlib.suppress(ElasticDLError):
-            open_store(self._folder).write(self._uri, indices.path)
+            store = open_store(self._folder)
+            if self._current_uri:
+                store.move(self._current_uri, uri)
+            else:
+                store.write(uri, indices.path)
+            oldest = (today - timedelta(days=UNUSED_DAYS_MAX)).isoformat()
+            for info in list(store.list(self._folder + "/")):
+                used_on = _used_on(info.uri)
+                is_former = info.uri != uri and info.uri.startswith(join(self._folder, f"{self._name}."))
+                if used_on and (is_former or used_on < oldest):
+                    store.delete(info.uri)
+            remove_abandoned(self._folder, _ABANDONED_S)
+
+
+def _used_on(uri: str) -> str:
+    """The day on which a job has last used a shared index; empty: the object is none."""
+    match = _NAME.fullmatch(uri.rpartition("/")[2])
+    return match[1] if match else ""
+
+
+def _downloaded(store: ObjectStore, info: ObjectInfo) -> IndexFile:
+    with tempfile.TemporaryFile() as file:
+        begin = 0
+        while part := store.read(info.uri, begin, _PART_BYTES, etag=info.etag):
+            file.write(part)
+            begin += len(part)
+        file.flush()
+        return IndexFile(os.dup(file.fileno()))
 
 
 def facts_of(options: ReaderOptions) -> dict[str, Any]:

@@ -41,13 +41,15 @@ def evaluate_finished_model(state: State) -> Decisions | None:
 
 
 def predict_records(state: State) -> Decisions | None:
-    """Dispatch the tasks that have no predictions yet, and wait for these."""
-    prediction = state.prediction
-    missing = tuple(prediction.missing(state.evaluation_tasks))
-    if not missing or prediction.is_dispatched:
-        return [] if missing else None
+    """Keep the window of dispatched tasks full until every task has predictions."""
+    window, tasks = state.prediction.window, state.evaluation_tasks
+    if len(window.finished) == tasks:
+        return None
+    missing = window.next_tasks(tasks, window.size(state.job.limits, state.workers, state.now_s))
+    if not missing:
+        return []
     command = Dispatch(purpose=Purpose.PREDICT, dispatch=state.dispatches + 1, tasks=missing)
-    return [(command, f"{state.evaluation_tasks - len(prediction.files)} tasks have no predictions yet")]
+    return [(command, f"{tasks - len(window.finished)} tasks have no predictions yet")]
 
 
 def publish_predictions(state: State) -> Decisions | None:

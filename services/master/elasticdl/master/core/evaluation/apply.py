@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from elasticdl.master.core.evaluation.best import on_save_lost
 from elasticdl.master.core.evaluation.epochs import epoch_to_evaluate
+from elasticdl.master.core.evaluation.forgetting import forget_evaluations
 from elasticdl.master.core.evaluation.merging import end_evaluation_merges
 from elasticdl.master.core.evaluation.metric_states import discard_states, drop_evaluated_states
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
@@ -31,6 +32,7 @@ def apply_open_pin(state: State, command: OpenPin, now_s: float) -> None:
     )
     state.evaluation_due.clear()
     state.evaluations.append(evaluation)
+    forget_evaluations(state)
 
 
 def apply_failed_open_pin(state: State, command: OpenPin, time_s: float) -> None:
@@ -59,15 +61,21 @@ def on_model_pinned(state: State, envelope: Envelope, event: ModelPinned) -> Non
 
 
 def apply_evaluation_dispatch(state: State, command: Dispatch) -> None:
-    """Apply the dispatch of an evaluation's tasks."""
+    """Apply the dispatch of some of an evaluation's tasks; the first one ends the pinning."""
     evaluation = state.evaluation
-    if evaluation and evaluation.number == command.evaluation:
+    if evaluation is None or evaluation.number != command.evaluation:
+        return
+    if evaluation.phase is EvaluationPhase.PINNING:
         evaluation.phase = EvaluationPhase.RUNNING
         evaluation.dispatch = command.dispatch
         stored = StoredTree(size=state.evaluation_tasks, fan=max(2, state.job.limits.stored_states_max))
         evaluation.tasks = TaskResults(first=command.tasks[0][0], stored=stored)
         if evaluation.is_epoch_end:
             state.pinned_epochs = max(state.pinned_epochs, evaluation.epoch + 1)
+    first = evaluation.tasks.first
+    evaluation.tasks.window.on_dispatched(
+        tuple((start - first, end - first) for start, end in command.tasks), state.now_s
+    )
 
 
 def on_evaluation_result(state: State, event: TaskFinished) -> None:
@@ -77,15 +85,15 @@ def on_evaluation_result(state: State, event: TaskFinished) -> None:
     if (
         evaluation is None
         or evaluation.phase is not EvaluationPhase.RUNNING
-        or event.dispatch != evaluation.dispatch
-        or evaluation.tasks.has(event.task.number)
+        or event.dispatch < evaluation.dispatch
+        or not evaluation.tasks.awaits(event.task.number)
     ):
         discard_states(state, event.stored_states)
         return
     evaluation.tasks.add(event.task.number, event.states, event.stored_states)
     evaluation.records += event.records
     evaluation.checksum = (evaluation.checksum + event.checksum) % (1 << 64)
-    if state.job.kind is JobKind.EVALUATE and len(evaluation.tasks.finished) == state.evaluation_tasks:
+    if state.job.kind is JobKind.EVALUATE and len(evaluation.tasks.window.finished) == state.evaluation_tasks:
         _audit(state, evaluation)
 
 

@@ -36,7 +36,7 @@ def on_results(state: State, evaluation: Evaluation) -> None:
         return
     value = evaluation.results.get(spec.metric, math.nan)
     if is_better(spec, value, state.best.value):
-        state.best.value = value
+        state.best.value, state.best.number = value, evaluation.number
         state.best.stale_epochs = 0
         if spec.save:
             evaluation.phase = EvaluationPhase.SAVING
@@ -77,7 +77,7 @@ def on_saved(state: State, number: int) -> None:
 def on_save_lost(state: State, evaluation: Evaluation) -> None:
     """Apply that a ps has ended before the model was saved: the results count, the model is gone."""
     evaluation.phase = EvaluationPhase.DONE
-    state.best.value = state.best.saved_value
+    state.best.value, state.best.number = state.best.saved_value, state.best.saved
 
 
 def decide_early_end(state: State) -> Decisions:

@@ -25,9 +25,10 @@ def decide_evaluation(state: State, now_s: float) -> Decisions:
         return decisions + _start(state, now_s)
     match evaluation.phase:
         case EvaluationPhase.PINNING if len(evaluation.pins) == len(state.holders):
-            return decisions + _dispatch(state, evaluation)
+            return decisions + _fill_window(state, evaluation)
         case EvaluationPhase.RUNNING:
-            return decisions + _merge(state, evaluation)
+            merges = _merge(state, evaluation)
+            return decisions + merges + _fill_window(state, evaluation, offset=len(merges))
         case EvaluationPhase.SAVING if not evaluation.save_dispatched:
             return [*decisions, decide_save(state, evaluation)]
         case _:
@@ -39,7 +40,7 @@ def _merge(state: State, evaluation: Evaluation) -> Decisions:
     stored = evaluation.tasks.stored
     if stored.due:
         return [merge_command(state, EVALUATION_SUM, evaluation.number, count=len(stored.due))]
-    if stored.summing or len(evaluation.tasks.finished) < state.evaluation_tasks:
+    if stored.summing or len(evaluation.tasks.window.finished) < state.evaluation_tasks:
         return []
     return [merge_command(state, EVALUATION_METRICS, evaluation.number)]
 
@@ -63,13 +64,19 @@ def _start(state: State, now_s: float) -> Decisions:
     return decisions
 
 
-def _dispatch(state: State, evaluation: Evaluation) -> Decisions:
-    tasks = state.evaluation_tasks
-    first = evaluation.number * tasks
+def _fill_window(state: State, evaluation: Evaluation, offset: int = 0) -> Decisions:
+    """Dispatch the first tasks, or those for which earlier ones have made room."""
+    window, first = evaluation.tasks.window, evaluation.number * state.evaluation_tasks
+    size = window.size(state.job.limits, state.workers, state.now_s)
+    tasks = window.next_tasks(state.evaluation_tasks, size)
+    if not tasks:
+        return []
     command = Dispatch(
         purpose=Purpose.EVALUATE,
-        dispatch=state.dispatches + 1,
-        tasks=((first, first + tasks),),
+        dispatch=state.dispatches + 1 + offset,
+        tasks=tuple((first + start, first + end) for start, end in tasks),
         evaluation=evaluation.number,
     )
-    return [(command, f"evaluation {evaluation.number} is pinned at step {evaluation.step}")]
+    if evaluation.phase is EvaluationPhase.PINNING:
+        return [(command, f"evaluation {evaluation.number} is pinned at step {evaluation.step}")]
+    return [(command, f"fill the window of {size} tasks of evaluation {evaluation.number}")]

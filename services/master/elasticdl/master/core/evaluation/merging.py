@@ -67,7 +67,7 @@ def merge_command(
         instances: callbacks: ps -> the instance that has the model at the end of the epoch.
         count: how many tasks it dispatches.
     """
-    number = max([state.number_floor, state.last_sum, *state.merges]) + 1 + offset
+    number = max([state.number_floor, state.last_forgotten_merge, *state.merges]) + 1 + offset
     command = Dispatch(
         purpose=Purpose.MERGE,
         dispatch=state.dispatches + 1 + offset,
@@ -106,16 +106,14 @@ def end_evaluation_merges(state: State, evaluation: int) -> None:
     for number, merge in list(state.merges.items()):
         if merge.subject != evaluation:
             continue
-        if merge.label == EVALUATION_SUM:
-            _forget_sum(state, number)
-        elif merge.label == EVALUATION_METRICS:
-            merge.done = True
+        if merge.label in (EVALUATION_SUM, EVALUATION_METRICS):
+            _forget(state, number)
 
 
-def _forget_sum(state: State, number: int) -> None:
-    """Thousands of sums may be computed for one epoch or evaluation: only the last number is kept."""
+def _forget(state: State, number: int) -> None:
+    """A job may have any number of evaluations, and thousands of sums for one of them: only the last number is kept."""
     del state.merges[number]
-    state.last_sum = max(state.last_sum, number)
+    state.last_forgotten_merge = max(state.last_forgotten_merge, number)
 
 
 def on_merge_result(state: State, event: TaskFinished, time_s: float) -> None:
@@ -125,8 +123,9 @@ def on_merge_result(state: State, event: TaskFinished, time_s: float) -> None:
         discard_states(state, event.stored_states)
         return
     merge.done = True
+    if merge.label in (EPOCH_SUM, EVALUATION_SUM, EVALUATION_METRICS):
+        _forget(state, event.task.number)
     if merge.label in (EPOCH_SUM, EVALUATION_SUM):
-        _forget_sum(state, event.task.number)
         (on_epoch_sum if merge.label == EPOCH_SUM else on_evaluation_sum)(state, merge.subject, event)
         return
     if merge.label in (CALLBACKS, LAST_CALLBACKS):

@@ -34,7 +34,7 @@ class Evaluation:
         phase: its phase.
         pins: step of each ps at its pin.
         incarnations: instance of each ps that holds the pin.
-        dispatch: number of the dispatch of its tasks; 0: they were not dispatched. No other results count.
+        dispatch: number of the first dispatch of its tasks; 0: none was dispatched. No results of earlier ones count.
         tasks: the results of its tasks.
         records: raw records of these tasks.
         checksum: sum of their hashes, modulo 2**64.
@@ -73,12 +73,14 @@ class Best:
 
     Attributes:
         value: its value of the compared metric; None: there is none.
+        number: its number; 0: there is none.
         stale_epochs: evaluations at the end of an epoch, in a row, that were not better.
         saved: number of the evaluation whose model is saved; 0: none.
         saved_value: that evaluation's value.
     """
 
     value: float | None = None
+    number: int = 0
     stale_epochs: int = 0
     saved: int = 0
     saved_value: float | None = None

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from elasticdl.master.core.evaluation.task_window import TaskWindow
 from elasticdl.master.core.training.statistics import MetricSums, add_states, to_bytes, to_numbers
-from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.job.tasks import MetricStates
 
 Block = tuple[int, int]
@@ -102,7 +102,7 @@ class TaskResults:
 
     Attributes:
         first: number of the first task.
-        finished: positions, from 0, of the tasks with a result.
+        window: which tasks were dispatched, and which have a result, by their positions from 0.
         summed: tasks before the first one without a result.
         sums: sum of their small metric states.
         waiting: position -> small metric states of later tasks.
@@ -110,20 +110,20 @@ class TaskResults:
     """
 
     first: int = 0
-    finished: RangeSet = field(default_factory=RangeSet)
+    window: TaskWindow = field(default_factory=TaskWindow)
     summed: int = 0
     sums: MetricSums = field(default_factory=dict)
     waiting: dict[int, MetricStates] = field(default_factory=dict)
     stored: StoredTree = field(default_factory=StoredTree)
 
-    def has(self, task: int) -> bool:
-        """Whether a task has a result."""
-        return task - self.first in self.finished
+    def awaits(self, task: int) -> bool:
+        """Whether a task was dispatched and has no result."""
+        return task - self.first in self.window.outstanding
 
     def add(self, task: int, states: MetricStates, stored: tuple[int, ...]) -> None:
         """Add the first result of a task."""
         position = task - self.first
-        self.finished.add(position)
+        self.window.on_result(position)
         self.waiting[position] = states
         while self.summed in self.waiting:
             add_states(self.sums, to_numbers(self.waiting.pop(self.summed)))

@@ -12,6 +12,7 @@ def on_prediction(state: State, event: TaskFinished) -> None:
     if event.task.number in prediction.files:
         return
     prediction.files[event.task.number] = event.file
+    prediction.window.on_result(event.task.number)
     prediction.records += event.records
     prediction.checksum = (prediction.checksum + event.checksum) % (1 << 64)
     if len(prediction.files) == state.evaluation_tasks:
@@ -20,7 +21,7 @@ def on_prediction(state: State, event: TaskFinished) -> None:
 
 def on_purged_queue(state: State) -> None:
     """Apply that the queue is empty: the tasks without a file have to be dispatched again."""
-    state.prediction.is_dispatched = False
+    state.prediction.window.on_queue_purged()
 
 
 def _audit(state: State) -> None:

@@ -158,4 +158,4 @@ def apply_dispatch(state: State, command: Dispatch) -> None:
             if state.evaluation:
                 state.evaluation.save_dispatched = True
         case Purpose.PREDICT:
-            state.prediction.is_dispatched = True
+            state.prediction.window.on_dispatched(command.tasks, state.now_s)

@@ -7,6 +7,7 @@ from itertools import chain
 
 from elasticdl.master.core.decision import Decisions
 from elasticdl.master.core.evaluation.epochs import dispatch_limit
+from elasticdl.master.core.evaluation.task_window import WINDOW_TASKS_MAX, fill
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.state import Training
 from elasticdl.shared.job.rangeset import RangeSet
@@ -15,7 +16,6 @@ from elasticdl.shared.names import Purpose
 
 WINDOW_TASKS_MIN = 64
 TASKS_PER_WORKER_MIN = 8
-WINDOW_TASKS_MAX = 16_384
 COHORTS_AHEAD = 3
 """Synchronous training: cohorts that are kept dispatched. What is dispatched again must not queue behind many tasks."""
 
@@ -87,12 +87,4 @@ def new_tasks(training: Training, window: int, limit: int) -> tuple[tuple[int, i
         Ranges ``[start, end)`` of task numbers.
     """
     room = window - len(training.outstanding) - len(training.lacking)
-    ranges: list[tuple[int, int]] = []
-    # Refill when a quarter is free, so that a decision holds many tasks.
-    if room * 4 >= window:
-        for start, end in training.complete.gaps(training.frontier, limit):
-            ranges.append((start, min(end, start + room)))
-            room -= end - start
-            if room <= 0:
-                break
-    return tuple(ranges)
+    return fill(training.complete.gaps(training.frontier, limit), room, window)

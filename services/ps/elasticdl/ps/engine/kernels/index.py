@@ -11,7 +11,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from elasticdl.shared.model.kernels.compiled import INT32S_OUT, INT64S, INT64S_OUT, inlined, kernel, prefetch
+from elasticdl.shared.model.kernels.compiled import INT64S, INT64S_OUT, inlined, kernel, prefetch
 from elasticdl.shared.model.kernels.mix64 import mix64
 
 EMPTY = -1
@@ -129,13 +129,14 @@ def first_outside(ids: NDArray[np.int64], bound: int) -> int:
     return -1
 
 
-@kernel(types.int64, INT64S, INT32S_OUT)
-def first_repeated(ids: NDArray[np.int64], places: NDArray[np.int32]) -> int:
-    """Position of the first id that occurred before, or -1.
-
-    ``places`` is zeroed, a power of two long and longer than ``ids``; a place holds 1 + the position of an id.
-    """
-    mask = places.size - 1
+@kernel(types.int64, INT64S)
+def first_repeated(ids: NDArray[np.int64]) -> int:
+    """Position of the first id that occurred before, or -1."""
+    count = 16
+    while count < 2 * ids.size:  # At most half full: a probe rarely takes a second step.
+        count *= 2
+    places = np.zeros(count, np.int32)  # A place has 1 + the position of an id.
+    mask = count - 1
     for i in range(ids.size):
         place = int(np.int64(mix64(np.uint64(ids[i]) ^ _SALT)) & mask)
         while places[place] != 0:

@@ -155,9 +155,10 @@ def add_rows(sums: Doubles, row_indices: Int64s, width: int, rows: Floats, facto
             total[column] += factor * row[column]
 
 
-@kernel(types.boolean, types.Array(types.int32, 1, "C", readonly=True))
-def all_finite(bits: Int32s) -> bool:
-    """Whether no float32 in ``bits`` (a float32 array viewed as int32) is infinite or NaN."""
+@kernel(types.boolean, FLOATS)
+def all_finite(values: Floats) -> bool:
+    """Whether no value is infinite or NaN."""
+    bits = values.view(np.int32)
     bad = np.int32(0)
     for i in range(bits.size):
         bad |= np.int32((bits[i] & _EXPONENT) == _EXPONENT)

@@ -41,6 +41,8 @@ from elasticdl.worker.model.user.compiled import Compiled
 from elasticdl.worker.model.user.default_feed import DefaultFeed
 from elasticdl.worker.model.user.printing import show_prints
 
+_INSTALLED = {"site-packages", "dist-packages"}
+"""Names of folders of installed packages."""
 COMPILED = ("loss", "optimizer")
 """Functions that a file needs unless its model is compiled."""
 
@@ -136,8 +138,16 @@ class UserModule:
                 f"{self.path}: {self.file.symbol} is a model, so it takes no --model_params",
                 hint="Define a function that returns the model.",
             )
-        again = _without_bytecode(lambda: _executed(self.path, self.module.__name__))
-        return getattr(again, self.file.symbol)
+        present = self.value(self.file.symbol)
+        _forget_modules_with(present, besides=self.module.__name__)
+        again = getattr(_without_bytecode(lambda: _executed(self.path, self.module.__name__)), self.file.symbol)
+        _forget_modules_with(again, besides=self.module.__name__)
+        if again is present:
+            raise UserError(
+                f"{self.path} gives the same model each time it is run, and a job needs new ones",
+                hint="Define a function that returns a new model.",
+            )
+        return again
 
     def completed_by(self, model: Any) -> UserModule:
         """This file, with what a compiled model adds to it.
@@ -261,7 +271,25 @@ def _executed(path: Path, name: str) -> ModuleType:
     return module
 
 
+def _forget_modules_with(model: Any, besides: str) -> None:
+    """Let the user's modules that bind a model run again when they are imported next, so that they make a new one.
+
+    Args:
+        model: the model.
+        besides: name of the model file itself.
+    """
+    for name, module in list(sys.modules.items()):
+        path = Path(getattr(module, "__file__", None) or "")
+        if name == besides or not path.name or not _INSTALLED.isdisjoint(path.parts):
+            continue
+        if any(value is model for value in list(vars(module).values())):
+            del sys.modules[name]
+            package, _, last = name.rpartition(".")
+            if package in sys.modules:
+                vars(sys.modules[package]).pop(last, None)  # Otherwise ``from package import`` finds it there.
+
+
 def _first_package_folder() -> int:
     """Index in ``sys.path`` of the first folder of installed packages."""
-    installed = (number for number, entry in enumerate(sys.path) if entry.endswith(("site-packages", "dist-packages")))
+    installed = (number for number, entry in enumerate(sys.path) if entry.endswith(tuple(_INSTALLED)))
     return next(installed, len(sys.path))
