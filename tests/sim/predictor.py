@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from tests.sim.job import OUTPUT, SimJob
 from tests.sim.links import drive, pull_replies
 from tests.sim.store import SimStore
 
+from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import RunningBatch
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.process.running_batches import RunningBatchesFile
@@ -44,9 +45,8 @@ class _NoFile(RunningBatchesFile):
     def __init__(self) -> None:
         pass
 
-    @contextmanager
-    def running(self, batch: RunningBatch) -> Iterator[None]:
-        yield
+    def running(self, task: TaskRef, batch: int) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class SimPredictor:

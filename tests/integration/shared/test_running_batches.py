@@ -17,12 +17,11 @@ def test_it_survives_a_killed_process(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from elasticdl.shared.messages.events import RunningBatch\n"
         "from elasticdl.shared.process.running_batches import RunningBatchesFile\n"
         "from elasticdl.shared.names import Purpose\n"
         "from elasticdl.shared.job.tasks import TaskRef\n"
         "hand = RunningBatchesFile(Path(sys.argv[1]))\n"
-        "with hand.running(RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=7), batch=3)):\n"
+        "with hand.running(TaskRef(purpose=Purpose.TRAIN, number=7), 3):\n"
         "    os.kill(os.getpid(), signal.SIGSEGV)\n"
     )
     child = subprocess.run([sys.executable, "-c", program, str(path)], check=False, capture_output=True, cwd=tmp_path)

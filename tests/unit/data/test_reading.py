@@ -154,7 +154,7 @@ def test_parquet_ranges_within_pages_and_across_them(start: int, end: int) -> No
     block = reader.read(Shard(source=0, start=start, end=end))
     assert block.hashes.tolist() == every.hashes[start:end].tolist()
     order = np.random.default_rng(1).permutation(end - start)
-    for rows, places in ((block, range(start, end)), (block.reordered(order), start + order)):
+    for rows, places in ((block, range(start, end)), (block.take(order), start + order)):
         columns = rows.columns
         assert columns["a"].tolist() == list(places)
         assert columns["b"].tolist() == [lists[place] for place in places]
@@ -254,12 +254,41 @@ def test_data_that_changed_is_refused(name: str) -> None:
     shard = Shard(source=0, start=0, end=1)
     assert len(reader.read(shard)) == 1
     uri = planned.sources[0].uri
+    now_s = reader.clock()
     store.write(uri, after)
+    reader.clock = lambda: now_s + 1.0  # Rows in memory are used for a second.
     with pytest.raises(UserError, match=f"{uri} changed since the job was planned"):
         reader.read(shard)
     store.delete(uri)
     with pytest.raises(UserError, match="changed since the job was planned"):
         reader.read(shard)
+
+
+def test_rows_in_memory_are_used_for_a_second_after_their_file_was_looked_at() -> None:
+    class Counting(MemoryStore):
+        """Counts how often objects are looked at."""
+
+        looks = 0
+
+        def info(self, uri: str) -> ObjectInfo:
+            self.looks += 1
+            return super().info(uri)
+
+    store = Counting()
+    store.write("memory://data/a.parquet", parquet_bytes(pa.table({"a": [*range(10_000)]})))
+    planned = plan_sources("memory://data", ReaderOptions(), store)
+    reader, now_s = reader_of(store, planned), 5.0
+    reader.clock = lambda: now_s
+
+    def is_looked_at(start: int) -> bool:
+        before = store.looks
+        assert reader.read(Shard(source=0, start=start, end=start + 2)).columns["a"].tolist() == [start, start + 1]
+        return store.looks > before
+
+    # Rows 4095 and 4096 are of two pages, so they are always read.
+    assert [is_looked_at(start) for start in (0, 10, 4095, 4095, 5000, 20)] == [True, False, True, True, True, False]
+    now_s = 6.0
+    assert is_looked_at(0)
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 0), (1, 4), (-1, 2), (3, 2)])

@@ -24,7 +24,7 @@ def test_a_running_batch_is_read(
     path = tmp_path_factory.mktemp("hand") / "hand"
     held = RunningBatch(task=TaskRef(purpose=purpose, number=task), batch=batch)
     with RunningBatchesFile(path) as file:
-        with file.running(held):
+        with file.running(held.task, held.batch):
             assert WorkerTraces.read(path).running_batches == (held,)
         assert WorkerTraces.read(path).running_batches == ()
 
@@ -33,12 +33,12 @@ def test_several_batches_start_and_end_in_any_order(tmp_path: Path) -> None:
     path = tmp_path / "hand"
     one, two = (RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=7), batch=batch) for batch in (3, 4))
     with RunningBatchesFile(path) as file:
-        first, second = file.running(one), file.running(two)
+        first, second = file.running(one.task, one.batch), file.running(two.task, two.batch)
         with first:
             second.__enter__()
             assert set(WorkerTraces.read(path).running_batches) == {one, two}
         assert WorkerTraces.read(path).running_batches == (two,)
-        with file.running(one):
+        with file.running(one.task, one.batch):
             assert set(WorkerTraces.read(path).running_batches) == {one, two}
         second.__exit__(None, None, None)
         assert WorkerTraces.read(path).running_batches == ()
@@ -48,7 +48,7 @@ def test_the_number_of_running_batches_is_limited(tmp_path: Path) -> None:
     held = RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=0), batch=0)
     with RunningBatchesFile(tmp_path / "hand") as file, ExitStack() as hands:
         for _ in range(BATCHES_MAX + 1):
-            hands.enter_context(file.running(held))
+            hands.enter_context(file.running(held.task, held.batch))
         assert len(WorkerTraces.read(tmp_path / "hand").running_batches) == BATCHES_MAX
         hands.pop_all().close()
         assert WorkerTraces.read(tmp_path / "hand").running_batches == ()
@@ -70,7 +70,7 @@ def test_the_file_is_a_text_that_fits_into_a_termination_message(tmp_path: Path)
     held = RunningBatch(task=TaskRef(purpose=Purpose.PREDICT, number=2**64 - 1), batch=2**64 - 1)
     with RunningBatchesFile(path) as file, ExitStack() as hands:
         for _ in range(BATCHES_MAX):
-            hands.enter_context(file.running(held))
+            hands.enter_context(file.running(held.task, held.batch))
         for _ in range(12):
             file.count_batch()
         text = path.read_text(encoding="ascii")

@@ -105,9 +105,9 @@ def test_a_batch_has_the_records_that_the_plan_says(tmp_path: Path, kind: str, s
         rows = [row for shard in plan.shards(task) for row in range(shard.start, shard.end)]
         expected = [rows[order[p]] for p in range(batch * BATCH, batch * BATCH + plan.records_of(task, batch))]
         assert found.records["x"].tolist() == expected
-        assert [records.located(task, place)[1] for place in found.places.tolist()] == expected
+        assert [records.located(task, place)[1] for place in list(map(int, found.places))] == expected
         assert found.count == len(expected)
-        alone = records.one(task, found.places.tolist()[-1])["x"].tolist()
+        alone = records.one(task, list(map(int, found.places))[-1])["x"].tolist()
         assert alone == [expected[-1]]
         seen += expected
     assert sorted(seen) == sorted([*range(ROWS), *range(ROWS)])
@@ -147,7 +147,7 @@ def test_a_task_of_several_files(tmp_path: Path) -> None:
             rows = found.records["x"].tolist()
             assert found.records["name"].tolist() == [str(x) for x in rows]
             assert found.records["items"].tolist() == [[x] * (x % 3) for x in rows]
-            places = [records.located(task, place) for place in found.places.tolist()]
+            places = [records.located(task, place) for place in list(map(int, found.places))]
             assert [(int(uri.rpartition("/")[2][0]), number) for uri, number in places] == [divmod(x, 10) for x in rows]
             seen += rows
     rows = [10 * number + place for number in range(9) for place in range(number)]

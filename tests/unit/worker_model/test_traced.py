@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -60,3 +62,34 @@ def test_a_tensor_of_another_type_is_refused() -> None:
     function, _, (features, _, nothing) = example()
     with pytest.raises(tf.errors.InvalidArgumentError):
         TracedFunction(function)(features, (tf.constant([1, 2]),), nothing)
+
+
+class Pair(NamedTuple):
+    """A structure that is neither a plain tuple nor a list."""
+
+    first: Any
+    second: Any
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda one, two: Pair(one, [two, (), {"z": two, "a": (one,)}]),
+        lambda one, two: [one],
+        lambda one, two: (two, two),
+        lambda one, two: {"b": {}, "a": Pair((one,), two)},
+        lambda one, two: (one, None, two),
+        lambda one, two: one,
+        lambda one, two: OrderedDict(z=one, a=two),
+    ],
+)
+def test_the_outputs_have_the_structure_that_tensorflow_gives(make: Callable[[Any, Any], Any]) -> None:
+    import tensorflow as tf
+
+    from elasticdl.worker.model.traced import TracedFunction
+
+    signature = (tf.TensorSpec([], tf.int32), tf.TensorSpec([2], tf.float32))
+    function = tf.function(make, input_signature=signature, autograph=False)
+    arguments = tf.constant(7), tf.constant([1.0, 2.0])
+    found, expected = TracedFunction(function)(*arguments), function(*arguments)
+    assert repr(found) == repr(expected)

@@ -92,6 +92,12 @@ class Built:
         assert isinstance(feeder, BatchFeeder)
         return feeder
 
+    def join_calls(self) -> None:
+        """Have the ids of training batches found in the call that feeds them."""
+        find_ids = self.runner.step.traced("train_ids", self.runner.example.spec)
+        if self.kind is JobKind.TRAIN and find_ids is not None:
+            self._feeder.join(find_ids)
+
     def describe(self) -> list[str]:
         """Lines for the job's start: what the model takes, and what the ps hold."""
         feed = self._feeder.default_feed
@@ -184,8 +190,7 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile, adapts: Adapting =
         _check_metric(spec.best.metric, runner)
     outputs = None
     if spec.prediction is not None:
-        processor = load_processor(module, spec.prediction.processor)
-        outputs = ModelOutputs(runner=runner, processor=processor)
+        outputs = ModelOutputs(runner=runner, processor=load_processor(module, spec.prediction.processor))
     elif spec.output or (spec.best and spec.best.save) or found.best or found.checkpoint_folder:
         whole = bool((spec.best and spec.best.save) or found.best or found.checkpoint_folder)
         export_tables, note = choose_tables(runner, spec, needs_whole_models=whole)
@@ -204,6 +209,7 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile, adapts: Adapting =
         adapter=adapter,
         stores=stores,
     )
+    built.join_calls()
     if spec.model.fingerprint:
         problem = "this process built a model that differs from the one that the job was started with"
         built.fingerprint().check(Fingerprint.decode(spec.model.fingerprint), module.path, problem)

@@ -75,10 +75,12 @@ class ColumnBatch(Mapping[str, ColumnValues]):
 
     def take(self, places: slice | npt.NDArray[np.int64]) -> ColumnBatch:
         """Some of the records; views for a slice."""
+        if isinstance(places, slice):
+            stacks = [ColumnStack(each.names, each.values[:, places]) for each in self.stacks]
+        else:
+            stacks = [ColumnStack(each.names, each.values.take(places, axis=1)) for each in self.stacks]
         return ColumnBatch(
-            self._names,
-            tuple([ColumnStack(each.names, _taken(each.values, places)) for each in self.stacks]),
-            {name: lists.take(places) for name, lists in self.ragged.items()},
+            self._names, tuple(stacks), {name: lists.take(places) for name, lists in self.ragged.items()}
         )
 
     @property
@@ -109,36 +111,43 @@ class ColumnBatch(Mapping[str, ColumnValues]):
         return len(self._names)
 
 
-def _taken(values: npt.NDArray[np.generic], places: slice | npt.NDArray[np.int64]) -> npt.NDArray[np.generic]:
-    return values[:, places] if isinstance(places, slice) else np.take(values, places, axis=1)
-
-
 class RecordBlock:
     """The records of a shard, or of several one after the other.
 
     Attributes:
         lines: raw bytes of each record (CSV: without line break); ``None`` for Parquet.
         hashes: record hashes, shape ``[records]``.
+        first: place of the first record in the columns that ``parse`` gives.
     """
 
-    def __init__(self, *, lines: list[bytes] | None, hashes: Hashes, parse: Callable[[], ColumnBatch]) -> None:
+    def __init__(
+        self, *, lines: list[bytes] | None, hashes: Hashes, parse: Callable[[], ColumnBatch], first: int = 0
+    ) -> None:
         self.lines = lines
         self.hashes = hashes
+        self.first = first
         self._parse = parse
-        self._offsets: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.hashes)
 
     @cached_property
-    def columns(self) -> ColumnBatch:
-        """Typed columns, each of shape ``[records, ...]``; parsed when first asked for; empty for TFRecord.
+    def parsed(self) -> ColumnBatch:
+        """What ``parse`` gives: the columns of these records, which may have others before and after them.
 
         Raises:
             UserError: a CSV value is not of the schema's type; names file and record.
         """
-        columns = self._parse()
-        return columns if self._offsets is None else columns.take(self._offsets)
+        return self._parse()
+
+    @property
+    def columns(self) -> ColumnBatch:
+        """Typed columns, each of shape ``[records, ...]``; parsed when first asked for; empty for TFRecord.
+
+        Raises:
+            UserError: see ``parsed``.
+        """
+        return self.parsed.take(slice(self.first, self.first + len(self.hashes)))
 
     @classmethod
     def joined(cls, blocks: Sequence[RecordBlock]) -> RecordBlock:
@@ -152,18 +161,6 @@ class RecordBlock:
             parse=lambda: ColumnBatch.joined([block.columns for block in blocks]),
         )
 
-    def reordered(self, offsets: npt.NDArray[np.int64]) -> RecordBlock:
-        """The same records in another order, copied once: batches of consecutive ones are then views.
-
-        Args:
-            offsets: a permutation of ``range(len(self))``.
-        """
-        lines = None if self.lines is None else [self.lines[offset] for offset in offsets.tolist()]
-
-        ordered = RecordBlock(lines=lines, hashes=self.hashes[offsets], parse=self._parse)
-        ordered._offsets = offsets
-        return ordered
-
     def take(self, offsets: Offsets) -> RawBatch:
         """Some records in the given order.
 
@@ -174,7 +171,12 @@ class RecordBlock:
 
 
 class RawBatch:
-    """Some records of a block, in the order in which they were asked for."""
+    """Some records of a block, in the order in which they were asked for.
+
+    Attributes:
+        count: how many.
+        checksum: sum of the record hashes modulo 2**64.
+    """
 
     def __init__(self, block: RecordBlock, offsets: Offsets) -> None:
         self._block = block
@@ -182,14 +184,11 @@ class RawBatch:
             self._places: slice | npt.NDArray[np.int64] = slice(offsets.start, offsets.stop)
         else:
             self._places = np.asarray(offsets, dtype=np.int64)
+        self._columns: ColumnBatch | None = None
         self.count = len(offsets)
+        self.checksum = total(block.hashes[self._places])
 
-    @cached_property
-    def checksum(self) -> int:
-        """Sum of the record hashes modulo 2**64."""
-        return total(self._block.hashes[self._places])
-
-    @cached_property
+    @property
     def records(self) -> list[bytes] | ColumnBatch:
         """For ``feed``: raw bytes of each record (CSV lines, TFRecord data), or for Parquet the columns."""
         lines = self._block.lines
@@ -199,7 +198,14 @@ class RawBatch:
             return lines[self._places]
         return [lines[place] for place in self._places.tolist()]
 
-    @cached_property
+    @property
     def columns(self) -> ColumnBatch:
         """For ``feed_batch``: typed columns, each of shape ``[count]``; empty for TFRecord."""
-        return self._block.columns.take(self._places)
+        if self._columns is None:
+            places, first = self._places, self._block.first
+            if isinstance(places, slice):
+                shifted: slice | npt.NDArray[np.int64] = slice(places.start + first, places.stop + first)
+            else:
+                shifted = places + first if first else places
+            self._columns = self._block.parsed.take(shifted)
+        return self._columns

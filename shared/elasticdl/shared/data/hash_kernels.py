@@ -27,6 +27,13 @@ def mix(values: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
         out[i] = mix64(values[i])
 
 
+@_kernel(types.void, _WORDS, types.uint64, types.uint64, types.uint64[::1])
+def bind(contents: NDArray[np.uint64], key: int, first: int, out: NDArray[np.uint64]) -> None:
+    """``out[i] = mix64(contents[i] ^ mix64(key ^ (first + i)))``."""
+    for i in range(contents.size):
+        out[i] = mix64(contents[i] ^ mix64(key ^ (first + np.uint64(i))))
+
+
 @_kernel(types.void, types.uint64[::1], _WORDS)
 def fold(rows: NDArray[np.uint64], cells: NDArray[np.uint64]) -> None:
     """``rows[i] = mix64(rows[i] ^ cells[i])``."""

@@ -38,9 +38,13 @@ def content_hashes(records: Sequence[bytes]) -> Hashes:
 
 def bind(contents: Hashes, source: int, first: int) -> Hashes:
     """Record hashes from content hashes of the consecutive records ``first``, ``first + 1``... of a source."""
-    indices = np.arange(first, first + len(contents), dtype=np.uint64)
-    keys = mix64_array(np.uint64(derive_key(source)) ^ indices)
-    return mix64_array(contents ^ keys)
+    key, compiled = derive_key(source), _compiled()
+    if compiled is None:
+        indices = np.arange(first, first + len(contents), dtype=np.uint64)
+        return mix64_arrays.mix64_array(contents ^ mix64_arrays.mix64_array(np.uint64(key) ^ indices))
+    bound = np.empty(len(contents), np.uint64)
+    compiled.bind(np.ascontiguousarray(contents), key, first, bound)
+    return bound
 
 
 def mix64_array(values: Hashes) -> Hashes:

@@ -33,5 +33,5 @@ def take(order: Permutation | range, start: int, stop: int) -> range | npt.NDArr
     from elasticdl.shared.data import order_kernels
 
     found = np.empty(stop - start, np.int64)
-    order_kernels.permute(size, order.half_bits, np.array(order.keys, np.uint64), start, found)
+    order_kernels.permute(size, order.half_bits, order.key, start, found)
     return found

@@ -7,22 +7,26 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from elasticdl.shared.job.permutation import ROUNDS
 from elasticdl.shared.model.kernels.mix64 import mix64
 
 
 @numba.njit(
-    types.void(types.uint64, types.uint64, types.uint64[::1], types.uint64, types.int64[::1]), nogil=True, cache=True
+    types.void(types.uint64, types.uint64, types.uint64, types.uint64, types.int64[::1]), nogil=True, cache=True
 )
-def permute(size: int, half_bits: int, keys: NDArray[np.uint64], first: int, out: NDArray[np.int64]) -> None:
+def permute(size: int, half_bits: int, key: int, first: int, out: NDArray[np.int64]) -> None:
     """``out[i] = permutation[first + i]``; see ``Permutation`` for the network, the keys and the cycle walking."""
     one = np.uint64(1)
     half_mask = (one << half_bits) - one
+    keys = np.empty(ROUNDS, np.uint64)
+    for number in range(ROUNDS):
+        keys[number] = mix64(mix64(np.uint64(key)) ^ np.uint64(number))
     for i in range(out.size):
         value = first + np.uint64(i)
         while True:
             left, right = value >> half_bits, value & half_mask
-            for key in keys:
-                left, right = right, left ^ (mix64(right ^ key) & half_mask)
+            for round_key in keys:
+                left, right = right, left ^ (mix64(right ^ round_key) & half_mask)
             value = (left << half_bits) | right
             if value < size:
                 break

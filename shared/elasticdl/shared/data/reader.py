@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import math
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -21,6 +23,9 @@ from elasticdl.shared.job.plan import Shard, Source
 from elasticdl.shared.storage import ObjectChangedError, ObjectInfo, ObjectNotFoundError, ObjectStore
 from elasticdl.shared.storage.cache import StoredRange
 
+_LOOK_AGAIN_S = 1.0
+"""How often a file is looked at whose rows are in memory."""
+
 
 class Reader:
     """Reads the sources of one plan; for one thread.
@@ -34,6 +39,9 @@ class Reader:
             not.
         prefetch: begins to read ranges of stored objects; if not given, nothing is read ahead.
     """
+
+    clock: Callable[[], float] = staticmethod(time.monotonic)
+    """Seconds from any moment on."""
 
     def __init__(
         self,
@@ -52,6 +60,8 @@ class Reader:
         self._is_same = is_same
         self._prefetch = prefetch
         self._same: set[ObjectInfo] = set()
+        self._looked_at: dict[int, tuple[float, ObjectInfo]] = {}
+        """When each source was last seen to be unchanged."""
         self._gzip = GzipContent(store)
         self._typed: parquet.RowGroups | array_file.ArrayFiles | None = None
         if schema.format is DataFormat.PARQUET:
@@ -92,9 +102,8 @@ class Reader:
     def _read(self, shard: Shard, info: ObjectInfo) -> RecordBlock:
         self._check(shard)
         if self._typed is not None:
-            rows = self._typed.read(info, shard.start, shard.end)
-            hashes = bind(rows.hashes, shard.source, shard.start)
-            return RecordBlock(lines=None, hashes=hashes, parse=lambda: rows.columns)
+            rows = self._typed.read(info, shard)
+            return RecordBlock(lines=None, hashes=rows.hashes, parse=lambda: rows.columns, first=rows.first)
         if self._schema.format is DataFormat.IMAGES:
             return self._images(shard)
         lines = self._lines(shard, info)
@@ -115,8 +124,10 @@ class Reader:
                 raise changed(error.uri) from error
 
     def _read_all(self, shards: Sequence[Shard]) -> RecordBlock:
+        if len(shards) == 1:
+            return self._read(shards[0], self._unchanged(shards[0]))
         infos = {number: self._verified(number) for number in dict.fromkeys(shard.source for shard in shards)}
-        if len(shards) == 1 or self._schema.format not in (DataFormat.CSV, DataFormat.JSON_LINES):
+        if self._schema.format not in (DataFormat.CSV, DataFormat.JSON_LINES):
             return RecordBlock.joined([self._read(shard, infos[shard.source]) for shard in shards])
         parts = []
         for shard in shards:
@@ -154,8 +165,19 @@ class Reader:
         if not 0 <= shard.start < shard.end <= source.records:
             raise IndexError(f"{shard} is not within {source}")
 
+    def _unchanged(self, shard: Shard) -> ObjectInfo:
+        """A shard's source, which has not changed. While its rows are in memory, it is looked at once a second."""
+        if not isinstance(self._typed, parquet.RowGroups):
+            return self._verified(shard.source)
+        looked_s, info = self._looked_at.get(shard.source, (-math.inf, None))
+        now_s = self.clock()
+        if info is None or now_s - looked_s >= _LOOK_AGAIN_S or not self._typed.has(info, shard):
+            info = self._verified(shard.source)
+            self._looked_at[shard.source] = now_s, info
+        return info
+
     def _verified(self, number: int) -> ObjectInfo:
-        """A source, which has not changed."""
+        """A source, which is looked at now and has not changed."""
         source = self._sources[number]
         if self._schema.format is DataFormat.IMAGES:
             return ObjectInfo(uri=source.uri, size_bytes=source.size_bytes, etag=source.etag)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import blake2b
 
 from elasticdl.shared.names import Incarnation, PodName
@@ -13,5 +14,10 @@ _DIGEST_BYTES = 7
 
 def ps_set_digest(incarnations: Mapping[PodName, Incarnation]) -> int:
     """Digest of some ps with their incarnations, at least 1; it does not depend on their order."""
-    text = ";".join(f"{ps}={incarnations[ps]}" for ps in sorted(incarnations))
+    return _digest(tuple(sorted(incarnations.items())))
+
+
+@lru_cache(maxsize=16)  # Every task asks, and the ps are the same for hours.
+def _digest(incarnations: tuple[tuple[PodName, Incarnation], ...]) -> int:
+    text = ";".join(f"{ps}={incarnation}" for ps, incarnation in incarnations)
     return int.from_bytes(blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest(), "little") or 1

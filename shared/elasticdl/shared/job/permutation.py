@@ -8,9 +8,10 @@ position alone, and is defined by integer arithmetic only, so it is the same on 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 _MASK64 = (1 << 64) - 1
-_ROUNDS = 4
+ROUNDS = 4
 
 
 def mix64(value: int) -> int:
@@ -25,7 +26,11 @@ def derive_key(*parts: int) -> int:
     """Fold integers into one 64-bit key; the order of the parts matters."""
     key = 0
     for part in parts:
-        key = mix64(key ^ (part & _MASK64))
+        # ``mix64(key ^ part)`` in place: each batch has several keys.
+        key = ((key ^ (part & _MASK64)) + 0x9E3779B97F4A7C15) & _MASK64
+        key = ((key ^ (key >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+        key = ((key ^ (key >> 27)) * 0x94D049BB133111EB) & _MASK64
+        key ^= key >> 31
     return key
 
 
@@ -36,38 +41,37 @@ class Permutation:
 
     Attributes:
         size: how many positions there are.
+        key: as given; that of round ``n`` is ``derive_key(key, n)``.
         half_bits: bits of each half of the Feistel network.
-        half_mask: as many ones.
-        keys: of its rounds.
     """
-
-    __slots__ = ("half_bits", "half_mask", "keys", "size")
 
     def __init__(self, size: int, key: int) -> None:
         if size < 0:
             raise ValueError("size must not be negative")
         self.size = size
-        self.half_bits = max(1, ((max(size - 1, 1)).bit_length() + 1) // 2)
-        self.half_mask = (1 << self.half_bits) - 1
-        self.keys = tuple(derive_key(key, round_number) for round_number in range(_ROUNDS))
+        self.key = key & _MASK64
+        self.half_bits = ((size - 1 if size > 2 else 1).bit_length() + 1) // 2
+
+    @cached_property
+    def _round_keys(self) -> tuple[int, ...]:
+        return tuple([derive_key(self.key, number) for number in range(ROUNDS)])
 
     def __getitem__(self, position: int) -> int:
         if not 0 <= position < self.size:
             raise IndexError(position)
-        value = self._encrypt(position)
-        while value >= self.size:
-            value = self._encrypt(value)
-        return value
+        value, bits, keys = position, self.half_bits, self._round_keys
+        mask = (1 << bits) - 1
+        while True:
+            left, right = value >> bits, value & mask
+            for key in keys:
+                # ``mix64(right ^ key)`` in place: every process asks for several positions of each task.
+                mixed = ((right ^ key) + 0x9E3779B97F4A7C15) & _MASK64
+                mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+                mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK64
+                left, right = right, left ^ ((mixed ^ (mixed >> 31)) & mask)
+            value = (left << bits) | right
+            if value < self.size:
+                return value
 
     def __iter__(self) -> Iterator[int]:
         return (self[position] for position in range(self.size))
-
-    def _encrypt(self, value: int) -> int:
-        left, right = value >> self.half_bits, value & self.half_mask
-        for key in self.keys:
-            # ``mix64(right ^ key)`` in place: every process asks for several positions of each task.
-            mixed = ((right ^ key) + 0x9E3779B97F4A7C15) & _MASK64
-            mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
-            mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK64
-            left, right = right, left ^ ((mixed ^ (mixed >> 31)) & self.half_mask)
-        return (left << self.half_bits) | right

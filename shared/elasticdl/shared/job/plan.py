@@ -100,7 +100,7 @@ class Plan:
             return self.sources.records
         return [source.records for source in self.sources]
 
-    @property
+    @cached_property
     def task_records(self) -> int:
         """Records of a full task."""
         return self.minibatch_size * self.minibatches_per_task
@@ -120,7 +120,7 @@ class Plan:
         """Number of records before source ``i``; one more entry holds the total."""
         return array("q", accumulate(self._records, initial=0))
 
-    @property
+    @cached_property
     def is_global(self) -> bool:
         """Whether a task has records of several ranges and sources."""
         return self.shuffle is Shuffle.GLOBAL
@@ -157,7 +157,7 @@ class Plan:
             left -= batches
         return task, 0
 
-    @property
+    @cached_property
     def tasks(self) -> int:
         """Number of tasks; ids are ``range(tasks)``."""
         return self._truncation[0]

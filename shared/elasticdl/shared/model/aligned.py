@@ -19,8 +19,7 @@ def aligned_empty(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any
     kind = np.dtype(dtype)
     size_bytes = kind.itemsize * (shape if isinstance(shape, int) else math.prod(shape))
     raw = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
-    start = -address(raw) % ALIGNMENT_BYTES
-    return raw[start : start + size_bytes].view(kind).reshape(shape)
+    return np.ndarray(shape, kind, raw, -address(raw) % ALIGNMENT_BYTES)
 
 
 def aligned_floats(size: int) -> NDArray[np.float32]:

@@ -183,12 +183,19 @@ class CoreRunner(Generic[E, C]):
                 self.post(event)
 
     def _loop_lane(self, lanes: LoopLanes[E, C]) -> Callable[[C], None]:
-        """What puts a command into a new lane on the loop; any thread may call it."""
+        """What puts a command into a new lane on the loop; any thread may call it that holds the lock."""
         waiting: deque[C] = deque()
         serving: set[asyncio.Task[None]] = set()
+        is_awake = False
 
         async def serve() -> None:
-            while waiting and not self._stopping:
+            nonlocal is_awake
+            while not self._stopping:
+                with self._lock:
+                    if not waiting:
+                        is_awake = False
+                        serving.clear()
+                        return
                 try:
                     event = await lanes.execute(waiting.popleft())
                 except Exception as error:  # The lane's outermost frame.
@@ -196,14 +203,15 @@ class CoreRunner(Generic[E, C]):
                     return
                 if event is not None:
                     self.post(event)
-            serving.clear()
 
-        def append(command: C) -> None:
+        def put(command: C) -> None:
+            nonlocal is_awake
             waiting.append(command)
-            if not serving:
-                serving.add(asyncio.get_running_loop().create_task(serve()))
+            if not is_awake:
+                is_awake = True
+                lanes.call_soon(lambda: serving.add(asyncio.get_running_loop().create_task(serve())))
 
-        return lambda command: lanes.call_soon(lambda: append(command))
+        return put
 
     def _set_timer(self, timer: SetTimer) -> None:
         with self._timers_changed:

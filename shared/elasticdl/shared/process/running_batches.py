@@ -11,9 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -93,37 +91,17 @@ class RunningBatchesFile:
         finally:
             os.close(descriptor)
         self._page[:] = (_HEAD.format(0) + (" " * (_LINE_BYTES - 1) + "\n") * BATCHES_MAX).encode()
-        self._lock = threading.Lock()
         self._batches = 0
         self._free = [_slot_offset(slot) for slot in reversed(range(BATCHES_MAX))]
 
-    @contextmanager
-    def running(self, batch: RunningBatch) -> Iterator[None]:
-        """Record a batch as running within the block; costs a few microseconds and no system call."""
-        offset = self._take(batch)
-        try:
-            yield
-        finally:
-            if offset is not None:
-                with self._lock:
-                    self._page[offset] = _FREE
-                    self._free.append(offset)
+    def running(self, task: TaskRef, batch: int) -> AbstractContextManager[None]:
+        """Record a batch as running within a ``with`` block; costs a few microseconds and no system call."""
+        return _Running(self._page, self._free, _LINE.format(" ", task.purpose, task.number, batch).encode())
 
     def count_batch(self) -> None:
         """Count a computed batch; for the main thread only."""
         self._batches += 1
         self._page[:_HEAD_BYTES] = _HEAD.format(self._batches).encode()
-
-    def _take(self, batch: RunningBatch) -> int | None:
-        line = _LINE.format(" ", batch.task.purpose, batch.task.number, batch.batch).encode()
-        with self._lock:
-            if not self._free:
-                return None
-            offset = self._free.pop()
-            # The state is written last: a crash in between leaves an empty slot, never half a batch.
-            self._page[offset : offset + _LINE_BYTES] = line
-            self._page[offset] = _RUNNING
-        return offset
 
     def close(self) -> None:
         """Unmap the file; it stays."""
@@ -136,6 +114,40 @@ class RunningBatchesFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class _Running:
+    """One batch in the file, from the beginning to the end of a block.
+
+    Args:
+        page: the file's content.
+        free: offsets of its free slots; another thread may take or return one at any time.
+        line: what is written into a slot.
+    """
+
+    __slots__ = ("_free", "_line", "_offset", "_page")
+
+    def __init__(self, page: mmap.mmap, free: list[int], line: bytes) -> None:
+        self._page = page
+        self._free = free
+        self._line = line
+        self._offset: int | None = None
+
+    def __enter__(self) -> None:
+        try:
+            offset = self._offset = self._free.pop()
+        except IndexError:  # More batches than slots: this one is not recorded.
+            return
+        # The state is written last: a crash in between leaves an empty slot, never half a batch.
+        self._page[offset : offset + _LINE_BYTES] = self._line
+        self._page[offset] = _RUNNING
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._offset is not None:
+            self._page[self._offset] = _FREE
+            self._free.append(self._offset)
 
 
 def _slot_offset(slot: int) -> int:

@@ -79,11 +79,13 @@ class _Access:
         write: (message, value).
         read: message -> value.
         value: the conversion of the value itself, where the message's attribute always holds one value.
+        is_collection: a repeated field or a map. An empty one is not written: most are, and a new message has it.
     """
 
     write: Write
     read: Read
     value: _Value | None = None
+    is_collection: bool = False
 
 
 def snake_case(name: str) -> str:
@@ -222,7 +224,7 @@ def _repeated(hint: Any, field: Any, place: str) -> _Access:
         values = getattr(message, name)
         return sequence_of(map(decode, values) if decode else values)
 
-    return _Access(write, read)
+    return _Access(write, read, is_collection=True)
 
 
 def _mapping(hints: tuple[Any, Any], field: Any, place: str) -> _Access:
@@ -251,7 +253,7 @@ def _mapping(hints: tuple[Any, Any], field: Any, place: str) -> _Access:
             return MappingProxyType({each_key: decode(values[each_key]) for each_key in values})
         return MappingProxyType(dict(values))
 
-    return _Access(write, read)
+    return _Access(write, read, is_collection=True)
 
 
 def _single(hint: Any, field: Any, place: str) -> _Access:
@@ -343,7 +345,8 @@ def _written_out(kind: type, accesses: Mapping[str, _Access]) -> tuple[Write, De
             read = f"decode_{name}(message.{name})" if value.decode else f"message.{name}"
             if value.write is None:
                 write = f"message.{name} = " + (f"encode_{name}(value.{name})" if value.encode else f"value.{name}")
-        writes.append(write)
+        is_sized = access.is_collection or (value is not None and value.encode is _plain_text)
+        writes.append(f"if value.{name}: {write}" if is_sized else write)
         reads.append(f"{name}={read}")
     body = "\n    ".join(writes) or "pass"
     source = f"def write(message, value):\n    {body}\ndef decode(message):\n    return kind({', '.join(reads)})"

@@ -78,6 +78,8 @@ class BatchOrder:
         self._rounds = rounds
         self._tasks: dict[TaskRef, _Position] = {}
         self._entries = 0
+        self.changes = 0
+        """How often refs of a task became void."""
 
     @property
     def tasks(self) -> tuple[TaskRef, ...]:
@@ -87,7 +89,7 @@ class BatchOrder:
     @property
     def has_next(self) -> bool:
         """Whether there is a batch to read."""
-        return any(position.next_to_read < position.batches for position in self._tasks.values())
+        return self._next_task() is not None
 
     def begin(self, task: TaskRef, *, batches: int, next_batch: int) -> bool:
         """Train a task from ``next_batch`` on.
@@ -132,10 +134,16 @@ class BatchOrder:
         return None if task is None else self.key(task, self._tasks[task].next_to_read)
 
     def _next_task(self) -> TaskRef | None:
-        readable = (task for task, position in self._tasks.items() if position.next_to_read < position.batches)
-        if self._rounds is None:
-            return next(readable, None)
-        return min(readable, key=lambda one: self.key(one, self._tasks[one].next_to_read), default=None)
+        found = None
+        for task, position in self._tasks.items():
+            if position.next_to_read == position.batches:
+                continue
+            if self._rounds is None:
+                return task
+            key = self.key(task, position.next_to_read)
+            if found is None or key < found[0]:
+                found = key, task
+        return found[1] if found else None
 
     def key(self, task: TaskRef, batch: int) -> RoundKey:
         """Sorts batches in the order in which they are trained; of equal ones the first comes first."""
@@ -173,6 +181,7 @@ class BatchOrder:
     def reposition(self, task: TaskRef, next_batch: int) -> AnswerMeaning:
         """Continue a task elsewhere: its refs are void. A task without a next batch is finished."""
         position = self._tasks[task]
+        self.changes += 1
         if next_batch == position.batches:
             del self._tasks[task]
             return AnswerMeaning.FINISHED
@@ -183,3 +192,4 @@ class BatchOrder:
     def give_away(self, task: TaskRef) -> None:
         """Forget a task that failed or returns to the queue; its refs are void."""
         self._tasks.pop(task, None)
+        self.changes += 1

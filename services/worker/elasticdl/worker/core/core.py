@@ -217,12 +217,10 @@ class WorkerCore:
     # --- what may start now ---------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        while self.training.advance(self._conditions()):
-            pass
-        while not self._is_stopping and self._may_start_auxiliary() and self._auxiliary.advance():
-            while self.training.advance(self._conditions()):
-                pass
-        if self._is_stopping:
+        self._advance_training()
+        while not self._stop_reason and self._may_start_auxiliary() and self._auxiliary.advance():
+            self._advance_training()
+        if self._stop_reason:
             self._end_if_idle()
         elif self._wants_task():
             self._is_taking = True
@@ -231,12 +229,14 @@ class WorkerCore:
     def _may_start_auxiliary(self) -> bool:
         return self._auxiliary.waits and pipelining.may_start_auxiliary(self.training.window, self._settings.pipeline)
 
-    def _conditions(self) -> Conditions:
-        return Conditions(
+    def _advance_training(self) -> None:
+        conditions = Conditions(
             queue_is_empty=self._queue_is_empty,
             auxiliary_waits=self._auxiliary.is_active,
             is_stopping=self._is_stopping,
         )
+        while self.training.advance(conditions):
+            pass
 
     def _wants_task(self) -> bool:
         now_s = self._effects.now_s

@@ -166,8 +166,11 @@ def may_read(
         is_later: whether a batch is trained after the one that would be read. Those never keep it from being read: in
             synchronous training they wait for it.
     """
-    ahead = [batch for batch in window if batch.phase in _AHEAD and not (is_later and is_later(batch))]
-    return len(ahead) < settings.prefetch_batches * tasks
+    room = settings.prefetch_batches * tasks
+    for batch in window:
+        if batch.phase in _AHEAD and not (is_later and is_later(batch)):
+            room -= 1
+    return room > 0
 
 
 def insert(window: list[Batch], batch: Batch, key: Callable[[Batch], RoundKey]) -> None:
@@ -180,6 +183,8 @@ def insert(window: list[Batch], batch: Batch, key: Callable[[Batch], RoundKey]) 
 
 def to_report(window: Sequence[Batch]) -> Batch | None:
     """The batch whose failed read is reported now: every earlier batch is pushed."""
+    if not _any(window, Phase.FAILED):
+        return None
     first = _first(window)
     return first if first is not None and first.phase is Phase.FAILED else None
 
@@ -221,10 +226,16 @@ def to_push(
     window: Sequence[Batch], settings: PipelineSettings, conditions: Conditions
 ) -> tuple[Batch, Batch | None] | None:
     """The batch that is pushed now, and the batch whose pull follows in the same round trip."""
-    first = _first(window)
-    if first is None or first.phase is not Phase.COMPUTED or _any(window, Phase.PUSHING, Phase.PULLING):
+    if not _any(window, Phase.COMPUTED) or _any(window, Phase.PUSHING, Phase.PULLING):
         return None
-    following = next((one for one in _trainable(window) if one is not first and one.phase is not Phase.FAILED), None)
+    trainable = _trainable(window)
+    if not trainable or trainable[0].phase is not Phase.COMPUTED:
+        return None
+    first, following = trainable[0], None
+    for batch in trainable[1:]:
+        if batch.phase is not Phase.FAILED:
+            following = batch
+            break
     if conditions.is_stopping:
         return first, None
     if settings.staleness == 0:
@@ -259,8 +270,13 @@ def _valid(window: Sequence[Batch]) -> list[Batch]:
 
 def _trainable(window: Sequence[Batch]) -> list[Batch]:
     """Valid batches of tasks of which no pull is delayed."""
-    delayed = [batch.ref.task for batch in window if batch.is_delayed]
-    return [batch for batch in window if not batch.is_void and (not delayed or batch.ref.task not in delayed)]
+    valid, delayed = [], []
+    for batch in window:
+        if batch.is_delayed:
+            delayed.append(batch.ref.task)
+        if not batch.is_void:
+            valid.append(batch)
+    return [batch for batch in valid if batch.ref.task not in delayed] if delayed else valid
 
 
 def _first(window: Sequence[Batch]) -> Batch | None:
@@ -269,4 +285,7 @@ def _first(window: Sequence[Batch]) -> Batch | None:
 
 
 def _any(window: Sequence[Batch], *phases: Phase) -> bool:
-    return any(map(phases.__contains__, [batch.phase for batch in window]))
+    for batch in window:  # noqa: SIM110  Every event asks several times, and a generator costs a call for each batch.
+        if batch.phase in phases:
+            return True
+    return False

@@ -70,6 +70,8 @@ class Training:
         self._leases = leases
         self._outcomes = outcomes
         self._tallies: dict[TaskRef, Tally] = {}
+        self._marked = 0
+        """``order.changes`` when batches were last marked as void."""
         self._pulls_pause = False
         """Bounded staleness: whether no batch is pulled until the timer."""
 
@@ -234,7 +236,7 @@ class Training:
     @property
     def needs_task(self) -> bool:
         """Whether there is room to read ahead and no batch to read."""
-        return not self.order.has_next and self._may_read
+        return self._may_read and not self.order.has_next
 
     @property
     def tasks_at_once(self) -> int:
@@ -320,15 +322,18 @@ class Training:
         return True
 
     def _drop_void(self) -> None:
-        for batch in self.window:
-            self._mark_if_void(batch)
+        self._mark_void()
         for batch in [batch for batch in self.window if batch.is_void and not batch.is_busy]:
             self._drop(batch)
 
-    def _mark_if_void(self, batch: Batch) -> None:
-        """A void batch stays void: the same ref can't become valid again."""
-        if not batch.is_void:
-            batch.is_void = not self.order.is_valid(batch.ref)
+    def _mark_void(self) -> None:
+        """Mark the batches that became void. Such a batch stays void: the same ref can't become valid again."""
+        if self._marked == self.order.changes:
+            return
+        self._marked = self.order.changes
+        for batch in self.window:
+            if not batch.is_void:
+                batch.is_void = not self.order.is_valid(batch.ref)
 
     def _drop(self, batch: Batch) -> None:
         """Forget a batch that no lane works on; its buffers are not in use any more."""
@@ -336,11 +341,11 @@ class Training:
         self._effects.issue(ReleaseBatch(ref=batch.ref))
 
     def _batch(self, ref: BatchRef, *phases: Phase) -> Batch:
+        self._mark_void()
         for batch in self.window:
-            if batch.ref == ref:
+            if batch.ref is ref or batch.ref == ref:
                 if batch.phase not in phases:
                     raise InvariantError(f"{ref} is {batch.phase.value}, not {phases[0].value}")
-                self._mark_if_void(batch)
                 return batch
         raise InvariantError(f"{ref} is not in progress")
 
@@ -372,4 +377,7 @@ class Training:
         self._outcomes.pause()
 
     def _tally(self, task: TaskRef) -> Tally:
-        return self._tallies.setdefault(task, Tally())
+        tally = self._tallies.get(task)
+        if tally is None:
+            tally = self._tallies[task] = Tally()
+        return tally

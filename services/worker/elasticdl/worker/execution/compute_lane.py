@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import structlog
@@ -13,7 +13,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.permutation import derive_key
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.tasks import MetricStates
-from elasticdl.shared.messages.events import FailureKind, RunningBatch
+from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.model.metric_states import add_parts, decode_states, encode_states
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.process.running_batches import RunningBatchesFile
@@ -93,7 +93,7 @@ class ComputeLane:
         ref, loaded = command.ref, self._store[command.ref]
         started_s = time.perf_counter()
         try:
-            with self._running_batches.running(RunningBatch(task=ref.task, batch=ref.batch)):
+            with self._running_batches.running(ref.task, ref.batch):
                 result = self._train(ref, loaded)
         except RoundAbortedError as error:
             _log.info("round can't be computed now", task=str(ref.task), batch=ref.batch, reason=str(error))
@@ -130,7 +130,7 @@ class ComputeLane:
             raise ValueError(f"{ref} has no weights")
         started_s = time.perf_counter()
         try:
-            with self._running_batches.running(RunningBatch(task=ref.task, batch=ref.batch)):
+            with self._running_batches.running(ref.task, ref.batch):
                 seed = step_seed(self._settings.plan, TaskId(ref.task.number), ref.batch)
                 loss = self._model.evaluate(loaded.batch, loaded.weights.dense, loaded.rows(), step_seed=seed)
         except UserError as error:
@@ -147,27 +147,32 @@ class ComputeLane:
     ) -> BatchComputed:
         """Prepare the push; an empty batch and one that overflowed are absorbed without gradients."""
         self._running_batches.count_batch()
-        request = PushRequest(
-            task=TaskId(ref.task.number),
-            batch=ref.batch,
-            batches=self._settings.plan.batches_of(TaskId(ref.task.number)),
-            records=loaded.records,
-            checksum=loaded.checksum,
-            dense_gradient=None,
-            metric_states=NO_DOUBLES if result is None else result.metric_states,
-        )
+        task = TaskId(ref.task.number)
+        batches = self._settings.plan.batches_of(task)
         if result is None or result.overflow or loaded.weights is None:
-            loaded.push = request
-            is_overflow = result is not None
-            loss = result.loss if result is not None else None
-            return BatchComputed(ref=ref, loss=loss, seconds={"compute": seconds}, is_overflow=is_overflow)
+            loaded.push = PushRequest(
+                task=task,
+                batch=ref.batch,
+                batches=batches,
+                records=loaded.records,
+                checksum=loaded.checksum,
+                dense_gradient=None,
+                metric_states=NO_DOUBLES if result is None else result.metric_states,
+            )
+            loss = None if result is None else result.loss
+            return BatchComputed(ref=ref, loss=loss, seconds={"compute": seconds}, is_overflow=result is not None)
         if learning_rate is None and self._settings.rate_from_worker:
             learning_rate = self._model.rate(loaded.weights.iteration)
-        loaded.push = replace(
-            request,
+        loaded.push = PushRequest(
+            task=task,
+            batch=ref.batch,
+            batches=batches,
+            records=loaded.records,
+            checksum=loaded.checksum,
             base_iterations=loaded.weights.iterations,
             rate=learning_rate,
             dense_gradient=result.dense_gradient,
+            metric_states=result.metric_states,
             statistics_update=result.statistics_update,
             rows={table: (loaded.tables[table].unique, rows) for table, rows in result.row_gradients.items()},
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -11,7 +12,7 @@ from functools import partial
 
 from elasticdl.shared.errors import ElasticDLError, TransientError, UserError
 from elasticdl.shared.job.tasks import TaskRef
-from elasticdl.shared.messages.events import FailureKind, RunningBatch
+from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.worker.core import BatchRef
@@ -21,7 +22,6 @@ from elasticdl.worker.execution.batch_store import BatchStore, LoadedBatch
 from elasticdl.worker.failures import of_user_error
 from elasticdl.worker.input.bad_record import feed_naming_records
 from elasticdl.worker.input.records import TaskRecords
-from elasticdl.worker.input.stopwatch import Stopwatch
 from elasticdl.worker.input.table_ids import table_ids
 from elasticdl.worker.ports import Feeder, Trainee
 
@@ -105,15 +105,14 @@ class BatchLoader:
         data = self._data_of(ref.task)
         if data is None:
             raise ValueError(f"{ref} without validation data")
-        watch, kind, task = Stopwatch(), FailureKind.DATA, data.task_of(ref.task)
+        kind, task, started_s = FailureKind.DATA, data.task_of(ref.task), time.perf_counter()
         try:
-            with self._running_batches.running(RunningBatch(task=ref.task, batch=ref.batch)):
-                with watch.timed("read"):
-                    raw = data.records.batch(task, ref.batch)
-                kind = FailureKind.USER_CODE
-                with watch.timed("feed"):
-                    find_ids = partial(table_ids, self._model, training=is_training)
-                    batch, tables = feed_naming_records(data.feeder, data.records, task, raw, find_ids)
+            with self._running_batches.running(ref.task, ref.batch):
+                raw = data.records.batch(task, ref.batch)
+                kind, read_s = FailureKind.USER_CODE, time.perf_counter()
+                find_ids = partial(table_ids, self._model, training=is_training)
+                batch, tables = feed_naming_records(data.feeder, data.records, task, raw, find_ids)
+                fed_s = time.perf_counter()
                 if ref.task.purpose is Purpose.PREDICT and (batch is None or batch.count != raw.count):
                     raise _dropped(raw.count - (batch.count if batch else 0))
         except TransientError as error:
@@ -121,8 +120,9 @@ class BatchLoader:
         except UserError as error:
             return None, BatchFailed(ref=ref, failure=of_user_error(error, kind))
         loaded = LoadedBatch(batch=batch, records=raw.count, checksum=raw.checksum, tables=tables, kept=raw.kept)
+        seconds = {"read": read_s - started_s, "feed": fed_s - read_s}
         return loaded, BatchRead(
-            ref=ref, records=raw.count, checksum=raw.checksum, is_empty=batch is None, seconds=watch.seconds
+            ref=ref, records=raw.count, checksum=raw.checksum, is_empty=batch is None, seconds=seconds
         )
 
     def _data_of(self, task: TaskRef) -> Dataset | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from elasticdl.shared.errors import InvariantError, UserError
 from elasticdl.shared.job.tasks import TaskRef
-from elasticdl.shared.messages.events import FailureKind, RunningBatch
+from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.worker.core import commands
 from elasticdl.worker.core.commands import PredictBatch, PublishPredictions, WritePredictions
@@ -61,7 +61,7 @@ class Predictor:
             self._task, self._predicted = ref.task, []
         started_s = time.perf_counter()
         try:
-            with self.running_batches.running(RunningBatch(task=ref.task, batch=ref.batch)):
+            with self.running_batches.running(ref.task, ref.batch):
                 outputs = self.model.outputs(loaded.batch, loaded.weights.dense, loaded.rows())
                 found = columns.output_columns(outputs, self.model.output_names, loaded.records)
         except UserError as error:

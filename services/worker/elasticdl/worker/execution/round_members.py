@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager
 
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.tasks import TaskRef
-from elasticdl.shared.messages.events import RunningBatch
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.wire.messages import Exchange
@@ -59,7 +58,7 @@ class WorkerRoundServices:
     def running(self, task: TaskId, batch: int) -> AbstractContextManager[None]:
         """Record a batch as running."""
         reference = TaskRef(purpose=Purpose.TRAIN, number=task)
-        return self._running_batches.running(RunningBatch(task=reference, batch=batch))
+        return self._running_batches.running(reference, batch)
 
     def step_seed(self, task: TaskId, batch: int) -> int:
         """What the random numbers of a batch follow from."""

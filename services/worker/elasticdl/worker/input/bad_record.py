@@ -47,7 +47,7 @@ def feed_naming_records(
     except UserError as error:
         if not feeder.is_compiled:
             raise
-        places = {records.located(task, place): place for place in batch.places.tolist()}
+        places = {records.located(task, place): place for place in map(int, batch.places)}
         raise name_record(error, list(places), lambda record: feed(records.one(task, places[record]))) from error
 
 

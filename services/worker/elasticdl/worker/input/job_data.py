@@ -12,7 +12,6 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Plan, Shard
 from elasticdl.shared.job.spec import DataSpec
 from elasticdl.shared.job.tasks import TaskRef
-from elasticdl.shared.messages.events import RunningBatch
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.storage.cache import DataStores
@@ -114,7 +113,7 @@ def first_batch(records: TaskRecords, feeder: Feeder, running_batches: RunningBa
         (task, batch) for task in records.plan.task_ids() for batch in range(records.plan.batches_of(TaskId(task)))
     )
     for _, (task, batch) in zip(range(_EXAMPLES_MAX), places, strict=False):
-        with running_batches.running(RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=task), batch=batch)):
+        with running_batches.running(TaskRef(purpose=Purpose.TRAIN, number=task), batch):
             try:
                 raw = records.batch(task, batch)
             except UserCodeError:

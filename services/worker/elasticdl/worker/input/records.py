@@ -53,7 +53,7 @@ class BatchRecords:
         count: number of records.
         checksum: sum of their hashes modulo 2**64.
         seed: determines the random numbers of the user's feed.
-        places: int64, place of each record in its task's shards, one after the other, in the batch's order.
+        places: place of each record in its task's shards, one after the other, in the batch's order.
         kept: typed columns that the feed need not give, see ``TaskRecords``.
     """
 
@@ -61,21 +61,21 @@ class BatchRecords:
     count: int
     checksum: int
     seed: int = 0
-    places: npt.NDArray[np.int64]
+    places: range | npt.NDArray[np.int64]
     kept: Columns = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
-    """A task's records in the plan's order.
+    """A task's records.
 
     Attributes:
-        block: the records.
-        places: int64, place of each record in the task's shards, one after the other.
+        block: the records of its shards, one after the other.
+        places: int64, place of each record in the block, in the plan's order.
     """
 
     block: RecordBlock
-    places: npt.NDArray[np.int64]
+    places: range | npt.NDArray[np.int64]
 
 
 class TaskRecords:
@@ -117,13 +117,14 @@ class TaskRecords:
         stop = start + self.plan.records_of(task, batch)
         if not 0 <= start < stop:
             raise IndexError(f"task {task} has no batch {batch}")
-        raw = ordered.block.take(range(start, stop))
+        places = ordered.places[start:stop]
+        raw = ordered.block.take(places)
         return BatchRecords(
             records=self._fed(raw),
             count=raw.count,
             checksum=raw.checksum,
             seed=derive_key(self.plan.seed, _FEED_SEED, task, batch),
-            places=ordered.places[start:stop],
+            places=places,
             kept={name: raw.columns[name] for name in self._keep_columns},
         )
 
@@ -135,7 +136,7 @@ class TaskRecords:
             place: of the record, see ``BatchRecords``.
         """
         ordered = self._ordered(task)
-        return self._fed(ordered.block.take(np.flatnonzero(ordered.places == place)))
+        return self._fed(ordered.block.take((place,)))
 
     def located(self, task: TaskId, place: int) -> tuple[str, int]:
         """Where a record is: URI of its source, and its number in it.
@@ -154,14 +155,12 @@ class TaskRecords:
         return raw.columns if self._columns else raw.records
 
     def _ordered(self, task: TaskId) -> _Task:
-        """A task's records, read and put into the plan's order at its first batch."""
+        """A task's records and their order, read at its first batch."""
         ordered = self._tasks.get(task)
         if ordered is None:
-            block, planned = self._reader.read_all(self.plan.shards(task)), self.plan.record_order(task)
-            offsets = np.asarray(order.take(planned, 0, len(block)), np.int64)
-            if not isinstance(planned, range):
-                block = block.reordered(offsets)
-            ordered = self._tasks[task] = _Task(block=block, places=offsets)
+            block = self._reader.read_all(self.plan.shards(task))
+            places = order.take(self.plan.record_order(task), 0, len(block.hashes))
+            ordered = self._tasks[task] = _Task(block=block, places=places)
             while len(self._tasks) > _TASKS_KEPT:
                 self._tasks.popitem(last=False)
         return ordered

@@ -41,6 +41,7 @@ class Batch:
         weights: one weight per record, or None.
         count: number of records, at least 1.
         spec: types of the tensors.
+        ids: what the function gave that the feeder was joined with; None: the feed was called alone.
     """
 
     features: Structure
@@ -48,6 +49,7 @@ class Batch:
     weights: Structure = None
     count: int
     spec: BatchSpec
+    ids: list[Any] | None = None
 
 
 def open_spec(tensor: Any) -> Any:

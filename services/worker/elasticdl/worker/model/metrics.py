@@ -15,7 +15,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model.metric_states import MetricArrays, sum_states
+from elasticdl.shared.model.metric_states import MetricArrays, Places, StatesVector, sum_states
 from elasticdl.worker.model.traced import TracedFunction
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.compiled import OutputLoss
@@ -131,7 +131,7 @@ class MetricSet:
                 else:
                     entry.metric.update_state(*arguments)
 
-    def states(self) -> dict[str, list[NDArray[np.float64]]]:
+    def states(self) -> MetricArrays:
         """Copies of all state variables."""
         if self._states_at_once is None:
             return {e.name: [np.array(v.numpy(), np.float64) for v in e.metric.variables] for e in self._entries}
@@ -150,15 +150,12 @@ class MetricSet:
         """Start again from zero."""
         self.take()
 
-    def split(self, values: NDArray[np.float64]) -> dict[str, list[NDArray[np.float64]]]:
+    def split(self, values: NDArray[np.float64]) -> MetricArrays:
         """What ``take`` or ``flat_states`` gave, as arrays of the variables' shapes."""
-        return {
-            name: [values[start:end].reshape(shape) for start, end, shape in places]
-            for name, places in self._places.items()
-        }
+        return StatesVector(values, self._places)
 
     @cached_property
-    def _places(self) -> dict[str, list[tuple[int, int, tuple[int, ...]]]]:
+    def _places(self) -> Places:
         """Where ``flat_states`` has each variable of a metric: first and end position, and the variable's shape.
 
         Keras makes a new shape object at each question, and each task of a small batch would ask for all of them.

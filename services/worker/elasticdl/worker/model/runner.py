@@ -173,7 +173,7 @@ class ModelRunner:
         Raises:
             UserError: an id outside its table.
         """
-        found = self.step.ids(batch.spec, batch.features, training=training)
+        found = self.step.ids(batch.spec, batch.features, training=training, found=batch.ids if training else None)
         arrays = {id(flat): np.asarray(flat) for flat in found}
         ids = {table.name: arrays[id(flat)] for table, flat in zip(self.tables, found, strict=True)}
         ranges = {id(one): (int(one.min()), int(one.max())) for one in arrays.values() if one.size}

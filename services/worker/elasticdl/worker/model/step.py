@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import keras
@@ -38,6 +38,7 @@ from elasticdl.worker.ports import Reducer
 
 NOTHING: tuple[()] = ()
 """Stands for absent weights: a traced function takes tensors and structures of tensors only."""
+_NO_NUMBER = nullcontext(NOTHING)
 
 
 class PulledTensors(NamedTuple):
@@ -101,6 +102,8 @@ class CompiledStep:
         synchronizes: bool = False,
     ) -> None:
         self._module = module
+        self._code = user_code(module.path, "the model")
+        self._metrics_code = user_code(module.path, "the metrics")
         self._loss = module.required("loss")
         self._model, self._census = built.model, built.census
         self._dense = dense
@@ -114,6 +117,9 @@ class CompiledStep:
         self._layers = [table.layer for table in built.tables]
         self._trainable = [n for n, spec in enumerate(self._specs) if spec.kind is VariableKind.TRAINABLE]
         self._seeds = _seed_states(built.model)
+        self._unused_seeds = tf.zeros((len(self._seeds), 2), tf.uint32)
+        self._draws = True
+        """Whether a training step draws from Keras' generators; known once it is traced."""
         self._scale = 1.0, tf.constant(1.0, tf.float32)
         """The last loss scale, and its tensor."""
         self._randomness = {kind: BatchRandomness(eager=eager) for kind in ("train", "evaluate")}
@@ -128,7 +134,7 @@ class CompiledStep:
     def prepare(self, kind: str, spec: BatchSpec) -> None:
         """Trace a function before it is needed."""
         if not self._eager:
-            with user_code(self._module.path, "the model"):
+            with self._code:
                 self._function(kind, spec)
 
     @property
@@ -140,15 +146,21 @@ class CompiledStep:
         """A function that has been traced; None if it has not been, or runs uncompiled."""
         return self._functions.get((kind, spec.key))
 
-    def ids(self, spec: BatchSpec, features: Any, *, training: bool) -> list[Any]:
+    def ids(self, spec: BatchSpec, features: Any, *, training: bool, found: list[Any] | None = None) -> list[Any]:
         """Flat int64 ids per table; tables that are given the same ids share one tensor.
 
         A model without tables is not called for them.
+
+        Args:
+            spec: types of the features.
+            features: of the batch.
+            training: whether the batch is to be trained or evaluated.
+            found: what the function ``train_ids`` gave for the batch, if it was called already.
         """
         if not self._layers:
             return []
         kind = "train_ids" if training else "evaluate_ids"
-        distinct = self._call(kind, spec, features)
+        distinct = self._call(kind, spec, features) if found is None else found
         return [distinct[place] for place in self._places_of_ids[kind]]
 
     def train(
@@ -167,19 +179,22 @@ class CompiledStep:
 
         Such steps may run side by side.
         """
-        seeds = np.random.SeedSequence(seed).generate_state(2 * len(self._seeds)).reshape(-1, 2)
+        if self._draws:
+            seeds = lend_copy(np.random.SeedSequence(seed).generate_state(2 * len(self._seeds)).reshape(-1, 2))
+        else:
+            seeds = self._unused_seeds
         held = self._scale
         if scale != held[0]:
             held = self._scale = scale, tf.constant(scale, tf.float32)
         with self._randomness["train"].batch(seed), self._call_number(reducer, scale) as number:
             result: Gradients = self._call(
-                "train", spec, features, labels, _present(weights), pulled, lend_copy(seeds), held[1], number
+                "train", spec, features, labels, _present(weights), pulled, seeds, held[1], number
             )
         return result
 
     def measure(self, labels: Any, predictions: Any, weights: Any, loss: float) -> None:
         """Compute the training metrics of a batch whose step left that out."""
-        with user_code(self._module.path, "the metrics"):
+        with self._metrics_code:
             self._measure(labels, predictions, _present(weights), tf.constant(loss, tf.float32))
 
     def evaluate(
@@ -201,17 +216,17 @@ class CompiledStep:
         """
         return self._call("predict", spec, features, values, pulled._replace(dense=NOTHING))
 
-    @contextmanager
-    def _call_number(self, reducer: Reducer, scale: float) -> Iterator[Any]:
+    def _call_number(self, reducer: Reducer, scale: float) -> AbstractContextManager[Any]:
         """What a step is called with to find its reducer."""
-        if not self._synchronizes:
-            yield NOTHING
-            return
+        return self._numbered(reducer, scale) if self._synchronizes else _NO_NUMBER
+
+    @contextmanager
+    def _numbered(self, reducer: Reducer, scale: float) -> Iterator[Any]:
         with reducing(reducer, scale) as number:
             yield tf.constant(number, tf.int64)
 
     def _call(self, kind: str, spec: BatchSpec, *arguments: Any) -> Any:
-        with user_code(self._module.path, "the model"):
+        with self._code:
             return self._function(kind, spec)(*arguments)
 
     def _function(self, kind: str, spec: BatchSpec) -> Callable[..., Any]:
@@ -281,12 +296,15 @@ class CompiledStep:
         watched = [*values[:count], *(pulled.rows[number] for number in self._trainable)]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(watched)
-            drawn = zip(self._seeds, tf.unstack(seeds, len(self._seeds)), strict=True)
+            unstacked = zip(self._seeds, tf.unstack(seeds, len(self._seeds)), strict=True)
+            drawn = [(state, tf.cast(seed, state.dtype)) for state, seed in unstacked]
             sums = StepSums(number).taking() if self._synchronizes else nullcontext()
-            with self._stateless(values, pulled, seeds=list(drawn)) as scope, sums:
+            with self._stateless(values, pulled, seeds=drawn) as scope, sums:
                 predictions = self._model(features, training=True)
                 loss = self._mean_loss(labels, predictions, weights, pulled)
             aim = loss * scale if self._scales else loss
+        if not tf.executing_eagerly():
+            self._draws = any(seed.consumers() for _, seed in drawn)
         gradients = tape.gradient(aim, watched, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         if self._scales:
@@ -298,12 +316,12 @@ class CompiledStep:
         # One pass over the flat vector is cheaper than one per variable, but clipping hides infinite values.
         checked = [dense, *clipped[count:]] if clipped is gradients else gradients
         finite = squares_finite(loss, [update, *checked] if self._dense.statistics else checked)
-        states: Any = NOTHING
+        metric_states: Any = NOTHING
         if not self._synchronizes:
-            states = self.train_metrics.update(labels, predictions, _absent(weights), loss)
+            metric_states = self.train_metrics.update(labels, predictions, _absent(weights), loss)
             predictions = NOTHING
         unclipped = NOTHING if clipped is gradients else gradients
-        return Gradients(loss, dense, update, clipped[count:], finite, unclipped, predictions, states)
+        return Gradients(loss, dense, update, clipped[count:], finite, unclipped, predictions, metric_states)
 
     def _update_metrics(self, labels: Any, predictions: Any, weights: Any, loss: Any) -> None:
         self._traced("measure")

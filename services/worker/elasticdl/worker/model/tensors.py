@@ -30,3 +30,11 @@ def lend_copy(array: NDArray[Any]) -> Any:
     copy = aligned_empty(array.shape, array.dtype)
     copy[...] = array
     return lend(copy)
+
+
+def shape_of(tensor: Any) -> tuple[int, ...]:
+    """The shape of an eager tensor, or of a ragged or sparse one, whose open dimensions are -1; () for a scalar."""
+    if isinstance(tensor, tf.Tensor):
+        shape: tuple[int, ...] = tensor._shape_tuple()  # ``shape`` makes an object for each dimension.
+        return shape
+    return tuple(-1 if size is None else int(size) for size in tensor.shape)

@@ -17,10 +17,11 @@ from elasticdl.shared.data.column_types import FoundColumn, element_type, select
 from elasticdl.shared.data.formats import arrow_columns, idx, numpy_file
 from elasticdl.shared.data.formats.arrays import Array, ArrayColumn, ArrayContent
 from elasticdl.shared.data.formats.segments import Segment
-from elasticdl.shared.data.hashing import Hashes, content_hashes, fold, mix64_array
+from elasticdl.shared.data.hashing import Hashes, bind, content_hashes, fold, mix64_array
 from elasticdl.shared.data.ragged import Columns
 from elasticdl.shared.data.schema import Column, DataFormat, ReaderOptions
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 
 FORMATS = (DataFormat.NUMPY, DataFormat.IDX)
@@ -166,14 +167,16 @@ def _cell_hashes(values: Array) -> Hashes:
 
 
 class Records:
-    """Some records of a file.
+    """The records of a shard.
 
     Attributes:
-        hashes: content hash of each, shape ``[records]``.
+        hashes: record hash of each, shape ``[records]``.
+        first: place of the first record in ``columns``.
     """
 
-    def __init__(self, arrays: Sequence[Array], columns: Sequence[Column]) -> None:
-        self.hashes = row_hashes(arrays)
+    def __init__(self, arrays: Sequence[Array], columns: Sequence[Column], shard: Shard) -> None:
+        self.hashes = bind(row_hashes(arrays), shard.source, shard.start)
+        self.first = 0
         self._arrays = arrays
         self._schema = columns
 
@@ -202,9 +205,9 @@ class ArrayFiles:
         self._content = ArrayContent(store)
         self._files: dict[ObjectInfo, tuple[ArrayColumn, ...]] = {}
 
-    def read(self, info: ObjectInfo, start: int, end: int) -> Records:
-        """The records ``[start, end)``."""
+    def read(self, info: ObjectInfo, shard: Shard) -> Records:
+        """The records of a shard, which is a part of a file."""
         if info not in self._files:
             options = ReaderOptions(columns=tuple(column.name for column in self._schema))
             self._files[info] = _chosen(info.uri, _columns(self._store, info, self._format), options)
-        return Records(self._content.columns(self._files[info], start, end), self._schema)
+        return Records(self._content.columns(self._files[info], shard.start, shard.end), self._schema, shard)

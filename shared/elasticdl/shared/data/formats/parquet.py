@@ -22,8 +22,10 @@ from elasticdl.shared.data.column_types import FoundColumn, selected
 from elasticdl.shared.data.formats.arrow_columns import arrays, converted, found, natural_type, row_hashes
 from elasticdl.shared.data.formats.ranged_file import RangedFile
 from elasticdl.shared.data.formats.segments import Segment
+from elasticdl.shared.data.hashing import bind
 from elasticdl.shared.data.schema import Column, ReaderOptions
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 
 CACHE_BYTES_MAX = 256 << 20
@@ -167,14 +169,16 @@ def _tables(file: pa.parquet.ParquetFile, group: int, names: Sequence[str]) -> I
 
 
 class Rows:
-    """Some rows of a file.
+    """The rows of a shard.
 
     Attributes:
-        hashes: content hash of each row, shape ``[rows]``.
+        hashes: record hash of each row, shape ``[rows]``.
+        first: place of the first row in ``columns``.
     """
 
-    def __init__(self, table: pa.Table, columns: Sequence[Column]) -> None:
-        self.hashes = row_hashes(table)
+    def __init__(self, table: pa.Table, columns: Sequence[Column], shard: Shard) -> None:
+        self.hashes = bind(row_hashes(table), shard.source, shard.start)
+        self.first = 0
         self._table = table
         self._columns = columns
 
@@ -188,13 +192,13 @@ class Page:
     """Rows that are hashed and converted. It does not keep their row group in memory, as ``Rows`` does.
 
     Attributes:
-        hashes: content hash of each row, shape ``[rows]``.
+        hashes: record hash of each row, shape ``[rows]``.
         columns: typed columns.
         nbytes: bytes in memory, strings estimated.
     """
 
-    def __init__(self, table: pa.Table, columns: Sequence[Column]) -> None:
-        self.hashes = row_hashes(table)
+    def __init__(self, table: pa.Table, columns: Sequence[Column], source: int, first: int) -> None:
+        self.hashes = bind(row_hashes(table), source, first)
         self.columns = ColumnBatch.of(arrays(columns, table.column))
         self.nbytes = self.hashes.nbytes + self.columns.nbytes
 
@@ -204,13 +208,8 @@ class RowsOfPage:
 
     def __init__(self, page: Page, places: slice) -> None:
         self.hashes = page.hashes[places]
-        self._page = page
-        self._places = places
-
-    @property
-    def columns(self) -> ColumnBatch:
-        """Views of the page's columns."""
-        return self._page.columns.take(self._places)
+        self.columns = page.columns
+        self.first: int = places.start
 
 
 class RowGroups:
@@ -227,27 +226,35 @@ class RowGroups:
         self._names = [column.name for column in columns]
         self._files: dict[ObjectInfo, tuple[pa.parquet.ParquetFile, npt.NDArray[np.int64]]] = {}
         self._tables: OrderedDict[tuple[ObjectInfo, int], pa.Table] = OrderedDict()
-        self._pages: OrderedDict[tuple[ObjectInfo, int], Page] = OrderedDict()
+        self._pages: OrderedDict[tuple[int, str, int], Page] = OrderedDict()
+        """By number and etag of their source, and their own number."""
         self._pages_bytes = 0
 
-    def read(self, info: ObjectInfo, start: int, end: int) -> Rows | RowsOfPage:
-        """The rows ``[start, end)``."""
-        page = start // PAGE_ROWS
+    def read(self, info: ObjectInfo, shard: Shard) -> Rows | RowsOfPage:
+        """The rows of a shard, which is a part of a file."""
+        start, end, page = shard.start, shard.end, shard.start // PAGE_ROWS
         if 2 * (end - start) > PAGE_ROWS or (end - 1) // PAGE_ROWS != page:
-            return Rows(self._table(info, start, end), self._columns)
+            return Rows(self._table(info, start, end), self._columns, shard)
         first = page * PAGE_ROWS
-        return RowsOfPage(self._page(info, page), slice(start - first, end - first))
+        return RowsOfPage(self._page(info, shard.source, page), slice(start - first, end - first))
 
-    def _page(self, info: ObjectInfo, number: int) -> Page:
-        key = (info, number)
-        if key not in self._pages:
+    def has(self, info: ObjectInfo, shard: Shard) -> bool:
+        """Whether the rows of a shard are in memory."""
+        page = shard.start // PAGE_ROWS
+        return (shard.source, info.etag, page) in self._pages and (shard.end - 1) // PAGE_ROWS == page
+
+    def _page(self, info: ObjectInfo, source: int, number: int) -> Page:
+        key = (source, info.etag, number)
+        page = self._pages.get(key)
+        if page is None:
             first, end = number * PAGE_ROWS, int(self._file(info)[1][-1])
-            page = self._pages[key] = Page(self._table(info, first, min(first + PAGE_ROWS, end)), self._columns)
+            table = self._table(info, first, min(first + PAGE_ROWS, end))
+            page = self._pages[key] = Page(table, self._columns, source, first)
             self._pages_bytes += page.nbytes
             while len(self._pages) > 1 and self._pages_bytes > PAGES_BYTES_MAX:
                 self._pages_bytes -= self._pages.popitem(last=False)[1].nbytes
         self._pages.move_to_end(key)
-        return self._pages[key]
+        return page
 
     def _table(self, info: ObjectInfo, start: int, end: int) -> pa.Table:
         _, firsts = self._file(info)

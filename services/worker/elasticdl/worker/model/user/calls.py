@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
 
 from elasticdl.shared.errors import ElasticDLError, UserError
 
@@ -19,7 +20,8 @@ _GRAPH_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _OPERATION = re.compile(r"\{\{function_node [^}]*\}\} ?| ?\[Op:\w+\]( name:)?")
 _GRAPH_NOISE = ("Graph execution error:", "Detected at node", "<stack traces unavailable>", "[[")
 _on_change: Callable[[str], None] | None = None
-_running = ""
+_running: list[str] = []
+"""What runs, on all threads together, in the order of its begin."""
 
 
 class UserCodeError(UserError):
@@ -45,9 +47,10 @@ def follow_user_code(on_change: Callable[[str], None] | None) -> None:
     _on_change = on_change
 
 
-@contextmanager
-def user_code(path: Path, what: str, columns: Collection[str] = ()) -> Iterator[None]:
-    """Run user code; errors of this package pass, anything else is the user's.
+class user_code:  # noqa: N801  A ``with`` statement reads like a call.
+    """Runs user code in a ``with`` block; errors of this package pass, anything else is the user's.
+
+    One object serves any number of blocks, on any threads.
 
     Args:
         path: the model file; frames of files in its folder count as the user's.
@@ -57,14 +60,33 @@ def user_code(path: Path, what: str, columns: Collection[str] = ()) -> Iterator[
     Raises:
         UserCodeError: the code raised.
     """
-    before = _running
-    _change(f"{what} {path.name}" if what == "importing" else f"running {what} of {path.name}")
-    try:
-        yield
-    except ElasticDLError:
-        raise
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # What the user's code raises is reported, not handled.
-        cause = _original(error)
+
+    __slots__ = ("_columns", "_path", "_phase", "_what")
+
+    def __init__(self, path: Path, what: str, columns: Collection[str] = ()) -> None:
+        self._path = path
+        self._what = what
+        self._columns = columns
+        self._phase = f"{what} {path.name}" if what == "importing" else f"running {what} of {path.name}"
+
+    def __enter__(self) -> None:
+        _running.append(self._phase)
+        if _on_change is not None:
+            _on_change(self._phase)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _running.remove(self._phase)
+        if _on_change is not None:
+            _on_change(_running[-1] if _running else "")
+        if error is None or isinstance(error, ElasticDLError):
+            return
+        if isinstance(error, (Exception, SystemExit, KeyboardInterrupt)):  # It is reported, not handled.
+            self._report(error)
+
+    def _report(self, error: BaseException) -> NoReturn:
+        cause, path = _original(error), self._path
         if isinstance(cause, ElasticDLError):
             raise cause from None
         frames = [frame for frame in _frames(cause) if _is_users(Path(frame.filename), path.parent)][-FRAMES_MAX:]
@@ -72,12 +94,10 @@ def user_code(path: Path, what: str, columns: Collection[str] = ()) -> Iterator[
         message = _message(cause)
         kind, said = type(cause).__name__, f": {message}" if message else ""
         raise UserCodeError(
-            f"{what} of {path.name} raised {kind}{where}{said.partition(_NEW_LINE)[0]}",
-            hint=_columns_hint(cause, columns),
+            f"{self._what} of {path.name} raised {kind}{where}{said.partition(_NEW_LINE)[0]}",
+            hint=_columns_hint(cause, self._columns),
             traceback="".join([*traceback.format_list(frames), kind, said, _NEW_LINE]),
         ) from error
-    finally:
-        _change(before)
 
 
 def _columns_hint(error: BaseException, columns: Collection[str]) -> str:
@@ -86,13 +106,6 @@ def _columns_hint(error: BaseException, columns: Collection[str]) -> str:
     shown = ", ".join(list(columns)[:_COLUMNS_SHOWN])
     more = f" and {len(columns) - _COLUMNS_SHOWN} more" if len(columns) > _COLUMNS_SHOWN else ""
     return f"The data has the columns {shown}{more}."
-
-
-def _change(running: str) -> None:
-    global _running
-    _running = running
-    if _on_change is not None:
-        _on_change(running)
 
 
 def _is_users(file: Path, folder: Path) -> bool:

@@ -53,12 +53,11 @@ class ColumnPacker:
             self._learn(columns)
         if list(columns) != self._order and set(self._order) != columns.keys():
             raise UserError(f"a batch has the columns {sorted(columns)}, the first one had {sorted(self._order)}")
-        ragged = {key: _ragged(dtype, columns[name]) for key, (dtype, name) in self._ragged.items()}
         if isinstance(columns, ColumnBatch) and self._is_stacked(columns):
-            return ragged | {
-                key: lend_copy(stack.values) for key, stack in zip(self._packs, columns.stacks, strict=True)
-            }
-        return ragged | {key: _stack(pack, columns) for key, pack in self._packs.items()}
+            dense = {key: lend_copy(stack.values) for key, stack in zip(self._packs, columns.stacks, strict=True)}
+        else:
+            dense = {key: _stack(pack, columns) for key, pack in self._packs.items()}
+        return {key: _ragged(dtype, columns[name]) for key, (dtype, name) in self._ragged.items()} | dense
 
     @property
     def has_ragged(self) -> bool:

@@ -8,6 +8,7 @@ refused by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -18,6 +19,7 @@ from tensorflow.python.autograph.core import (
 from elasticdl.shared.data.blocks import ColumnBatch
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.batch import Batch, BatchSpec, Structure, open_spec
+from elasticdl.worker.model.tensors import shape_of
 from elasticdl.worker.model.traced import TracedFunction
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.class_weights import NAME as CLASS_WEIGHT
@@ -67,7 +69,11 @@ class BatchFeeder:
         self._packer = ColumnPacker()
         self._randomness = BatchRandomness(eager=eager)
         self._function: Callable[[Structure], Structure] | None = None
+        self._joined: TracedFunction | None = None
+        self._signature: tuple[Structure, ...] = ()
         self._spec: BatchSpec | None = None
+        self._code: user_code | None = None
+        """The user's function, with the columns of the first batch, which all batches have."""
         self.traces = 0
 
     def feed(self, records: RawBatch, seed: int = 0) -> Batch | None:
@@ -84,18 +90,48 @@ class BatchFeeder:
         tensors, count = self._tensors(records)
         if count == 0:
             return None
-        columns = [*records] if isinstance(records, Mapping) else []
-        with user_code(self._module.path, self._name, columns):
+        if self._code is None:
+            self._code = user_code(self._module.path, self._name, [*records] if isinstance(records, Mapping) else [])
+        with self._code:
             if self._function is None:
                 self._function = self._compile(tensors)
             try:
-                with self._randomness.batch(seed):
-                    fed = self._function(tensors)
+                fed, ids = self._called(self._function, tensors, seed)
             except tf.errors.InvalidArgumentError as error:
                 if "Dataset was empty" in str(error):
                     return None
                 raise
-        return self._batch(fed, count)
+        return self._batch(fed, count, ids)
+
+    def join(self, find_ids: TracedFunction) -> None:
+        """Find the ids of each batch in the same call: with a small batch, a call costs more than what it does.
+
+        Args:
+            find_ids: takes the features of a batch.
+        """
+        feed = self.traced
+        if feed is None:
+            return
+
+        def both(tensors: Structure) -> Structure:
+            fed = feed(tensors)
+            return fed, find_ids(self._split(fed)[0])
+
+        self._joined = TracedFunction(tf.function(both, autograph=False, input_signature=self._signature))
+
+    def _called(
+        self, function: Callable[[Structure], Structure], tensors: Structure, seed: int
+    ) -> tuple[Structure, list[Any] | None]:
+        """What the user's function gives, and the ids if both were joined."""
+        if self._joined is not None:
+            try:
+                with self._randomness.batch(seed):
+                    fed, ids = self._joined(tensors)
+                    return fed, ids
+            except tf.errors.OpError:  # One call after the other, so that the error says which of them it belongs to.
+                pass
+        with self._randomness.batch(seed):
+            return function(tensors), None
 
     @property
     def default_feed(self) -> DefaultFeed | None:
@@ -112,7 +148,7 @@ class BatchFeeder:
         """The user's function once it is compiled; None if it is not, or runs uncompiled."""
         return self._function if isinstance(self._function, TracedFunction) else None
 
-    @property
+    @cached_property
     def _name(self) -> str:
         if self.default_feed:
             return "the default feed"
@@ -120,8 +156,8 @@ class BatchFeeder:
 
     def _compile(self, tensors: Structure) -> Callable[[Structure], Structure]:
         run = self._run_whole if self._whole is not None else self._run_dataset
-        signature = (self._packer.signature() if isinstance(tensors, Mapping) else open_spec(tensors),)
-        compiled = tf.function(run, autograph=self._whole is not None, input_signature=signature)
+        self._signature = (self._packer.signature() if isinstance(tensors, Mapping) else open_spec(tensors),)
+        compiled = tf.function(run, autograph=self._whole is not None, input_signature=self._signature)
         if self._eager:
             if self._whole is None:
                 compiled.get_concrete_function()  # For the check of its operations, which needs a graph.
@@ -175,21 +211,20 @@ class BatchFeeder:
 
     def _tensors(self, records: RawBatch) -> tuple[Structure, int]:
         """String tensor of records, or packed columns; and the number of records."""
-        if not isinstance(records, Mapping):
-            return tf.constant(list(records), dtype=tf.string, shape=[len(records)]), len(records)
         if isinstance(records, ColumnBatch):
             return self._packer.pack(records), records.records
+        if not isinstance(records, Mapping):
+            return tf.constant(list(records), dtype=tf.string, shape=[len(records)]), len(records)
         return self._packer.pack(records), min((len(column) for column in records.values()), default=0)
 
     def _unpacked(self, tensors: Structure) -> Structure:
         """What the user's function gets; its dict is its own: ``records.pop("label")`` is common."""
         return self._packer.unpack(tensors) if isinstance(tensors, Mapping) else tensors
 
-    def _batch(self, fed: Structure, records: int) -> Batch | None:
+    def _batch(self, fed: Structure, records: int, ids: list[Any] | None) -> Batch | None:
         features, labels, weights = self._split(fed)
         leaves = tf.nest.flatten((features, labels, weights))
-        shapes = [leaf.shape for leaf in leaves if leaf is not None]
-        counts = {int(shape[0]) if shape.rank else -1 for shape in shapes}
+        counts = {(shape_of(leaf) or (-1,))[0] for leaf in leaves if leaf is not None}
         if len(counts) != 1 or -1 in counts:
             raise UserError(
                 f"{self._module.path}: tensors from {self._name} differ in their first dimension, or lack it"
@@ -204,7 +239,7 @@ class BatchFeeder:
             self._spec = self._make_spec(features, labels, weights)
         if count == 0:
             return None
-        return Batch(features=features, labels=labels, weights=weights, count=count, spec=self._spec)
+        return Batch(features=features, labels=labels, weights=weights, count=count, spec=self._spec, ids=ids)
 
     def _make_spec(self, features: Structure, labels: Structure, weights: Structure) -> BatchSpec:
         """What the traced function promises for every batch; in eager mode what the first batch shows."""

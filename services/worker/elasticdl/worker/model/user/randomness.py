@@ -11,7 +11,7 @@ import functools
 import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import keras
@@ -29,6 +29,7 @@ _SEEDS = 1 << 32
 _PYTHON_OPERATIONS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 _PYTHON_GENERATORS = threading.RLock()
 """Held while Python code runs that may draw from the global generators of Python and NumPy: feed and step overlap."""
+_NO_PYTHON = nullcontext()
 _current = threading.local()
 
 
@@ -79,15 +80,15 @@ class BatchRandomness:
         self._runs_python = self._runs_python or any(True for _ in python)
         return traced
 
-    @contextmanager
-    def batch(self, seed: int) -> Iterator[None]:
-        """Compute one batch, whose random numbers follow from a seed (64 bits)."""
+    def batch(self, seed: int) -> AbstractContextManager[None]:
+        """Compute one batch in a ``with`` block; its random numbers follow from a seed (64 bits)."""
         if self._draws:
             key = np.asarray(seed % (1 << 64), np.uint64).view(np.int64)
             self._generator.reset(np.array([0, 0, key], np.int64))
-        if not self._runs_python:
-            yield
-            return
+        return self._python(seed) if self._runs_python else _NO_PYTHON
+
+    @contextmanager
+    def _python(self, seed: int) -> Iterator[None]:
         with _PYTHON_GENERATORS, self.drawing():
             random.seed(seed)
             np.random.seed(seed % _SEEDS)
