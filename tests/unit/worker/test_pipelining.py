@@ -132,6 +132,14 @@ def test_reading_ahead_is_bounded() -> None:
     assert not pipelining.may_read(window("failed reading"), settings)
 
 
+def test_short_batches_are_read_in_a_row() -> None:
+    settings = PipelineSettings(prefetch_batches=2)
+    assert not pipelining.may_read(window("computing read read"), settings, are_short=True)
+    assert pipelining.may_read(window("computing read"), settings, are_short=True)
+    assert pipelining.may_read(window("computing read reading reading reading"), settings, are_short=True)
+    assert not pipelining.may_read(window("computing read reading reading reading reading"), settings, are_short=True)
+
+
 @pytest.mark.parametrize(
     ("phases", "expected"),
     [("pulled read", True), ("computing", False), ("computed", False), ("pushing", False), ("!computed", True)],

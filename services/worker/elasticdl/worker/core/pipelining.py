@@ -71,6 +71,10 @@ class PipelineSettings:
         )
 
 
+SHORT_BATCHES_IN_A_ROW = 3
+"""Short batches that are read beyond ``prefetch_batches``."""
+
+
 class Phase(Enum):
     """How far a batch is."""
 
@@ -156,8 +160,12 @@ def may_read(
     *,
     tasks: int = 1,
     is_later: Callable[[Batch], bool] | None = None,
+    are_short: bool = False,
 ) -> bool:
     """Whether another batch may be read ahead.
+
+    Short batches are read several at a time. Data and code of reading and feeding are in the processor's caches from
+    the second one on, and the thread that reads wakes up less often.
 
     Args:
         window: all batches.
@@ -165,11 +173,14 @@ def may_read(
         tasks: how many are trained side by side.
         is_later: whether a batch is trained after the one that would be read. Those never keep it from being read: in
             synchronous training they wait for it.
+        are_short: whether batches take so little time that several are read in a row.
     """
     room = settings.prefetch_batches * tasks
     for batch in window:
         if batch.phase in _AHEAD and not (is_later and is_later(batch)):
             room -= 1
+    if are_short and any(batch.phase is Phase.READING for batch in window):
+        room += SHORT_BATCHES_IN_A_ROW
     return room > 0
 
 

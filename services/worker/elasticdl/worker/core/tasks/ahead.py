@@ -32,6 +32,11 @@ class TasksAhead:
         self._last_s = now_s
 
     @property
+    def are_short(self) -> bool:
+        """Whether a batch takes so little time that several are read in a row."""
+        return self._batch_s is not None and self._batch_s * BATCHES_MAX <= SECONDS_MAX
+
+    @property
     def count(self) -> int:
         """Tasks to take now: one until it is known how long a batch takes."""
         if self._batch_s is None:
