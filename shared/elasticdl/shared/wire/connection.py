@@ -190,7 +190,7 @@ class Connection:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Abort and free the socket; only for the thread that receives."""
+        """Abort and free the socket; no other thread may send or receive any more."""
         self.abort()
         self._socket.close()
 
