@@ -100,8 +100,10 @@ class WireClient:
         self._waiting: deque[Ticket] = deque()
         self._unsent: list[memoryview | bytes] = []
         """Encoded requests that are sent with the next one."""
+        self._last: Ticket | None = None
+        """The last request."""
         self._last_sent: Ticket | None = None
-        """The last request that is not among them."""
+        """The last request that is not among the unsent ones."""
         self._lost: ElasticDLError | None = None
         self._requests = 0
         self._connection, self.identity = _connect(address, token, peer, pool, self.settings)
@@ -133,6 +135,7 @@ class WireClient:
                     ticket.error = self._lost
                     return ticket
                 self._waiting.append(ticket)
+                self._last = ticket
             try:
                 self._unsent += encode(ticket.request, meta, tensors, self.settings.limits)
             except ValueError:
@@ -140,7 +143,6 @@ class WireClient:
                 raise
             if not is_followed or sum(map(len, self._unsent)) > _TOGETHER_BYTES_MAX:
                 self._transmit()
-                self._last_sent = ticket
         return ticket
 
     def send_unsent(self) -> None:
@@ -175,7 +177,7 @@ class WireClient:
         unsent, self._unsent = self._unsent, []
         if not unsent or self.lost:
             return
-        earlier = self._last_sent
+        earlier, self._last_sent = self._last_sent, self._last
         try:
             if earlier is None or earlier.is_settled:
                 self._connection.transmit(unsent)
