@@ -105,6 +105,47 @@ def test_many_threads_on_one_connection(peer: Echo) -> None:
     client.close()
 
 
+@pytest.mark.parametrize("always", [False, True])
+def test_a_thread_with_its_reply_does_not_wait_for_that_of_another_one(always: bool) -> None:
+    answered = {b"first": threading.Event(), b"second": threading.Event()}
+
+    def handle(request: Frame) -> Response:
+        request.before_waiting()
+        assert answered[request.meta].wait(DEADLINE_S)
+        return Response(meta=request.meta)
+
+    server = WireServer(handle, token=TOKEN, identity="me", on_fatal=lambda error: None, settings=SETTINGS)
+    server.start()
+    client = WireClient(server.address, token=TOKEN, peer="test", pool=BufferPool())
+    if always:
+        client.receive_always()
+    tickets = [client.send(b"first"), client.send(b"second")]
+    first, second = (threading.Thread(target=ticket.result) for ticket in tickets)
+    second.start()
+    first.start()
+    answered[b"first"].set()
+    first.join(DEADLINE_S)
+    assert not first.is_alive()
+    assert second.is_alive()
+    answered[b"second"].set()
+    second.join(DEADLINE_S)
+    assert tickets[1].result().meta == b"second"
+    client.close()
+    server.close()
+
+
+def test_a_client_that_always_receives_takes_large_replies_that_are_not_awaited(peer: Echo) -> None:
+    client = peer.client()
+    client.receive_always()
+    large = np.zeros(4 << 20, np.float32)
+    tickets = [client.send(b"", [large]) for _ in range(3)]
+    assert [ticket.result().tensors[0].size for ticket in tickets] == [large.size] * 3
+    peer.server.close()
+    with pytest.raises(ConnectionLostError):
+        client.request(b"lost")
+    client.close()
+
+
 class Full(BufferPool):
     """A pool without memory for a reply; the handshake has none."""
 

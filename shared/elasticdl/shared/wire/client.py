@@ -74,8 +74,8 @@ class WireClient:
     """A connection to a wire server, for any number of threads.
 
     A thread that waits for a reply receives it itself, and all replies before it. A request that the peer does not take
-    at once, because it is busy with replies that nobody waits for yet, is sent while another thread receives these. So
-    a client that sends a large push while a large reply is on its way can't lock up with a server that does the same.
+    at once, because it is busy with replies to earlier requests, is sent while another thread receives these. So a
+    client that sends a large push while a large reply is on its way can't lock up with a server that does the same.
     """
 
     def __init__(
@@ -95,8 +95,13 @@ class WireClient:
         """
         self.settings = settings or ClientSettings()
         self._send_lock = threading.Lock()
-        self._receive_lock = threading.Lock()
         self._state_lock = threading.Lock()
+        self._settled = threading.Condition(self._state_lock)
+        """Notified when a request is settled, or the thread that receives stops doing so."""
+        self._is_receiving = False
+        """Whether a thread receives."""
+        self._followers = 0
+        """Threads that wait for it."""
         self._waiting: deque[Ticket] = deque()
         self._unsent: list[memoryview | bytes] = []
         """Encoded requests that are sent with the next one."""
@@ -155,13 +160,25 @@ class WireClient:
         """Send a request and wait for its reply; errors as ``Ticket.result``."""
         return self.send(meta, tensors).result(timeout_s)
 
+    def receive_always(self) -> None:
+        """Receive replies in a thread of its own from now on, so that several peers can send large ones at once."""
+        threading.Thread(target=self._receive_replies, name="wire-replies", daemon=True).start()
+
     def receive_until(self, ticket: Ticket, timeout_s: float | None = None) -> None:
-        """Receive replies until a request has its own; ``timeout_s``: as for ``Ticket.result``."""
+        """Receive replies until a request has its own, or wait while another thread does so.
+
+        Args:
+            ticket: the request.
+            timeout_s: as for ``Ticket.result``.
+        """
         wait_s = self.settings.request_s if timeout_s is None else timeout_s
-        while not ticket.is_settled:
-            with self._receive_lock:
-                if not ticket.is_settled:  # Another thread may have received it.
-                    self._receive(wait_s)
+        if not self._may_receive(ticket, wait_s):
+            return
+        try:
+            while not ticket.is_settled and not self.lost:
+                self._receive(wait_s)
+        finally:
+            self._stop_receiving()
 
     def abort(self, reason: str) -> None:
         """End the connection; every reply still to come is lost."""
@@ -170,7 +187,9 @@ class WireClient:
     def close(self) -> None:
         """End the connection and free the socket."""
         self.abort("closed")
-        with self._receive_lock, self._send_lock:  # No other thread may use the number of the socket any more.
+        with self._send_lock:  # No other thread may use the number of the socket any more.
+            with self._settled:
+                self._settled.wait_for(lambda: not self._is_receiving)
             self._connection.close()
 
     def _transmit(self) -> None:
@@ -188,20 +207,57 @@ class WireClient:
                 self._connection.transmit(unsent, before_blocking=receiver.start)
         except ConnectionLostError as error:
             self.abort(str(error))
+        except BaseException:
+            self.abort("a request was sent in part")  # The peer would take the next one for the rest of it.
+            raise
 
-    def _receive(self, wait_s: float) -> None:
+    def _may_receive(self, ticket: Ticket, timeout_s: float) -> bool:
+        """Whether this thread has to receive the reply to a request; else it has come, or never will."""
+        with self._state_lock:
+            if self._is_receiving and not ticket.is_settled:
+                self._followers += 1
+                try:
+                    is_over = self._settled.wait_for(lambda: ticket.is_settled or not self._is_receiving, timeout_s)
+                finally:
+                    self._followers -= 1
+            else:
+                is_over = True
+            if is_over and not ticket.is_settled and self._lost is None:
+                self._is_receiving = True
+                return True
+        if not is_over:
+            self.abort("no reply within the deadline")
+        return False
+
+    def _receive_replies(self) -> None:
+        with self._state_lock:
+            self._settled.wait_for(lambda: not self._is_receiving)
+            self._is_receiving = True
+        try:
+            while not self.lost:
+                self._receive(None)
+        finally:
+            self._stop_receiving()
+
+    def _stop_receiving(self) -> None:
+        with self._state_lock:
+            self._is_receiving = False
+            self._settled.notify_all()
+
+    def _receive(self, wait_s: float | None) -> None:
         """Receive one reply; an error settles all requests."""
         try:
             frame = self._connection.receive(wait_s=wait_s)
             with self._state_lock:
-                ticket = self._waiting.popleft() if self._waiting else None
-            if ticket is not None and ticket.request == frame.request:
-                ticket.frame = frame
-                return
+                ticket = self._waiting[0] if self._waiting else None
+                if ticket is not None and ticket.request == frame.request:
+                    ticket.frame = frame
+                    self._waiting.popleft()
+                    if self._followers:
+                        self._settled.notify_all()
+                    return
             frame.release()
             error: ElasticDLError = ProtocolError(f"reply to request {frame.request}, which is not the next one")
-            if ticket is not None:
-                ticket.error = error
         except (ConnectionLostError, ProtocolError) as lost:
             error = lost
         except Exception as unforeseen:  # A request must not wait for ever for what will never come.
@@ -213,8 +269,9 @@ class WireClient:
             if self._lost is None:
                 self._lost = error
             waiting, self._waiting = self._waiting, deque()
-        for ticket in waiting:
-            ticket.error = error
+            for ticket in waiting:
+                ticket.error = error
+            self._settled.notify_all()
         self._connection.abort()
 
 

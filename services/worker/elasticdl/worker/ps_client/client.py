@@ -246,6 +246,8 @@ class SocketDriver:
                     pool=self._pool,
                     settings=self._settings.wire,
                 )
+                if len(self._directory.placement().holders) > 1:
+                    wire.receive_always()
                 self._open.add(wire)
                 return wire
             case Close(wire=WireClient() as wire):
