@@ -12,8 +12,8 @@ from tests.sim.schedule import evaluation_schedule
 
 from elasticdl.master.core.callbacks import decide as callbacks
 from elasticdl.master.core.evaluation import apply, best, epochs
-from elasticdl.master.core.evaluation.task_window import TaskWindow
 from elasticdl.master.core.pods import apply as pods
+from elasticdl.master.core.task_window import TaskWindow
 from elasticdl.master.core.training import apply as tasks
 from elasticdl.master.core.training import dispatch_window
 from elasticdl.shared.messages.commands import EndTraining

@@ -11,7 +11,7 @@ from elasticdl.master.core import State, evolve
 from elasticdl.master.measuring.run_meter import RunMeter
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.job.tasks import TaskRef
-from elasticdl.shared.messages.events import Envelope, ExitCause, PodExited, TaskTaken
+from elasticdl.shared.messages.events import Envelope, ExitCause, PodExited, TaskFinished, TaskTaken
 from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.names import NOBODY, Incarnation, PodInstance, PodName, Purpose, Service
 
@@ -98,3 +98,26 @@ def test_a_job_that_ends_before_any_heartbeat_tells_its_start_from_its_training(
     assert measured.first_gradient_s == pytest.approx(10.01 - 0.5 * 4 / 5), "the first of five batches"
     assert measured.starting_s == pytest.approx(9.51, abs=0.1)
     assert measured.working_s == pytest.approx(0.5, abs=0.1)
+
+
+def test_the_batches_of_a_merged_epoch_are_not_those_of_the_worker_that_merges_it() -> None:
+    driver, meter = Driver(job_spec(workers=1)), RunMeter()
+    driver.start_all(initialised=True)
+    worker = ("worker-0", driver.incarnation("worker-0"))
+    merge = TaskRef(purpose=Purpose.MERGE, number=1)
+    driver.feed(TaskTaken(task=merge, dispatch=1, attempt=1, reply="r"), Service.WORKER, *worker)
+    driver.now_s = 10.0
+    driver.feed(TaskFinished(task=merge, dispatch=1, attempt=1, batches=23_000), Service.WORKER, *worker)
+    for record in driver.log:
+        meter.on_record(record.envelope, driver.state)
+    for batch in (1, 2, 3):
+        meter.on_heartbeat(
+            Heartbeat(
+                service=Service.WORKER,
+                name=PodName("worker-0"),
+                incarnation=worker[1],
+                time_s=20.0 + batch,
+                metrics={"progress": batch},
+            )
+        )
+    assert meter.measured(driver.state, 0.0).working_s == pytest.approx(2.0, abs=0.1), "between the heartbeats"

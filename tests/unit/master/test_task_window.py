@@ -10,7 +10,7 @@ import pytest
 from tests.unit.master.driver import Driver, job_spec, plan
 from tests.unit.master.test_evaluating import pin
 
-from elasticdl.master.core.evaluation.task_window import WINDOW_TASKS_MAX, TaskWindow
+from elasticdl.master.core.task_window import WINDOW_TASKS_MAX, TaskWindow
 from elasticdl.master.snapshots import core_snapshot
 from elasticdl.shared.job.spec import JobKind, JobSpec, Limits, PredictionSpec
 from elasticdl.shared.messages import commands, events

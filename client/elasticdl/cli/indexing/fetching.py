@@ -87,10 +87,10 @@ class _Fetchers:
             self._orders.put(None)
 
     def _serve(self) -> None:
-        while self._has_served():
+        while self._serve_one():
             pass
 
-    def _has_served(self) -> bool:
+    def _serve_one(self) -> bool:
         """Serve an order; False: it says that there are no more. A thread that waits keeps no content in memory."""
         order = self._orders.get()
         if order is None:

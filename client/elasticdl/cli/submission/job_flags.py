@@ -99,7 +99,8 @@ class JobFlags:
         int,
         Flag(
             "Minibatches that a worker reads ahead of the one that it trains. A higher number hides slow storage and "
-            "takes more memory. It does not change the model.",
+            "takes more memory. Of minibatches that take less than 16 ms, a worker reads up to three more. The number "
+            "does not change the model.",
             metavar="N",
             panel=DATA,
             limits=(1, 1024),

@@ -138,8 +138,8 @@ class Limits:
         export_bytes_max: largest model that is exported in one piece.
         stored_states_max: neighbouring tasks of an evaluation whose stored metric states a worker replaces by their
             sum.
-        evaluation_window_min: tasks of an evaluation or prediction job that are kept dispatched at least; an eighth of
-            it for each worker, if these are more.
+        evaluation_window_min: least number of tasks of an evaluation or a prediction job that are kept dispatched, for
+            up to eight workers; each further worker adds an eighth of it.
         evaluations_max: the latest evaluations that the master remembers; of earlier ones it only keeps what it needs.
     """
 

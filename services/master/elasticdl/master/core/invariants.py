@@ -6,10 +6,10 @@ from functools import reduce
 from operator import lt
 
 from elasticdl.master.core.evaluation.state import EvaluationPhase
-from elasticdl.master.core.evaluation.task_window import TaskWindow
 from elasticdl.master.core.moves.state import MovePhase
 from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.master.core.state import State
+from elasticdl.master.core.task_window import TaskWindow
 from elasticdl.master.core.training.state import Training
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.job.rangeset import RangeSet

@@ -172,7 +172,12 @@ class RunMeter:
         taken_s = self._taken_s.get(envelope.incarnation)
         if taken_s is None or envelope.incarnation in self._have_finished:
             return
-        finished = [each for each in one_by_one(envelope.event) if isinstance(each, TaskFinished) and each.batches]
+        finished = [
+            each
+            for each in one_by_one(envelope.event)
+            # The batches of a merged epoch are those of all workers.
+            if isinstance(each, TaskFinished) and each.batches and each.task.purpose is not Purpose.MERGE
+        ]
         if not finished:
             return
         self._have_finished.add(envelope.incarnation)

@@ -184,6 +184,7 @@ class RowStore:
             with self._locked():
                 self._reserve(rows)
         else:
+            # Needs no lock: an index that grows copies itself, and an open cut reads the old one.
             self.index.reserve(rows)
 
     def _reserve(self, rows: int) -> None:

@@ -399,7 +399,7 @@ class PsCore:
             self._observer.stepped(shard.step)
 
     def serving(self, placement_version: int) -> ModelShard:
-        """The shard, for a request by this version of the placement; the caller has the lock. Or RefusedError."""
+        """The shard, if it serves this version of the placement (else RefusedError); the caller has the lock."""
         check_version(placement_version, self.placement.version)
         if self.shard is None or not self.shard.groups:
             raise RefusedError(RefusalKind.NOT_INITIALISED, "the model is not initialised")

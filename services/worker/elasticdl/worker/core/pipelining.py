@@ -41,7 +41,7 @@ class PipelineSettings:
         staleness: how many of its own batches a worker's weights may lack: 0 or 1. 1 hides the time of pulls and
             pushes behind computation, at the cost of gradients that are one batch old.
         prefetch_batches: ``--prefetch_batches``: batches that are read and fed ahead of the one that is computed,
-            across tasks, at least 1.
+            across tasks, at least 1. Of short batches, up to ``SHORT_BATCHES_IN_A_ROW`` more.
         is_admitted: whether a ps decides when each batch may be pulled (synchronous training, bounded staleness). Other
             workers may wait for such a batch: it is pulled when it can be computed at once, and computed and pushed
             before anything else starts.

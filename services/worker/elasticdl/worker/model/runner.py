@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from elasticdl.shared.errors import InvariantError, UserError
 from elasticdl.shared.model.metric_states import MetricArrays, sum_states
 from elasticdl.shared.model.signature import EMA_MOMENTUM, ModelSignature, VariableKind
+from elasticdl.shared.wire.messages import NO_DOUBLES
 from elasticdl.worker.model.batch import Batch
 from elasticdl.worker.model.build import build
 from elasticdl.worker.model.dense import DenseVariables, Float32Array
@@ -36,7 +37,6 @@ TableRows = Mapping[str, tuple[Float32Array, NDArray[np.int32]]]
 """Table name -> unique rows (unique, width) and the row of each of its flat ids (ids,)."""
 
 _NO_ROWS: TableRows = MappingProxyType({})
-_NO_STATES = np.empty(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +233,7 @@ class ModelRunner:
             overflow=may_overflow and not finite and math.isfinite(loss),
             problem="" if finite else self._problem(gradients),
             loss_scale=scale,
-            metric_states=_NO_STATES if self.synchronizes else self.step.train_metrics.states(gradients.metric_states),
+            metric_states=NO_DOUBLES if self.synchronizes else self.step.train_metrics.states(gradients.metric_states),
             predictions=gradients.predictions,
         )
         return self.measure(batch, result) if reducer is None else result

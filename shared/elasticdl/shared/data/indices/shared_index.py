@@ -45,7 +45,7 @@ _ABANDONED_S = 86_400.0
 """Age of a file that a killed client was writing."""
 _PART_BYTES = 4 << 20
 _LOAD_TRIES = 2
-_TAKEN = (ObjectNotFoundError, ObjectChangedError)
+_RENAMED_ERRORS = (ObjectNotFoundError, ObjectChangedError)
 """Another client has renamed the index, because it uses it today, or replaced it."""
 _NAME = re.compile(r"[0-9a-f]{32}\.(\d{4}-\d\d-\d\d)\.index")
 
@@ -79,7 +79,7 @@ class SharedIndex:
             objects: the files.
         """
         for _ in range(_LOAD_TRIES if self.is_possible else 0):
-            with contextlib.suppress(*_TAKEN):
+            with contextlib.suppress(*_RENAMED_ERRORS):
                 return self._loaded(objects)
         return FormerIndex(None, objects)
 
@@ -94,7 +94,7 @@ class SharedIndex:
                 former = FormerIndex(file, objects, is_current=is_current)
                 self._current_uri = newest.uri if is_current else ""
                 return former
-        except _TAKEN:
+        except _RENAMED_ERRORS:
             raise
         except (ElasticDLError, OSError):
             pass

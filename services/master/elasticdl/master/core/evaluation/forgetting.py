@@ -11,10 +11,12 @@ def forget_evaluations(state: State) -> None:
     surplus = len(state.evaluations) - max(1, state.job.limits.evaluations_max)
     if surplus <= 0 or not state.forgets_evaluations:
         return
-    old = state.evaluations[:surplus]
-    kept = [each for each in old if _is_needed(state, each)]
-    forgotten = [each for each in old if not _is_needed(state, each)]
-    state.forgotten_evaluations += sum(each.phase is EvaluationPhase.DONE for each in forgotten)
+    kept = []
+    for evaluation in state.evaluations[:surplus]:
+        if _is_needed(state, evaluation):
+            kept.append(evaluation)
+        else:
+            state.forgotten_evaluations += evaluation.phase is EvaluationPhase.DONE
     state.evaluations[:surplus] = kept
 
 

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from elasticdl.master.core.evaluation.task_window import TaskWindow
+from elasticdl.master.core.task_window import TaskWindow
 from elasticdl.shared.job.tasks import MetricStates
 
 Block = tuple[int, int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from elasticdl.master.core.evaluation.task_window import TaskWindow
+from elasticdl.master.core.task_window import TaskWindow
 
 
 @dataclass(slots=True, kw_only=True)

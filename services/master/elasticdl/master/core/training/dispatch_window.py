@@ -7,8 +7,8 @@ from itertools import chain
 
 from elasticdl.master.core.decision import Decisions
 from elasticdl.master.core.evaluation.epochs import dispatch_limit
-from elasticdl.master.core.evaluation.task_window import WINDOW_TASKS_MAX, fill
 from elasticdl.master.core.state import State
+from elasticdl.master.core.task_window import WINDOW_TASKS_MAX, fill
 from elasticdl.master.core.training.state import Training
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.messages.commands import Dispatch, JobState

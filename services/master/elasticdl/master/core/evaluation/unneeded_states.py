@@ -1,4 +1,4 @@
-"""Large metric states, which workers store beside the log: the core knows their numbers and never their content."""
+"""Large metric states that nothing needs any more: the core knows their numbers and never their content."""
 
 from __future__ import annotations
 
