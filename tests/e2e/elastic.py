@@ -95,12 +95,17 @@ class Elastic:
         (folder,) = self.jobs.iterdir()
         return folder.name
 
-    def pid(self, pod: str) -> int:
-        """Process id of a pod of the only job, from ``elasticdl status``."""
+    def pids(self, *pods: str) -> list[int]:
+        """Process ids of pods of the only job, from one ``elasticdl status``."""
         outcome = self.run("status", self.job, "--json")
-        pid = int(json.loads(outcome.output)["pods"][pod]["pid"])
-        assert pid, f"{pod} is not running any more"  # A signal to 0 would reach the tests themselves.
-        return pid
+        found = json.loads(outcome.output)["pods"]
+        pids = [int(found[pod]["pid"]) for pod in pods]
+        assert all(pids), f"not all of {pods} are running: {pids}"  # A signal to 0 would reach the tests themselves.
+        return pids
+
+    def pid(self, pod: str) -> int:
+        """Process id of a pod of the only job."""
+        return self.pids(pod)[0]
 
     def kill(self, pod: str, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to a pod of the only job."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import pytest
 from tests.e2e.elastic import Elastic
@@ -58,8 +60,8 @@ def test_killed_processes_lose_nothing_of_the_statistics(elastic: Elastic) -> No
     flags = ["--model_def=model.py", "--training_data=data", "--minibatch_size=16", "--num_minibatches_per_task=2"]
     with elastic.start("train", *flags, "--num_epochs=2", "--report", str(report)) as running:
         running.wait_for_progress()
-        for pod in ("worker-0", "worker-1", "ps-0", "master"):
-            elastic.kill(pod)
+        for pid in elastic.pids("worker-0", "worker-1", "ps-0", "master"):
+            os.kill(pid, signal.SIGKILL)
         elastic.remove_delay()
         assert running.wait() == 0, running.output
     facts = json.loads(report.read_text())
