@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl.shared.job.permutation import Permutation
+from elasticdl.shared.job.permutation import ROUNDS, Permutation
 
 
 def take(order: Permutation | range, start: int, stop: int) -> range | npt.NDArray[np.int64]:
@@ -33,5 +33,5 @@ def take(order: Permutation | range, start: int, stop: int) -> range | npt.NDArr
     from elasticdl.shared.data import order_kernels
 
     found = np.empty(stop - start, np.int64)
-    order_kernels.permute(size, order.half_bits, order.key, start, found)
+    order_kernels.permute(size, order.half_bits, order.key, ROUNDS, start, found)
     return found

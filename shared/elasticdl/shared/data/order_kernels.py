@@ -7,19 +7,20 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from elasticdl.shared.job.permutation import ROUNDS
 from elasticdl.shared.model.kernels.mix64 import mix64
 
 
 @numba.njit(
-    types.void(types.uint64, types.uint64, types.uint64, types.uint64, types.int64[::1]), nogil=True, cache=True
+    types.void(types.uint64, types.uint64, types.uint64, types.int64, types.uint64, types.int64[::1]),
+    nogil=True,
+    cache=True,
 )
-def permute(size: int, half_bits: int, key: int, first: int, out: NDArray[np.int64]) -> None:
+def permute(size: int, half_bits: int, key: int, rounds: int, first: int, out: NDArray[np.int64]) -> None:
     """``out[i] = permutation[first + i]``; see ``Permutation`` for the network, the keys and the cycle walking."""
     one = np.uint64(1)
     half_mask = (one << half_bits) - one
-    keys = np.empty(ROUNDS, np.uint64)
-    for number in range(ROUNDS):
+    keys = np.empty(rounds, np.uint64)
+    for number in range(rounds):
         keys[number] = mix64(mix64(np.uint64(key)) ^ np.uint64(number))
     for i in range(out.size):
         value = first + np.uint64(i)

@@ -1,0 +1,37 @@
+"""The images compile the kernels from a few files, before the rest of the code is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COPIED = re.compile(r"^COPY (\S+) /opt/elasticdl/code/(elasticdl/\S+)$", re.MULTILINE)
+
+
+def copied(dockerfile: str) -> dict[str, Path]:
+    """Module -> file of what is copied before the kernels are compiled."""
+    modules = {}
+    for pattern, target in COPIED.findall((ROOT / "deploy/images" / dockerfile).read_text()):
+        for found in ROOT.glob(pattern):
+            files = sorted(found.glob("*.py")) if found.is_dir() else [found]
+            modules |= {f"{target.rstrip('/').replace('/', '.')}.{file.stem}": file for file in files}
+    return modules
+
+
+def imported(file: Path) -> set[str]:
+    """Modules of the product that a file imports, at its beginning or later."""
+    nodes = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)]
+    return {node.module for node in nodes if node.module and node.module.startswith("elasticdl.")}
+
+
+@pytest.mark.parametrize("dockerfile", ["ps.Dockerfile", "worker.Dockerfile"])
+def test_kernels_import_only_what_is_copied_before_they_are_compiled(dockerfile: str) -> None:
+    modules = copied(dockerfile)
+    assert modules
+    packages = {name.removesuffix(".__init__") for name in modules}
+    missing = {name: wanted for name, file in modules.items() if (wanted := imported(file) - packages)}
+    assert missing == {}
