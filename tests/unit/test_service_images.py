@@ -14,7 +14,7 @@ COPIED = re.compile(r"^COPY (\S+) /opt/elasticdl/code/(elasticdl/\S+)$", re.MULT
 
 def copied(dockerfile: str) -> dict[str, Path]:
     """Module -> file of what is copied before the kernels are compiled."""
-    modules = {}
+    modules: dict[str, Path] = {}
     for pattern, target in COPIED.findall((ROOT / "deploy/images" / dockerfile).read_text()):
         for found in ROOT.glob(pattern):
             files = sorted(found.glob("*.py")) if found.is_dir() else [found]

@@ -115,7 +115,7 @@ def test_the_batches_of_a_merged_epoch_are_not_those_of_the_worker_that_merges_i
             Heartbeat(
                 service=Service.WORKER,
                 name=PodName("worker-0"),
-                incarnation=worker[1],
+                incarnation=Incarnation(worker[1]),
                 time_s=20.0 + batch,
                 metrics={"progress": batch},
             )
