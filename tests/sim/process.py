@@ -67,7 +67,7 @@ class Process:
             self.envelopes.is_declared = True
 
     async def heartbeat(self) -> None:
-        """Send heartbeats for ever."""
+        """Send heartbeats forever."""
         await send_heartbeats(self.bus.signals, self.envelopes, HEARTBEAT_S)
 
     def probe(self, what: str) -> None:

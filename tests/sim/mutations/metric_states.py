@@ -14,7 +14,7 @@ from elasticdl.master.core.evaluation.task_results import StoredTree
 from elasticdl.master.core.training import apply as tasks
 from elasticdl.ps import metric_reads
 from elasticdl.ps.shard import model_shard, regrouping
-from elasticdl.ps.shard.metric_sums import NO_METRICS, MetricSums
+from elasticdl.ps.shard.metric_sums import NO_METRICS, EpochMetricSums
 from elasticdl.ps.shard.model_shard import Division, ModelShard
 from elasticdl.ps.snapshots import reader
 from elasticdl.shared.job.ledger import Verdict
@@ -77,25 +77,25 @@ def metrics_are_read_when_complete() -> Iterator[None]:
     schedule=metrics_schedule,
 )
 def metric_sums_stay_until_their_results_are_on_the_log() -> Iterator[None]:
-    original = MetricSums.of
+    original = EpochMetricSums.of
 
-    def of(self: MetricSums, epoch: int) -> Any:
+    def of(self: EpochMetricSums, epoch: int) -> Any:
         found = original(self, epoch)
         self.drop_before(epoch + 1)
         return found
 
-    with replaced(MetricSums, "of", of):
+    with replaced(EpochMetricSums, "of", of):
         yield
 
 
 @mutation("the metrics of epochs are computed in order", protects=Protects.EXACTLY_ONCE, schedule=metrics_schedule)
 def metrics_of_epochs_in_order() -> Iterator[None]:
-    original = MetricSums.drop_before
+    original = EpochMetricSums.drop_before
 
-    def drop_before(self: MetricSums, epoch: int) -> None:
+    def drop_before(self: EpochMetricSums, epoch: int) -> None:
         original(self, max(self._sums, default=epoch))
 
-    with replaced(MetricSums, "drop_before", drop_before):
+    with replaced(EpochMetricSums, "drop_before", drop_before):
         yield
 
 

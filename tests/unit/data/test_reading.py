@@ -250,13 +250,14 @@ def test_data_that_changed_is_refused(name: str) -> None:
         "a_parquet": tuple(parquet_bytes(pa.table({"a": [value]})) for value in (1, 2)),
     }[name]
     store, planned = planned_with(**{name: before})
+    now_s = 0.0
     reader = reader_of(store, planned)
+    reader.monotonic = lambda: now_s
     shard = Shard(source=0, start=0, end=1)
     assert len(reader.read(shard)) == 1
     uri = planned.sources[0].uri
-    now_s = reader.clock()
     store.write(uri, after)
-    reader.clock = lambda: now_s + 1.0  # Rows in memory are used for a second.
+    now_s = 1.0  # Rows in memory are used for a second.
     with pytest.raises(UserError, match=f"{uri} changed since the job was planned"):
         reader.read(shard)
     store.delete(uri)
@@ -277,8 +278,9 @@ def test_rows_in_memory_are_used_for_a_second_after_their_file_was_looked_at() -
     store = Counting()
     store.write("memory://data/a.parquet", parquet_bytes(pa.table({"a": [*range(10_000)]})))
     planned = plan_sources("memory://data", ReaderOptions(), store)
-    reader, now_s = reader_of(store, planned), 5.0
-    reader.clock = lambda: now_s
+    now_s = 5.0
+    reader = reader_of(store, planned)
+    reader.monotonic = lambda: now_s
 
     def is_looked_at(start: int) -> bool:
         before = store.looks

@@ -23,7 +23,7 @@ from elasticdl.shared.data import (
 )
 from elasticdl.shared.data.indices import IndexFile, IndexLostError, IndexWriter, columns, shared_index
 from elasticdl.shared.data.indices.block import to_bytes
-from elasticdl.shared.data.indices.former import FormerIndex
+from elasticdl.shared.data.indices.previous import PreviousIndex
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import MemoryStore, ObjectInfo, ObjectStore, open_store, to_uri
 
@@ -141,7 +141,7 @@ class Outcome(NamedTuple):
     facts: object
 
 
-def outcome_of(store: ObjectStore, former: FormerIndex, objects: Sequence[DataObject]) -> tuple[Outcome, IndexFile]:
+def outcome_of(store: ObjectStore, former: PreviousIndex, objects: Sequence[DataObject]) -> tuple[Outcome, IndexFile]:
     options = ReaderOptions(csv_delimiter=",")
     scanned = list(
         former.joined(scan_sources(store, [objects[each] for each in former.changed], options, former.changed))
@@ -169,10 +169,10 @@ def test_whatever_changes_sources_are_those_of_scans(states: list[dict[int, list
         for number, values in state.items():
             store.write(f"memory://d/{number:03}.csv", "\n".join(["a,b", *(f"{each},1" for each in values)]).encode())
         objects = discover("memory://d", store)
-        reused = FormerIndex(former, objects)
+        reused = PreviousIndex(former, objects)
         assert len(reused.changed) == sum(data != known.get(number) for number, data in enumerate(objects))
         now, former = outcome_of(store, reused, objects)
-        assert now == outcome_of(store, FormerIndex(None, objects), objects)[0]
+        assert now == outcome_of(store, PreviousIndex(None, objects), objects)[0]
         known = dict(enumerate(objects))
 
 
@@ -185,7 +185,7 @@ def test_an_index_without_columns_is_not_taken_over() -> None:
             writer.add(each.index)
         file = writer.finish()
     with pytest.raises(IndexLostError, match="does not describe the columns"):
-        FormerIndex(file, objects)
+        PreviousIndex(file, objects)
 
 
 def test_damaged_columns_are_noticed(folder: Path) -> None:

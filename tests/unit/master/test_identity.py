@@ -74,7 +74,7 @@ def test_a_task_that_a_dead_worker_took_does_not_stay_in_progress(driver: Driver
 
 
 def test_a_task_that_a_dead_worker_has_finished_counts(driver: Driver) -> None:
-    """Its delivery is off the queue: without the event the master would wait for the task for ever."""
+    """Its delivery is off the queue: without the event the master would wait for the task forever."""
     former, ps = driver.incarnation(WORKER), driver.incarnation(PS)
     driver.exit_pod(WORKER, ExitCause.PREEMPTED)
     driver.start_pod(WORKER)

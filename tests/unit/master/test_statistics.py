@@ -201,6 +201,38 @@ def test_the_metrics_of_epochs_are_computed_in_order_one_at_a_time(epochs: Drive
     assert totals(epochs).loss == 0.5, "the second result does not count"
 
 
+def give_merge_back(driver: Driver, message: TaskMessage) -> None:
+    event = events.TaskReturned(task=message.task, dispatch=message.dispatch, attempt=1, reason="a ps lacks batches")
+    driver.feed(event, Service.WORKER, "worker-0", driver.incarnation("worker-0"))
+
+
+def test_a_merge_that_a_worker_returns_is_dispatched_again_once_the_ps_have_the_epoch(epochs: Driver) -> None:
+    finish_epoch(epochs, 0)
+    (first,) = epoch_merges(epochs)
+    epochs.exit_pod("ps-0", events.ExitCause.PREEMPTED)
+    epochs.start_pod("ps-0")
+    give_merge_back(epochs, first)
+    assert epoch_merges(epochs) == [], "ps-0 lacks batches"
+    finish_epoch(epochs, 0)
+    (second,) = epoch_merges(epochs)
+    assert (second.evaluation, second.task == first.task) == (0, False)
+    merge_result(epochs, second, results={"loss": 0.5}, batches=100, records=1000)
+    merge_result(epochs, first, results={"loss": 9.0}, batches=1, records=1)
+    assert (totals(epochs).loss, known(epochs)[:2]) == (0.5, (100, 1000)), "the first result counts"
+
+
+def test_a_pause_does_not_count_for_an_epoch_whose_last_report_was_lost(epochs: Driver) -> None:
+    finish_epoch(epochs, 0)
+    (message,) = epoch_merges(epochs)
+    merge_result(epochs, message, results={"loss": 0.5}, batches=100, records=1000)
+    before = (totals(epochs).started_s, totals(epochs).ended_s)
+    totals(epochs).tasks -= 1
+    assert epochs.state.training is not None
+    epochs.state.training.statistics.exclude_pause(3600.0, EPOCH)
+    assert (totals(epochs).started_s, totals(epochs).ended_s) == before
+    totals(epochs).tasks += 1
+
+
 def test_after_a_resume_an_open_merge_is_dispatched_again(epochs: Driver) -> None:
     finish_epoch(epochs, 0)
     assert len(epoch_merges(epochs)) == 1

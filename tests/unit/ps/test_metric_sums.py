@@ -12,11 +12,11 @@ from tests.unit.ps.example import BATCHES, PLAN, initial_dense, push_of, signatu
 from tests.unit.ps.jobs import Job, die, snapshot
 
 from elasticdl.ps.metric_reads import read_metrics
+from elasticdl.ps.shard.admission import RefusedError
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
-from elasticdl.ps.shard.metric_sums import MetricSums
+from elasticdl.ps.shard.metric_sums import EpochMetricSums
 from elasticdl.ps.shard.regrouping import joined, reduced
-from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.model.manifests import ChunkPart, encode_manifest, read_manifest
 from elasticdl.shared.model.placement import PARTITIONS
 from elasticdl.shared.storage import MemoryStore
@@ -71,7 +71,7 @@ def test_a_batch_without_states_counts_and_later_ones_have_theirs() -> None:
 def test_states_of_another_number_of_values_are_refused_and_change_nothing() -> None:
     core = core_of(policy=POLICY)
     core.push(measured(*BATCHES[0]))
-    with pytest.raises(ProtocolError, match="has 2 metric states, and those before had 3"):
+    with pytest.raises(RefusedError, match="have 2 state values, those of earlier batches of the epoch 3: resume"):
         core.push(replace(wire_push(*BATCHES[1]), metric_states=np.ones(2)))
     assert (core.step, read(core).batches) == (1, 1)
 
@@ -96,11 +96,11 @@ def test_groups_that_merge_have_the_sums_of_the_one_with_partition_0() -> None:
 
 
 def test_reading_an_epoch_drops_the_sums_of_earlier_ones() -> None:
-    sums = MetricSums(tasks_per_epoch=2)
+    sums = EpochMetricSums(tasks_per_epoch=2)
     for task in range(6):
         sums.add(task, 10, np.array([1.0, float(task)]))
     sums.drop_before(1)
-    again = MetricSums(tasks_per_epoch=2)
+    again = EpochMetricSums(tasks_per_epoch=2)
     again.load(sums.table())
     assert [(again.of(epoch).batches, again.of(epoch).states.tolist()) for epoch in range(3)] == [
         (0, []),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar, cast
 
@@ -71,23 +72,6 @@ def test_a_pull_brings_initial_values_in_the_callers_order(servers: Servers) -> 
     np.testing.assert_array_equal(pulled.rows["b"], everything[2][ids[[1, 3]]])
     pulled.release()
     np.testing.assert_array_equal(client.pull_rows("a", ids), everything[1][ids])
-
-
-@pytest.mark.parametrize("servers", [2], indirect=True)
-def test_pulls_see_what_was_pushed_before_them_on_every_ps(servers: Servers) -> None:
-    """Sending order decides, not when replies are received or by whom."""
-    client = begin(servers)
-    steps = []
-    pushed = client.send_push(push_of(0, 0))
-    for batch in range(1, 4):
-        pull = client.send_pull({"a": np.arange(5)})
-        next_push = client.send_push(push_of(0, batch))
-        pulled = client.receive_pull(pull)
-        steps.append(pulled.step)
-        pulled.release()
-        assert client.receive_push(pushed).next_batch == batch
-        pushed = next_push
-    assert steps == [1, 2, 3]
 
 
 @pytest.mark.parametrize("servers", [1, 2], indirect=True)
@@ -192,12 +176,13 @@ def test_a_pull_behind_a_push_that_had_to_be_repeated_is_discarded(servers: Serv
     assert pulled is None
 
 
-@pytest.mark.parametrize("servers", [2], indirect=True)
+@pytest.mark.parametrize("servers", [1, 2], indirect=True)
 def test_a_pull_behind_a_batch_out_of_order_is_discarded(servers: Servers) -> None:
     client = begin(servers)
     outcome, pulled, _ = client.push_and_pull(push_of(0, 2), {"a": np.arange(5)}, (0, 3))
     assert outcome.next_batch == 0
     assert pulled is None
+    assert all(not wire._waiting for wire in client._sockets._open), "its answers were received"
 
 
 @pytest.mark.parametrize("servers", [2], indirect=True)
@@ -206,10 +191,10 @@ def test_a_restarted_ps_makes_the_worker_go_back(servers: Servers) -> None:
     first = [client.push(push_of(0, batch)) for batch in range(2)]
     servers.kill(1)
     reborn = servers.restart(1)
-    waiting = client.send_push(push_of(0, 2))
+    waiting = ThreadPoolExecutor().submit(client.push, push_of(0, 2))
     assert client.initialise(initial_dense()) is False  # ps-0 has its values, ps-1 takes ours
     reborn.core.start_serving()
-    outcome = client.receive_push(waiting)
+    outcome = waiting.result()
     assert outcome.next_batch == 0
     assert outcome.credits[PS_0] == first[0].credits[PS_0]
     assert outcome.credits[PS_1] == reborn.incarnation != first[0].credits[PS_1]

@@ -13,8 +13,6 @@ from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.tasks import are_large
 from elasticdl.shared.model import metric_states
 from elasticdl.shared.model.metric_states import (
-    Places,
-    StatesVector,
     add_parts,
     decode_states,
     encode_states,
@@ -84,15 +82,3 @@ def test_states_of_a_few_usual_metrics_are_small() -> None:
     few = {name: [np.zeros(()), np.zeros(())] for name in ("loss", "accuracy", "f1_score")}
     assert not are_large(encode_states(few))
     assert are_large(encode_states({"auc": [np.zeros(200)] * 4}))
-
-
-def test_sums_of_vectors_are_those_of_their_arrays() -> None:
-    places: Places = {"loss": [(0, 1, ()), (1, 2, ())], "auc": [(2, 8, (2, 3))]}
-    vectors = [StatesVector(np.random.default_rng(seed).normal(size=8), places) for seed in range(5)]
-    before = encode_states(vectors[0])
-    expected = encode_states(sum_states([dict(vector) for vector in vectors]))
-    assert encode_states(sum_states(vectors)) == expected
-    assert encode_states(sum_states([vectors[0], dict(vectors[1]), *vectors[2:]])) == expected
-    assert encode_states(vectors[0]) == before
-    assert sum_states(vectors)["auc"][0].shape == (2, 3)
-    assert dict(sum_states([{}, {}])) == {}

@@ -122,7 +122,7 @@ def test_the_fingerprint_is_that_of_the_whole_plan_as_json(sources: int) -> None
 
 
 def test_the_records_of_a_batch_never_change_between_versions() -> None:
-    """A running job must survive an upgrade of this package: these numbers are for ever."""
+    """A running job must survive an upgrade of this package: these numbers are forever."""
     plan = make([100], seed=42)
     assert [record for _, _, records in batches_of(plan)[:3] for _, record in records] == GOLDEN
 

@@ -7,6 +7,7 @@ import itertools
 import queue
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -24,6 +25,7 @@ from elasticdl.shared.wire.frames import Tensor, encode
 from elasticdl.shared.wire.server import Response, ServerSettings, WireServer
 
 TOKEN = "secret"
+LARGE = np.zeros(4 << 20, np.float32)
 SETTINGS = ServerSettings(handshake_s=0.5, frame_deadline_s=5.0, connections_max=16)
 
 
@@ -34,6 +36,8 @@ def echo(frame: Frame) -> Response:
         raise InvariantError("planted")
     if frame.meta == b"no memory":
         raise MemoryError
+    if frame.meta == b"large":
+        return Response(meta=b"", tensors=(LARGE,))
     return Response(meta=frame.meta, tensors=frame.tensors)
 
 
@@ -137,12 +141,33 @@ def test_a_thread_with_its_reply_does_not_wait_for_that_of_another_one(always: b
 def test_a_client_that_always_receives_takes_large_replies_that_are_not_awaited(peer: Echo) -> None:
     client = peer.client()
     client.receive_always()
-    large = np.zeros(4 << 20, np.float32)
-    tickets = [client.send(b"", [large]) for _ in range(3)]
-    assert [ticket.result().tensors[0].size for ticket in tickets] == [large.size] * 3
+    client.receive_always()  # Once is enough.
+    tickets = [client.send(b"large") for _ in range(3)]
+    end_s, pause = time.monotonic() + DEADLINE_S, threading.Event()
+    while not tickets[-1].is_settled and time.monotonic() < end_s:  # Nothing here asks for the replies.
+        pause.wait(0.01)
+    assert tickets[-1].is_settled
+    assert [ticket.result().tensors[0].size for ticket in tickets] == [LARGE.size] * 3
     peer.server.close()
     with pytest.raises(ConnectionLostError):
         client.request(b"lost")
+    client.close()
+
+
+class Interrupted(BufferPool):
+    """Stands for a Ctrl-C while a large reply arrives."""
+
+    def take(self, size_bytes: int) -> Bytes:
+        if size_bytes > 100_000:
+            raise KeyboardInterrupt
+        return super().take(size_bytes)
+
+
+def test_a_connection_of_which_a_reply_was_received_in_part_is_lost(peer: Echo) -> None:
+    client = WireClient(peer.server.address, token=TOKEN, peer="test", pool=Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        client.request(b"large")
+    assert client.lost
     client.close()
 
 
@@ -155,7 +180,7 @@ class Full(BufferPool):
         return super().take(size_bytes)
 
 
-def test_an_error_that_nobody_foresaw_ends_all_waiting(peer: Echo) -> None:
+def test_an_unexpected_error_ends_all_waiting(peer: Echo) -> None:
     client = WireClient(peer.server.address, token=TOKEN, peer="test", pool=Full())
     tickets = [client.send(b"", [np.zeros(1 << 20, np.float32)]) for _ in range(2)]
     for ticket in tickets:

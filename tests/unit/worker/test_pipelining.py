@@ -134,10 +134,12 @@ def test_reading_ahead_is_bounded() -> None:
 
 def test_short_batches_are_read_in_a_row() -> None:
     settings = PipelineSettings(prefetch_batches=2)
-    assert not pipelining.may_read(window("computing read read"), settings, are_short=True)
-    assert pipelining.may_read(window("computing read"), settings, are_short=True)
-    assert pipelining.may_read(window("computing read reading reading reading"), settings, are_short=True)
-    assert not pipelining.may_read(window("computing read reading reading reading reading"), settings, are_short=True)
+    assert not pipelining.may_read(window("computing read read"), settings, batches_are_short=True)
+    assert pipelining.may_read(window("computing read"), settings, batches_are_short=True)
+    assert pipelining.may_read(window("computing read reading reading reading"), settings, batches_are_short=True)
+    assert not pipelining.may_read(
+        window("computing read reading reading reading reading"), settings, batches_are_short=True
+    )
 
 
 @pytest.mark.parametrize(

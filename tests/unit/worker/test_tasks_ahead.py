@@ -41,8 +41,8 @@ def test_batches_that_take_no_time_are_no_error() -> None:
 
 
 def test_batches_are_short_once_that_is_known() -> None:
-    ahead, are_short = TasksAhead(64), []
+    ahead, were_short = TasksAhead(64), []
     for now_s in (0.0, SECONDS_MAX / BATCHES_MAX / 2, 1.0):
         ahead.on_batch(now_s)
-        are_short.append(ahead.are_short)
-    assert are_short == [False, True, False]
+        were_short.append(ahead.batches_are_short)
+    assert were_short == [False, True, False]

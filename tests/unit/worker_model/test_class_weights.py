@@ -66,9 +66,7 @@ def test_a_step_is_that_of_fit(write_module: WriteModule, case: str, given: str)
     assert result.loss == history["loss"][0]
     for found, expected in zip(_unpacked(before - result.dense_gradient), model.get_weights(), strict=True):
         np.testing.assert_array_equal(found, expected)
-    assert runner.merge([runner.split_states(result.metric_states)])["accuracy"] == pytest.approx(
-        history["accuracy"][0]
-    )
+    assert runner.merge(runner.split_states(result.metric_states))["accuracy"] == pytest.approx(history["accuracy"][0])
 
     evaluated = BatchFeeder(runner.module, "evaluate", None).feed(raw_columns())
     assert evaluated is not None and evaluated.weights is None

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.model.metric_states import sum_states
 from elasticdl.worker.model.runner import ModelRunner
 from elasticdl.worker.model.user.compiled import Compiled
 from elasticdl.worker.model.user.feeder import BatchFeeder
@@ -104,7 +105,7 @@ def test_loss_and_metrics_are_those_of_keras(write_module: WriteModule, case: st
         runner.reset_metrics()
         runner.evaluate(some, runner.initial_dense())
         states.append(runner.metric_states())
-    merged = runner.merge(states)
+    merged = runner.merge(sum_states(states))
 
     model = runner.built.model
     everything: Any = batch

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.model.metric_states import sum_states
+from elasticdl.worker.model.user.calls import UserCodeError
 from elasticdl.worker.model.user.feeder import BatchFeeder
 
 from .conftest import RECOMMENDER, Tables, WriteModule, columns, runner_of
@@ -36,7 +38,7 @@ def test_summed_states_give_the_metrics_of_the_whole(write_module: WriteModule) 
     tables = Tables(runner)
     dense = runner.initial_dense()
     runner.evaluate(whole, dense, tables.pull(whole, training=False))
-    expected = runner.merge([runner.metric_states()])
+    expected = runner.merge(runner.metric_states())
 
     feeder = BatchFeeder(module, "evaluate", None)
     raw = columns(20)
@@ -47,7 +49,7 @@ def test_summed_states_give_the_metrics_of_the_whole(write_module: WriteModule) 
         assert batch is not None
         runner.evaluate(batch, dense, tables.pull(batch, training=False))
         states.append(runner.metric_states())
-    merged = runner.merge(states)
+    merged = runner.merge(sum_states(states))
     assert set(merged) == {"loss", "auc", "accuracy", "f1", "error", "mean_error", "own_error"}
     assert merged == pytest.approx(expected, rel=1e-5)
     assert merged["error"] == pytest.approx(merged["mean_error"], rel=1e-5)
@@ -58,13 +60,13 @@ def test_the_training_metrics_of_a_step_are_those_of_its_batch_alone(write_modul
     runner, batch = runner_of(write_module(RECOMMENDER + METRICS), columns())
     results = [runner.train(batch, runner.initial_dense(), Tables(runner).pull(batch), step_seed=1) for _ in range(2)]
     first, second = (runner.split_states(result.metric_states) for result in results)
-    assert runner.merge([first])["loss"] == pytest.approx(results[0].loss, rel=1e-5)
+    assert runner.merge(first)["loss"] == pytest.approx(results[0].loss, rel=1e-5)
     assert runner.metric_states()["loss"][1] == 0, "evaluations have metrics of their own"
     assert all(any(array.any() for array in arrays) for arrays in first.values())
     np.testing.assert_equal(dict(first), dict(second))
     total = np.sum([result.metric_states for result in results], axis=0)
     assert total.dtype == np.float64
-    assert runner.merge([runner.split_states(total)])["loss"] == pytest.approx(results[0].loss, rel=1e-5)
+    assert runner.merge(runner.split_states(total))["loss"] == pytest.approx(results[0].loss, rel=1e-5)
 
 
 def test_metrics_that_do_not_begin_with_zeros_are_reset_for_each_batch(write_module: WriteModule) -> None:
@@ -83,6 +85,41 @@ def eval_metrics_fn():
     assert not runner.step.train_metrics._is_inside
     results = [runner.train(batch, runner.initial_dense(), Tables(runner).pull(batch), step_seed=1) for _ in range(2)]
     np.testing.assert_array_equal(results[0].metric_states, results[1].metric_states)
+
+
+def test_a_batch_whose_step_fails_is_not_in_the_metrics_of_the_next_one(write_module: WriteModule) -> None:
+    body = (
+        RECOMMENDER
+        + """
+class Own(keras.metrics.Mean):
+    def reset_state(self):
+        super().reset_state()
+
+def positive(labels, predictions):
+    with tf.control_dependencies([tf.debugging.assert_positive(predictions + LIMIT)]):
+        return tf.identity(predictions)
+
+LIMIT = tf.Variable(1.0)
+
+def eval_metrics_fn():
+    return {"own": Own(), "positive": positive}
+"""
+    )
+    runner, batch = runner_of(write_module("import tensorflow as tf\n" + body), columns())
+    dense, rows = runner.initial_dense(), Tables(runner).pull(batch)
+    expected = runner.train(batch, dense, rows, step_seed=1).metric_states
+    limit = runner.module.value("LIMIT")
+    limit.assign(-9.0)
+    with pytest.raises(UserCodeError):
+        runner.train(batch, dense, rows, step_seed=1)
+    limit.assign(1.0)
+    np.testing.assert_array_equal(runner.train(batch, dense, rows, step_seed=1).metric_states, expected)
+
+
+def test_sums_of_other_metrics_are_refused(write_module: WriteModule) -> None:
+    runner, _ = runner_of(write_module(RECOMMENDER + METRICS), columns())
+    with pytest.raises(UserError, match="state values, but 3 were summed"):
+        runner.split_states(np.ones(3))
 
 
 def test_a_metric_whose_states_do_not_add_up_is_refused_by_name(write_module: WriteModule) -> None:
@@ -147,7 +184,7 @@ def test_metrics_are_those_of_keras_with_and_without_sample_weights(write_module
     module = write_module(WEIGHTED)
     runner, batch = runner_of(module, raw)
     runner.evaluate(batch, runner.initial_dense(), {})
-    found = runner.merge([runner.metric_states()])
+    found = runner.merge(runner.metric_states())
 
     model = runner.built.model
     metrics = {"score": [keras.metrics.MeanSquaredError("mse")], "rank": [keras.metrics.MeanAbsoluteError("mae")]}
@@ -189,4 +226,4 @@ def test_a_weighted_metric_has_to_take_weights(write_module: WriteModule) -> Non
 def test_states_of_another_file_are_refused(write_module: WriteModule) -> None:
     runner, _ = runner_of(write_module(RECOMMENDER + METRICS), columns())
     with pytest.raises(UserError, match="metric 'own_error' are missing"):
-        runner.merge([{"loss": [np.zeros(()), np.ones(())]}])
+        runner.merge({"loss": [np.zeros(()), np.ones(())]})

@@ -208,7 +208,7 @@ def test_several_outputs_and_sample_weights(write_module: WriteModule) -> None:
     assert_equal_to_plain(module, columns())
     runner, batch = runner_of(module, columns())
     runner.evaluate(batch, runner.initial_dense())
-    assert set(runner.merge([runner.metric_states()])) == {"loss", "a_mse"}
+    assert set(runner.merge(runner.metric_states())) == {"loss", "a_mse"}
 
 
 def test_mixed_precision_overflow_is_reported_and_halves_the_scale(write_module: WriteModule) -> None:

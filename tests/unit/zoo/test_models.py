@@ -100,7 +100,7 @@ def test_a_model_is_trained_and_evaluated_on_its_example_data(folder: Path, name
     gradients = [result.dense_gradient, *result.row_gradients.values()]
     assert all(np.any(gradient) for gradient in gradients if gradient.size)
     loss = runner.evaluate(batch, dense, pulled)
-    metrics = runner.merge([runner.metric_states()])
+    metrics = runner.merge(runner.metric_states())
     assert metrics["loss"] == pytest.approx(loss, rel=1e-5)
     assert metrics.keys() > {"loss"}
     predictions = runner.predict(batch, dense, pulled)

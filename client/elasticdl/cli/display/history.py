@@ -40,7 +40,7 @@ def epoch_rows(state: State) -> list[EpochRow]:
     """One row per epoch that has started. Where the log lost records, the rows that were known before."""
     rows = {row["epoch"]: row for row in _folded_rows(state)}
     for _, lost in state.lost_logs:
-        rows |= {row["epoch"]: row for row in read_history(lost.history) if _tells_more(row, rows)}
+        rows |= {row["epoch"]: row for row in read_history(lost.history) if _is_more_complete(row, rows)}
     return [row for _, row in sorted(rows.items())]
 
 
@@ -52,15 +52,15 @@ def lost_history(state: State, history: str) -> str:
         history: the content of the file.
     """
     rows = {row["epoch"]: row for row in epoch_rows(state)}
-    return _lines(row for row in read_history(history) if _tells_more(row, rows))
+    return _lines(row for row in read_history(history) if _is_more_complete(row, rows))
 
 
-def _tells_more(row: EpochRow, rows: Mapping[int, EpochRow]) -> bool:
+def _is_more_complete(row: EpochRow, rows: Mapping[int, EpochRow]) -> bool:
     known = rows.get(row["epoch"])
-    return known is None or _knowledge(known) < _knowledge(row)
+    return known is None or _completeness(known) < _completeness(row)
 
 
-def _knowledge(row: EpochRow) -> tuple[int, bool, float]:
+def _completeness(row: EpochRow) -> tuple[int, bool, float]:
     """How much a row says: metrics that are computed again from the ps have neither an evaluation nor a duration."""
     return row["batches"], bool(row["validation"]), row["seconds"]
 

@@ -84,7 +84,7 @@ class ExternalBroker:
         return self._url
 
     async def supervise(self, message: Callable[[str], None]) -> None:  # noqa: ARG002 - there is nothing to report
-        """Wait for ever."""
+        """Wait forever."""
         await asyncio.get_running_loop().create_future()
 
     def kill(self) -> None:

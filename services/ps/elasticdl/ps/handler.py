@@ -104,22 +104,22 @@ class PsHandler:
         return self._pulled(request, frame.sender)
 
     def _pulled(self, request: Pull, sender: int) -> Response:
-        room = _Room(self._pool)
+        buffer = _ReplyBuffer(self._pool)
         try:
-            pulled = self._core.pull(request, room.floats, now_s=self._clock.monotonic(), sender=sender)
+            pulled = self._core.pull(request, buffer.floats, now_s=self._clock.monotonic(), sender=sender)
             meta, tensors = encode_reply(pulled, self._incarnation)
         except BaseException:
-            room.give_back()
+            buffer.give_back()
             raise
-        return Response(meta=meta, tensors=tensors, sent=room.give_back)
+        return Response(meta=meta, tensors=tensors, sent=buffer.give_back)
 
     def _respond(self, reply: Reply) -> Response:
         meta, tensors = encode_reply(reply, self._incarnation)
         return Response(meta=meta, tensors=tensors)
 
 
-class _Room:
-    """A buffer for the floats of a reply, taken once their number is known."""
+class _ReplyBuffer:
+    """The buffer for the floats of a reply, taken from the pool when their number is known."""
 
     __slots__ = ("_buffer", "_pool")
 

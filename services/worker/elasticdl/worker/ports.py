@@ -193,7 +193,7 @@ class Trainee(Protocol):
         """The learning rate after so many updates, where the schedule is the user's own."""
         ...
 
-    def merge(self, states: list[MetricArrays]) -> dict[str, float]:
+    def merge(self, states: MetricArrays) -> dict[str, float]:
         """Results of the summed states of many tasks."""
         ...
 

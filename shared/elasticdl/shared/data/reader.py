@@ -23,8 +23,10 @@ from elasticdl.shared.job.plan import Shard, Source
 from elasticdl.shared.storage import ObjectChangedError, ObjectInfo, ObjectNotFoundError, ObjectStore
 from elasticdl.shared.storage.cache import StoredRange
 
-_LOOK_AGAIN_S = 1.0
-"""How often a file is looked at whose rows are in memory."""
+_RECHECK_S = 1.0
+"""Seconds after which a file is checked again for changes while its rows are in memory."""
+_CHECKED_MAX = 256
+"""Files of which the last check is remembered."""
 
 
 class Reader:
@@ -38,10 +40,10 @@ class Reader:
         is_same: whether an object whose etag changed has the content of the source of a number; if not given, it has
             not.
         prefetch: begins to read ranges of stored objects; if not given, nothing is read ahead.
-    """
 
-    clock: Callable[[], float] = staticmethod(time.monotonic)
-    """Seconds from any moment on."""
+    Attributes:
+        monotonic: returns the time in seconds, from any moment on.
+    """
 
     def __init__(
         self,
@@ -60,8 +62,9 @@ class Reader:
         self._is_same = is_same
         self._prefetch = prefetch
         self._same: set[ObjectInfo] = set()
-        self._looked_at: dict[int, tuple[float, ObjectInfo]] = {}
-        """When each source was last seen to be unchanged."""
+        self.monotonic: Callable[[], float] = time.monotonic
+        self._checked: dict[int, tuple[float, ObjectInfo]] = {}
+        """When sources whose rows are in memory were last found unchanged; of the last ones that were checked."""
         self._gzip = GzipContent(store)
         self._typed: parquet.RowGroups | array_file.ArrayFiles | None = None
         if schema.format is DataFormat.PARQUET:
@@ -169,11 +172,14 @@ class Reader:
         """A shard's source, which has not changed. While its rows are in memory, it is looked at once a second."""
         if not isinstance(self._typed, parquet.RowGroups):
             return self._verified(shard.source)
-        looked_s, info = self._looked_at.get(shard.source, (-math.inf, None))
-        now_s = self.clock()
-        if info is None or now_s - looked_s >= _LOOK_AGAIN_S or not self._typed.has(info, shard):
+        checked_s, info = self._checked.get(shard.source, (-math.inf, None))
+        now_s = self.monotonic()
+        if info is None or now_s - checked_s >= _RECHECK_S or not self._typed.has(info, shard):
             info = self._verified(shard.source)
-            self._looked_at[shard.source] = now_s, info
+            self._checked.pop(shard.source, None)
+            self._checked[shard.source] = now_s, info
+            if len(self._checked) > _CHECKED_MAX:
+                del self._checked[next(iter(self._checked))]
         return info
 
     def _verified(self, number: int) -> ObjectInfo:

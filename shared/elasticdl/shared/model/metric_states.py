@@ -8,7 +8,7 @@ stored in parts (``StoredStates``). A part can be added to a sum without the oth
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -25,34 +25,6 @@ _COMPRESSION = 1
 _VALUE_BYTES = 8
 
 
-Places = Mapping[str, list[tuple[int, int, tuple[int, ...]]]]
-"""Metric -> where a vector has each of its variables: first and end position, and the variable's shape."""
-
-
-class StatesVector(Mapping[str, list[npt.NDArray[np.float64]]]):
-    """The states of all metrics of a model in one vector, so that adding two of them is one operation.
-
-    Args:
-        vector: float64 (sizes of all variables,).
-        places: where each variable is; the same object for all vectors of a model.
-    """
-
-    __slots__ = ("places", "vector")
-
-    def __init__(self, vector: npt.NDArray[np.float64], places: Places) -> None:
-        self.vector = vector
-        self.places = places
-
-    def __getitem__(self, name: str) -> list[npt.NDArray[np.float64]]:
-        return [self.vector[start:end].reshape(shape) for start, end, shape in self.places[name]]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.places)
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-
 def sum_states(many: Iterable[MetricArrays]) -> MetricArrays:
     """Add up states of disjoint batches, in their order; the arrays are the caller's.
 
@@ -61,17 +33,6 @@ def sum_states(many: Iterable[MetricArrays]) -> MetricArrays:
     Raises:
         ValueError: a metric has another number of variables, or other shapes, in one of them.
     """
-    parts = list(many)
-    vectors = [part for part in parts if isinstance(part, StatesVector)]
-    if len(vectors) < len(parts) or len({id(vector.places) for vector in vectors}) != 1:
-        return _sum(parts)
-    total = vectors[0].vector.copy()
-    for other in vectors[1:]:
-        total += other.vector
-    return StatesVector(total, vectors[0].places)
-
-
-def _sum(many: Sequence[MetricArrays]) -> MetricArrays:
     total: dict[str, list[npt.NDArray[np.float64]]] = {}
     for states in many:
         for name, arrays in states.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -100,6 +101,8 @@ class WireClient:
         """Notified when a request is settled, or the thread that receives stops doing so."""
         self._is_receiving = False
         """Whether a thread receives."""
+        self._receives_always = False
+        """Whether a thread of its own receives, as long as the connection is open."""
         self._followers = 0
         """Threads that wait for it."""
         self._waiting: deque[Ticket] = deque()
@@ -127,7 +130,8 @@ class WireClient:
             meta: protobuf bytes.
             tensors: flat arrays.
             is_followed: the same thread sends another request at once, or waits for the reply. Small requests are sent
-                with that one, so that the peer answers them together; their tensors may change only then.
+                with that one, so that the peer answers them together; their tensors may change only then. Their replies
+                must be small: the peer sends them before it has all of the other request.
 
         Raises:
             ValueError: the frame exceeds a limit.
@@ -162,6 +166,10 @@ class WireClient:
 
     def receive_always(self) -> None:
         """Receive replies in a thread of its own from now on, so that several peers can send large ones at once."""
+        with self._state_lock:
+            if self._receives_always:
+                return
+            self._receives_always = True
         threading.Thread(target=self._receive_replies, name="wire-replies", daemon=True).start()
 
     def receive_until(self, ticket: Ticket, timeout_s: float | None = None) -> None:
@@ -172,11 +180,15 @@ class WireClient:
             timeout_s: as for ``Ticket.result``.
         """
         wait_s = self.settings.request_s if timeout_s is None else timeout_s
-        if not self._may_receive(ticket, wait_s):
+        if not self._becomes_receiver(ticket, wait_s):
             return
+        end_s = time.monotonic() + wait_s
         try:
             while not ticket.is_settled and not self.lost:
-                self._receive(wait_s)
+                if time.monotonic() > end_s:
+                    self.abort("no reply within the deadline")  # Earlier replies came, each in time.
+                else:
+                    self._receive(wait_s)
         finally:
             self._stop_receiving()
 
@@ -211,21 +223,26 @@ class WireClient:
             self.abort("a request was sent in part")  # The peer would take the next one for the rest of it.
             raise
 
-    def _may_receive(self, ticket: Ticket, timeout_s: float) -> bool:
-        """Whether this thread has to receive the reply to a request; else it has come, or never will."""
+    def _becomes_receiver(self, ticket: Ticket, wait_s: float) -> bool:
+        """Make this thread the one that receives, once no other does so and unless the request is settled by then.
+
+        The connection is lost if that takes ``wait_s``.
+        """
         with self._state_lock:
             if self._is_receiving and not ticket.is_settled:
                 self._followers += 1
                 try:
-                    is_over = self._settled.wait_for(lambda: ticket.is_settled or not self._is_receiving, timeout_s)
+                    is_settled_or_free = self._settled.wait_for(
+                        lambda: ticket.is_settled or not self._is_receiving, wait_s
+                    )
                 finally:
                     self._followers -= 1
             else:
-                is_over = True
-            if is_over and not ticket.is_settled and self._lost is None:
+                is_settled_or_free = True
+            if is_settled_or_free and not ticket.is_settled and self._lost is None:
                 self._is_receiving = True
                 return True
-        if not is_over:
+        if not is_settled_or_free:
             self.abort("no reply within the deadline")
         return False
 
@@ -260,8 +277,11 @@ class WireClient:
             error: ElasticDLError = ProtocolError(f"reply to request {frame.request}, which is not the next one")
         except (ConnectionLostError, ProtocolError) as lost:
             error = lost
-        except Exception as unforeseen:  # A request must not wait for ever for what will never come.
-            error = ConnectionLostError(f"a reply could not be received: {unforeseen!r}")
+        except Exception as unexpected:  # A request must not wait forever for what will never come.
+            error = ConnectionLostError(f"a reply could not be received: {unexpected!r}")
+        except BaseException:
+            self.abort("a reply was received in part")  # The next thread would take its rest for another one.
+            raise
         self._fail(error)
 
     def _fail(self, error: ElasticDLError) -> None:

@@ -150,7 +150,7 @@ class Connection:
         """Receive one frame.
 
         Args:
-            wait_s: seconds to wait for the frame's first byte; None: for ever (a reset or ``abort`` still ends it).
+            wait_s: seconds to wait for the frame's first byte; None: forever (a reset or ``abort`` still ends it).
             before_waiting: called once unless the whole header has come already: then the peer may wait, too.
 
         Raises:

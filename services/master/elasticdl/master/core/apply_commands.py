@@ -95,4 +95,4 @@ def apply_failed_command(state: State, command: Command, time_s: float) -> None:
         case commands.RemoveStates():
             apply_failed_removal(state, command)
         case _:
-            pass  # The outbox retries a Dispatch for ever, and the others have no outcome.
+            pass  # The outbox retries a Dispatch forever, and the others have no outcome.

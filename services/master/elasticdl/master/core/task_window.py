@@ -11,7 +11,7 @@ from elasticdl.shared.job.spec import Limits
 WINDOW_TASKS_MAX = 16_384
 _WORKERS_OF_LEAST_WINDOW = 8
 
-Ranges = tuple[tuple[int, int], ...]
+TaskRanges = tuple[tuple[int, int], ...]
 """Ranges ``[start, end)`` of tasks."""
 
 
@@ -33,7 +33,7 @@ class TaskWindow:
     begun_s: float = 0.0
     begun_with: int = 0
 
-    def on_dispatched(self, ranges: Ranges, now_s: float) -> None:
+    def on_dispatched(self, ranges: TaskRanges, now_s: float) -> None:
         """Apply a dispatch of these ranges."""
         if not self.frontier:
             self.begun_s, self.begun_with = now_s, len(self.finished)
@@ -63,7 +63,7 @@ class TaskWindow:
         tasks_per_s = (len(self.finished) - self.begun_with) / max(now_s - self.begun_s, 1.0)
         return max(least, min(int(tasks_per_s * limits.window_s), WINDOW_TASKS_MAX))
 
-    def next_tasks(self, tasks: int, size: int) -> Ranges:
+    def next_tasks(self, tasks: int, size: int) -> TaskRanges:
         """The tasks to dispatch now, in their order.
 
         None is ``WINDOW_TASKS_MAX`` ahead of the first one without a result, however long that one takes: the results
@@ -77,7 +77,7 @@ class TaskWindow:
         return fill(self.finished.gaps(self.frontier, limit), size - len(self.outstanding), size)
 
 
-def fill(missing: Iterable[tuple[int, int]], room: int, size: int) -> Ranges:
+def fill(missing: Iterable[tuple[int, int]], room: int, size: int) -> TaskRanges:
     """The first ``room`` tasks of these ranges; none until a quarter of the window is free, so that dispatches are few.
 
     Args:

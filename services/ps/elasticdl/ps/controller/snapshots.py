@@ -21,8 +21,8 @@ from elasticdl.shared.messages.measurements import TableCounted
 from elasticdl.shared.model.manifests import DamagedError, damage, decode_manifest
 from elasticdl.shared.process.procedures import Procedure
 
-COUNT_PAUSES = 200
-"""A count is followed by a pause of so many times its duration: pushes wait for it."""
+COUNT_PAUSE_FACTOR = 200
+"""A count is followed by a pause this many times as long as it took, because pushes wait while rows are counted."""
 _NEVER = 1 << 62
 
 
@@ -150,7 +150,7 @@ class Snapshots:
         """Count the rows of tables, while pushes wait; ``announce`` has to follow."""
         began_s = self.now_s
         self._counted = list((yield commands.CountTables()))
-        self._count_due_s = self.now_s + COUNT_PAUSES * (self.now_s - began_s)
+        self._count_due_s = self.now_s + COUNT_PAUSE_FACTOR * (self.now_s - began_s)
 
     def answer(self, taken: SnapshotTaken, request: SnapshotRequest | None) -> None:
         """Announce a snapshot or copy next, and give the same answer if the request is repeated."""

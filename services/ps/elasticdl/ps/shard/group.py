@@ -14,7 +14,7 @@ from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.ps.engine.schedules import schedule_of
 from elasticdl.ps.engine.tracked_rows import TrackedRowStore
-from elasticdl.ps.shard.metric_sums import NO_METRICS, MetricSums, MetricTable, has_metrics
+from elasticdl.ps.shard.metric_sums import NO_METRICS, EpochMetricSums, MetricTable, has_metrics
 from elasticdl.ps.shard.staleness_gate import GateSettings, StalenessGate
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.ledger import Ledger, LedgerRecord, Verdict
@@ -86,7 +86,7 @@ class GroupCut:
         rate_tolerance: ``RateHistory.tolerance``.
         move: not 0: it was held for this move and not served.
         tallies: of each tracked table, int64[tables, 2, 256]: ``TrackedRowStore.tallies``; 0 in other partitions.
-        metrics: ``MetricSums.table``.
+        metrics: ``EpochMetricSums.table``.
     """
 
     partitions: Ranges
@@ -133,7 +133,7 @@ class Group:
         trainable = [table for table in signature.tables if table.kind is VariableKind.TRAINABLE]
         self.accumulator = Accumulator(self.dense.trainable + self.dense.statistics, trainable)
         self.ledger = Ledger()
-        self.metrics = MetricSums(policy.tasks_per_epoch) if has_metrics(partitions) else None
+        self.metrics = EpochMetricSums(policy.tasks_per_epoch) if has_metrics(partitions) else None
         """Sums over the batches in the ledger; None: another group has them."""
         self.iteration = 0
         """Optimizer updates made."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.shared.errors import ProtocolError
+from elasticdl.ps.shard.admission import RefusedError
 from elasticdl.shared.model.placement import Ranges
-from elasticdl.shared.wire.messages import NO_DOUBLES, Doubles
+from elasticdl.shared.wire.messages import NO_DOUBLES, Doubles, RefusalKind
 
 MetricTable = NDArray[np.float64]
 """float64[epochs, 3 + states]: epoch, batches, records and summed states. Whole numbers are exact up to 2**53."""
@@ -27,7 +27,7 @@ def has_metrics(partitions: Ranges) -> bool:
 
 
 @dataclass(slots=True)
-class _Sum:
+class EpochSum:
     """The sum over the batches of one epoch; ``states`` is empty until a batch has some."""
 
     batches: int = 0
@@ -35,7 +35,7 @@ class _Sum:
     states: Doubles = field(default_factory=lambda: NO_DOUBLES)
 
 
-class MetricSums:
+class EpochMetricSums:
     """Sums by epoch. Not thread-safe: the core's lock guards it.
 
     Args:
@@ -44,17 +44,21 @@ class MetricSums:
 
     def __init__(self, tasks_per_epoch: int) -> None:
         self._tasks_per_epoch = tasks_per_epoch
-        self._sums: dict[int, _Sum] = {}
+        self._sums: dict[int, EpochSum] = {}
 
     def check(self, task: int, states: Doubles) -> None:
         """Refuse states that can't be added to those of their epoch.
 
         Raises:
-            ProtocolError: they have another number of values.
+            RefusedError: they have another number of values.
         """
         known = self._sums.get(task // self._tasks_per_epoch)
         if known is not None and states.size != known.states.size and states.size and known.states.size:
-            raise ProtocolError(f"a batch has {states.size} metric states, and those before had {known.states.size}")
+            raise RefusedError(
+                RefusalKind.USER,
+                f"the metrics of this batch have {states.size} state values, those of earlier batches of the epoch "
+                f"{known.states.size}: resume with the model file and the library versions with which the epoch began",
+            )
 
     def add(self, task: int, records: int, states: Doubles) -> None:
         """Add a batch.
@@ -67,7 +71,7 @@ class MetricSums:
         epoch = task // self._tasks_per_epoch
         total = self._sums.get(epoch)
         if total is None:
-            total = self._sums[epoch] = _Sum()
+            total = self._sums[epoch] = EpochSum()
         total.batches += 1
         total.records += records
         if total.states.size:
@@ -76,9 +80,9 @@ class MetricSums:
         else:
             total.states = states.copy()
 
-    def of(self, epoch: int) -> _Sum:
+    def of(self, epoch: int) -> EpochSum:
         """The sum of an epoch."""
-        return self._sums.get(epoch) or _Sum()
+        return self._sums.get(epoch) or EpochSum()
 
     def drop_before(self, epoch: int) -> None:
         """Drop the sums of earlier epochs."""
@@ -97,5 +101,5 @@ class MetricSums:
     def load(self, table: MetricTable) -> None:
         """Take over what ``table`` gave."""
         self._sums = {
-            int(row[0]): _Sum(batches=int(row[1]), records=int(row[2]), states=row[_FACTS:].copy()) for row in table
+            int(row[0]): EpochSum(batches=int(row[1]), records=int(row[2]), states=row[_FACTS:].copy()) for row in table
         }

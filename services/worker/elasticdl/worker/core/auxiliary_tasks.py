@@ -226,18 +226,23 @@ class AuxiliaryTasks:
             self._give_back(task, str(error))
 
     def _merge_epoch(self, message: TaskMessage) -> Procedure[None]:
-        """A ps that was restored from a snapshot may lack batches of the epoch: others train them first."""
+        """Compute the metrics of an epoch, unless a ps that was restored from a snapshot lacks batches of it.
+
+        Then the task ends without a result: the master dispatches it again once these batches are trained. A task that
+        stayed in the queue would come straight back, before them.
+        """
         task = message.task
         try:
             found: EpochMetrics = yield ReadEpochMetrics(epoch=message.evaluation)
             if not found.complete:
-                self._give_back(task, f"a ps lacks batches of epoch {message.evaluation + 1}")
+                self._drop(task, f"a ps lacks batches of epoch {message.evaluation + 1}")
                 return
             results = (yield ComputeEpochMetrics(states=found.states)) if found.states else {}
         except UserError as error:
             self._fail(task, of_user_error(error, FailureKind.USER_CODE))
         except TransientError as error:
-            self._give_back(task, str(error))
+            self._outcomes.pause()
+            self._drop(task, str(error))
         else:
             counted = RangeSet([(0, found.batches)])
             self._finish(task, Tally(records=found.records, counted=counted), MergeResult(results=results))
@@ -307,7 +312,7 @@ class AuxiliaryTasks:
         self._effects.start(self._outcomes.fail(self._end(task), failure, where))
 
     def _drop(self, task: TaskRef, reason: str) -> None:
-        """The pinned weights are gone. The master starts the evaluation again under another number."""
+        """The task can't be done as it is: pinned weights are gone, or batches are missing. The master repeats it."""
         self._effects.start(self._outcomes.drop(self._end(task), reason))
 
     def _give_back(self, task: TaskRef, reason: str) -> None:

@@ -160,7 +160,7 @@ def may_read(
     *,
     tasks: int = 1,
     is_later: Callable[[Batch], bool] | None = None,
-    are_short: bool = False,
+    batches_are_short: bool = False,
 ) -> bool:
     """Whether another batch may be read ahead.
 
@@ -173,15 +173,15 @@ def may_read(
         tasks: how many are trained side by side.
         is_later: whether a batch is trained after the one that would be read. Those never keep it from being read: in
             synchronous training they wait for it.
-        are_short: whether batches take so little time that several are read in a row.
+        batches_are_short: whether a batch takes so little time that several are read in a row.
     """
-    room = settings.prefetch_batches * tasks
+    free = settings.prefetch_batches * tasks
     for batch in window:
         if batch.phase in _AHEAD and not (is_later and is_later(batch)):
-            room -= 1
-    if are_short and any(batch.phase is Phase.READING for batch in window):
-        room += SHORT_BATCHES_IN_A_ROW
-    return room > 0
+            free -= 1
+    if batches_are_short and any(batch.phase is Phase.READING for batch in window):
+        free += SHORT_BATCHES_IN_A_ROW
+    return free > 0
 
 
 def insert(window: list[Batch], batch: Batch, key: Callable[[Batch], RoundKey]) -> None:

@@ -271,7 +271,7 @@ class Training:
     @property
     def _may_read(self) -> bool:
         if self._round_wait is None:
-            return pipelining.may_read(self.window, self._pipeline, are_short=self._ahead.are_short)
+            return pipelining.may_read(self.window, self._pipeline, batches_are_short=self._ahead.batches_are_short)
         tasks, following = max(1, len(self.order.tasks)), self.order.next_key
         return pipelining.may_read(
             self.window,

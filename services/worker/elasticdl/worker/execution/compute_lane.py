@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import structlog
@@ -148,31 +148,26 @@ class ComputeLane:
         """Prepare the push; an empty batch and one that overflowed are absorbed without gradients."""
         self._running_batches.count_batch()
         task = TaskId(ref.task.number)
-        batches = self._settings.plan.batches_of(task)
+        push = PushRequest(
+            task=task,
+            batch=ref.batch,
+            batches=self._settings.plan.batches_of(task),
+            records=loaded.records,
+            checksum=loaded.checksum,
+            dense_gradient=None,
+            metric_states=NO_DOUBLES if result is None else result.metric_states,
+        )
         if result is None or result.overflow or loaded.weights is None:
-            loaded.push = PushRequest(
-                task=task,
-                batch=ref.batch,
-                batches=batches,
-                records=loaded.records,
-                checksum=loaded.checksum,
-                dense_gradient=None,
-                metric_states=NO_DOUBLES if result is None else result.metric_states,
-            )
+            loaded.push = push
             loss = None if result is None else result.loss
             return BatchComputed(ref=ref, loss=loss, seconds={"compute": seconds}, is_overflow=result is not None)
         if learning_rate is None and self._settings.rate_from_worker:
             learning_rate = self._model.rate(loaded.weights.iteration)
-        loaded.push = PushRequest(
-            task=task,
-            batch=ref.batch,
-            batches=batches,
-            records=loaded.records,
-            checksum=loaded.checksum,
+        loaded.push = replace(
+            push,
             base_iterations=loaded.weights.iterations,
             rate=learning_rate,
             dense_gradient=result.dense_gradient,
-            metric_states=result.metric_states,
             statistics_update=result.statistics_update,
             rows={table: (loaded.tables[table].unique, rows) for table, rows in result.row_gradients.items()},
         )
@@ -196,11 +191,11 @@ class ComputeLane:
 
     def merge(self, command: MergeStates) -> dict[str, float]:
         """Results of summed metric states."""
-        return self._model.merge([decode_states(command.states)])
+        return self._model.merge(decode_states(command.states))
 
     def merge_epoch(self, command: ComputeEpochMetrics) -> dict[str, float]:
         """Results of an epoch of training."""
-        return self._model.merge([self._model.split_states(np.frombuffer(command.states, "<f8"))])
+        return self._model.merge(self._model.split_states(np.frombuffer(command.states, "<f8")))
 
     def run_callbacks(self, command: RunCallbacks) -> MergeResult:
         """Run hooks of the model file's callbacks."""

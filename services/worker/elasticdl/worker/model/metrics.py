@@ -15,7 +15,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model.metric_states import MetricArrays, Places, StatesVector, sum_states
+from elasticdl.shared.model.metric_states import MetricArrays, sum_states
 from elasticdl.worker.model.traced import TracedFunction
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.compiled import OutputLoss
@@ -151,11 +151,24 @@ class MetricSet:
         self.take()
 
     def split(self, values: NDArray[np.float64]) -> MetricArrays:
-        """What ``take`` or ``flat_states`` gave, as arrays of the variables' shapes."""
-        return StatesVector(values, self._places)
+        """What ``take`` or ``flat_states`` gave, as arrays of the variables' shapes.
+
+        Raises:
+            UserError: it has the states of other metrics.
+        """
+        size = max([end for places in self._places.values() for _, end, _ in places], default=0)
+        if values.size != size:
+            raise UserError(
+                f"{self._module.path}: the metrics have {size} state values, but {values.size} were summed",
+                hint="Resume with the model file and the library versions with which the epoch began.",
+            )
+        return {
+            name: [values[start:end].reshape(shape) for start, end, shape in places]
+            for name, places in self._places.items()
+        }
 
     @cached_property
-    def _places(self) -> Places:
+    def _places(self) -> Mapping[str, list[tuple[int, int, tuple[int, ...]]]]:
         """Where ``flat_states`` has each variable of a metric: first and end position, and the variable's shape.
 
         Keras makes a new shape object at each question, and each task of a small batch would ask for all of them.

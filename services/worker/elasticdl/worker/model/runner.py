@@ -13,7 +13,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elasticdl.shared.errors import InvariantError, UserError
-from elasticdl.shared.model.metric_states import MetricArrays, sum_states
+from elasticdl.shared.model.metric_states import MetricArrays
 from elasticdl.shared.model.signature import EMA_MOMENTUM, ModelSignature, VariableKind
 from elasticdl.shared.wire.messages import NO_DOUBLES
 from elasticdl.worker.model.batch import Batch
@@ -304,9 +304,9 @@ class ModelRunner:
         self.reset_metrics()
         self._loss_scale = loss_scale(self.built.model, self.optimizer)
 
-    def merge(self, states: list[MetricArrays]) -> dict[str, float]:
+    def merge(self, states: MetricArrays) -> dict[str, float]:
         """Results of the summed states of many tasks; ``loss`` is among them."""
-        return self._metrics["merge"].results(sum_states(states))
+        return self._metrics["merge"].results(states)
 
     def probe_metrics(self) -> None:
         """Check on the example that every metric's states add up; builds metrics that wait for their first update.

@@ -187,15 +187,23 @@ class CompiledStep:
         if scale != held[0]:
             held = self._scale = scale, tf.constant(scale, tf.float32)
         with self._randomness["train"].batch(seed), self._call_number(reducer, scale) as number:
-            result: Gradients = self._call(
-                "train", spec, features, labels, _present(weights), pulled, seeds, held[1], number
-            )
+            try:
+                result: Gradients = self._call(
+                    "train", spec, features, labels, _present(weights), pulled, seeds, held[1], number
+                )
+            except BaseException:
+                self.train_metrics.discard()
+                raise
         return result
 
     def measure(self, labels: Any, predictions: Any, weights: Any, loss: float) -> None:
         """Compute the training metrics of a batch whose step left that out."""
         with self._metrics_code:
-            self._measure(labels, predictions, _present(weights), tf.constant(loss, tf.float32))
+            try:
+                self._measure(labels, predictions, _present(weights), tf.constant(loss, tf.float32))
+            except BaseException:
+                self.train_metrics.discard()
+                raise
 
     def evaluate(
         self, spec: BatchSpec, features: Any, labels: Any, weights: Any, pulled: PulledTensors, *, seed: int

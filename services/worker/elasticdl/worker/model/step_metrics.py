@@ -43,6 +43,11 @@ class StepMetrics:
         """The states of the last batch; ``computed`` is what ``update`` gave in its step."""
         return np.asarray(computed) if self._is_inside else self._metrics.take()
 
+    def discard(self) -> None:
+        """Forget a batch whose step raised an error: it may have updated some of the metrics."""
+        if not self._is_inside:
+            self._metrics.reset()
+
     @property
     def _is_inside(self) -> bool:
         return self._metrics.begins_with_zeros and not self._apart

@@ -6,9 +6,8 @@ simulator executes the same procedures on a virtual clock.
 
 May import ``elasticdl.shared`` and numpy. Must not import TensorFlow, asyncio (except ``addresses.py``) or the ps.
 
-**Threads.** Any thread may call ``PsClient``. ``send_pull`` and ``send_push`` return when the kernel has the request.
-Each ps answers requests in the order in which they were sent, so the order of the *sending calls* alone decides what a
-pull sees, however late its reply is received.
+**Threads.** Any thread may call ``PsClient``. Each ps answers the requests of a connection in the order in which they
+were sent, so the pull of ``push_and_pull`` sees the push, although both are sent before the first answer arrives.
 
 **Arrays.** What a push or pull was given must not change until its receive returns: a restarted ps gets the same
 request again. What a pull returned is a view of buffers that are reused after ``Pulled.release``.

@@ -12,12 +12,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from elasticdl.shared.errors import TransientError
+from elasticdl.shared.errors import ProtocolError, TransientError
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import Incarnation, PodName, TaskId
 from elasticdl.shared.process.clock import Clock
 from elasticdl.shared.process.procedures import Procedure
 from elasticdl.shared.wire import messages
+from elasticdl.shared.wire.connection import ConnectionLostError
 from elasticdl.shared.wire.messages import Floats, Ids, PullReply
 from elasticdl.worker.ps_client import rules
 from elasticdl.worker.ps_client.absorbed_batches import AbsorbedBatches
@@ -33,7 +34,7 @@ from elasticdl.worker.ps_client.requests import (
 from elasticdl.worker.ps_client.rules import BatchReply, MovedError, PinLostError, PullDelayedError
 from elasticdl.worker.ps_client.sent_requests import Order, SentPush, SentRequest, Settled, checked, stages_of
 from elasticdl.worker.ps_client.splitter import Split, Splitter
-from elasticdl.worker.ps_client.steps import Answer, Pause, PsDirectory
+from elasticdl.worker.ps_client.steps import Answer, Pause, PsDirectory, Receive
 
 _R = TypeVar("_R", bound=messages.Reply)
 _PLACEMENT_POLL_S = 0.005
@@ -231,12 +232,21 @@ class PsCalls:
         pull = yield from self.send_pull(ids, batch=batch)
         outcome, once = yield from self.receive_push(push)
         if not rules.contains_push(request, outcome, sent_once=once):
-            return outcome, None, 0.0  # The answers to the pull are dropped; Python frees their buffers.
+            yield from self._discard(pull)
+            return outcome, None, 0.0
         pushed_s = self._clock.monotonic()
         settled: Settled | None = None
         with contextlib.suppress(PullDelayedError):
             settled = yield from self.receive_pull(pull)
         return outcome, settled, self._clock.monotonic() - pushed_s
+
+    def _discard(self, sent: SentRequest) -> Procedure[None]:
+        """Receive answers that are not needed: a ps that can't send one for long would close the connection."""
+        for pending in sent.pending:
+            if pending is not None and pending.handle is not None:
+                with contextlib.suppress(ConnectionLostError, ProtocolError):  # The next request shows it.
+                    answer: Answer = yield Receive(pending.handle)
+                    answer.release()
 
     # --- all ps as one --------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ from elasticdl.worker.ps_client.requests import (
     PushRequest,
     TaskProgress,
 )
-from elasticdl.worker.ps_client.sent_requests import SentPush, SentRequest, Settled
+from elasticdl.worker.ps_client.sent_requests import Settled
 from elasticdl.worker.ps_client.steps import Answer, Close, Connect, Pause, PsDirectory, Receive, Send, Step
 
 R = TypeVar("R")
@@ -90,14 +90,6 @@ class PsClient:
         """See ``PsCalls.read_metrics``."""
         return self._sockets.run(self._calls.read_metrics(epoch))
 
-    def send_pull(self, ids: Mapping[str, Ids], *, pin: int = 0, dense: bool = True) -> SentRequest:
-        """See ``PsCalls.send_pull``; pass the result to ``receive_pull`` once."""
-        return self._sockets.run(self._calls.send_pull(ids, pin=pin, dense=dense))
-
-    def receive_pull(self, sent: SentRequest) -> Pulled:
-        """See ``PsCalls.receive_pull``."""
-        return self._gathered(self._sockets.run(self._calls.receive_pull(sent)))
-
     def pull(
         self,
         ids: Mapping[str, Ids],
@@ -121,17 +113,9 @@ class PsClient:
             pulled.release()
         return out
 
-    def send_push(self, request: PushRequest) -> SentPush:
-        """See ``PsCalls.send_push``; pass the result to ``receive_push`` once."""
-        return self._sockets.run(self._calls.send_push(request))
-
-    def receive_push(self, sent: SentPush) -> PushOutcome:
-        """See ``PsCalls.receive_push``."""
-        return self._sockets.run(self._calls.receive_push(sent))[0]
-
     def push(self, request: PushRequest) -> PushOutcome:
-        """``send_push`` and ``receive_push``."""
-        return self.receive_push(self.send_push(request))
+        """See ``PsCalls.push``."""
+        return self._sockets.run(self._calls.push(request))
 
     def push_and_pull(
         self, request: PushRequest, ids: Mapping[str, Ids], batch: tuple[int, int]
@@ -246,9 +230,10 @@ class SocketDriver:
                     pool=self._pool,
                     settings=self._settings.wire,
                 )
-                if len(self._directory.placement().holders) > 1:
-                    wire.receive_always()
                 self._open.add(wire)
+                if len(self._directory.placement().holders) > 1:
+                    for each in tuple(self._open):  # Those of a time with one ps, too.
+                        each.receive_always()
                 return wire
             case Close(wire=WireClient() as wire):
                 self._open.discard(wire)

@@ -116,7 +116,7 @@ class MemoryEventLog:
         )
 
     async def read(self, after: int) -> AsyncIterator[LogRecord]:
-        """Records above ``after``, then new ones for ever."""
+        """Records above ``after``, then new ones forever."""
         last = await self._client.ask("read", lambda: len(self._records.data))
         if after > last:
             raise PermanentError(f"the event log ends at {last}, before record {after}: its end was lost")

@@ -97,7 +97,7 @@ class MemoryKeyValue:
             raise FencedError(f"{self._kind} {name} was written by another process: {error}") from error
 
     async def watch(self) -> AsyncIterator[tuple[str, KeyValueEntry]]:
-        """Present values, then changes for ever."""
+        """Present values, then changes forever."""
         seen = 0
         while not self._client.closed:
             while self._client.transport.connected and (fresh := self._entries.above(seen)) is not None:

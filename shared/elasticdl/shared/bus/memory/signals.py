@@ -46,7 +46,7 @@ class OrderServer:
         self._terms = Terms()
 
     async def run(self) -> None:
-        """Serve for ever."""
+        """Serve forever."""
         while True:
             order = await self.orders.get()
             refusal = ""

@@ -23,8 +23,8 @@ from typing import Any
 
 from elasticdl.shared.data.discovery import DataObject, split_paths
 from elasticdl.shared.data.indices import columns
-from elasticdl.shared.data.indices.former import FormerIndex
 from elasticdl.shared.data.indices.packed import IndexFile
+from elasticdl.shared.data.indices.previous import PreviousIndex
 from elasticdl.shared.data.indices.store import VERSION, digest_of
 from elasticdl.shared.data.schema import DataFormat, ReaderOptions
 from elasticdl.shared.errors import ElasticDLError
@@ -72,7 +72,7 @@ class SharedIndex:
         """Whether the files have etags; images in folders have none."""
         return bool(self._folder and self.content)
 
-    def load(self, objects: Sequence[DataObject]) -> FormerIndex:
+    def load(self, objects: Sequence[DataObject]) -> PreviousIndex:
         """What a job has saved last, for the files that have not changed since; a damaged object counts as none.
 
         Args:
@@ -81,9 +81,9 @@ class SharedIndex:
         for _ in range(_LOAD_TRIES if self.is_possible else 0):
             with contextlib.suppress(*_RENAMED_ERRORS):
                 return self._loaded(objects)
-        return FormerIndex(None, objects)
+        return PreviousIndex(None, objects)
 
-    def _loaded(self, objects: Sequence[DataObject]) -> FormerIndex:
+    def _loaded(self, objects: Sequence[DataObject]) -> PreviousIndex:
         try:
             store = open_store(self._folder)
             found = [info for info in store.list(join(self._folder, f"{self._name}.")) if _used_on(info.uri)]
@@ -91,14 +91,14 @@ class SharedIndex:
                 newest = max(found, key=lambda info: _used_on(info.uri))
                 file = _downloaded(store, newest)
                 is_current = file.facts.get("content") == self.content
-                former = FormerIndex(file, objects, is_current=is_current)
+                former = PreviousIndex(file, objects, is_current=is_current)
                 self._current_uri = newest.uri if is_current else ""
                 return former
         except _RENAMED_ERRORS:
             raise
         except (ElasticDLError, OSError):
             pass
-        return FormerIndex(None, objects)
+        return PreviousIndex(None, objects)
 
     def save(self, indices: IndexFile) -> None:
         """Save indices with their facts, or note that they are used today if they are those that ``load`` found.

@@ -32,7 +32,7 @@ def audit_final_snapshots(state: State) -> Decisions | None:
 def merge_epoch_metrics(state: State) -> Decisions | None:
     """Compute the training metrics of the last epochs, and wait for all metrics that are being computed."""
     merges = decide_epoch_merges(state)
-    return merges if merges or any(not merge.done for merge in state.merges.values()) else None
+    return merges if merges or any(merge.is_awaited for merge in state.merges.values()) else None
 
 
 def evaluate_finished_model(state: State) -> Decisions | None:

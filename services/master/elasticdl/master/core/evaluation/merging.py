@@ -23,7 +23,7 @@ from elasticdl.shared.job.tasks import (
     LAST_CALLBACKS,
 )
 from elasticdl.shared.messages.commands import Command, Dispatch
-from elasticdl.shared.messages.events import TaskFinished
+from elasticdl.shared.messages.events import TaskFinished, TaskReturned
 from elasticdl.shared.names import Purpose
 
 _NO_INSTANCES: Mapping[str, str] = MappingProxyType({})
@@ -32,12 +32,14 @@ _NO_INSTANCES: Mapping[str, str] = MappingProxyType({})
 def decide_epoch_merges(state: State) -> Decisions:
     """Compute the training metrics of the next complete epoch.
 
-    One after the other: a worker that reads the sums of an epoch has the ps drop those of earlier ones.
+    One after the other: a worker that reads the sums of an epoch has the ps drop those of earlier ones. A ps that has
+    lost batches reports its ledgers before it serves, so the epoch of a task that was returned for that counts as
+    incomplete until they are trained again.
     """
     training = state.training
     if training is None or training.statistics.merged_epochs >= training.epochs_complete:
         return []
-    if any(merge.label == EPOCH_METRICS and not merge.done for merge in state.merges.values()):
+    if any(merge.label == EPOCH_METRICS and merge.is_awaited for merge in state.merges.values()):
         return []
     return [merge_command(state, EPOCH_METRICS, training.statistics.merged_epochs)]
 
@@ -105,6 +107,13 @@ def _forget(state: State, number: int) -> None:
     state.last_forgotten_merge = max(state.last_forgotten_merge, number)
 
 
+def on_merge_returned(state: State, event: TaskReturned) -> None:
+    """Apply that a worker has returned a merge task. The metrics of an epoch need another task then."""
+    merge = state.merges.get(event.task.number)
+    if merge is not None and merge.label == EPOCH_METRICS:
+        merge.returned = True
+
+
 def on_merge_result(state: State, event: TaskFinished, time_s: float) -> None:
     """Apply the metrics that a merge task has computed."""
     merge = state.merges.get(event.task.number)
@@ -121,8 +130,9 @@ def on_merge_result(state: State, event: TaskFinished, time_s: float) -> None:
         on_callbacks_result(state, merge.subject, event)
         return
     if merge.label == EPOCH_METRICS:
-        if state.training:
-            state.training.statistics.merge(merge.subject, event, time_s, state.training.plan)
+        statistics = state.training.statistics if state.training else None
+        if state.training and statistics and merge.subject >= statistics.merged_epochs:
+            statistics.merge(merge.subject, event, time_s, state.training.plan)
         return
     evaluation = state.evaluation
     if merge.label == EVALUATION_METRICS and evaluation and evaluation.number == merge.subject:

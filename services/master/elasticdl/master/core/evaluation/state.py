@@ -94,8 +94,15 @@ class Merge:
         label: one of ``elasticdl.shared.job.tasks``.
         subject: number of the evaluation or epoch, or of the callbacks' task.
         done: the results are there, or are not needed any more.
+        returned: a worker has returned the task of an epoch, because a ps lacks batches of it; another task follows.
     """
 
     label: str
     subject: int
     done: bool = False
+    returned: bool = False
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether its results are still to come."""
+        return not (self.done or self.returned)

@@ -15,7 +15,7 @@ from elasticdl.shared.job.tasks import MetricStates
 
 Block = tuple[int, int]
 """Level and number of a block."""
-MetricSums = dict[str, tuple[list[float], ...]]
+SummedStates = dict[str, tuple[list[float], ...]]
 """Metric states (see ``MetricStates``) as numbers."""
 
 
@@ -114,7 +114,7 @@ class TaskResults:
     first: int = 0
     window: TaskWindow = field(default_factory=TaskWindow)
     summed: int = 0
-    sums: MetricSums = field(default_factory=dict)
+    sums: SummedStates = field(default_factory=dict)
     waiting: dict[int, MetricStates] = field(default_factory=dict)
     stored: StoredTree = field(default_factory=StoredTree)
 
@@ -138,7 +138,7 @@ class TaskResults:
         return to_bytes(self.sums)
 
 
-def add_states(total: MetricSums, states: MetricSums) -> None:
+def add_states(total: SummedStates, states: SummedStates) -> None:
     """Add metric states to a running sum, in place."""
     for name, variables in states.items():
         if name not in total:
@@ -148,11 +148,11 @@ def add_states(total: MetricSums, states: MetricSums) -> None:
                 mine[index] += value
 
 
-def to_bytes(states: MetricSums) -> MetricStates:
+def to_bytes(states: SummedStates) -> MetricStates:
     """Metric states in the form in which messages carry them."""
     return {name: tuple(array("d", variable).tobytes() for variable in variables) for name, variables in states.items()}
 
 
-def to_numbers(states: MetricStates) -> MetricSums:
+def to_numbers(states: MetricStates) -> SummedStates:
     """Metric states from the form in which messages carry them."""
     return {name: tuple(array("d", variable).tolist() for variable in variables) for name, variables in states.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from elasticdl.master.core.closing.state import EXPORT_TASKS
 from elasticdl.master.core.evaluation.apply import apply_evaluation_dispatch, on_evaluation_result
 from elasticdl.master.core.evaluation.best import on_saved
-from elasticdl.master.core.evaluation.merging import apply_merge_dispatch, on_merge_result
+from elasticdl.master.core.evaluation.merging import apply_merge_dispatch, on_merge_result, on_merge_returned
 from elasticdl.master.core.job.failure import failure_text
 from elasticdl.master.core.pods.crashes import forget_crashes
 from elasticdl.master.core.prediction.apply import on_prediction
@@ -93,6 +93,8 @@ def on_task_returned(state: State, envelope: Envelope, event: TaskReturned) -> N
     _end_attempt(state, envelope, event)
     if state.training and event.task.purpose is Purpose.TRAIN:
         state.training.statistics.add(event, envelope, state.training.plan)
+    elif event.task.purpose is Purpose.MERGE:
+        on_merge_returned(state, event)
 
 
 def on_task_failed(state: State, envelope: Envelope, event: TaskFailed) -> None:

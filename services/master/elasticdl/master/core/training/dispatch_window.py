@@ -61,7 +61,7 @@ def window_of(tasks_per_s: float, window_s: float, workers: int) -> int:
 def tasks_to_repeat(training: Training, window: int, refill: int) -> list[int]:
     """The tasks to dispatch again that a ps lacks: those among the first ``window`` tasks of the plan to be done.
 
-    Later tasks that are outstanding do not count: synchronous training could wait for an earlier one for ever.
+    Later tasks that are outstanding do not count: synchronous training could wait for an earlier one forever.
 
     Args:
         training: the training tasks.

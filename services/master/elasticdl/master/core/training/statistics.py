@@ -62,7 +62,7 @@ class TrainingStatistics:
 
     Attributes:
         counted: tasks that a worker has finished, having computed something of them.
-        partial: batches that were reported of a task of which others were not.
+        partial: task -> its reported batches, while some are missing.
         known: tasks of which every batch was reported.
         epochs: sums per epoch.
         merged_epochs: how many epochs, from the first, have their results.
@@ -138,7 +138,7 @@ class TrainingStatistics:
     def exclude_pause(self, pause_s: float, tasks_per_epoch: int) -> None:
         """Leave a pause between two runs out of the duration of unfinished epochs."""
         for epoch in self.epochs.values():
-            if epoch.tasks < tasks_per_epoch:
+            if not epoch.merged and epoch.tasks < tasks_per_epoch:  # Reports of a merged one may be lost.
                 epoch.started_s += pause_s
 
 

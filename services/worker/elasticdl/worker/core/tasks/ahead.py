@@ -32,7 +32,7 @@ class TasksAhead:
         self._last_s = now_s
 
     @property
-    def are_short(self) -> bool:
+    def batches_are_short(self) -> bool:
         """Whether a batch takes so little time that several are read in a row."""
         return self._batch_s is not None and self._batch_s * BATCHES_MAX <= SECONDS_MAX
 

@@ -173,7 +173,7 @@ class TaskOutcomes:
         self.running -= 1
 
     def drop(self, leases: Sequence[LeasedTask], reason: str) -> Procedure[None]:
-        """The task has no purpose any more: say so, and take it off the queue."""
+        """Report that the task can't be done as it is, and take it off the queue."""
         self.running += 1
         for lease in leases:
             yield self._returned(lease, reason, Tally())

@@ -10,7 +10,7 @@ from elasticdl.shared.data.indices.packed import IndexFile
 from elasticdl.shared.job.sources import Source
 
 
-class FormerIndex:
+class PreviousIndex:
     """The index of a data set as a former job read it, beside the files of that data set as they are now.
 
     A file is unchanged if its name, size and etag are the same, and also its number in the data set, which is a part of
