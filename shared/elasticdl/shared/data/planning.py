@@ -77,14 +77,14 @@ def plan_sources(
     options = _completed(options, objects, schema, raw_lines=raw_lines)
     settings = facts_of(options) | {"raw_lines": raw_lines, "structure": _DATA.structure, "format": data_format.value}
     shared = SharedIndex(shared_folder, paths, objects, settings)
-    former = shared.load(objects)
-    if former.file is not None and former.is_current:
-        return _planned(former.file, options, shared)._replace(reused=len(objects))
+    previous = shared.load(objects)
+    if previous.file is not None and previous.is_current:
+        return _planned(previous.file, options, shared)._replace(reused=len(objects))
     csv = data_format is DataFormat.CSV
     joined = JoinedColumns(options, csv=csv, may_lack=data_format is DataFormat.JSON_LINES)
-    changed = [objects[number] for number in former.changed]
+    changed = [objects[number] for number in previous.changed]
     with IndexWriter(has_columns=shared.is_possible) as writer:
-        names = _scan_to(writer, former.joined(scan(store, changed, options, former.changed)), joined)
+        names = _scan_to(writer, previous.joined(scan(store, changed, options, previous.changed)), joined)
         if not joined.records:
             what = "Training" if schema is None else "Validation"
             raise UserError(f"{paths} has no records", hint=f"{what} data needs at least one.")

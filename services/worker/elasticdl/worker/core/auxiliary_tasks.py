@@ -16,7 +16,6 @@ from elasticdl.shared.job.tasks import (
     LAST_CALLBACKS,
     MODEL_LOST,
     NOTE_CHARS_MAX,
-    TaskMessage,
     TaskRef,
     states_of_evaluation,
 )
@@ -110,7 +109,7 @@ class AuxiliaryTasks:
             case Purpose.MERGE if lease.message.label in (CALLBACKS, LAST_CALLBACKS):
                 self._effects.start(self._run_callbacks(lease))
             case Purpose.MERGE if lease.message.label == EPOCH_METRICS:
-                self._effects.start(self._merge_epoch(lease.message))
+                self._effects.start(self._merge_epoch(lease))
             case Purpose.MERGE:
                 self._effects.start(self._merge(lease))
             case Purpose.EXPORT if lease.message.files:
@@ -225,12 +224,13 @@ class AuxiliaryTasks:
         except TransientError as error:
             self._give_back(task, str(error))
 
-    def _merge_epoch(self, message: TaskMessage) -> Procedure[None]:
+    def _merge_epoch(self, lease: LeasedTask) -> Procedure[None]:
         """Compute the metrics of an epoch, unless a ps that was restored from a snapshot lacks batches of it.
 
         Then the task ends without a result: the master dispatches it again once these batches are trained. A task that
         stayed in the queue would come straight back, before them.
         """
+        message = lease.message
         task = message.task
         try:
             found: EpochMetrics = yield ReadEpochMetrics(epoch=message.evaluation)

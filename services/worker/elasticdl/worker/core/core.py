@@ -218,9 +218,9 @@ class WorkerCore:
 
     def _advance(self) -> None:
         self._advance_training()
-        while not self._stop_reason and self._may_start_auxiliary() and self._auxiliary.advance():
+        while not self._is_stopping and self._may_start_auxiliary() and self._auxiliary.advance():
             self._advance_training()
-        if self._stop_reason:
+        if self._is_stopping:
             self._end_if_idle()
         elif self._wants_task():
             self._is_taking = True
@@ -268,7 +268,7 @@ class WorkerCore:
         return bool(self._stop_reason)
 
     def _on_stop_requested(self, event: events.StopRequested) -> None:
-        if self._stop_reason:
+        if self._is_stopping:
             return
         self._stop_reason = event.reason
         if self._is_running:

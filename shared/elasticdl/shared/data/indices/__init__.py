@@ -2,7 +2,7 @@
 
 ``block`` encodes some hundred indices and ``columns`` what was found in their columns. ``packed`` is a file of blocks,
 ``store`` keeps such files with the job, and ``shared_index`` for the next job on the same data, which uses them as its
-``former`` index.
+``previous`` index.
 
 May import numpy and ``elasticdl.shared``. Must not read data files, except to compare a copy with its index.
 """

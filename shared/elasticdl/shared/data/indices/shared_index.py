@@ -91,9 +91,9 @@ class SharedIndex:
                 newest = max(found, key=lambda info: _used_on(info.uri))
                 file = _downloaded(store, newest)
                 is_current = file.facts.get("content") == self.content
-                former = PreviousIndex(file, objects, is_current=is_current)
+                previous = PreviousIndex(file, objects, is_current=is_current)
                 self._current_uri = newest.uri if is_current else ""
-                return former
+                return previous
         except _RENAMED_ERRORS:
             raise
         except (ElasticDLError, OSError):
@@ -118,8 +118,8 @@ class SharedIndex:
             oldest = (today - timedelta(days=UNUSED_DAYS_MAX)).isoformat()
             for info in list(store.list(self._folder + "/")):
                 used_on = _used_on(info.uri)
-                is_former = info.uri != uri and info.uri.startswith(join(self._folder, f"{self._name}."))
-                if used_on and (is_former or used_on < oldest):
+                is_replaced = info.uri != uri and info.uri.startswith(join(self._folder, f"{self._name}."))
+                if used_on and (is_replaced or used_on < oldest):
                     store.delete(info.uri)
             remove_abandoned(self._folder, _ABANDONED_S)
 
