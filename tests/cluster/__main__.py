@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 
 from tests.cluster import host, requirements
@@ -10,6 +11,8 @@ from tests.cluster.deployment import delete, deploy
 from tests.cluster.preparation import LackingError, prepare
 from tests.cluster.sites import Site
 
+EXIT_NO_TIME = 124
+"""Exit code of ``prepare`` if something takes too long, on a machine with much other work; that of ``timeout``."""
 EXIT_LACKING = 3
 """Exit code of ``prepare`` on a machine that lacks something."""
 
@@ -43,6 +46,9 @@ def main() -> None:
     except LackingError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(EXIT_LACKING)
+    except subprocess.TimeoutExpired as error:
+        sys.stderr.write(f"{error.cmd[0]} took more than {error.timeout:.0f} s\n")
+        sys.exit(EXIT_NO_TIME)
     except RuntimeError as error:
         sys.exit(str(error))
 

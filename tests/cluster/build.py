@@ -17,7 +17,7 @@ SOURCES = Path(__file__).resolve().parent / "node"
 OBEDIENT = SOURCES.with_name("obedient")
 KWOK = SOURCES.with_name("kwok")
 KWOK_PACKAGE = "sigs.k8s.io/kwok/cmd/kwok"
-COMPILE_LIMIT_S = 1500
+COMPILE_LIMIT_S = 2400
 
 
 def binaries() -> Path:

@@ -10,6 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +20,7 @@ import pytest
 from tests.deadline import DEADLINE_S
 
 from elasticdl.cli.commands.clean import CleanSettings, clean
+from elasticdl.cli.local.broker import RESTARTS_MAX
 
 LAUNCHER = """
 import sys
@@ -152,6 +155,25 @@ def test_nats_server_and_master_are_revived(launched: Launched) -> None:
         "nats-server": 1,
         "worker-0": 0,
     }
+
+
+def test_kills_of_nats_server_never_end_the_job_however_many(launched: Launched) -> None:
+    all_ready(launched)
+    killed: set[int] = set()
+    end_s, pause = time.monotonic() + DEADLINE_S, threading.Event()
+    while len(killed) < RESTARTS_MAX + 3:
+        assert time.monotonic() < end_s, launched.printed
+        for child in psutil.Process(launched.process.pid).children():
+            # Some have just begun to start.
+            if child.pid not in killed and child.name() == "nats-server":
+                child.kill()
+                killed.add(child.pid)
+        pause.wait(0.001)
+    os.kill(launched.pid("master"), signal.SIGKILL)
+    launched.wait_for("The new master has recovered")
+    launched.process.send_signal(signal.SIGTERM)
+    assert launched.ended() == 130
+    assert launched.record()["state"] == "stopped"
 
 
 def test_a_suspended_launcher_is_named_and_nothing_is_asked_of_it(launched: Launched) -> None:

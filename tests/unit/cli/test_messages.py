@@ -23,6 +23,7 @@ from elasticdl.cli.submission.plan_text import start_lines
 from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.job.ledger import LedgerRecord
+from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
@@ -98,6 +99,14 @@ def test_the_start_message_says_where_max_step_ends_the_plan() -> None:
     log = Log()
     log.add(Service.LAUNCHER, PodName("launcher"), events.JobSubmitted(spec=replace(SPEC, plan=plan)))
     assert progress_snapshot(log.state, {}, 120.0, 0.0).epoch == (1, 2)
+
+
+def test_the_start_message_says_that_small_files_make_small_batches() -> None:
+    small = replace(PLAN, sources=(replace(PLAN.sources[0], records=4),) * 3)
+    note = "Batches have 4.0 records on average instead of 10, because the files are small"
+    assert any(line.startswith(note) for line in start_lines(replace(SPEC, plan=small)))
+    for plan in (PLAN, replace(small, shuffle=Shuffle.GLOBAL), replace(PLAN, sources=(*PLAN.sources, *PLAN.sources))):
+        assert not any("on average" in line for line in start_lines(replace(SPEC, plan=plan)))
 
 
 def test_a_finished_job_shows_all_batches_even_if_workers_reported_fewer() -> None:

@@ -153,6 +153,8 @@ def loss(labels, predictions):
     [
         ("OPTIONS = dict(optimizer='adam')", "the model is compiled without a loss"),
         ("OPTIONS = dict(loss='mse', metrics=[Unmade(3)])", r"metric 'unmade' can't be made again from its get_config"),
+        ("OPTIONS = dict(loss='mse', metrics=['no_such'])", "metrics of compile.. of .* raised ValueError: .*no_such"),
+        ("OPTIONS = dict(loss='no_such')", "loss of compile.. of .* raised ValueError: .*no_such"),
         ("OPTIONS = {}", "defines no 'loss', and the model is not"),
     ],
 )

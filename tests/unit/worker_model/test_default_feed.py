@@ -216,6 +216,13 @@ def test_what_does_not_fit_is_named_with_the_remedy(names: tuple[str, ...], labe
         feed(ports, label=label)
 
 
+def test_a_column_that_contains_separators_suggests_the_flag() -> None:
+    data = Metadata(format="csv", column_names=("age;left",), column_types=("string",))
+    ports = model_of(keras.Input((1,), name="age"))
+    with pytest.raises(UserError, match=r"If ';' separates the columns: --csv_delimiter=';'\. Columns: age;left"):
+        DefaultFeed(ports, data, "train", ColumnChoice.of("left", Constants(None, None), PATH), PATH)
+
+
 def test_what_it_takes_is_said() -> None:
     ports = model_of([keras.Input((3,), name="pixels"), keras.Input((1,), name="age")])
     choice = ColumnChoice(labels=("left",))

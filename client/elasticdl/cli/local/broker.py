@@ -19,7 +19,7 @@ from elasticdl.shared.errors import PermanentError
 CHECK_S = 0.1
 """Seconds between two checks whether the server is running."""
 RESTARTS_MAX = 5
-"""Restarts within ``RESTARTS_S`` after which the job is ended."""
+"""Restarts after errors within ``RESTARTS_S`` after which the job is ended."""
 RESTARTS_S = 60.0
 
 
@@ -129,20 +129,30 @@ class EmbeddedBroker:
         """Start it on a free port; a restart uses the same port again."""
         self.starts += 1
         self._started_s, self._killed = time.monotonic(), False
-        url = await asyncio.to_thread(self._spawner.call, self._server.start)
+        while True:
+            try:
+                url = await asyncio.to_thread(self._spawner.call, self._server.start)
+                break
+            except PermanentError:
+                if not self._server.was_killed:
+                    raise
         self._started_s, self._killed = time.monotonic(), False
         return url
 
     async def supervise(self, message: Callable[[str], None]) -> None:
-        """Restart it whenever it dies, up to ``RESTARTS_MAX`` times within ``RESTARTS_S``."""
+        """Restart it whenever it dies; after its own errors, up to ``RESTARTS_MAX`` times within ``RESTARTS_S``.
+
+        Kills from outside do not count, as for every process of a job.
+        """
         while True:
             await asyncio.sleep(CHECK_S)
             if self._server.is_running():
                 continue
-            now_s = time.monotonic()
-            if len(self._restarts) == RESTARTS_MAX and now_s - self._restarts[0] < RESTARTS_S:
-                raise PermanentError(f"nats-server keeps crashing; its log is {self._server.log_path}")
-            self._restarts.append(now_s)
+            if self._killed or not self._server.was_killed:
+                now_s = time.monotonic()
+                if len(self._restarts) == RESTARTS_MAX and now_s - self._restarts[0] < RESTARTS_S:
+                    raise PermanentError(f"nats-server keeps crashing; its log is {self._server.log_path}")
+                self._restarts.append(now_s)
             if not self._killed:
                 message("nats-server died. Restarting it on the same port.")
             await self.start()

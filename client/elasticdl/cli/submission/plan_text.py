@@ -15,6 +15,8 @@ from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import InitialModel, JobKind, JobSpec
 from elasticdl.shared.storage import display
 
+_SOURCES_SHOWN = 10
+
 
 def _max_step_note(plan: Plan) -> str:
     """Where ``--max_step`` ends the plan; empty if it does not."""
@@ -44,6 +46,8 @@ def start_lines(spec: JobSpec, run: RunDirectory | None = None) -> list[str]:
         lines.append(f"Predictions: {display(spec.output)}.")
     if spec.tensorboard_log_dir:
         lines.append(f"Curves: tensorboard --logdir={shlex.quote(display(spec.tensorboard_log_dir))}")
+    if note := _small_batches_text(spec):
+        lines.append(note)
     is_asynchronous = spec.kind is JobKind.TRAIN and not spec.synchronous
     if spec.workers > 1 and is_asynchronous and spec.max_staleness != 0:
         size = _near_multiple(spec.plan.minibatch_size, spec.workers)
@@ -74,6 +78,20 @@ def _staleness_text(spec: JobSpec) -> str:
     return f"up to {count(bound, 'update')}"
 
 
+def _small_batches_text(spec: JobSpec) -> str:
+    """That most batches are small because files are; empty if they are not."""
+    plan = spec.plan
+    if spec.kind is not JobKind.TRAIN or plan.is_global or not plan.batches_per_epoch:
+        return ""
+    mean = plan.records_per_epoch / plan.batches_per_epoch
+    if len(plan.sources) == 1 or mean > plan.minibatch_size / 2:
+        return ""
+    return (
+        f"Batches have {mean:.1f} records on average instead of {plan.minibatch_size}, because the files are small and "
+        "a batch has records of one file. With --shuffle=global, a batch has records of several files, as with fit()."
+    )
+
+
 def _near_multiple(number: int, divisor: int) -> int:
     """The multiple of a number, at least the number itself, that is nearest to another one."""
     return max(divisor, round(number / divisor) * divisor)
@@ -95,6 +113,8 @@ def print_plan(submission: Submission, console: JobConsole) -> None:
     for name, plan in (("training", spec.plan), ("validation", spec.validation)):
         if plan is not None:
             _print_sources(name, plan, console)
+    if note := _small_batches_text(spec):
+        console.print_line(note)
     console.print_line(f"{_processes_text(spec)}, seed {spec.plan.seed}, shuffle {spec.plan.shuffle.value}")
     if spec.initial:
         console.print_line(_initial_text(spec.initial))
@@ -105,12 +125,14 @@ def _print_sources(name: str, plan: Plan, console: JobConsole) -> None:
     table = Table(title=f"{name} data", title_justify="left")
     for column in ("source", "records", "batches", "tasks"):
         table.add_column(column, justify="left" if column == "source" else "right", overflow="fold")
-    for source in plan.sources:
+    for source in plan.sources[:_SOURCES_SHOWN]:
         whole, tail = divmod(source.records, plan.task_records)
         batches = whole * plan.minibatches_per_task + -(-tail // plan.minibatch_size)
         tasks = whole + (tail > 0)
         shares = ("", "") if plan.is_global else (f"{batches:,}", f"{tasks:,}")
         table.add_row(display(source.uri), f"{source.records:,}", *shares)
+    if rest := plan.sources[_SOURCES_SHOWN:]:
+        table.add_row(f"and {count(len(rest), 'source')} more", f"{sum(one.records for one in rest):,}", "", "")
     table.add_section()
     table.add_row(
         "one epoch", f"{plan.records_per_epoch:,}", f"{plan.batches_per_epoch:,}", f"{plan.tasks_per_epoch:,}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -116,6 +117,11 @@ class NatsServer:
     def is_running(self) -> bool:
         """Whether the process is running."""
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether it was ended by a signal from outside, not by an error of its own."""
+        return self._process is not None and self._process.poll() in (-signal.SIGKILL, -signal.SIGTERM)
 
     def _write_config(self) -> Path:
         settings: dict[str, object] = {

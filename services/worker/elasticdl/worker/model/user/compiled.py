@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras.src.trainers.compile_utils import CompileMetrics, MetricsList  # Keras has no public name for these.
 
 from elasticdl.shared.errors import UserError
+from elasticdl.worker.model.user.calls import user_code
 
 
 class OutputMetrics(NamedTuple):
@@ -130,7 +131,7 @@ class Compiled:
 
     def _build_loss(self, labels: Any, predictions: Any) -> None:
         if not self._model._compile_loss.built:
-            with tf.init_scope():
+            with tf.init_scope(), user_code(self._path, "loss of compile()"):
                 self._model._compile_loss.build(labels, predictions)
 
     def metrics(self, labels: Any, predictions: Any) -> Iterator[OutputMetrics]:
@@ -151,7 +152,8 @@ class Compiled:
             *(keras.tree.map_structure(self._fresh, each, none_is_leaf=False) for each in user),
             output_names=compiled.output_names,
         )
-        metrics.build(labels, predictions)
+        with user_code(self._path, "metrics of compile()"):  # A name may be that of no metric.
+            metrics.build(labels, predictions)
         for flat, weighted in ((metrics._flat_metrics, False), (metrics._flat_weighted_metrics, True)):
             for each in flat:
                 if isinstance(each, MetricsList):

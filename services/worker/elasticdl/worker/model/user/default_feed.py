@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 from keras.src.models import Functional
 
+from elasticdl.shared.data.formats.csv_file import delimiter_hint
 from elasticdl.shared.data.schema import Metadata
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.user.calls import user_code
@@ -257,6 +258,8 @@ class DefaultFeed:
             return
         near = difflib.get_close_matches(name, self._types, n=1)
         hint = f"Did you mean {near[0]!r}? " if near else ""
+        if len(self._types) == 1 and (other := delimiter_hint(next(iter(self._types)), "")):
+            hint = f"{other}. "
         raise UserError(f"{what} is no column of the data", hint=f"{hint}Columns: {', '.join(self._types)}. {_DEFINE}")
 
     def _check_types(self) -> None:
