@@ -261,7 +261,7 @@ def test_data_that_changed_is_refused(name: str) -> None:
     with pytest.raises(UserError, match=f"{uri} changed since the job was planned"):
         reader.read(shard)
     store.delete(uri)
-    with pytest.raises(UserError, match="changed since the job was planned"):
+    with pytest.raises(UserError, match=f"{uri} was deleted after the job was planned"):
         reader.read(shard)
 
 

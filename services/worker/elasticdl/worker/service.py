@@ -319,12 +319,7 @@ def _holders(placement: Placement) -> list[PodName]:
 
 def start_notes(built: Built, settings: WorkerSettings, gpu: str) -> list[str]:
     """The start-up lines that a user sees."""
-    lines = [*built.describe(), _device(gpu, settings.compute_threads), *built.export_notes, *built.callbacks.notes]
-    if built.runner.signature().tables:
-        lines.append(
-            "embedding rows are updated only by batches that contain them, including momentum and weight decay"
-        )
-    return lines
+    return [*built.describe(), _device(gpu, settings.compute_threads), *built.export_notes, *built.callbacks.notes]
 
 
 def _device(gpu: str, threads: int) -> str:

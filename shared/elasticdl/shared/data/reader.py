@@ -14,7 +14,7 @@ from elasticdl.shared.data.blocks import ColumnBatch, RecordBlock
 from elasticdl.shared.data.discovery import source_info
 from elasticdl.shared.data.formats import array_file, csv_file, image_folder, json_lines, parquet, recordio, tfrecord
 from elasticdl.shared.data.formats.gzip_content import GzipContent, is_compressed
-from elasticdl.shared.data.formats.segments import changed
+from elasticdl.shared.data.formats.segments import changed, deleted
 from elasticdl.shared.data.hashing import Hashes, bind, content_hashes
 from elasticdl.shared.data.index import SourceIndex
 from elasticdl.shared.data.schema import DataFormat, DataSchema
@@ -190,7 +190,7 @@ class Reader:
         try:
             info = source_info(self._store, source.uri, self._schema.format)
         except ObjectNotFoundError as error:
-            raise changed(source.uri) from error
+            raise deleted(source.uri) from error
         if (info.size_bytes, info.etag) != (source.size_bytes, source.etag) and info not in self._same:
             if not self._is_same(number, info):
                 raise changed(source.uri)

@@ -173,6 +173,14 @@ def cut_at(data: bytes, ends: Positions) -> tuple[list[bytes], Positions, int]:
     return lines, starts, min(int(ends[-1]) + 1, len(data))
 
 
+def deleted(uri: str) -> UserError:
+    """The error for data that was deleted after the job was planned."""
+    return UserError(
+        f"{display(uri)} was deleted after the job was planned",
+        hint="Restore it and resume, or start a new job on the new data.",
+    )
+
+
 def changed(uri: str) -> UserError:
     """The error for data that changed after the job was planned."""
     return UserError(
