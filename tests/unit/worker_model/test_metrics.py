@@ -15,6 +15,11 @@ from .conftest import RECOMMENDER, Tables, WriteModule, columns, runner_of
 
 pytestmark = pytest.mark.tensorflow
 
+OWN_RESET = """
+class Own(keras.metrics.Mean):
+    def reset_state(self):
+        super().reset_state()
+"""
 METRICS = """
 class Error(keras.metrics.Mean):
     def update_state(self, labels, predictions, sample_weight=None):
@@ -72,11 +77,8 @@ def test_the_training_metrics_of_a_step_are_those_of_its_batch_alone(write_modul
 def test_metrics_that_do_not_begin_with_zeros_are_reset_for_each_batch(write_module: WriteModule) -> None:
     body = (
         RECOMMENDER
+        + OWN_RESET
         + """
-class Own(keras.metrics.Mean):
-    def reset_state(self):
-        super().reset_state()
-
 def eval_metrics_fn():
     return {"own": Own()}
 """
@@ -90,11 +92,8 @@ def eval_metrics_fn():
 def test_a_batch_whose_step_fails_is_not_in_the_metrics_of_the_next_one(write_module: WriteModule) -> None:
     body = (
         RECOMMENDER
+        + OWN_RESET
         + """
-class Own(keras.metrics.Mean):
-    def reset_state(self):
-        super().reset_state()
-
 def positive(labels, predictions):
     with tf.control_dependencies([tf.debugging.assert_positive(predictions + LIMIT)]):
         return tf.identity(predictions)

@@ -130,9 +130,9 @@ def on_merge_result(state: State, event: TaskFinished, time_s: float) -> None:
         on_callbacks_result(state, merge.subject, event)
         return
     if merge.label == EPOCH_METRICS:
-        statistics = state.training.statistics if state.training else None
-        if state.training and statistics and merge.subject >= statistics.merged_epochs:
-            statistics.merge(merge.subject, event, time_s, state.training.plan)
+        training = state.training
+        if training and merge.subject >= training.statistics.merged_epochs:
+            training.statistics.merge(merge.subject, event, time_s, training.plan)
         return
     evaluation = state.evaluation
     if merge.label == EVALUATION_METRICS and evaluation and evaluation.number == merge.subject:
