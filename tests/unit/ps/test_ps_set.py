@@ -110,6 +110,25 @@ def test_a_bounded_job_pulls_from_the_gate_first_and_pushes_to_it_last() -> None
     servers.close()
 
 
+def test_all_ps_predict_the_weights_of_one_moment() -> None:
+    """A second worker's gradient will be applied after the first one's, so it gets the weights expected then."""
+    answers = []
+    for ps in (1, 3):
+        servers = Servers(ps, policy=UpdatePolicy(gate=GateSettings.by_workers()))
+        first = begin(servers, "adam")
+        second = servers.client(signature("adam"))
+        train(first)
+        pulled = [client.pull({}, batch=(task, 0)) for task, client in enumerate((first, second))]
+        present = weights(first)[0]
+        np.testing.assert_array_equal(pulled[0].dense, present)
+        assert (pulled[1].dense != present).any()
+        answers.append(pulled[1].dense.copy())
+        for each in pulled:
+            each.release()
+        servers.close()
+    np.testing.assert_array_equal(*answers)
+
+
 @pytest.mark.parametrize("has_gate", [False, True])
 def test_a_push_leaves_for_all_ps_before_an_answer_is_awaited(has_gate: bool) -> None:
     policy = UpdatePolicy(gate=GateSettings(max_staleness=0)) if has_gate else UpdatePolicy()

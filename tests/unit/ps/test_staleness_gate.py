@@ -56,6 +56,24 @@ def test_a_worker_that_is_ahead_waits_for_the_stalest_batch() -> None:
     assert pull(gate, (1, 1), (0, 1)) == [True, True]
 
 
+def test_the_gate_counts_the_updates_that_other_workers_are_expected_to_make_first() -> None:
+    gate = gate_of(2)
+    assert gate.updates_ahead((0, 0), accumulated=0) == 0
+    pull(gate, (0, 0), (1, 0))
+    assert gate.updates_ahead((1, 0), accumulated=0) == 1, "asked again, it does not count itself"
+    assert gate.updates_ahead((2, 0), accumulated=0) == 2
+    push(gate, (0, 0))
+    assert gate.updates_ahead((2, 0), accumulated=0) == 1
+    assert gate.admits((2, 0), accumulated=0, now_s=10 * OVERDUE_S, sender=3)
+    assert gate.updates_ahead((2, 0), accumulated=0) == 0, "the worker of (1, 0) is slow or dead"
+
+
+def test_accumulated_batches_make_a_part_of_an_update() -> None:
+    gate = gate_of(1, grads_to_wait=3)
+    pull(gate, (0, 0), (1, 0))
+    assert [gate.updates_ahead((2, 0), accumulated=count) for count in range(3)] == [0, 1, 1]
+
+
 def test_a_batch_without_gradients_makes_nothing_staler() -> None:
     gate = gate_of(1)
     pull(gate, (0, 0), (1, 0))

@@ -124,3 +124,53 @@ def test_blocks_cover_everything_once_and_evenly(variables: tuple[DenseVariable,
         assert max(loads) - min(loads) <= 1 + math.ceil(sum(loads) / PARTITIONS)
     for blocks in placed:
         DenseStore(variables, SGD, blocks)
+
+
+@pytest.mark.parametrize(
+    ("name", "hyperparameters"),
+    [
+        ("sgd", {"momentum": 0.9}),
+        ("sgd", {"momentum": 0.9, "nesterov": True}),
+        ("adam", {}),
+        ("adam", {"amsgrad": True}),
+        ("adamw", {"weight_decay": 0.0}),
+        ("adamax", {}),
+        ("nadam", {}),
+        ("lion", {}),
+        ("rmsprop", {"momentum": 0.5}),
+        ("rmsprop", {"momentum": 0.5, "centered": True}),
+    ],
+)
+def test_steady_gradients_move_weights_where_they_were_predicted(
+    name: str, hyperparameters: dict[str, float | bool]
+) -> None:
+    store = DenseStore(VARIABLES, Optimizer(name=name, learning_rate=0.01, hyperparameters=hyperparameters))
+    gradient = np.linspace(-1, 1, 9, dtype=np.float32)
+    for iteration in range(400):
+        store.push(gradient, Update(0.01, iteration))
+    before, predicted = pulled(store), np.empty(store.size, np.float32)
+    store.predict(predicted, Update(0.01, 400), 3)
+    for iteration in range(400, 403):
+        store.push(gradient, Update(0.01, iteration))
+    np.testing.assert_allclose(predicted - before, pulled(store) - before, rtol=0.02, atol=1e-6)
+    assert np.count_nonzero(predicted - before) == 8, "all but the weight whose gradient is 0"
+
+
+@pytest.mark.parametrize("name", ["sgd", "adagrad", "rmsprop", "ftrl", "adadelta"])
+def test_without_momentum_no_move_is_predicted(name: str) -> None:
+    store = DenseStore(VARIABLES, Optimizer(name=name, learning_rate=0.1))
+    store.set(np.arange(15, dtype=np.float32))
+    store.push(np.ones(9, np.float32), Update(0.1, 0))
+    predicted = np.empty(store.size, np.float32)
+    store.predict(predicted, Update(0.1, 1), 2)
+    np.testing.assert_array_equal(predicted, pulled(store))
+
+
+def test_predicted_weights_keep_their_constraint() -> None:
+    variables = (DenseVariable(name="w", shape=(2,), kind=VariableKind.TRAINABLE, nonnegative=True),)
+    store = DenseStore(variables, Optimizer(name="sgd", learning_rate=1.0, hyperparameters={"momentum": 0.9}))
+    store.set(floats(1.5, 9))
+    store.push(floats(1, 1), Update(1.0, 0))
+    predicted = np.empty(2, np.float32)
+    store.predict(predicted, Update(1.0, 1), 2)
+    np.testing.assert_array_equal(predicted, floats(0, 6))

@@ -209,6 +209,7 @@ class Pull(_message.Message):
     TASK_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
     AVERAGES_FIELD_NUMBER: _builtins.int
+    UPDATES_AHEAD_FIELD_NUMBER: _builtins.int
     plan: _builtins.str
     placement_version: _builtins.int
     pin: _builtins.int
@@ -220,6 +221,8 @@ class Pull(_message.Message):
     batch: _builtins.int
     averages: _builtins.bool
     """the averages of the trainable dense variables in place of their values"""
+    updates_ahead: _builtins.int
+    """answer with the dense weights expected after so many more updates"""
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableRows]: ...
     def __init__(
@@ -233,10 +236,11 @@ class Pull(_message.Message):
         task: _builtins.int | None = ...,
         batch: _builtins.int | None = ...,
         averages: _builtins.bool = ...,
+        updates_ahead: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "_task", b"_task", "batch", b"batch", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "_task", b"_task", "averages", b"averages", "batch", b"batch", "dense", b"dense", "pin", b"pin", "placement_version", b"placement_version", "plan", b"plan", "tables", b"tables", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "_task", b"_task", "averages", b"averages", "batch", b"batch", "dense", b"dense", "pin", b"pin", "placement_version", b"placement_version", "plan", b"plan", "tables", b"tables", "task", b"task", "updates_ahead", b"updates_ahead"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch: _TypeAlias = _typing.Literal["batch"]  # noqa: Y015
     _WhichOneofArgType__batch: _TypeAlias = _typing.Literal["_batch", b"_batch"]  # noqa: Y015
@@ -547,17 +551,21 @@ class PullReply(_message.Message):
 
     ITERATION_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    UPDATES_AHEAD_FIELD_NUMBER: _builtins.int
     iteration: _builtins.int
     step: _builtins.int
+    updates_ahead: _builtins.int
+    """updates after which the dense weights are expected to be those of this answer"""
     def __init__(
         self,
         *,
         iteration: _builtins.int = ...,
         step: _builtins.int = ...,
+        updates_ahead: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["iteration", b"iteration", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["iteration", b"iteration", "step", b"step", "updates_ahead", b"updates_ahead"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -121,6 +121,7 @@ def encode_reply(reply: Reply, incarnation: str) -> tuple[bytes, list[Tensor]]:
             message.next_batch.next_batch = reply.next_batch
         case PullReply():
             message.pull.iteration, message.pull.step = reply.iteration, reply.step
+            message.pull.updates_ahead = reply.updates_ahead
             tensors = [reply.dense, reply.rows]
         case PushReply():
             push = message.push
@@ -157,7 +158,13 @@ def decode_reply(meta: bytes, tensors: Sequence[Tensor]) -> tuple[Reply, str]:
                 reply = NextBatchReply(next_batch=message.next_batch.next_batch)
             case "pull":
                 dense, rows = _expect(tensors, [_FLOATS, _FLOATS])
-                reply = PullReply(iteration=message.pull.iteration, step=message.pull.step, dense=dense, rows=rows)
+                reply = PullReply(
+                    iteration=message.pull.iteration,
+                    step=message.pull.step,
+                    dense=dense,
+                    rows=rows,
+                    updates_ahead=message.pull.updates_ahead,
+                )
             case "push":
                 push = message.push
                 reply = PushReply(
@@ -185,6 +192,7 @@ def decode_reply(meta: bytes, tensors: Sequence[Tensor]) -> tuple[Reply, str]:
 def _encode_pull(request: Pull, message: wire_pb2.Pull) -> Ids:
     message.plan, message.placement_version = request.plan, request.placement_version
     message.pin, message.dense, message.averages = request.pin, request.dense, request.averages
+    message.updates_ahead = request.updates_ahead
     if request.batch is not None:
         message.task, message.batch = request.batch
     for table in request.tables:
@@ -209,6 +217,7 @@ def _decode_pull(message: wire_pb2.Pull, tensors: Sequence[Tensor]) -> Pull:
         ),
         batch=(message.task, message.batch) if message.HasField("task") else None,
         averages=message.averages,
+        updates_ahead=message.updates_ahead,
     )
 
 

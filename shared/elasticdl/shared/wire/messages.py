@@ -79,6 +79,8 @@ class Pull:
         batch: task and batch that is computed from the answer; None: no batch of training.
         averages: whether the averages of trainable dense variables are wanted in place of their values, if the
             optimizer keeps averages.
+        updates_ahead: answer with the dense weights that are expected after this many more updates. The gate counts
+            them itself.
     """
 
     plan: str
@@ -88,6 +90,7 @@ class Pull:
     tables: tuple[TableIds, ...]
     batch: tuple[int, int] | None = None
     averages: bool = False
+    updates_ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,12 +214,14 @@ class PullReply:
         step: batches absorbed up to this state.
         dense: float32, the part's range of the flat variables; empty if not wanted.
         rows: float32, rows of the request's tables one after another.
+        updates_ahead: updates after which ``dense`` is expected to be the state; 0: it is the state.
     """
 
     iteration: int
     step: int
     dense: Floats
     rows: Floats
+    updates_ahead: int = 0
 
 
 class PushVerdict(Enum):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from elasticdl.ps.engine.averages import average_of
 from elasticdl.ps.engine.checks import check_array, check_finite
 from elasticdl.ps.engine.kernels import formulas
+from elasticdl.ps.engine.kernels.predictions import predict
 from elasticdl.ps.engine.layer_state import LayerState
 from elasticdl.ps.engine.optimizers import Update, rule_of
 from elasticdl.shared.errors import ProtocolError
@@ -101,6 +102,25 @@ class DenseStore:
         check_array("dense: values", out, np.float32, (self.size,))
         out[: self.trainable] = self._state[-1 if averages and self._average else 0]
         out[self.trainable :] = self._fixed
+
+    def predict(self, out: Floats, update: Update, updates: int) -> None:
+        """``pull`` with the trainable values that are expected after ``updates`` more updates like ``update``.
+
+        Layer state is given as it is: what a batch contributes to it is a difference to what was pulled.
+
+        Raises:
+            ProtocolError: wrong shape or dtype.
+        """
+        self.pull(out)
+        expected = self._rule.expected and self._rule.expected(update)
+        if not expected:
+            return
+        weights, slots = self._state[0], self._state[1:]
+        factor, moved = expected.factor * updates, out[: self.trainable]
+        predict(expected.kind, weights, slots[expected.momentum], slots[expected.norm], factor, expected.epsilon, moved)
+        for start, stop, is_nonnegative in self._nonnegative:
+            if is_nonnegative:
+                np.maximum(out[start:stop], 0, out=out[start:stop])
 
     def set(self, values: Floats) -> None:
         """Set all values, float32[size]; slots start again.

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.ps.engine.kernels import formulas
+from elasticdl.ps.engine.kernels import formulas, predictions
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.kernels.missed_updates import FTRL_RATE_MIN
 from elasticdl.shared.model.rows.zero_gradients import DEFAULTS, Values, nadam_factor, nadam_product, values_of
@@ -47,6 +47,25 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedMove:
+    """How one more update is expected to move weights: as their momentum says.
+
+    Attributes:
+        kind: of the move, see ``kernels.predictions``.
+        factor: of the momentum.
+        momentum: which slot is the momentum.
+        norm: which slot divides it, if the kind needs one.
+        epsilon: added to what divides it.
+    """
+
+    kind: int
+    factor: float
+    momentum: int = 0
+    norm: int = 0
+    epsilon: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """An optimizer with its hyperparameters: what a store needs to apply it.
 
@@ -55,12 +74,14 @@ class Rule:
         slots: optimizer variables per weight, in the order in which they follow the weight.
         weight_decay: decoupled decay per update, before the rate; 0 for none.
         terms: float32 terms of the formula for one update (``coefficients[2:]``).
+        expected: the move that a next update is expected to make; None: without momentum, none is.
     """
 
     formula: int
     slots: tuple[Slot, ...]
     weight_decay: float
     terms: Callable[[Update], tuple[float | np.float32, ...]]
+    expected: Callable[[Update], ExpectedMove] | None = None
 
     def coefficients(self, update: Update, *, decay: bool = True) -> NDArray[np.float32]:
         """The formula's float32 vector for one update; ``decay=False`` leaves the weight decay out."""
@@ -122,6 +143,7 @@ def _sgd(values: Values) -> Rule:
         slots=(Slot(name="momentum"),) if momentum else (),
         weight_decay=values["weight_decay"],
         terms=lambda _: (momentum,),
+        expected=(lambda _: ExpectedMove(kind=predictions.MOMENTUM, factor=1.0)) if momentum else None,
     )
 
 
@@ -144,6 +166,13 @@ def _adam(values: Values) -> Rule:
         corrected_rate = np.float32(update.rate) * np.sqrt(one - power_2) / (one - power_1)
         return 1 - beta_1, 1 - beta_2, values["epsilon"], corrected_rate
 
+    def expected(update: Update) -> ExpectedMove:
+        *_, epsilon, corrected_rate = terms(update)
+        norm = len(names) - 1
+        return ExpectedMove(
+            kind=predictions.MOMENTUM_BY_ROOT, factor=-float(corrected_rate), norm=norm, epsilon=float(epsilon)
+        )
+
     amsgrad = bool(values["amsgrad"])
     names = ("momentum", "velocity", "velocity_hat") if amsgrad else ("momentum", "velocity")
     return Rule(
@@ -151,6 +180,7 @@ def _adam(values: Values) -> Rule:
         slots=tuple(Slot(name=name) for name in names),
         weight_decay=values["weight_decay"],
         terms=terms,
+        expected=expected,
     )
 
 
@@ -162,6 +192,9 @@ def _rmsprop(values: Values) -> Rule:
         slots=tuple(Slot(name=name) for name in names),
         weight_decay=values["weight_decay"],
         terms=lambda _: (rho, 1 - rho, values["epsilon"], momentum, float(centered)),
+        expected=(lambda _: ExpectedMove(kind=predictions.MOMENTUM, factor=-1.0, momentum=len(names) - 1))
+        if momentum
+        else None,
     )
 
 
@@ -202,11 +235,17 @@ def _adamax(values: Values) -> Rule:
         correction = np.float32(1) - np.float32(beta_1) ** np.float32(update.iteration + 1)
         return 1 - beta_1, values["beta_2"], values["epsilon"], correction
 
+    def expected(update: Update) -> ExpectedMove:
+        *_, epsilon, correction = terms(update)
+        factor = -update.rate / float(correction)
+        return ExpectedMove(kind=predictions.MOMENTUM_BY_NORM, factor=factor, norm=1, epsilon=float(epsilon))
+
     return Rule(
         formula=formulas.ADAMAX,
         slots=(Slot(name="momentum"), Slot(name="norm")),
         weight_decay=values["weight_decay"],
         terms=terms,
+        expected=expected,
     )
 
 
@@ -227,11 +266,18 @@ def _nadam(values: Values) -> Rule:
             one - np.float32(beta_2) ** np.float32(t),
         )
 
+    def expected(update: Update) -> ExpectedMove:
+        _, _, epsilon, after, after_product, now, product, velocity_correction = map(float, terms(update))
+        root = velocity_correction**0.5  # The formula divides the velocity under the root.
+        factor = -update.rate * root * (after / after_product + now / product)
+        return ExpectedMove(kind=predictions.MOMENTUM_BY_ROOT, factor=factor, norm=1, epsilon=epsilon * root)
+
     return Rule(
         formula=formulas.NADAM,
         slots=(Slot(name="momentum"), Slot(name="velocity")),
         weight_decay=values["weight_decay"],
         terms=terms,
+        expected=expected,
     )
 
 
@@ -242,6 +288,7 @@ def _lion(values: Values) -> Rule:
         slots=(Slot(name="momentum"),),
         weight_decay=values["weight_decay"],
         terms=lambda _: (beta_1, one - beta_1, beta_2, one - beta_2),
+        expected=lambda update: ExpectedMove(kind=predictions.SIGN, factor=-update.rate),
     )
 
 

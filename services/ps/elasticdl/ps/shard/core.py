@@ -201,9 +201,16 @@ class PsCore:
             dense_size, rows_start, size = pull_size(request, shard.part.size)
             floats = room(size)
             dense, rows = floats[:dense_size], floats[rows_start:]
-            source.pull(request.tables, rows, dense if request.dense else None, averages=request.averages)
+            wanted = dense if request.dense else None
+            updates_ahead = 0 if request.pin else self.pulls.updates_ahead(request, shard)
+            if updates_ahead:
+                shard.pull(request.tables, rows, wanted, updates_ahead=updates_ahead)
+            else:
+                source.pull(request.tables, rows, wanted, averages=request.averages)
             self.pulls.on_pulled(request, shard, now_s, sender)
-            return PullReply(iteration=source.iteration, step=source.step, dense=dense, rows=rows)
+            return PullReply(
+                iteration=source.iteration, step=source.step, dense=dense, rows=rows, updates_ahead=updates_ahead
+            )
 
     def push(self, push: Push, now_s: float = 0.0) -> PushReply:
         """Absorb a batch in every group whose turn it is. Validated whole before anything changes.

@@ -212,6 +212,13 @@ class Group:
         if rounds is not None and rounds.is_complete(self.ledger, task, push.batch):
             self.flush()
 
+    def pull_dense(self, out: NDArray[np.float32], *, averages: bool = False, updates_ahead: int = 0) -> None:
+        """``DenseStore.pull``, or with ``updates_ahead`` the values that are expected after so many more updates."""
+        if updates_ahead:
+            self.dense.predict(out, Update(self._base_rate(), self.iteration), updates_ahead)
+        else:
+            self.dense.pull(out, averages=averages)
+
     def flush(self) -> None:
         """Make an update of what is accumulated, if anything is."""
         if self.accumulator.weight:

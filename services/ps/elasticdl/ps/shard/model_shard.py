@@ -142,7 +142,15 @@ class ModelShard:
         task, batch = request.batch
         return all(group.is_open(TaskId(task), batch) for group in self.groups)
 
-    def pull(self, tables: Sequence[TableIds], rows: Floats, dense: Floats | None, *, averages: bool = False) -> None:
+    def pull(
+        self,
+        tables: Sequence[TableIds],
+        rows: Floats,
+        dense: Floats | None,
+        *,
+        averages: bool = False,
+        updates_ahead: int = 0,
+    ) -> None:
         """Write rows of ``tables`` one after another into ``rows``, and the dense values into ``dense``, if given.
 
         Args:
@@ -150,6 +158,7 @@ class ModelShard:
             rows: float32.
             dense: float32 of the size of the part; None: not wanted.
             averages: see ``DenseStore.pull``.
+            updates_ahead: see ``Group.pull_dense``.
 
         Raises:
             ProtocolError: an id outside of its table.
@@ -161,11 +170,11 @@ class ModelShard:
         if dense is None:
             return
         if len(self.groups) == 1:
-            self.groups[0].dense.pull(dense, averages=averages)
+            self.groups[0].pull_dense(dense, averages=averages, updates_ahead=updates_ahead)
             return
         for group in self.groups:
             values = np.empty(group.part.size, np.float32)
-            group.dense.pull(values, averages=averages)
+            group.pull_dense(values, averages=averages, updates_ahead=updates_ahead)
             lay_out(self.part, group.part, values, dense)
 
     def whole_dense(self, *, averages: bool = False) -> Floats:

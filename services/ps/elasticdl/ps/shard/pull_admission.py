@@ -66,6 +66,15 @@ class PullAdmission:
         if reason:
             raise RefusedError(RefusalKind.PULL_DELAYED, reason)
 
+    def updates_ahead(self, request: Pull, shard: ModelShard) -> int:
+        """Updates that other workers' batches are expected to make between this admitted pull and its push.
+
+        The gate knows the outstanding batches; another ps gets the number from the worker, which asks the gate first.
+        """
+        if request.batch is None or self.gate is None:
+            return request.updates_ahead
+        return self.gate.updates_ahead(request.batch, accumulated=self._accumulated(shard))
+
     def on_task_begun(self, task: int) -> None:
         """A worker asks where a task stands: it begins or continues it."""
         if self.gate:

@@ -107,6 +107,11 @@ class StalenessGate:
         self.bound = bound
         return True
 
+    def updates_ahead(self, key: BatchKey, *, accumulated: int) -> int:
+        """Updates that the other outstanding batches will make if each is pushed before this one."""
+        others = sum(other != key and not batch.is_overdue for other, batch in self._outstanding.items())
+        return (accumulated + others) // self._settings.grads_to_wait
+
     def on_pulled(self, key: BatchKey, *, accumulated: int, now_s: float, sender: int) -> None:
         """An admitted batch was pulled. Two attempts share an entry: either of them may be absorbed."""
         former = self._outstanding.get(key)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -267,9 +268,13 @@ class PsCalls:
         yield from self._send_stage(sent, sent.stages[0], is_followed=is_followed)
         return sent
 
-    def _send_stage(self, sent: SentRequest, stage: Sequence[int], *, is_followed: bool = False) -> Procedure[None]:
+    def _send_stage(
+        self, sent: SentRequest, stage: Sequence[int], *, is_followed: bool = False, updates_ahead: int = 0
+    ) -> Procedure[None]:
         for number in stage:
             connection, request = self._connection(sent.splitter.ps[number]), sent.parts.requests[number]
+            if updates_ahead and isinstance(request, messages.Pull):
+                request = replace(request, updates_ahead=updates_ahead)
             if isinstance(request, messages.Initialise):
                 sent.pending[number] = yield from connection.initialise(request)
             else:
@@ -287,7 +292,7 @@ class PsCalls:
             try:
                 for position, stage in enumerate(sent.stages):
                     if position:
-                        yield from self._send_stage(sent, stage)
+                        yield from self._send_stage(sent, stage, updates_ahead=_updates_ahead(answers.values()))
                     for number in stage:
                         pending = sent.pending[number]
                         assert pending is not None
@@ -357,6 +362,11 @@ class PsCalls:
 def _release(answers: Iterable[Answer]) -> None:
     for answer in answers:
         answer.release()
+
+
+def _updates_ahead(answers: Iterable[Answer]) -> int:
+    """What the gate, which answers a pull first, predicts its weights for: the other ps predict for the same moment."""
+    return max((answer.reply.updates_ahead for answer in answers if isinstance(answer.reply, PullReply)), default=0)
 
 
 def _take_pushed(answer: Answer) -> BatchReply:
