@@ -1,4 +1,4 @@
-"""Trains twelve models with ``fit`` and with jobs, compares them, and writes docs/quality.md. Takes about an hour.
+"""Trains fourteen models with ``fit`` and with jobs, compares them, and writes docs/quality.md. Takes about an hour.
 
 python -m benchmarks.quality                      # what has no result yet; then the page
 python -m benchmarks.quality --models gru --modes async --workers 2 --again

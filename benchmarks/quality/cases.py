@@ -1,4 +1,4 @@
-"""The twelve models: how each is trained, by ``fit`` and by every job alike, and which results are compared."""
+"""The models: how each is trained, by ``fit`` and by every job alike, and which results are compared."""
 
 from __future__ import annotations
 
@@ -140,5 +140,23 @@ CASES = (
         batch=24,
         epochs=4,
         metrics=("loss", "maximum"),
+    ),
+    Case(
+        name="masked_inputs",
+        title="Two padded texts, masked LSTM",
+        columns=data.padded_texts,
+        records=8064,
+        batch=36,
+        epochs=3,
+        metrics=("loss", "accuracy"),
+    ),
+    Case(
+        name="text_lstm",
+        title="TextVectorization and LSTM, subclassed",
+        columns=data.sentences,
+        records=8064,
+        batch=36,
+        epochs=3,
+        metrics=("loss", "accuracy"),
     ),
 )

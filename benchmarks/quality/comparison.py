@@ -95,7 +95,7 @@ over seeds. ▼ marks a job that is worse than all seeds of the strategy and all
 {table}
 
 Keras 3 does not support the strategy in `model.fit`, so a `ClusterCoordinator` schedules one step per batch, with
-Keras' own model and optimizer. It can train all twelve models: one ps and the workers as servers of one process, the
+Keras' own model and optimizer. It can train all fourteen models: one ps and the workers as servers of one process, the
 batches, number of updates and epochs of `fit`. Two things differ from a job. Layer state such as BatchNormalization's
 averages is read and assigned, so that an update of another worker can get lost. And the coordinator starts each step of
 each worker, which delays small steps, so that fewer of them overlap: the mean number of updates that a gradient missed

@@ -58,6 +58,23 @@ def texts() -> Columns:
     return {"words": words.astype(np.int64), "label": (score > np.median(score)).astype(np.int64)}
 
 
+def padded_texts() -> Columns:
+    """``texts`` of 24 + 16 words, each part with zeros behind a random number of words."""
+    columns = texts()
+    words, random = columns["words"].astype(np.int64), np.random.default_rng(9)
+    for first, last in ((0, 24), (24, 40)):
+        ends = first + random.integers(4, last - first + 1, size=(len(words), 1))
+        words[:, first:last][np.arange(first, last) >= ends] = 0
+    return {"words": words, "label": columns["label"]}
+
+
+def sentences() -> Columns:
+    """``texts`` as strings."""
+    columns = texts()
+    lines = [" ".join(f"w{word}" for word in words) for words in columns["words"].tolist()]
+    return {"text": np.array(lines, object), "label": columns["label"]}
+
+
 def curves() -> Columns:
     """64 numbers between 0 and 1 that follow from 6."""
     random = np.random.default_rng(2)

@@ -89,7 +89,7 @@ def _ending(results: Sequence[Result], setting: Setting) -> str:
 _INTRODUCTION = """\
 # Model quality: jobs beside `fit`
 
-Does a job give the model that `model.fit` gives? This page compares twelve models. `fit` and the jobs have the same
+Does a job give the model that `model.fit` gives? This page compares fourteen models. `fit` and the jobs have the same
 model file, data, number of epochs and records per update. The values are results on validation data after training. A
 value is marked with ▼ where the median over seeds is worse than the worst of `fit`'s seeds. Models and data are
 small, so that all fits and jobs run in an hour; `fit`'s range says how much of a difference is chance.
