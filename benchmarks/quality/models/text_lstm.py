@@ -8,7 +8,7 @@ import tensorflow as tf
 VOCABULARY, LENGTH = 2000, 40
 
 
-class TextModel(keras.Model):
+class TextModel(keras.Model):  # type: ignore[misc]
     """Probability of class 1, (batch, 1), of texts (batch,)."""
 
     def __init__(self) -> None:

@@ -126,7 +126,7 @@ def test_all_ps_predict_the_weights_of_one_moment() -> None:
         for each in pulled:
             each.release()
         servers.close()
-    np.testing.assert_array_equal(*answers)
+    np.testing.assert_array_equal(answers[0], answers[1])
 
 
 @pytest.mark.parametrize("has_gate", [False, True])
