@@ -19,7 +19,7 @@ TEST_TOOLS := hypothesis pytest pytest-asyncio pytest-timeout pytest-xdist
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup constraints train test unit sim sim-mutations histories contract integration e2e cluster-up cluster-down test-cluster bench-cluster s3-server lowest cov docs lint format type imports proto proto-fresh bench bench-chaos bench-moves quality check wheel clean
+.PHONY: help setup constraints train test unit sim sim-mutations histories contract integration e2e cluster-up cluster-down test-cluster bench-cluster s3-server lowest cov docs recording lint format type imports proto proto-fresh bench bench-chaos bench-moves quality check wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -131,6 +131,10 @@ imports: $(READY) ## Check which package may import which
 
 docs: $(READY) ## Build the site of the documentation into build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+recording: $(READY) ## Record docs/recording.svg: the example job in a terminal, while its processes are killed
+	$(PYTHON) -m venv build/recording && build/recording/bin/pip install --quiet termtosvg setuptools
+	PATH="$(CURDIR)/$(BIN):$(CURDIR)/build/recording/bin:$$PATH" TERM=xterm-256color $(BIN)/python -m website.recording docs/recording.svg
 
 proto: $(READY) ## Generate the protobuf modules
 	cd shared && $(PROTOC) elasticdl/shared/proto/*.proto

@@ -72,8 +72,9 @@ class EventMessages:
             case events.ModelInitialised(note=note) if note and not self._model_note_given:
                 self._model_note_given = True
                 yield note
-            case events.PsStarted(restored_from=manifest) if manifest:
-                yield f"{envelope.name} restored {display(manifest)}"
+            case events.PsStarted(restored_from=manifest, ledgers=ledgers) if manifest:
+                step = min((group.ledger.step for group in ledgers), default=0)
+                yield f"{envelope.name} restored its snapshot of step {step}. Later batches are trained again."
             case events.JobResumed(lost=lost) if lost is not None:
                 yield lost_text(lost_row(envelope.time_s, lost))
             case events.SnapshotDamaged() as damaged:
