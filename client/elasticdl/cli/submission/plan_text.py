@@ -52,8 +52,8 @@ def start_lines(spec: JobSpec, run: RunDirectory | None = None) -> list[str]:
     if spec.workers > 1 and is_asynchronous and spec.max_staleness != 0:
         size = _near_multiple(spec.plan.minibatch_size, spec.workers)
         lines.append(
-            f"{spec.workers} workers train asynchronously: a gradient may be {_staleness_text(spec)} old. With small "
-            "minibatches or recurrent layers the model may end worse than with fit(). "
+            f"{spec.workers} workers train asynchronously: a gradient may be {_staleness_text(spec)} old. With an "
+            "optimizer without momentum, such as plain SGD, the model may end worse than with fit(). "
             f"--use_async=false --global_batch_size={size} makes the updates of fit()."
         )
     return lines
