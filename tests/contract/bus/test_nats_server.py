@@ -18,7 +18,7 @@ from tests.unit.master.driver import job_spec, plan
 
 from elasticdl.shared.bus import BusSettings, KeyValueEntry, subjects
 from elasticdl.shared.bus.nats_bus import check_server, connect, stored_jobs
-from elasticdl.shared.bus.nats_bus.connection import Connection, RefusedError, redact_url
+from elasticdl.shared.bus.nats_bus.connection import Connection, RefusedError
 from elasticdl.shared.bus.nats_bus.publications import Publication
 from elasticdl.shared.bus.nats_bus.stored_message_inbox import StoredMessageInbox
 from elasticdl.shared.bus.server import NatsServer
@@ -336,14 +336,14 @@ async def test_nobody_at_the_url_is_an_absence_for_a_process_that_is_started_aga
 
 
 async def test_a_wrong_token_is_a_user_error(own_server: NatsServer, job: JobId) -> None:
-    server = NatsServer(own_server.log_path.parent / "guarded", token="t0ken")
+    server = NatsServer(own_server.log_path.parent / "guarded", token="t0/k:e%41n@")
     url = server.start()
     try:
         bus = await connect(url, job, SETTINGS)
         assert await bus.log.append(fact(1)) == 1
         await bus.close()
         with pytest.raises(UserError, match=r"(?i)authorization") as raised:
-            await connect(url.replace("t0ken@", "wrong@"), job, SETTINGS)
+            await connect(url.replace("t0", "wrong"), job, SETTINGS)
         assert "wrong" not in str(raised.value)
     finally:
         server.stop()
@@ -395,10 +395,6 @@ def test_a_server_has_a_session_of_its_own_and_ends_when_told(own_server: NatsSe
     assert not own_server.is_running()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-
-
-def test_credentials_are_not_shown() -> None:
-    assert redact_url("nats://me:secret@a:4222, nats://t0ken@b:4222,c:1") == "nats://a:4222,nats://b:4222,c:1"
 
 
 async def test_a_server_is_checked_without_a_trace(nats_url: str, job: JobId) -> None:

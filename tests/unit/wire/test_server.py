@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from elasticdl.shared.wire.buffers import BufferPool, Bytes
 from elasticdl.shared.wire.client import ClientSettings, WireClient
 from elasticdl.shared.wire.connection import Connection, ConnectionLostError, Frame
 from elasticdl.shared.wire.frames import Tensor, encode
-from elasticdl.shared.wire.server import Response, ServerSettings, WireServer
+from elasticdl.shared.wire.server import ALL_ADDRESSES, Response, ServerSettings, WireServer
 
 TOKEN = "secret"
 LARGE = np.zeros(4 << 20, np.float32)
@@ -42,14 +43,15 @@ def echo(frame: Frame) -> Response:
 
 
 class Echo:
-    def __init__(self) -> None:
+    def __init__(self, host: str = SETTINGS.host) -> None:
         self.fatal: list[BaseException] = []
-        self.server = WireServer(echo, token=TOKEN, identity="me", on_fatal=self.fatal.append, settings=SETTINGS)
+        settings = replace(SETTINGS, host=host)
+        self.server = WireServer(echo, token=TOKEN, identity="me", on_fatal=self.fatal.append, settings=settings)
         self.server.start()
 
-    def client(self, token: str = TOKEN) -> WireClient:
+    def client(self, token: str = TOKEN, address: str = "") -> WireClient:
         return WireClient(
-            self.server.address,
+            address or self.server.address,
             token=token,
             peer="test",
             pool=BufferPool(),
@@ -65,6 +67,18 @@ class Echo:
 def peer() -> Iterator[Echo]:
     peer = Echo()
     yield peer
+    peer.server.close()
+
+
+@pytest.mark.parametrize(("host", "places"), [("::1", ["[::1]"]), (ALL_ADDRESSES, ["[::1]", "127.0.0.1"])])
+def test_clients_reach_addresses_of_both_families(host: str, places: list[str]) -> None:
+    peer = Echo(host)
+    for place in places:
+        client = peer.client(address=f"{place}:{peer.server.address.rpartition(':')[2]}")
+        reply = client.send(b"here", []).result()
+        assert reply.meta == b"here"
+        reply.release()
+        client.close()
     peer.server.close()
 
 

@@ -10,9 +10,10 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from urllib.parse import SplitResult, urlsplit
 
 from elasticdl.cli.kubernetes.port_forward import forwarded
+from elasticdl.shared.addresses import Address
+from elasticdl.shared.bus.nats_bus.connection import addresses_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import POD, SECRET, SERVICE, Manifest
@@ -40,13 +41,13 @@ class ServiceAddress:
     port: int
 
     @classmethod
-    def of(cls, url: SplitResult) -> ServiceAddress:
+    def of(cls, url: Address) -> ServiceAddress:
         """Read ``nats://NAME``, ``nats://NAME.NAMESPACE`` and ``nats://NAME.NAMESPACE.svc.cluster.local``.
 
         Raises:
             UserError: the host is an IP address.
         """
-        host = url.hostname or ""
+        host = url.host
         if _is_ip_address(host):
             raise UserError(
                 f"the NATS server {host} can't be reached from here, and an address names no Service to forward to",
@@ -65,22 +66,19 @@ def reachable_url(api: KubernetesApi, job: str) -> Iterator[str]:
         TransientError, PermanentError: the API server can't be reached, or refuses.
     """
     given = os.environ.get(variable("nats_url"), "")
-    urls = (given or _url_of(api, job)).split(",")
-    for url in urls:
-        parts = urlsplit(url.strip())
-        if _accepts(parts.hostname or "", parts.port or PORT):
-            yield url.strip()
+    servers = addresses_of(given or _url_of(api, job))
+    for server in servers:
+        if _accepts(server.host, server.port or PORT):
+            yield server.url
             return
-    parts = urlsplit(urls[0].strip())
     if given:
-        raise UserError(f"the NATS server of {variable('nats_url')} can't be reached ({parts.hostname})")
-    address = ServiceAddress.of(parts)
+        raise UserError(f"the NATS server of {variable('nats_url')} can't be reached ({servers[0].host})")
+    address = ServiceAddress.of(servers[0])
     own = api if address.namespace in ("", api.namespace) else api.connect(namespace=address.namespace)
     with contextlib.nullcontext() if own is api else contextlib.closing(own):
         pod, port = _pod_of(own, address)
         with forwarded(lambda: own.port_forward(pod, port)) as local:
-            user = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
-            yield f"{parts.scheme}://{user}127.0.0.1:{local}"
+            yield servers[0].at("127.0.0.1", local).url
 
 
 def _url_of(api: KubernetesApi, job: str) -> str:

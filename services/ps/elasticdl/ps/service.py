@@ -12,6 +12,7 @@ from elasticdl.ps.executors import BrokerExecutor, Executor, ModelExecutor, Stor
 from elasticdl.ps.handler import PsHandler
 from elasticdl.ps.identity import PsIdentity
 from elasticdl.ps.membership import Membership
+from elasticdl.shared.addresses import authority, host_and_port
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.job.spec import JobSpec
@@ -93,7 +94,7 @@ class PsService:
         """``host:port`` that workers are told."""
         if not self._identity.advertised_host:
             return self._server.address
-        return f"{self._identity.advertised_host}:{self._server.address.rpartition(':')[2]}"
+        return authority(self._identity.advertised_host, host_and_port(self._server.address)[1])
 
     def start(self) -> None:
         """Take part in the job; returns when orders are received. Errors as ``Startup.run``."""

@@ -10,8 +10,8 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from elasticdl.shared.addresses import Address
 from elasticdl.shared.errors import PermanentError, UserError
 
 PAYLOAD_BYTES_MAX = 8 << 20
@@ -94,8 +94,7 @@ class NatsServer:
             preexec_fn=self._before_exec,  # noqa: PLW1509  # the caller's wish, who knows its threads
         )
         self._port = self._await_port()
-        credentials = f"{self._token}@" if self._token else ""
-        return f"nats://{credentials}127.0.0.1:{self._port}"
+        return Address(scheme="nats", host="127.0.0.1", port=self._port, user=self._token or None).url
 
     def stop(self) -> None:
         """Stop it and wait; kill it if it does not stop."""
@@ -147,7 +146,7 @@ class NatsServer:
             if not self.is_running():
                 raise PermanentError(f"nats-server ended at once; the end of {self.log_path}:\n{self._log_tail()}")
             if path.exists() and (text := path.read_text()):
-                port: int | None = urlsplit(json.loads(text)["nats"][0]).port
+                port = Address.parse(json.loads(text)["nats"][0], scheme="nats").port
                 if port is not None:
                     return port
             time.sleep(_POLL_S)

@@ -20,7 +20,8 @@ MEMORY_RAISE = 1.5
 MASTER_WAIT_S = 120
 """Seconds after which a pod that was created before its master frees its place. The master creates it again."""
 TERMINATION_MESSAGE = "/dev/termination-log"
-_ALL_ADDRESSES = "0.0.0.0"  # noqa: S104  Only pods that the network policies admit, and that know the token, get through.
+_ALL_ADDRESSES = "::"
+"""IPv6 and IPv4. Only pods that the network policies admit, and that know the token, get through."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

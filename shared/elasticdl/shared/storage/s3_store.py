@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TypeVar
-from urllib.parse import urlsplit
 
 import tenacity
 import urllib3
@@ -21,6 +20,7 @@ from minio.error import InvalidResponseError, MinioException, S3Error, ServerErr
 from urllib3.exceptions import HTTPError, MaxRetryError
 from urllib3.response import BaseHTTPResponse
 
+from elasticdl.shared.addresses import Address, redacted
 from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError, UserError
 from elasticdl.shared.storage.settings import StorageSettings
 from elasticdl.shared.storage.store import READ_AHEAD_BYTES, ObjectChangedError, ObjectInfo, ObjectNotFoundError
@@ -56,12 +56,7 @@ class S3Store:
 
     def __init__(self, settings: StorageSettings) -> None:
         self._settings = settings
-        endpoint = urlsplit(settings.endpoint)
-        if endpoint.scheme not in ("http", "https") or not endpoint.hostname or endpoint.path.strip("/"):
-            raise UserError(
-                f"{settings.endpoint!r} is not an S3 endpoint",
-                hint="Set AWS_ENDPOINT_URL to http://host:port or https://host.",
-            )
+        endpoint = _endpoint(settings.endpoint)
         if bool(settings.access_key) != bool(settings.secret_key):
             raise UserError(
                 "one half of the S3 credentials is missing",
@@ -71,7 +66,7 @@ class S3Store:
         # Retries happen here, where errors are classified, and not a second time in urllib3.
         pool = urllib3.PoolManager(timeout=timeout, maxsize=_POOL_CONNECTIONS, retries=urllib3.Retry(0, redirect=2))
         self._client = Minio(
-            endpoint=endpoint.netloc,
+            endpoint=endpoint.place,
             access_key=settings.access_key or None,
             secret_key=settings.secret_key or None,
             session_token=settings.session_token or None,
@@ -234,6 +229,19 @@ def _released(response: BaseHTTPResponse) -> Iterator[None]:
     finally:
         response.close()
         response.release_conn()
+
+
+def _endpoint(text: str) -> Address:
+    try:
+        endpoint = Address.parse(text, scheme="")
+    except ValueError:
+        endpoint = None
+    if endpoint is None or endpoint.scheme not in ("http", "https") or endpoint.path.strip("/") or endpoint.user:
+        raise UserError(
+            f"{redacted(text, scheme='')!r} is not an S3 endpoint",
+            hint="Set AWS_ENDPOINT_URL to http://host:port or https://host, without credentials.",
+        )
+    return endpoint
 
 
 def _info(bucket: str, item: object) -> ObjectInfo:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
+from elasticdl.shared.addresses import host_and_port
 from elasticdl.shared.errors import ElasticDLError, ProtocolError
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.wire.buffers import BufferPool
@@ -296,9 +297,9 @@ class WireClient:
 
 
 def _connect(address: str, token: str, peer: str, pool: BufferPool, settings: ClientSettings) -> tuple[Connection, str]:
-    host, _, port = address.rpartition(":")
     try:
-        connected = socket.create_connection((host, int(port)), timeout=settings.connect_s)
+        host, port = host_and_port(address)
+        connected = socket.create_connection((host, port or 0), timeout=settings.connect_s)
         connection = Connection(
             connected, pool=pool, limits=settings.limits, frame_deadline_s=settings.frame_deadline_s
         )

@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 import structlog
 from google.protobuf.message import DecodeError
 
+from elasticdl.shared.addresses import authority
 from elasticdl.shared.errors import ProtocolError, UserError
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.connection import Connection, ConnectionLostError, Frame
 from elasticdl.shared.wire.frames import HANDSHAKE_LIMITS, FrameLimits, Tensor, encode
 
+ALL_ADDRESSES = "::"
+"""As ``ServerSettings.host``: listen on every address, of IPv6 and IPv4."""
 GRACE_S = 5.0
 """Seconds for requests in progress when the server is closed; then their connections are cut."""
 REPLIES_TOGETHER_MAX = 2
@@ -61,7 +64,7 @@ class ServerSettings:
     """Bounds of a wire server.
 
     Attributes:
-        host: address to listen on.
+        host: address to listen on; ``::``: all addresses, those of IPv4 included.
         port: port to listen on; 0: any free one.
         connections_max: open connections; more are closed at once.
         handshake_s: seconds that a peer may take to show the token.
@@ -116,14 +119,13 @@ class WireServer:
         self._connections: dict[Connection, threading.Thread] = {}
         self._closing = threading.Event()
         self._log = structlog.get_logger().bind(part="wire")
-        self._listener = socket.create_server((self._settings.host, self._settings.port), backlog=128)
+        self._listener = _listen(self._settings.host, self._settings.port)
         self._acceptor = threading.Thread(target=self._accept, name="wire-accept", daemon=True)
 
     @property
     def address(self) -> str:
         """``host:port`` that it listens on."""
-        host, port = self._listener.getsockname()[:2]
-        return f"{host}:{port}"
+        return authority(*self._listener.getsockname()[:2])
 
     def start(self) -> None:
         """Begin to accept connections."""
@@ -156,7 +158,7 @@ class WireServer:
                 self._log.warning("accept failed", reason=str(error))
                 self._closing.wait(_ACCEPT_PAUSE_S)
                 continue
-            self._admit(accepted, f"{peer[0]}:{peer[1]}")
+            self._admit(accepted, authority(*peer[:2]))
 
     def _admit(self, accepted: socket.socket, peer: str) -> None:
         settings = self._settings
@@ -256,3 +258,13 @@ class _Replies:
             for frame, response in waiting:
                 response.sent()
                 frame.release()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    if host != ALL_ADDRESSES:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128
+        )
+    if socket.has_dualstack_ipv6():
+        return socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
+    return socket.create_server(("", port), backlog=128)

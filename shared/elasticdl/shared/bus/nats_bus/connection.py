@@ -8,13 +8,13 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import nats.errors
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from elasticdl.shared.addresses import Address, redacted
 from elasticdl.shared.bus.nats_bus.publications import Publication, Publisher
 from elasticdl.shared.bus.retries import RetryPolicy, WrongLastSequenceError
 from elasticdl.shared.bus.settings import BusSettings
@@ -77,7 +77,7 @@ class Connection:
             UserError: no server answers (if the settings call that final), one without JetStream, or a malformed URL.
             TransientError: no server answers now.
         """
-        _check_url(url)
+        addresses = addresses_of(url)
         client = Client()
         reasons: list[str] = []
         refused = asyncio.Event()
@@ -96,7 +96,8 @@ class Connection:
             _log.info("reconnected to NATS", job=job)
 
         connecting = client.connect(
-            servers=[each.strip() for each in url.split(",")],
+            servers=[str(address) for address in addresses],
+            **_credentials(addresses),  # type: ignore[arg-type]
             error_cb=note_error,
             disconnected_cb=note_loss,
             reconnected_cb=note_return,
@@ -322,31 +323,40 @@ async def _unless(refused: asyncio.Event, connecting: Coroutine[Any, Any, None])
         refusal.cancel()
 
 
-def _check_url(url: str) -> None:
-    """Refuse what is no URL: nats-py would end such an attempt to connect with an assertion.
+def addresses_of(url: str) -> list[Address]:
+    """The servers that ``--nats_url`` names.
 
     Raises:
-        UserError: names the part that is none.
+        UserError: a part is no address, or the parts have different credentials.
     """
-    for each in url.split(","):
-        address = each.strip()
+    found = []
+    for number, each in enumerate(url.split(","), start=1):
         try:
-            parts = urlsplit(address if "://" in address else f"nats://{address}")
-            valid = bool(parts.hostname) and (parts.port is None or parts.port > 0)
-        except ValueError:  # A port that is no number or too large, or half of a pair of brackets.
-            valid = False
-        if not valid:
+            found.append(Address.parse(each, scheme="nats"))
+        except ValueError as error:
+            which = f"part {number} of --nats_url" if "," in url else "--nats_url"
             raise UserError(
-                f"{address.rpartition('@')[2]!r} is not the URL of a NATS server",
-                hint="Give --nats_url=nats://HOST:PORT. Several URLs are separated by commas.",
-            )
+                f"{which} is not the URL of a NATS server: {error}",
+                hint="Give nats://HOST:PORT. Several URLs are separated by commas; a comma in a password is %2C.",
+            ) from None
+    if len({(address.user, address.password) for address in found if address.user is not None}) > 1:
+        raise UserError(
+            f"the NATS servers {redact_url(url)} have different credentials",
+            hint="Give the same user and password, or the same token, for all URLs of --nats_url.",
+        )
+    return found
 
 
 def redact_url(url: str) -> str:
     """The URLs without user, password and token, for people to read."""
+    return redacted(url, scheme="nats")
 
-    def redact(each: str) -> str:
-        parts = urlsplit(each.strip())
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
-    return ",".join(redact(each) for each in url.split(","))
+def _credentials(addresses: Sequence[Address]) -> dict[str, str]:
+    """Arguments of ``Client.connect``: it would neither decode credentials in a URL nor find their end."""
+    for address in addresses:
+        if address.user is not None and address.password is not None:
+            return {"user": address.user, "password": address.password}
+        if address.user is not None:
+            return {"token": address.user}
+    return {}
