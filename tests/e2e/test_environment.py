@@ -139,3 +139,12 @@ def test_the_two_lines_verbatim(elastic: Elastic) -> None:
         assert (elastic.folder / "output" / "model.keras").exists()
     finally:
         shutil.rmtree("/mnist", ignore_errors=True)
+
+
+def test_names_may_have_any_letters_in_any_locale(elastic: Elastic) -> None:
+    elastic.environment |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    write_model(elastic.folder, LINEAR).rename(elastic.folder / "modèle.py")
+    write_data(elastic.folder, records=64)
+    outcome = elastic.run("train", "--model_def=modèle.py", "--training_data=data", "--num_workers=1", "--run_dir=rün")
+    assert outcome.exit_code == 0, outcome.output
+    check_exact(outcome)

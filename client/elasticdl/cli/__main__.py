@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from elasticdl.cli import exit_codes, interrupts
+from elasticdl.cli import exit_codes, interrupts, surroundings
 
 
 def main() -> None:
     """Entry point of the ``elasticdl`` command."""
+    surroundings.use_utf8()
     interrupts.catch()
     try:
         from elasticdl.cli.main import main as run

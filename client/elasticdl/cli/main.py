@@ -20,6 +20,7 @@ from elasticdl.cli.options import Flag, Job, Json, RunDir, command, plain_switch
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.job_flags import PS_MAX, WORKERS_MAX
 from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
+from elasticdl.cli.surroundings import check_working_folder, ensure_home
 from elasticdl.shared.errors import ElasticDLError, UserError
 
 JOBS, DATA, TRAIN = "Jobs", "Data and models", "Run"
@@ -44,6 +45,9 @@ def main() -> None:
     """Run the command of this process, and end the process; ``elasticdl.cli.__main__`` handles signals."""
     arguments = plain_switches(sys.argv[1:], TrainFlags, EvaluateFlags, PredictFlags)
     try:
+        check_working_folder()
+        if note := ensure_home(os.environ):
+            sys.stderr.write(f"{note}\n")
         refuse_former_flags(arguments)
         app(args=arguments)
     except ElasticDLError as error:

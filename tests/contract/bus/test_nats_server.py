@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -395,6 +396,13 @@ def test_a_server_has_a_session_of_its_own_and_ends_when_told(own_server: NatsSe
     assert not own_server.is_running()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_the_folder_of_a_server_may_have_any_name(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path / "rün \u2713")
+    server.start()
+    assert server.is_running()
+    server.stop()
 
 
 async def test_a_server_is_checked_without_a_trace(nats_url: str, job: JobId) -> None:

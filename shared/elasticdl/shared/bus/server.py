@@ -135,7 +135,8 @@ class NatsServer:
             settings["authorization"] = {"token": self._token}
         path = self._directory / "nats-server.conf"
         path.touch(mode=0o600)
-        path.write_text(json.dumps(settings, indent=2))  # the server's own format contains JSON
+        # The server's own format contains JSON, but not its escapes of characters outside ASCII.
+        path.write_text(json.dumps(settings, indent=2, ensure_ascii=False), encoding="utf-8")
         return path
 
     def _await_port(self) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import socket
 import threading
-from urllib.parse import urlsplit
 
 import pytest
 from tests.deadline import DEADLINE_S
 
 from elasticdl.cli.kubernetes.nats_route import ServiceAddress
 from elasticdl.cli.kubernetes.port_forward import forwarded
+from elasticdl.shared.addresses import Address
 from elasticdl.shared.errors import TransientError, UserError
 
 
@@ -23,13 +23,15 @@ from elasticdl.shared.errors import TransientError, UserError
     ],
 )
 def test_a_url_names_a_service(url: str, name: str, namespace: str, port: int) -> None:
-    assert ServiceAddress.of(urlsplit(url)) == ServiceAddress(name=name, namespace=namespace, port=port)
+    assert ServiceAddress.of(Address.parse(url, scheme="nats")) == ServiceAddress(
+        name=name, namespace=namespace, port=port
+    )
 
 
 @pytest.mark.parametrize("url", ["nats://10.96.0.7:4222", "nats://token@[fd00::7]"])
 def test_an_address_names_no_service(url: str) -> None:
     with pytest.raises(UserError, match="ELASTICDL_NATS_URL"):
-        ServiceAddress.of(urlsplit(url))
+        ServiceAddress.of(Address.parse(url, scheme="nats"))
 
 
 def test_bytes_travel_both_ways_until_a_side_closes() -> None:
