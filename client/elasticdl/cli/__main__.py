@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
+from typing import NoReturn
 
 from elasticdl.cli import exit_codes, interrupts, surroundings
+from elasticdl.shared.process.exit_codes import leave
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Entry point of the ``elasticdl`` command."""
     surroundings.use_utf8()
     interrupts.catch()
+    code: object = exit_codes.SUCCESS
     try:
         from elasticdl.cli.main import main as run
 
         run()
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted.\n")
-        sys.exit(exit_codes.INTERRUPTED)
+        code = exit_codes.INTERRUPTED
+    except SystemExit as ended:
+        code = ended.code or exit_codes.SUCCESS
     finally:
         interrupts.ignore()
+    if not isinstance(code, int):
+        sys.exit(str(code))
+    # Not as Python does it: a thread of pyarrow that frees a Python object while the interpreter ends aborts the process.
+    atexit._run_exitfuncs()
+    leave(code)
 
 
 if __name__ == "__main__":

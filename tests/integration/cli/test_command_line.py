@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -261,3 +264,14 @@ def test_models_of_the_zoo_need_no_flag(folder: Path) -> None:
     flags = TrainFlags(model_def="census_wide_deep.custom_model", training_data="data")
     model = prepare(flags, folder / "jobs", print).spec.model
     assert (Path(model.path).name, model.symbol) == ("census_wide_deep.py", "custom_model")
+
+
+def test_a_command_that_has_read_parquet_ends_cleanly(tmp_path: Path) -> None:
+    """Threads of pyarrow that free what was read aborted one command of twenty."""
+    table = pa.table({"x": pa.array([], pa.float32()), "label": pa.array([], pa.int64())})
+    pq.write_table(table, tmp_path / "empty.parquet")
+    command = [sys.executable, "-m", "elasticdl.cli", "data", "inspect", str(tmp_path)]
+    for _ in range(3):
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert ended.returncode == 1, ended.stderr
+        assert "has no records" in ended.stderr

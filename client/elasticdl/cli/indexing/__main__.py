@@ -14,6 +14,7 @@ from elasticdl.cli.indexing.orders import RangeOrder, ScanOrder
 from elasticdl.cli.indexing.ranges import scan_range
 from elasticdl.cli.local.processes.spawner import die_with_parent
 from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.process.exit_codes import leave
 from elasticdl.shared.storage import ObjectStore, open_store
 
 
@@ -44,3 +45,4 @@ if __name__ == "__main__":
     # Not before it is executed: Python ignores a Ctrl-C that comes while it forks for a ``preexec_fn``.
     die_with_parent(int(sys.argv[1]))()
     serve(sys.stdin.buffer, sys.stdout.buffer)
+    leave(0)  # Threads of pyarrow may still free objects.

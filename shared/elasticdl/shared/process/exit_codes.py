@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import NoReturn
@@ -33,6 +34,7 @@ def exit_code(error: Exception) -> int:
 
 def leave(code: int) -> NoReturn:
     """Exit at once: after an error no thread may write anything more, and no blocked read may delay the exit."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # Its reader has gone away.
+            stream.flush()
     os._exit(code)
