@@ -28,7 +28,7 @@ def main() -> NoReturn:
         interrupts.ignore()
     if not isinstance(code, int):
         sys.exit(str(code))
-    # Not as Python does it: a thread of pyarrow that frees a Python object while the interpreter ends aborts the process.
+    # Not as Python does it: a thread of pyarrow that frees an object while the interpreter ends aborts the process.
     atexit._run_exitfuncs()
     leave(code)
 
