@@ -27,7 +27,8 @@ ENV NUMBA_CACHE_DIR=/opt/elasticdl/kernels
 COPY deploy/images/start /opt/elasticdl/start
 COPY shared/elasticdl/shared/model/kernels /opt/elasticdl/code/elasticdl/shared/model/kernels
 COPY services/ps/elasticdl/ps/engine/kernels /opt/elasticdl/code/elasticdl/ps/engine/kernels
-RUN mkdir "$NUMBA_CACHE_DIR" && /opt/elasticdl/start -c "import elasticdl.shared.model.kernels.dedup, elasticdl.shared.model.kernels.initial, elasticdl.shared.model.kernels.missed_updates, elasticdl.ps.engine.kernels.index, elasticdl.ps.engine.kernels.formulas, elasticdl.ps.engine.kernels.slabs"
+COPY deploy/images/compile_kernels.py ./
+RUN mkdir "$NUMBA_CACHE_DIR" && /opt/elasticdl/start compile_kernels.py /opt/elasticdl/code
 
 # This package: a small layer.
 FROM ${BASE} AS code

@@ -28,7 +28,8 @@ ENV NUMBA_CACHE_DIR=/opt/elasticdl/kernels
 COPY deploy/images/start /opt/elasticdl/start
 COPY shared/elasticdl/shared/model/kernels /opt/elasticdl/code/elasticdl/shared/model/kernels
 COPY shared/elasticdl/shared/data/*kernel*.py /opt/elasticdl/code/elasticdl/shared/data/
-RUN mkdir "$NUMBA_CACHE_DIR" && /opt/elasticdl/start -c "import elasticdl.shared.model.kernels.dedup, elasticdl.shared.model.kernels.initial, elasticdl.shared.model.kernels.missed_updates, elasticdl.shared.data.hash_kernels, elasticdl.shared.data.order_kernels"
+COPY deploy/images/compile_kernels.py ./
+RUN mkdir "$NUMBA_CACHE_DIR" && /opt/elasticdl/start compile_kernels.py /opt/elasticdl/code
 
 # This package: a small layer.
 FROM ${BASE} AS code

@@ -35,3 +35,15 @@ def test_kernels_import_only_what_is_copied_before_they_are_compiled(dockerfile:
     packages = {name.removesuffix(".__init__") for name in modules}
     missing = {name: wanted for name, file in modules.items() if (wanted := imported(file) - packages)}
     assert missing == {}
+
+
+def test_all_kernels_of_a_service_are_copied_and_compiled() -> None:
+    """One that is not would be compiled at the start of every pod."""
+    folders = {"ps.Dockerfile": ["shared/elasticdl/shared/model", "services/ps"]}
+    folders["worker.Dockerfile"] = ["shared/elasticdl/shared/model", "shared/elasticdl/shared/data", "services/worker"]
+    for dockerfile, places in folders.items():
+        files = {file for place in places for file in (ROOT / place).rglob("*.py")}
+        kernels = {file for file in files if re.search(r"^@(kernel|inlined)\b", file.read_text(), re.MULTILINE)}
+        assert kernels
+        assert kernels - set(copied(dockerfile).values()) == set()
+        assert "compile_kernels.py /opt/elasticdl/code" in (ROOT / "deploy/images" / dockerfile).read_text()
