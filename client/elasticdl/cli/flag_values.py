@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import enum
+import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -14,8 +15,37 @@ from typing import Any, Literal
 
 _LITERALS = ("model_params", "data_reader_params")
 """Flags whose values are Python literals. Their items are separated by semicolons."""
-_NUMBERS: Mapping[type, str] = {int: "a whole number", float: "a number"}
+_UNITS_S = {"s": 1, "m": 60, "h": 3600}
 _SWITCHES = ("true", "false")
+
+
+class Seconds(float):
+    """A duration: ``90``, ``90s``, ``1.5m`` and ``2h``; a number without a unit is seconds.
+
+    Raises:
+        ValueError: something else.
+    """
+
+    def __new__(cls, value: str | float) -> Seconds:
+        """Read a duration."""
+        text = str(value).strip()
+        unit = _UNITS_S.get(text[-1:])
+        try:
+            seconds = float(text[:-1]) * unit if unit else float(text)
+        except ValueError:
+            seconds = math.nan
+        if not math.isfinite(seconds):
+            raise ValueError(f"{text!r} is no duration: give 90, 90s, 1.5m or 2h")
+        return super().__new__(cls, seconds)
+
+
+UNLIMITED = Seconds(0)
+"""Of flags that limit a time."""
+_NUMBERS: Mapping[type, str] = {
+    int: "a whole number",
+    float: "a number",
+    Seconds: "a number of seconds, such as 90, 90s or 1.5m",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import typer
 
 from elasticdl.cli import ended_job_commands, exit_codes, new_job_commands
 from elasticdl.cli.data_commands import data, zoo
+from elasticdl.cli.flag_values import UNLIMITED, Seconds
 from elasticdl.cli.former_flags import refuse_former_flags
 from elasticdl.cli.kubernetes.flags import Namespace
 from elasticdl.cli.opening import open_job, root_of
@@ -158,8 +159,9 @@ def chaos(
         ),
     ],
     duration: Annotated[
-        float, Flag("Stop after S seconds (0: when the job ends).", metavar="S", limits=(0, 1 << 31))
-    ] = 0,
+        Seconds,
+        Flag("Stop after this time, such as 90s or 5m (0: when the job ends).", metavar="S", limits=(0, 1 << 31)),
+    ] = UNLIMITED,
     seed: Annotated[int | None, Flag("Seed of the random kills.", metavar="N", shows="random")] = None,
     run_dir: RunDir = None,
 ) -> None:

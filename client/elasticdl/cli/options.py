@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from elasticdl.cli.flag_values import FlagType, flag_type
+from elasticdl.cli.flag_values import FlagType, Seconds, flag_type
 from elasticdl.shared.errors import check_range
 
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
@@ -275,6 +275,7 @@ def _option(name: str, hint: Any, default: Any, *, panels: bool) -> inspect.Para
         option = typer.Option(
             *names,
             metavar=flag.metavar or None,
+            parser=_seconds if typing.get_args(hint)[0] is Seconds else None,
             help=flag.help,
             show_default=flag.shows or not flag.repeated,
             rich_help_panel=flag.panel if panels and flag.panel else None,
@@ -283,6 +284,13 @@ def _option(name: str, hint: Any, default: Any, *, panels: bool) -> inspect.Para
         if flag.repeated and default is not inspect.Parameter.empty:
             default = []
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(Seconds(text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _limited(name: str, hint: Any) -> dict[str, Flag]:

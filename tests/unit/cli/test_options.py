@@ -11,6 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from elasticdl.cli.flag_values import Seconds
 from elasticdl.cli.main import app
 from elasticdl.cli.options import Flag, command, flags_of, values_for
 from elasticdl.cli.submission.flags import TrainFlags
@@ -34,9 +35,21 @@ def test_a_flag_sets_a_field_of_its_type_and_has_its_default(name: str) -> None:
     flag_type, field_type = typing.get_type_hints(TrainFlags)[name], typing.get_type_hints(target)[field]
     if typing.get_origin(flag_type) is typing.Literal:
         flag_type = type(typing.get_args(flag_type)[0])
+    flag_type = float if flag_type is Seconds else flag_type
     assert field_type in (flag_type, *typing.get_args(flag_type))
     default = target.__dataclass_fields__[field].default
     assert default in (dataclasses.MISSING, TrainFlags.__dataclass_fields__[name].default)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("0", 0)])
+def test_a_duration_may_have_a_unit(text: str, seconds: float) -> None:
+    assert Seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "12q", "1 2", "nan", "inf", "-infs"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no duration"):
+        Seconds(text)
 
 
 def test_no_two_flags_set_the_same_field() -> None:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import random
-import re
 import signal
 import time
 from collections import Counter
@@ -16,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from elasticdl.cli.display.consoles import plain_console
+from elasticdl.cli.flag_values import Seconds
 from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import RunDirectory, root_argument
@@ -30,7 +30,6 @@ from elasticdl.shared.pod_instances import pid_of
 ALL = "all-"
 TARGETS = (Service.WORKER.value, Service.PS.value, MASTER, BROKER, ALL + Service.WORKER.value, ALL + Service.PS.value)
 POLL_S = 0.05
-_SECONDS = re.compile(r"\d+(\.\d+)?s?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,18 +57,26 @@ def parse_rate(text: str) -> Rate:
     names, colon, mean = text.rpartition(":")
     targets = tuple(names.split("+"))
     unknown = [target for target in targets if target not in TARGETS]
-    problem = ""
+    problem, mean_s = "", 0.0
     if not colon:
         problem = "is not of the form TARGET:SECONDS or TARGET+TARGET:SECONDS"
     elif unknown:
         problem = f"has no valid target: {unknown[0]!r} is none of {', '.join(TARGETS)}"
-    elif not _SECONDS.fullmatch(mean) or float(mean.removesuffix("s")) <= 0:
+    elif not (mean_s := _seconds(mean)):
         problem = f"has no valid mean time: {mean!r} is not a number of seconds above 0, such as 5s or 0.5s"
     if problem:
         raise UserError(
             f"--kill={text} {problem}", hint="Examples: --kill=worker:5s, --kill=ps+master:30s.", usage=True
         )
-    return Rate(targets=targets, mean_s=float(mean.removesuffix("s")))
+    return Rate(targets=targets, mean_s=mean_s)
+
+
+def _seconds(text: str) -> float:
+    """A duration; 0: it is none above 0."""
+    try:
+        return max(0.0, Seconds(text))
+    except ValueError:
+        return 0.0
 
 
 def chaos(job: str, root: Path, rates: list[Rate], *, duration_s: float, seed: int | None) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from elasticdl.cli.data_flags import DATA, FORMATS, PLACES
+from elasticdl.cli.flag_values import UNLIMITED, Seconds
 from elasticdl.cli.options import Flag, flags_of
 from elasticdl.cli.submission.best_model import best_model
 from elasticdl.cli.submission.job_flags import MINIBATCH_SIZE, PROCESSES, RUN, STORAGE, TRAINING, JobFlags
@@ -107,7 +108,7 @@ class TrainFlags(JobFlags):
         ),
     ] = 0
     evaluation_throttle_secs: Annotated[
-        float,
+        Seconds,
         Flag(
             "Also evaluate every S seconds (0 disables), and wait at least S seconds between two evaluations, except "
             "those at the end of an epoch.",
@@ -116,7 +117,7 @@ class TrainFlags(JobFlags):
             limits=(0, 1 << 31),
             sets="JobSpec.evaluation_interval_s",
         ),
-    ] = 0.0
+    ] = UNLIMITED
     use_async: Annotated[
         Literal["true", "false"],
         Flag(
