@@ -30,6 +30,7 @@ from elasticdl.worker.execution.predictor import Predictor
 from elasticdl.worker.ports import TableRows
 from elasticdl.worker.predictions.output import SUCCESS, TEMPORARY, PredictionOutput
 from elasticdl.worker.ps_client import Pulled
+from elasticdl.worker.running_batches import RunningBatches
 
 if TYPE_CHECKING:
     from tests.sim.worker import WorkerProcess
@@ -40,7 +41,7 @@ RECORD, DIFFERENCE = "record", "prediction"
 
 
 class _NoFile(RunningBatchesFile):
-    """Records nothing: nothing of a simulated worker survives it."""
+    """Records nothing: the worker itself does."""
 
     def __init__(self) -> None:
         pass
@@ -70,7 +71,11 @@ class SimPredictor:
             token=lambda: f"{world.random.getrandbits(48):012x}",
         )
         self._predictor = Predictor(
-            model=self, store=self._batches, running_batches=_NoFile(), output=self._output, progress=lambda: None
+            model=self,
+            store=self._batches,
+            running_batches=RunningBatches(_NoFile()),
+            output=self._output,
+            progress=lambda: None,
         )
 
     @property

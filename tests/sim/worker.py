@@ -80,7 +80,7 @@ class WorkerProcess(Process):
                 rounds=spec.rounds,
                 pull_poll_s=PULL_POLL_S,
                 lease_s=LEASE_S,
-                batch_deadline_s=BATCH_DEADLINE_S,
+                lease_deadline_s=BATCH_DEADLINE_S,
                 patience_s=0.2,
             )
         )

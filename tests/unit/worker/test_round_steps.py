@@ -17,8 +17,11 @@ from tests.unit.ps.servers import Servers
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.rounds import Rounds
-from elasticdl.shared.names import PodName, TaskId
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages.events import RunningBatch
+from elasticdl.shared.names import PodName, Purpose, TaskId
 from elasticdl.shared.wire.messages import NO_DOUBLES, NO_FLOATS, NO_IDS, Exchange
+from elasticdl.worker.core.batch_clock import Activity, Work
 from elasticdl.worker.execution.batch_store import LoadedBatch
 from elasticdl.worker.execution.round_steps import RoundAbortedError, RoundSettings, RoundSteps
 from elasticdl.worker.ports import Doubles, Reducer, TableIds
@@ -134,9 +137,10 @@ class Worker:
         return self.client.exchange(request)
 
     @contextmanager
-    def running(self, task: TaskId, batch: int) -> Iterator[None]:
+    def running(self, task: TaskId, batch: int) -> Iterator[Activity]:
         self.recorded.append((task, batch))
-        yield
+        running = RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=task), batch=batch)
+        yield Activity(batch=running, work=Work.TRAIN, thread=0)
 
     def step_seed(self, task: TaskId, batch: int) -> int:
         return 100 + task
@@ -201,7 +205,7 @@ def test_one_worker_computes_each_batch_once(servers: Servers) -> None:
             np.testing.assert_allclose(worker.train(task, batch), expected(), rtol=1e-12)
     assert sorted(worker.network.trained) == sorted([*MEMBERS] * 3)
     assert worker.network.measured == [*MEMBERS] * 3
-    assert sorted(worker.recorded) == [(task, batch) for task in (1, 2) for batch in range(3)]
+    assert set(worker.recorded) == {(task, batch) for task in MEMBERS for batch in range(3)}
 
 
 def test_a_worker_that_dies_in_its_step_is_replaced(servers: Servers) -> None:

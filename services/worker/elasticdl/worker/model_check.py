@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from elasticdl.worker import main as worker
 from elasticdl.worker.failures import of_start
 from elasticdl.worker.model.user.calls import follow_user_code
 from elasticdl.worker.model_imports import import_model_code
+from elasticdl.worker.running_batches import RunningBatches
 
 if TYPE_CHECKING:
     from elasticdl.worker.model_builder import Built
@@ -95,16 +97,18 @@ def main() -> int:
     return worker.main(models[0])
 
 
-def running_batches_file() -> RunningBatchesFile:
+@contextmanager
+def running_batches() -> Iterator[RunningBatches]:
     """Where the batch is recorded that this process is reading."""
-    return RunningBatchesFile(file_of(os.environ[ENVIRONMENT_VARIABLE], os.getpid()))
+    with RunningBatchesFile(file_of(os.environ[ENVIRONMENT_VARIABLE], os.getpid())) as file:
+        yield RunningBatches(file)
 
 
 def _build(spec: JobSpec, number: int) -> Built:
     from elasticdl.worker.model_builder import Adapting, build
 
-    with running_batches_file() as running_batches:
-        return build(spec, running_batches, Adapting.WAITS if number else Adapting.ADAPTS)
+    with running_batches() as running:
+        return build(spec, running, Adapting.WAITS if number else Adapting.ADAPTS)
 
 
 def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
@@ -112,8 +116,8 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
     from elasticdl.worker.model.initial.conversion import prepare
     from elasticdl.worker.model_trial import try_model
 
-    with running_batches_file() as running_batches:
-        try_model(built, running_batches)
+    with running_batches() as running:
+        try_model(built, running)
     mine = built.fingerprint()
     problem = _export_problem(spec, built, KERAS_FILE)
     other = _second(folder)
