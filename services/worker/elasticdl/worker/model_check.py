@@ -21,6 +21,7 @@ from elasticdl.shared.job.model_file import KERAS_FILE, SAVED_MODEL
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.codec import decode_spec
 from elasticdl.shared.process import model_check
+from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.exit_codes import EXIT_REFUSED, exit_code, leave
 from elasticdl.shared.process.handover import Handover
 from elasticdl.shared.process.model_check import ModelCheck
@@ -30,6 +31,7 @@ from elasticdl.worker.failures import of_start
 from elasticdl.worker.model.user.calls import follow_user_code
 from elasticdl.worker.model_imports import import_model_code
 from elasticdl.worker.running_batches import RunningBatches
+from elasticdl.worker.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from elasticdl.worker.model_builder import Built
@@ -98,16 +100,28 @@ def main() -> int:
 
 
 @contextmanager
-def running_batches() -> Iterator[RunningBatches]:
-    """Where the batch is recorded that this process is reading."""
+def running_batches(spec: JobSpec) -> Iterator[RunningBatches]:
+    """Where the batch is recorded that this process is reading; the process ends itself if it hangs there."""
     with RunningBatchesFile(file_of(os.environ[ENVIRONMENT_VARIABLE], os.getpid())) as file:
-        yield RunningBatches(file)
+        running = RunningBatches(file)
+        watchdog = Watchdog(
+            running,
+            deadline_s=spec.limits.batch_deadline_s,
+            folder=Path(spec.model.path).parent,
+            say=lambda _: None,
+            clock=SystemClock(),
+        )
+        watchdog.start()
+        try:
+            yield running
+        finally:
+            watchdog.stop()
 
 
 def _build(spec: JobSpec, number: int) -> Built:
     from elasticdl.worker.model_builder import Adapting, build
 
-    with running_batches() as running:
+    with running_batches(spec) as running:
         return build(spec, running, Adapting.WAITS if number else Adapting.ADAPTS)
 
 
@@ -116,7 +130,7 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
     from elasticdl.worker.model.initial.conversion import prepare
     from elasticdl.worker.model_trial import try_model
 
-    with running_batches() as running:
+    with running_batches(spec) as running:
         try_model(built, running)
     mine = built.fingerprint()
     problem = _export_problem(spec, built, KERAS_FILE)

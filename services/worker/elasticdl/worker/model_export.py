@@ -17,7 +17,7 @@ from elasticdl.worker.model_check import place, run, running_batches
 def _export(spec: JobSpec, folder: Path, _number: int) -> ModelCheck:
     from elasticdl.worker.model_builder import build
 
-    with running_batches() as running:
+    with running_batches(spec) as running:
         built = build(spec, running)
     dense, rows_of = read_model((folder / model_check.MODEL_FILE).read_bytes())
     if built.export_tables is ExportTables.PARQUET:
