@@ -25,6 +25,7 @@ from elasticdl.shared.names import TaskId
 from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.wire.messages import Floats, Ids
 from elasticdl.worker.core import BatchRef, commands, events
+from elasticdl.worker.core.batch_clock import Work
 from elasticdl.worker.execution.batch_store import BatchStore, LoadedBatch
 from elasticdl.worker.execution.predictor import Predictor
 from elasticdl.worker.ports import TableRows
@@ -127,7 +128,7 @@ class SimPredictor:
     async def predict(self, command: commands.PredictBatch) -> events.Event:
         """Predict a batch."""
         self._worker.running_batches = (RunningBatch(task=command.ref.task, batch=command.ref.batch),)
-        await self._worker.step(self._worker.world.job.shape.compute_s / 2, None)
+        await self._worker.step(command.ref, Work.PREDICT, self._worker.world.job.shape.compute_s / 2, None)
         self._worker.running_batches = ()
         return self._predictor.predict(command)
 
