@@ -310,6 +310,8 @@ class Worker:
 
     async def _exit(self, command: Exit) -> None:
         self._exit_code = command.exit_code
+        if command.reason:
+            _log.error("the worker can't continue", reason=command.reason)
         if self._round_steps is not None:
             self._round_steps.close()
         self._runner.stop()

@@ -147,9 +147,11 @@ class Exit:
 
     Attributes:
         exit_code: of the process.
+        reason: why the worker can't continue; empty: it was asked to stop.
     """
 
     exit_code: int
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

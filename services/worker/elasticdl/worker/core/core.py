@@ -302,7 +302,7 @@ class WorkerCore:
             for task in self.leases.tasks:
                 yield from self.training.returning(task, self._stop_reason)
             yield PublishEvent(event=WorkerStopped(reason=self._stop_reason))
-        self._effects.issue(Exit(exit_code=exit_code))
+        self._effects.issue(Exit(exit_code=exit_code, reason=self._stop_reason if exit_code else ""))
 
     def _cannot_continue(self, error: ElasticDLError) -> None:
         """The broker or a ps was unavailable for too long, or the job can't run here."""
@@ -321,7 +321,7 @@ class WorkerCore:
         event = WorkerFailed(kind=failure.kind, message=failure.message, traceback=failure.traceback)
         with suppress(ElasticDLError):  # The log may be the reason of the failure.
             yield PublishEvent(event=event)
-        self._effects.issue(Exit(exit_code=EXIT_REFUSED))
+        self._effects.issue(Exit(exit_code=EXIT_REFUSED, reason=failure.message))
 
 
 def taken_events(leases: Sequence[LeasedTask]) -> Iterator[TaskTaken | TasksTaken]:
