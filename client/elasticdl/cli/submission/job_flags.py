@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from elasticdl.cli.data_flags import DATA, Columns, ColumnTypes, CsvDelimiter, CsvHeader, FillMissing
-from elasticdl.cli.options import Debug, Detach, Flag, ReportFile, RunDir
+from elasticdl.cli.options import Debug, Detach, Flag, ReportFile, RunDir, values_for
 from elasticdl.cli.submission.flag_items import parse_local_folder, parse_size
 from elasticdl.shared.job.model_file import NAMED_FUNCTIONS
-from elasticdl.shared.job.spec import FIRST_BATCH_FACTOR
+from elasticdl.shared.job.spec import FIRST_BATCH_FACTOR, Limits
 
 MODEL, TRAINING, PROCESSES, STORAGE, RUN = (
     "Model",
@@ -199,6 +199,11 @@ class JobFlags:
     ] = "INFO"
     detach: Detach = False
     debug: Debug = False
+
+    @property
+    def job_values(self) -> dict[str, Any]:
+        """The fields of the ``JobSpec`` that flags set."""
+        return {"limits": Limits(**values_for("Limits", self)), **values_for("JobSpec", self)}
 
     @property
     def data_cache(self) -> dict[str, Any]:

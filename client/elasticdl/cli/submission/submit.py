@@ -27,7 +27,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.job import model_file
 from elasticdl.shared.job.model_file import ModelFile
 from elasticdl.shared.job.plan import Plan, Shuffle
-from elasticdl.shared.job.spec import InitialModel, JobSpec, Limits, ModelSpec
+from elasticdl.shared.job.spec import InitialModel, JobSpec, ModelSpec
 from elasticdl.shared.names import JOB_NAME_CHARS_MAX, JobId, TaskId, check_job_name, new_job_id
 from elasticdl.shared.storage import display, join, open_store, to_uri
 from elasticdl.zoo import best_reachable, shipped_model_zoo
@@ -125,9 +125,8 @@ def prepare(
         synchronous=flags.is_synchronous,
         max_staleness=flags.staleness_bound,
         staleness_by_workers=flags.staleness_by_workers,
-        limits=Limits(**values_for("Limits", flags)),
         **destinations,
-        **values_for("JobSpec", flags),
+        **flags.job_values,
     )
     return Submission(spec=spec, model_files=digests, data=data, validation=validation)
 

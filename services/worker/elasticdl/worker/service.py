@@ -41,7 +41,7 @@ from elasticdl.worker.execution.broker_lane import PURPOSES, PURPOSES_OF_PREDICT
 from elasticdl.worker.execution.callback_tasks import CallbackTasks
 from elasticdl.worker.execution.compute_lane import ComputeLane, ComputeSettings
 from elasticdl.worker.execution.executor import Executor, LoopExecutor, lane_handlers
-from elasticdl.worker.execution.exporter import Exporter
+from elasticdl.worker.execution.exporter import Exporter, ExportWatch
 from elasticdl.worker.execution.input_lane import BatchLoader
 from elasticdl.worker.execution.predictor import Predictor
 from elasticdl.worker.execution.ps_lane import PsLane
@@ -225,8 +225,7 @@ class Worker:
             write=built.write,
             with_tables=partial(built.with_tables, self.spec) if built.export_tables is ExportTables.PARQUET else None,
             output=self.spec.output,
-            progress=lambda: self._on_progress(running_batches),
-            waiting=running_batches.waiting,
+            watch=ExportWatch(progress=lambda: self._on_progress(running_batches), waiting=running_batches.waiting),
         )
 
         loader = self._loader = BatchLoader(

@@ -22,7 +22,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.exported.layout import export_folder
 from elasticdl.shared.exported.reading import read_export
 from elasticdl.shared.job.plan import Plan, Shuffle
-from elasticdl.shared.job.spec import InitialModel, JobKind, JobSpec, Limits, PredictionSpec
+from elasticdl.shared.job.spec import InitialModel, JobKind, JobSpec, PredictionSpec
 from elasticdl.shared.names import JobId, new_job_id
 from elasticdl.shared.storage import display, open_store, to_uri
 
@@ -114,10 +114,9 @@ def _submission(
         storage=storage,
         envs=parse_envs(flags.envs),
         initial=source.initial,
-        limits=Limits(**values_for("Limits", flags)),
         **facts,
         **cache,
-        **values_for("JobSpec", flags),
+        **flags.job_values,
     )
     return Submission(spec=spec, model_files=digests, data=data, validation=None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.shared.exported.writing import Parts, TablesExport, delete_tables, served_parts
@@ -21,6 +22,19 @@ WriteModel = Callable[[Floats, RowsFunction, Path], None]
 """(dense values, (table, ids) -> rows, local folder or file) -> the files are in the folder, or the file is there."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportWatch:
+    """Follows an export, so that one that moves or waits does not count as hanging.
+
+    Attributes:
+        progress: called whenever a part of the model has arrived or was written.
+        waiting: makes the block in which the worker waits for ps or storage.
+    """
+
+    progress: Callable[[], None] = lambda: None
+    waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
 class Exporter:
     """Pulls the whole model and writes it.
 
@@ -31,8 +45,7 @@ class Exporter:
         with_tables: (dense values, snapshots with the rows) -> an export with tables in Parquet; None: the files of the
             model hold its tables.
         output: URI of the output folder of the submitted job.
-        progress: called whenever a part of the model has arrived or was written.
-        waiting: makes the block in which the worker waits for ps or storage.
+        watch: see ``ExportWatch``.
     """
 
     def __init__(
@@ -43,16 +56,15 @@ class Exporter:
         write: WriteModel,
         with_tables: Callable[[Floats, Parts], TablesExport] | None = None,
         output: str,
-        progress: Callable[[], None],
-        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+        watch: ExportWatch,
     ) -> None:
         self._ps = ps
         self._saved = saved
         self._write = write
         self._with_tables = with_tables
         self._output = output
-        self._progress = progress
-        self._waiting = waiting
+        self._progress, self._waiting = watch.progress, watch.waiting
+        self._watch = watch
 
     def save(self, pin: int, keep: int) -> None:
         """Save the pinned model of an evaluation; arguments as ``SavedModels.save``.
@@ -98,7 +110,7 @@ class Exporter:
             with self._waiting():
                 tables.write(output, self._progress)
             return
-        write_output(output, lambda folder: self._write(dense, rows_of, folder), self._progress, self._waiting)
+        write_output(output, lambda folder: self._write(dense, rows_of, folder), self._watch)
 
     def write_summaries(self, uri: str, instances: Instances, encode: Callable[[Floats, RowsFunction], bytes]) -> None:
         """Write what is computed from the current model to one file; arguments and errors as ``write_file``."""
@@ -129,32 +141,27 @@ class Exporter:
                 open_store(uri).write(uri, file)
 
 
-def write_output(
-    output: str,
-    write: Callable[[Path], None],
-    progress: Callable[[], None] = lambda: None,
-    waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
-) -> None:
+def write_output(output: str, write: Callable[[Path], None], watch: ExportWatch | None = None) -> None:
     """Write files to a folder on disk or in object storage, replacing what is there.
 
     Args:
         output: URI of the folder.
         write: writes the files into a local folder.
-        progress: called whenever a file was uploaded.
-        waiting: makes the block in which the worker waits for storage.
+        watch: see ``ExportWatch``; None: the export is not followed.
 
     Raises:
         PermanentError, TransientError: the output can't be written.
     """
+    watch = watch or ExportWatch()
     if scheme_of(output) == "file":
         write(local_path(output))
     else:
         with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as name:
             folder = Path(name)
             write(folder)
-            with waiting():
-                _upload(folder, output, progress)
-    with waiting():
+            with watch.waiting():
+                _upload(folder, output, watch.progress)
+    with watch.waiting():
         delete_tables(output)
 
 
