@@ -321,8 +321,8 @@ def test_user_code_that_raises_in_the_loss_is_refused_at_start(make_job: MakeJob
         job.start()
         job.wait(lambda: job.of(WorkerFailed))
         job.thread.join(30)
-    (reason,) = [line["reason"] for line in logged if line["log_level"] == "error"]
-    assert "a loss that raises" in reason, "the master has only the end of the log if it reads no more events"
+    reasons = [line["reason"] for line in logged if line["event"] == "the worker can't continue"]
+    assert len(reasons) == 1 and "a loss that raises" in reasons[0], logged
     (failed,) = job.of(WorkerFailed)
     assert failed.kind is FailureKind.USER_CODE
     assert "a loss that raises" in failed.message
