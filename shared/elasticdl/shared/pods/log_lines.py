@@ -57,7 +57,7 @@ def explaining_lines(lines: Sequence[str], cause: ExitCause) -> str:
     if cause is ExitCause.REFUSED:
         return "\n".join(last_error(lines, REFUSAL_LINES))
     if cause is ExitCause.HUNG:
-        return "\n".join(last_error(lines, STACK_LINES))
+        return "\n".join(last_error(lines, len(lines))[:STACK_LINES])
     return "\n".join(lines[-CRASH_LINES:])
 
 
