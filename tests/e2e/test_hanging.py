@@ -23,12 +23,27 @@ HUNG_RECORD = 700
 RECORDS = "records 640 to 703 (from 0) of file://"
 
 
+CALLBACK = """
+
+class Own(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        import numpy
+        hang_at_once(numpy.array([1000.0]))
+
+
+def callbacks():
+    return [Own()]
+"""
+
+
 def hanging(where: str, *, always: bool) -> str:
-    """A model file whose code hangs on the batch with the record ``HUNG_RECORD``, in its feed or in its loss."""
+    """A model file whose code hangs on the record ``HUNG_RECORD``, in its feed or its loss, or in its callback."""
     call = "    tf.numpy_function(hang_at_once, [{}], [])\n"
     text = LINEAR
     if where == "feed":
         text = text.replace("    features = tf.stack", call.format("records['a']") + "    features = tf.stack")
+    elif where == "callback":
+        text += CALLBACK
     else:
         text = text.replace("    return tf.reduce_mean", call.format("labels") + "    return tf.reduce_mean")
     return text + HANG.format(always=always)
@@ -42,7 +57,7 @@ def write_hanging(elastic: Elastic, where: str, *, always: bool) -> None:
     data.write_text("\n".join(lines) + "\n")
 
 
-@pytest.mark.parametrize("where", ["feed", "loss"])
+@pytest.mark.parametrize("where", ["feed", "loss", "callback"])
 def test_one_worker_whose_code_hangs_once_is_replaced_and_the_job_ends_exact(elastic: Elastic, where: str) -> None:
     write_hanging(elastic, where, always=False)
     outcome = elastic.train(*FLAGS, "--num_workers=1")

@@ -112,7 +112,11 @@ class Worker:
     iteration: int = 7
     patience_s: float = 0.2
     recorded: list[tuple[int, int]] = field(default_factory=list)
-    """Batches that were computed in threads of their own."""
+    """Batches that were computed."""
+    activities: list[Activity] = field(default_factory=list)
+    """Steps that run."""
+    not_waiting: int = 0
+    """Exchanges during which the step of the batch did not count as waiting."""
     exchanged: list[Exchange] = field(default_factory=list)
     steps: RoundSteps = field(init=False)
 
@@ -134,13 +138,22 @@ class Worker:
 
     def exchange(self, request: Exchange) -> RoundSum:
         self.exchanged.append(request)
+        mine = [
+            each
+            for each in self.activities
+            if (each.batch.task.number, each.batch.batch) == (request.task, request.batch)
+        ]
+        self.not_waiting += not (request.absent or all(each.waits for each in mine))
         return self.client.exchange(request)
 
     @contextmanager
     def running(self, task: TaskId, batch: int) -> Iterator[Activity]:
         self.recorded.append((task, batch))
         running = RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=task), batch=batch)
-        yield Activity(batch=running, work=Work.TRAIN, thread=0)
+        activity = Activity(batch=running, work=Work.TRAIN, thread=0)
+        self.activities.append(activity)
+        yield activity
+        self.activities.remove(activity)
 
     def step_seed(self, task: TaskId, batch: int) -> int:
         return 100 + task
@@ -195,6 +208,7 @@ def test_as_many_workers_as_batches(servers: Servers) -> None:
         np.testing.assert_allclose(total, expected(), rtol=1e-12)
     assert [one.network.trained for one in workers] == [[0], [1], [2]]
     assert [one.network.measured for one in workers] == [[0], [1], [2]]
+    assert [one.not_waiting for one in workers] == [0, 0, 0], "waiting for the others is not hanging"
 
 
 def test_one_worker_computes_each_batch_once(servers: Servers) -> None:

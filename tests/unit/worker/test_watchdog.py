@@ -43,7 +43,7 @@ def other(begun, released, depth):
 class ManualClock:
     now_s: float = 0.0
 
-    def time(self) -> float:
+    def now(self) -> float:
         return self.now_s
 
     def monotonic(self) -> float:
