@@ -67,6 +67,15 @@ def test_one_worker_whose_code_hangs_once_is_replaced_and_the_job_ends_exact(ela
     assert outcome.report["worker_seconds"]["stalled"] > 0
 
 
+@pytest.mark.thorough
+def test_code_that_blocks_all_threads_ends_the_job_with_the_records(elastic: Elastic) -> None:
+    write_hanging(elastic, "feed", always=True)
+    model = elastic.folder / "model.py"
+    model.write_text(model.read_text().replace("time.sleep(60)", "__import__('ctypes').PyDLL(None).sleep(60)"))
+    says = ["5 workers were killed because they were unresponsive while running the same batch", RECORDS]
+    fails(elastic, *FLAGS, "--num_workers=1", says=says)
+
+
 def test_a_feed_that_hangs_in_both_workers_ends_the_job_with_the_records_and_the_place(elastic: Elastic) -> None:
     write_hanging(elastic, "feed", always=True)
     says = ["2 workers hung while running the same batch", RECORDS, "model.py", "in hang_at_once", "time.sleep(60)"]

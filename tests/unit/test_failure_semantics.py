@@ -46,6 +46,8 @@ def default(cls: type[JobSpec] | type[ProcessSettings], name: str) -> float:
         f"after {NUMBERS[DAMAGED_MAX]} damaged ones in a row",
         f"in the code of the model file | {LIMITS.attempts_max} attempts",
         f"run the same minibatch, or hang in it | {LIMITS.crashes_per_batch_max} crashes",
+        f"unresponsive while they run the same minibatch | {LIMITS.relaunches_max} kills",
+        f"same minibatch in {LIMITS.relaunches_max} workers that were killed",
         f"without progress | {LIMITS.relaunches_max} restarts",
         f"more than {RESTARTS.crashes_max} times in a minute",
     ],

@@ -343,6 +343,38 @@ def test_an_unresponsive_process_is_killed_and_replaced(driver: Driver, pod: str
     assert [command.pod for command in driver.take(commands.StartPod)] == [pod]
 
 
+def kill_unresponsive(driver: Driver, batch: int) -> None:
+    """A worker sends no heartbeats while it runs a batch, is killed, and replaced."""
+    incarnation = Incarnation(driver.incarnation("worker-1"))
+    missed = events.HeartbeatsMissed(pod=PodName("worker-1"), incarnation=incarnation, silent_s=6.5)
+    driver.feed(missed, Service.MASTER, "master", "master")
+    assert [command.kill for command in driver.take(commands.StopPod)] == [True]
+    driver.exit_pod("worker-1", ExitCause.STOPPED, exit_code=-9, running_batches=(running_batches(1, batch),))
+    driver.take(commands.StartPod)
+
+
+def test_a_batch_that_blocks_one_worker_after_the_other_ends_the_job(driver: Driver) -> None:
+    driver.start_all()
+    for _ in range(driver.state.job.limits.relaunches_max):
+        assert driver.failure() == ""
+        kill_unresponsive(driver, 3)
+        if not driver.failure():
+            driver.start_pod("worker-1")
+    assert "5 workers were killed because they were unresponsive while running the same batch" in driver.failure()
+    assert "batch 3 of task train 1, 10 of the records" in driver.failure()
+    driver.check_replay()
+
+
+def test_workers_that_are_frozen_in_different_batches_end_nothing(driver: Driver) -> None:
+    driver.start_all()
+    for number in range(12):
+        kill_unresponsive(driver, number % 3)
+        driver.start_pod("worker-1")
+        if number == 6:
+            driver.finish(1, worker="worker-0")
+    assert driver.failure() == ""
+
+
 def test_missed_heartbeats_of_a_former_instance_change_nothing(driver: Driver) -> None:
     driver.start_all()
     missed = events.HeartbeatsMissed(pod=PS, incarnation=Incarnation("older"), silent_s=6.5)

@@ -6,6 +6,7 @@ from elasticdl.master.core import timers
 from elasticdl.master.core.closing.apply import reset_closing
 from elasticdl.master.core.evaluation.apply import abandon_evaluation
 from elasticdl.master.core.moves.apply import apply_ps_ledgers, interrupt_move
+from elasticdl.master.core.pods.crashes import on_worker_silent
 from elasticdl.master.core.pods.restarts import on_unordered_exit, others_continue
 from elasticdl.master.core.pods.state import Pod, PodPhase, SlowBatch
 from elasticdl.master.core.state import State
@@ -39,7 +40,7 @@ def on_pod_started(state: State, envelope: Envelope, event: events.PodStarted) -
         pod.phase = PodPhase.STARTING
         state.timers[timers.start_of(pod.name)] = envelope.time_s + state.job.limits.start_s
     pod.incarnation = NOBODY
-    pod.is_unresponsive = False
+    pod.is_unresponsive = pod.was_unresponsive = False
     pod.slow = None
 
 
@@ -62,6 +63,8 @@ def on_pod_exited(state: State, envelope: Envelope, event: events.PodExited) -> 
             reset_closing(state)
     if not ordered:
         on_unordered_exit(state, pod, event, envelope.time_s)
+    elif pod.was_unresponsive and not state.is_final:
+        on_worker_silent(state, event)
 
 
 def on_heartbeats_missed(state: State, _envelope: Envelope, event: events.HeartbeatsMissed) -> None:
@@ -162,7 +165,7 @@ def apply_pod_command(state: State, command: StartPod | StopPod) -> None:
             pod.phase, pod.pending = PodPhase.ORDERED, ""
     elif pod and pod.phase is not PodPhase.EXITED:
         pod.phase = PodPhase.STOPPING
-        pod.is_unresponsive = False
+        pod.was_unresponsive, pod.is_unresponsive = pod.is_unresponsive or pod.was_unresponsive, False
 
 
 def apply_failed_pod_command(state: State, command: StartPod | StopPod, time_s: float) -> None:

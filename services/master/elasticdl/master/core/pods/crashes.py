@@ -33,6 +33,27 @@ def on_worker_crashed(state: State, event: PodExited) -> None:
     state.fail(f"{text}\n{explanation(event)}".rstrip(), guilty=event.pod, kind=FailureKind.USER_CODE)
 
 
+def on_worker_silent(state: State, event: PodExited) -> None:
+    """Count the kill of an unresponsive worker against every batch that it was running.
+
+    It may have been frozen by something else, so many more than two of them are needed. A batch that is computed in
+    the end is not the cause.
+    """
+    for running in event.running_batches:
+        state.silences.setdefault(running, set()).add(event.instance)
+    silent_max = state.job.limits.relaunches_max
+    suspects = [running for running in event.running_batches if len(state.silences[running]) >= silent_max]
+    if suspects:
+        places = "\n".join(f"  {_place(state, running)}" for running in suspects)
+        state.fail(
+            f"{silent_max} workers were killed because they were unresponsive while running the same batch:\n{places}\n"
+            "Code that blocks all threads of Python has this effect: native code that hangs, or a regular expression "
+            "that takes very long. Fix the model's code, or remove these records.",
+            guilty=event.pod,
+            kind=FailureKind.USER_CODE,
+        )
+
+
 def _crashed(event: PodExited, crashes: int, places: str) -> str:
     return (
         f"{crashes} workers crashed ({describe_exit(event.exit_code, event.cause)}) while running the same batch:\n"
@@ -57,8 +78,9 @@ def explanation(event: PodExited) -> str:
 
 def forget_crashes(state: State, task: TaskRef) -> None:
     """A task is complete: none of its batches is the cause."""
-    for running in [running for running in state.crashes if running.task == task]:
-        del state.crashes[running]
+    for counted in (state.crashes, state.silences):
+        for running in [running for running in counted if running.task == task]:
+            del counted[running]
 
 
 def _place(state: State, running: RunningBatch) -> str:

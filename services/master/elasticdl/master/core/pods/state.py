@@ -63,6 +63,7 @@ class Pod:
         stopped_incarnation: worker: the last instance that published WorkerStopped.
         is_unresponsive: no heartbeat came in time, or no start; the master replaces the process.
         slow: worker: the batch on which it has made no progress for long; None: it makes progress.
+        was_unresponsive: the master has ordered the end of the present process for that.
         claim: ps: number of the register claim of the last instance that reported ready.
         early_events: what a process has sent before its start was reported.
     """
@@ -82,6 +83,7 @@ class Pod:
     notes: tuple[str, ...] = ()
     stopped_incarnation: Incarnation = NOBODY
     is_unresponsive: bool = False
+    was_unresponsive: bool = False
     slow: SlowBatch | None = None
     claim: int = 0
     early_events: list[Envelope] = field(default_factory=list)
