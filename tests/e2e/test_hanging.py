@@ -60,7 +60,7 @@ def write_hanging(elastic: Elastic, where: str, *, always: bool) -> None:
 @pytest.mark.parametrize("where", ["feed", "loss", "callback"])
 def test_one_worker_whose_code_hangs_once_is_replaced_and_the_job_ends_exact(elastic: Elastic, where: str) -> None:
     write_hanging(elastic, where, always=False)
-    outcome = elastic.train(*FLAGS, "--num_workers=1")
+    outcome = elastic.train(*FLAGS, "--num_workers=1", "--num_epochs=2")
     check_exact(outcome)
     for words in ("worker-0 hung and ended itself", "no progress within the batch deadline of 5 s", "in hang_at_once"):
         assert words in outcome.output
