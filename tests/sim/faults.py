@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.sim.network import BROKER
+from tests.sim.worker import Hang
 
 from elasticdl.shared.names import PodName
 
@@ -141,8 +142,10 @@ def _freeze(world: World, targets: tuple[str, ...], for_s: float) -> None:
 
 
 def _hang(world: World, targets: tuple[str, ...], _for_s: float) -> None:
-    """A worker hangs in the user's code: its next step never ends, and its other threads continue."""
-    world.hang(targets[0])
+    """A worker's next step never ends, and its other threads continue: ``hang worker-0``, in the user's code;
+    ``hang worker-0 waiting``, in ours."""
+    name, *how = targets
+    world.hang(name, Hang(how[0]) if how else Hang.USER_CODE)
 
 
 def _zombie(world: World, targets: tuple[str, ...], for_s: float) -> None:

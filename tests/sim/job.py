@@ -26,7 +26,14 @@ from elasticdl.shared.wire.messages import NO_DOUBLES, Floats, Ids
 from elasticdl.worker.ps_client.requests import PushRequest
 
 LEASE_S = 10.0
-LIMITS = Limits(lease_s=LEASE_S, window_s=0.2, stored_states_max=3, evaluation_window_min=4, evaluations_max=1)
+LIMITS = Limits(
+    lease_s=LEASE_S,
+    batch_deadline_s=20.0,
+    window_s=0.2,
+    stored_states_max=3,
+    evaluation_window_min=4,
+    evaluations_max=1,
+)
 ROWS = 24
 WIDTH = 2
 RECORDS_PER_BATCH = 3
@@ -73,6 +80,7 @@ class Shape:
             Only with an optimizer other than ``sgd``: the oracle has to know the order of the updates.
         optimizer: a key of ``dense_updates.OPTIMIZERS``. With all but ``sgd`` rows catch up, and dense weights say in
             which update each batch was learned.
+        hangs_at: the number of a batch on which every worker hangs in the user's code; -1: on none.
         metrics: evaluations have states that are stored beside the log.
     """
 
@@ -104,6 +112,7 @@ class Shape:
     expire_after: int = 0
     optimizer: str = SGD
     metrics: bool = False
+    hangs_at: int = -1
 
     @property
     def catches_up(self) -> bool:

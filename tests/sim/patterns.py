@@ -80,9 +80,7 @@ def _freeze(around: Around) -> list[Fault]:
 
 
 def _hang(around: Around) -> list[Fault]:
-    """The last worker hangs in the user's code. Without another worker the job would wait for a human."""
-    if around.shape.workers == 1:
-        return []
+    """The last worker hangs in the user's code."""
     return [Fault(at_s=around.moment(), action="hang", targets=(f"worker-{around.shape.workers - 1}",))]
 
 

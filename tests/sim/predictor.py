@@ -25,11 +25,13 @@ from elasticdl.shared.names import TaskId
 from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.wire.messages import Floats, Ids
 from elasticdl.worker.core import BatchRef, commands, events
+from elasticdl.worker.core.batch_clock import Work
 from elasticdl.worker.execution.batch_store import BatchStore, LoadedBatch
 from elasticdl.worker.execution.predictor import Predictor
 from elasticdl.worker.ports import TableRows
 from elasticdl.worker.predictions.output import SUCCESS, TEMPORARY, PredictionOutput
 from elasticdl.worker.ps_client import Pulled
+from elasticdl.worker.running_batches import RunningBatches
 
 if TYPE_CHECKING:
     from tests.sim.worker import WorkerProcess
@@ -40,7 +42,7 @@ RECORD, DIFFERENCE = "record", "prediction"
 
 
 class _NoFile(RunningBatchesFile):
-    """Records nothing: nothing of a simulated worker survives it."""
+    """Records nothing: the worker itself does."""
 
     def __init__(self) -> None:
         pass
@@ -70,7 +72,11 @@ class SimPredictor:
             token=lambda: f"{world.random.getrandbits(48):012x}",
         )
         self._predictor = Predictor(
-            model=self, store=self._batches, running_batches=_NoFile(), output=self._output, progress=lambda: None
+            model=self,
+            store=self._batches,
+            running_batches=RunningBatches(_NoFile()),
+            output=self._output,
+            progress=lambda: None,
         )
 
     @property
@@ -122,7 +128,7 @@ class SimPredictor:
     async def predict(self, command: commands.PredictBatch) -> events.Event:
         """Predict a batch."""
         self._worker.running_batches = (RunningBatch(task=command.ref.task, batch=command.ref.batch),)
-        await self._worker.step(self._worker.world.job.shape.compute_s / 2, None)
+        await self._worker.step(command.ref, Work.PREDICT, self._worker.world.job.shape.compute_s / 2, None)
         self._worker.running_batches = ()
         return self._predictor.predict(command)
 

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,12 +24,15 @@ from elasticdl.shared.bus.subjects import PLACEMENT
 from elasticdl.shared.errors import ElasticDLError, InvariantError, TransientError
 from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.events import RunningBatch
+from elasticdl.shared.messages.measurements import BatchSlow
 from elasticdl.shared.messages.registers import PsRegister, decode_register
 from elasticdl.shared.model.placement import PARTITIONS, Placement, decode_placement
 from elasticdl.shared.names import Incarnation, PodName, Purpose, Service, TaskId, pod_name
+from elasticdl.shared.process.exit_codes import EXIT_HUNG
 from elasticdl.shared.process.procedures import Issued
 from elasticdl.shared.wire.messages import Floats
 from elasticdl.worker.core import BatchRef, CoreSettings, PipelineSettings, WorkerCore, commands, events
+from elasticdl.worker.core.batch_clock import Activity, BatchClock, Work
 from elasticdl.worker.core.commands import Command
 from elasticdl.worker.execution.broker_lane import (
     PURPOSES,
@@ -42,11 +46,19 @@ from elasticdl.worker.ps_client.sent_requests import Settled
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-BATCH_DEADLINE_S = 30.0
+LEASE_DEADLINE_S = 30.0
 PULL_POLL_S = 0.02
 STOP_LIMIT_S = 1.8
 UNREADABLE = 0.005
 """Share of reads that fail while faults are on, because storage does not answer."""
+
+
+class Hang(Enum):
+    """How a step of a worker never ends."""
+
+    USER_CODE = "user_code"
+    WAITING = "waiting"
+    """It waits for something that will not happen, such as an answer that was lost: a bug of ours."""
 
 
 @dataclass(slots=True)
@@ -67,8 +79,10 @@ class WorkerProcess(Process):
         self.places: dict[PodName, PsRegister] = {}
         self.placement = Placement.even(world.job.spec.ps)
         self.running_batches: tuple[RunningBatch, ...] = ()
-        self.hangs = False
-        """Whether the next step never ends."""
+        self.hangs: Hang | None = None
+        """How the next step never ends; None: it ends."""
+        self._activities: list[Activity] = []
+        self._watchdog = BatchClock(world.job.spec.limits.batch_deadline_s)
         staleness = int(world.random.random() < 0.4)
         spec = replace(world.job.spec, prefetch_batches=1 + int(3 * world.random.random()))
         self.pipeline = PipelineSettings.of(spec, staleness=staleness)
@@ -80,7 +94,7 @@ class WorkerProcess(Process):
                 rounds=spec.rounds,
                 pull_poll_s=PULL_POLL_S,
                 lease_s=LEASE_S,
-                batch_deadline_s=BATCH_DEADLINE_S,
+                lease_deadline_s=LEASE_DEADLINE_S,
                 patience_s=0.2,
             )
         )
@@ -126,8 +140,24 @@ class WorkerProcess(Process):
     async def main(self) -> None:
         self.spawn(self._follow_registers)
         self.spawn(self.heartbeat)
+        self.spawn(self._watch)
         self._runner.post(events.Started())
         await self.world.loop.create_future()
+
+    async def _watch(self) -> None:
+        """As ``Watchdog``."""
+        while True:
+            await asyncio.sleep(self._watchdog.tick_s)
+            tick = self._watchdog.tick(self.clock.monotonic(), self._activities)
+            if tick.overdue:
+                self.running_batches = tuple(activity.batch for activity in tick.overdue)
+                self.end(EXIT_HUNG)
+                return
+            told = [*((activity, 0.0) for activity in tick.continued), *tick.slow]
+            for activity, seconds in told:
+                task, batch = activity.batch.task, activity.batch.batch
+                slow = BatchSlow(task=task, batch=batch, work=str(activity), seconds=seconds)
+                self._runner.post(events.SlowBatchSeen(event=slow))
 
     async def _follow_registers(self) -> None:
         async for name, entry in self.bus.registers.watch():
@@ -263,7 +293,7 @@ class WorkerProcess(Process):
         if weights is not None:
             self._check_freshness(ref, weights)
         self.running_batches = (RunningBatch(task=ref.task, batch=ref.batch),)
-        await self.step(world.job.shape.compute_s * (0.5 + world.random.random()), weights)
+        await self.step(ref, Work.TRAIN, world.job.shape.compute_s * (0.5 + world.random.random()), weights)
         world.computed += 1
         return events.BatchComputed(ref=ref, loss=0.0 if weights is not None else None)
 
@@ -275,15 +305,21 @@ class WorkerProcess(Process):
         self.world.oracle.pinned_rows(pin, {ps: reply.rows for ps, reply in replies.items()})
         task = TaskId(command.ref.task.number % self.world.job.validation.tasks)
         self._metrics.add_evaluated(self.world.job.validation.records_of(task, command.ref.batch))
-        await self.step(self.world.job.shape.compute_s / 2, weights)
+        await self.step(command.ref, Work.EVALUATE, self.world.job.shape.compute_s / 2, weights)
         return events.BatchComputed(ref=command.ref, loss=0.0)
 
-    async def step(self, seconds: float, weights: Weights | None) -> None:
+    async def step(self, ref: BatchRef, work: Work, seconds: float, weights: Weights | None) -> None:
         """A step of the model; the receive buffers may alias its tensors until it ends."""
+        activity = Activity(batch=RunningBatch(task=ref.task, batch=ref.batch), work=work, thread=0)
+        self._activities.append(activity)
+        if ref.task.purpose is Purpose.TRAIN and self._number(ref) == self.world.job.shape.hangs_at:
+            self.hangs = Hang.USER_CODE
         if self.hangs:
+            activity.waits = self.hangs is Hang.WAITING
             self.world.note(f"a step of {self.incarnation} hangs")
             await self.world.loop.create_future()
         await asyncio.sleep(seconds)
+        self._activities.remove(activity)
         if weights is not None and weights.is_released:
             raise InvariantError("receive buffers were returned while a step used them")
 

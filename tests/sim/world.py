@@ -19,7 +19,7 @@ from tests.sim.process import Process
 from tests.sim.ps import PsProcess
 from tests.sim.staleness import StalenessWatch
 from tests.sim.store import SimStore
-from tests.sim.worker import WorkerProcess
+from tests.sim.worker import Hang, WorkerProcess
 
 from elasticdl.cli.jobs.run_directory import LogEnd
 from elasticdl.shared.bus.memory import MemoryBroker
@@ -235,11 +235,11 @@ class World:
         """The launcher loses sight of a process."""
         self._notify_launcher(process, -9)
 
-    def hang(self, name: str) -> None:
+    def hang(self, name: str, how: Hang) -> None:
         """The next step of a worker never ends."""
         process = self.running(name)
         if isinstance(process, WorkerProcess):
-            process.hangs = True
+            process.hangs = how
 
     def reset_connections(self, worker: str, ps: str) -> None:
         """All connections between two names break."""

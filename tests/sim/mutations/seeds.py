@@ -55,7 +55,7 @@ SEEDS: dict[str, tuple[int, int, str]] = {
     "moved groups know their updates": (4, 0, "ps-1: rows [22] of table rows are not those of dense updates"),
     "moved rows know their updates": (4, 0, "ps-1: rows [22] of table rows are not those of dense updates"),
     "name confirmed before deleting": (80, 40, "the final snapshot of ps-0 can't be read: the snapshot's manifest m"),
-    "not ready before the record": (604, 37, "the job is stuck: state training; ps-0 running, worker-0 running, wor"),
+    "not ready before the record": (604, 749, "the job is stuck: state training; ps-0 running, worker-0 running, wo"),
     "older snapshots are found": (19, 0, "the job is failed: ps-0 can't continue."),
     "only equal groups merge": (7, 4, "InvariantError: BatchRef(task=TaskRef(purpose=<Purpose.TRAIN: 'train'>, numb"),
     "only expired rows are removed": (24, 3, "ps-0: rows [8] of table tracked are not those of dense updates"),

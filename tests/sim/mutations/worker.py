@@ -9,6 +9,7 @@ from typing import Any
 from tests.sim.mutations.registry import Protects, mutation, replaced
 
 from elasticdl.worker.core import PipelineSettings, WorkerCore, pipelining
+from elasticdl.worker.core.batch_clock import BatchClock
 from elasticdl.worker.core.batch_order import BatchOrder
 from elasticdl.worker.core.commands import AckTask, ReleaseBatch
 from elasticdl.worker.core.pipelining import Phase
@@ -81,9 +82,20 @@ def event_before_acknowledgement() -> Iterator[None]:
 
 
 @mutation(
-    "a lease is extended only while the running batch is young",
+    "a worker that hangs in the user's code ends itself at the deadline of the batch",
     protects=Protects.LIVENESS,
-    scenario="a-worker-hangs-in-an-evaluation",
+    scenario="the-only-worker-hangs",
+)
+def hung_workers_end_themselves() -> Iterator[None]:
+    tick = BatchClock.tick
+    with replaced(BatchClock, "tick", lambda self, *arguments: replace(tick(self, *arguments), overdue=())):
+        yield
+
+
+@mutation(
+    "a lease is extended only while the last progress is young",
+    protects=Protects.LIVENESS,
+    scenario="a-worker-waits-for-ever-in-an-evaluation",
 )
 def young_batches_keep_leases() -> Iterator[None]:
     def to_extend(self: Any, now_s: float) -> Any:
@@ -96,7 +108,7 @@ def young_batches_keep_leases() -> Iterator[None]:
 @mutation(
     "a worker that hangs takes no tasks, so its own go to others",
     protects=Protects.LIVENESS,
-    scenario="a-worker-hangs-with-room-for-more-tasks",
+    scenario="a-worker-waits-for-ever-with-room-for-more-tasks",
 )
 def hanging_workers_take_no_tasks() -> Iterator[None]:
     wants_task = WorkerCore._wants_task

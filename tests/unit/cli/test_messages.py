@@ -302,3 +302,29 @@ def test_restarts_are_reported_in_plain_words(log: Log) -> None:
 def test_the_elements_of_a_vector_metric_are_shown_together() -> None:
     metrics = {"loss": 0.5, "f1.0": 0.25, "f1.1": None, "precision.at.0": 1.0}
     assert metrics_text(metrics) == "loss 0.5000  f1 [0.2500 nan]  precision.at 1.0000"
+
+
+def test_a_worker_that_hung_is_shown_with_the_place_where_it_hangs() -> None:
+    log, messages = half_done(), EventMessages()
+    started = events.PodStarted(pod=WORKER, service=Service.WORKER, instance=PROCESS)
+    log.add(Service.LAUNCHER, PodName("launcher"), started)
+    held = events.RunningBatch(task=TASK, batch=1)
+    tail = 'error: no progress within the batch deadline of 3 s\n  File "/model.py", line 3, in feed'
+    log.add(
+        Service.LAUNCHER,
+        PodName("launcher"),
+        events.PodExited(
+            pod=WORKER,
+            service=Service.WORKER,
+            instance=log.state.pods[WORKER].instance,
+            cause=events.ExitCause.HUNG,
+            exit_code=79,
+            running_batches=(held,),
+            log_tail=tail,
+        ),
+    )
+    assert list(messages.lines(log.records[-1], log.state))[-3:] == [
+        "worker-0 hung and ended itself while computing batch 1 of train 1. Its tasks are dispatched again.",
+        "no progress within the batch deadline of 3 s",
+        '  File "/model.py", line 3, in feed',
+    ]

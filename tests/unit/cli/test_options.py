@@ -18,9 +18,9 @@ from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.shared.data import ReaderOptions
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Plan, Shuffle
-from elasticdl.shared.job.spec import JobSpec, ModelSpec
+from elasticdl.shared.job.spec import JobSpec, Limits, ModelSpec
 
-TARGETS = {target.__name__: target for target in (JobSpec, ModelSpec, Plan, ReaderOptions)}
+TARGETS = {target.__name__: target for target in (JobSpec, Limits, ModelSpec, Plan, ReaderOptions)}
 SETTING = {name: flag for name, flag in flags_of(TrainFlags).items() if flag.sets}
 
 

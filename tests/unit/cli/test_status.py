@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 from tests.unit.cli.job_log import PROCESS, PS, SPEC, TASK, WORKER, Log
 
+from elasticdl.cli.display.quantities import time_of_day
 from elasticdl.cli.display.status import print_state, status_facts, without_processes
 from elasticdl.cli.display.task_table import TaskFilter, task_rows
 from elasticdl.cli.jobs.handle import Condition
@@ -18,6 +19,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import FailureKind
+from elasticdl.shared.messages.measurements import BatchSlow
 from elasticdl.shared.names import PodName, Purpose, Service
 from elasticdl.shared.pod_instances import own_instance
 
@@ -61,6 +63,33 @@ def test_a_pod_that_can_not_start_yet_shows_why(log: Log) -> None:
     log.add(Service.LAUNCHER, PodName("launcher"), pending)
     assert "pending: no room on any node" in shown(log.state)
     assert "pending" not in shown(without_processes(log.state))
+
+
+def slow(seconds: float) -> BatchSlow:
+    return BatchSlow(task=TASK, batch=1, work=f"training batch 1 of task {TASK}", seconds=seconds)
+
+
+def test_a_worker_without_progress_is_named_with_its_batch_and_the_time(log: Log) -> None:
+    log.add(Service.WORKER, WORKER, slow(60.0))
+    since_s = log.state.now_s - 60.0
+    text = f"worker-0 makes no progress: it has been training batch 1 of task train 1 since {time_of_day(since_s)}"
+    assert text in shown(log.state)
+    condition = Condition(is_running=True, state="training")
+    facts = status_facts(SPEC.job, condition, log.state)["pods"][WORKER]["slow"]
+    assert facts == {"task": "train 1", "batch": 1, "work": "training batch 1 of task train 1", "since_s": since_s}
+    assert "no progress" not in shown(without_processes(log.state))
+    log.add(Service.WORKER, WORKER, slow(0.0))
+    assert "no progress" not in shown(log.state)
+
+
+def test_the_successor_of_a_worker_that_hung_is_not_slow(log: Log) -> None:
+    log.add(Service.WORKER, WORKER, slow(60.0))
+    pod = log.state.pods[WORKER]
+    exited = events.PodExited(
+        pod=WORKER, service=Service.WORKER, instance=pod.instance, cause=events.ExitCause.HUNG, exit_code=79
+    )
+    log.add(Service.LAUNCHER, PodName("launcher"), exited)
+    assert "no progress" not in shown(log.state)
 
 
 def test_an_interrupted_job_shows_no_processes(log: Log) -> None:

@@ -55,6 +55,26 @@ def test_a_worker_starts_works_and_is_no_longer_expected(worker_time: WorkerTime
     assert found(worker_time) == (5.0, 6.0, 0.0)
 
 
+def test_a_worker_that_is_stuck_is_stalled_before_it_continues(worker_time: WorkerTime) -> None:
+    for second in range(1, 11):
+        worker_time.on_heartbeat(heartbeat(float(second), 10.0 * second))
+    for second in range(11, 101):
+        worker_time.on_heartbeat(heartbeat(float(second), 100.0))
+    starting_s, working_s, stalled_s = found(worker_time)
+    assert (starting_s, working_s, stalled_s) == (1.0, 11.0, 88.0)
+    worker_time.on_heartbeat(heartbeat(101.0, 101.0))
+    worker_time.on_heartbeat(heartbeat(102.0, 111.0))
+    assert found(worker_time) == (1.0, 12.0, 89.0)
+
+
+def test_a_worker_that_hung_on_its_first_batch_was_stalled(worker_time: WorkerTime) -> None:
+    for second in range(1, 31):
+        worker_time.on_heartbeat(heartbeat(float(second), 0.0))
+    worker_time.on_exit(WORKER, 30.0, has_hung=True)
+    worker_time.on_heartbeat(heartbeat(32.0, 1.0, "b"))
+    assert found(worker_time) == (2.0, 0.0, 30.0)
+
+
 def test_time_without_progress_beyond_the_usual_pace_is_stalled(worker_time: WorkerTime) -> None:
     for second in range(1, 11):
         worker_time.on_heartbeat(heartbeat(float(second), 10.0 * second))

@@ -169,6 +169,38 @@ def test_a_batch_that_crashes_two_workers_fails_the_job(driver: Driver) -> None:
     assert "task train 0" not in driver.failure()
 
 
+def test_a_batch_in_which_two_workers_hang_fails_the_job_and_shows_where(driver: Driver) -> None:
+    driver.start_all()
+    stuck, stack = running_batches(2, 4), 'error: no progress\n  File "model.py", line 3, in feed'
+    for worker in ("worker-0", "worker-1"):
+        assert driver.failure() == ""
+        driver.exit_pod(worker, ExitCause.HUNG, exit_code=79, running_batches=(stuck,), log_tail=stack)
+    assert driver.failure() == (
+        "2 workers hung while running the same batch:\n"
+        "  batch 4 of task train 2, 10 of the records 450 to 499 (from 0) of memory://data/a.csv\n"
+        "The model's code does not return from it within 600 s. Fix the code at the place below, or remove these "
+        f"records. If the code needs more time, raise --batch_deadline_secs.\n{stack}"
+    )
+    driver.check_replay()
+
+
+def test_a_worker_that_hangs_once_is_replaced(driver: Driver) -> None:
+    driver.start_all()
+    driver.exit_pod("worker-0", ExitCause.HUNG, exit_code=79, running_batches=(running_batches(2, 4),))
+    assert driver.failure() == ""
+    due_s = driver.state.timers["restart worker-0"]
+    driver.feed(events.TimerFired(timer="restart worker-0", due_s=due_s), Service.MASTER, "master", "master")
+    assert [command.pod for command in driver.take(commands.StartPod)] == ["worker-0"]
+
+
+def test_callbacks_in_which_two_workers_hang_have_no_records(driver: Driver) -> None:
+    driver.start_all()
+    hooks = events.RunningBatch(task=TaskRef(purpose=Purpose.MERGE, number=1), batch=0)
+    for worker in ("worker-0", "worker-1"):
+        driver.exit_pod(worker, ExitCause.HUNG, exit_code=79, running_batches=(hooks,))
+    assert "task merge 1, which has no records" in driver.failure()
+
+
 def test_all_batches_that_were_running_at_every_crash_are_named(driver: Driver) -> None:
     driver.start_all()
     for worker in ("worker-0", "worker-1"):
@@ -309,6 +341,38 @@ def test_an_unresponsive_process_is_killed_and_replaced(driver: Driver, pod: str
     assert driver.take(commands.StartPod) == []
     driver.exit_pod(pod, ExitCause.PREEMPTED)
     assert [command.pod for command in driver.take(commands.StartPod)] == [pod]
+
+
+def kill_unresponsive(driver: Driver, batch: int) -> None:
+    """A worker sends no heartbeats while it runs a batch, is killed, and replaced."""
+    incarnation = Incarnation(driver.incarnation("worker-1"))
+    missed = events.HeartbeatsMissed(pod=PodName("worker-1"), incarnation=incarnation, silent_s=6.5)
+    driver.feed(missed, Service.MASTER, "master", "master")
+    assert [command.kill for command in driver.take(commands.StopPod)] == [True]
+    driver.exit_pod("worker-1", ExitCause.STOPPED, exit_code=-9, running_batches=(running_batches(1, batch),))
+    driver.take(commands.StartPod)
+
+
+def test_a_batch_that_blocks_one_worker_after_the_other_ends_the_job(driver: Driver) -> None:
+    driver.start_all()
+    for _ in range(driver.state.job.limits.relaunches_max):
+        assert driver.failure() == ""
+        kill_unresponsive(driver, 3)
+        if not driver.failure():
+            driver.start_pod("worker-1")
+    assert "5 workers were killed because they were unresponsive while running the same batch" in driver.failure()
+    assert "batch 3 of task train 1, 10 of the records" in driver.failure()
+    driver.check_replay()
+
+
+def test_workers_that_are_frozen_in_different_batches_end_nothing(driver: Driver) -> None:
+    driver.start_all()
+    for number in range(12):
+        kill_unresponsive(driver, number % 3)
+        driver.start_pod("worker-1")
+        if number == 6:
+            driver.finish(1, worker="worker-0")
+    assert driver.failure() == ""
 
 
 def test_missed_heartbeats_of_a_former_instance_change_nothing(driver: Driver) -> None:

@@ -18,6 +18,7 @@ from elasticdl.shared.pods.causes import classify_exit, describe_exit
         (0, "Completed", ExitCause.FINISHED),
         (1, "Error", ExitCause.REFUSED),
         (134, "Error", ExitCause.OWN_FAULT),
+        (79, "Error", ExitCause.HUNG),
     ],
 )
 def test_the_reason_of_the_platform_comes_first(exit_code: int, reason: str, cause: ExitCause) -> None:
@@ -33,6 +34,7 @@ def test_the_reason_of_the_platform_comes_first(exit_code: int, reason: str, cau
         (75, ExitCause.STOPPED),
         (1, ExitCause.REFUSED),
         (-11, ExitCause.OWN_FAULT),
+        (79, ExitCause.HUNG),
     ],
 )
 def test_a_deleted_pod_has_stopped_unless_it_failed(exit_code: int, cause: ExitCause) -> None:
@@ -46,6 +48,7 @@ def test_a_deleted_pod_has_stopped_unless_it_failed(exit_code: int, cause: ExitC
         (0, ExitCause.NODE_LOST, "node lost"),
         (-9, ExitCause.PREEMPTED, "SIGKILL"),
         (3, ExitCause.OWN_FAULT, "exit code 3"),
+        (79, ExitCause.HUNG, "batch deadline exceeded"),
     ],
 )
 def test_exits_are_described_by_what_is_known(exit_code: int, cause: ExitCause, text: str) -> None:

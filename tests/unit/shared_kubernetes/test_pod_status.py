@@ -107,6 +107,7 @@ ENDS = [
     (pod(terminated(137)), -9, ExitCause.PREEMPTED),
     (pod(terminated(139)), -11, ExitCause.OWN_FAULT),
     (pod(terminated(255)), 255, ExitCause.OWN_FAULT),
+    (pod(terminated(79)), 79, ExitCause.HUNG),
     (pod(terminated(137, "OOMKilled")), -9, ExitCause.OUT_OF_MEMORY),
     (pod(terminated(137, "OOMKilled"), metadata=DELETION), -9, ExitCause.OUT_OF_MEMORY),
     (pod(terminated(137, "ContainerStatusUnknown")), -9, ExitCause.NODE_LOST),

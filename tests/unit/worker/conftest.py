@@ -37,6 +37,7 @@ from elasticdl.worker.execution.ps_lane import PsLane
 from elasticdl.worker.input.records import TaskRecords
 from elasticdl.worker.predictions.output import PredictionOutput
 from elasticdl.worker.ps_client import PinLostError
+from elasticdl.worker.running_batches import RunningBatches
 
 
 def message(number: int, purpose: Purpose = Purpose.TRAIN, **facts: Any) -> TaskMessage:
@@ -49,7 +50,7 @@ class World:
 
     plan: Plan
     records: Callable[[], TaskRecords]
-    running_batches: RunningBatchesFile
+    running_batches: RunningBatches
     model: FakeModel = field(default_factory=FakeModel)
     ps: FakePs = field(default_factory=FakePs)
     envelopes: list[Envelope] = field(default_factory=list)
@@ -236,7 +237,7 @@ def make_world(tmp_path: Path) -> Iterator[MakeWorld]:
             return TaskRecords(plan=plan, reader=reader, whole_batches=False)
 
         hands.append(RunningBatchesFile(tmp_path / f"hand{len(hands)}"))
-        return World(plan, records, hands[-1])
+        return World(plan, records, RunningBatches(hands[-1]))
 
     yield make
     for hand in hands:

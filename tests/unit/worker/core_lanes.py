@@ -64,6 +64,7 @@ class Lanes:
         self.deliveries = 0
         self.delivered: set[TaskRef] = set()
         self.exit_code: int | None = None
+        self.exit_reason = ""
         self.post(events.Started())
 
     def post(self, event: events.Event) -> None:
@@ -137,8 +138,8 @@ class Lanes:
                 return self.push(ref, pull)
             case commands.ReleaseBatch(ref=ref):
                 self.pulled.discard(ref)
-            case commands.Exit(exit_code=exit_code):
-                self.exit_code = exit_code
+            case commands.Exit(exit_code=exit_code, reason=reason):
+                self.exit_code, self.exit_reason = exit_code, reason
         return None
 
     def take(self, count: int) -> events.Event:

@@ -172,7 +172,9 @@ def test_callbacks_run_with_the_results_of_the_epoch_and_report_what_they_ask_fo
     world.tasks.publish(task(Purpose.MERGE, 7, evaluation=4, label=LAST_CALLBACKS, logs={"loss": 2.0}))
     world.run()
     (event,) = of(world, Purpose.MERGE)
-    assert world.callbacks == [RunCallbacks(number=4, logs={"loss": 2.0}, is_last=True)]
+    assert world.callbacks == [
+        RunCallbacks(task=TaskRef(purpose=Purpose.MERGE, number=7), number=4, logs={"loss": 2.0}, is_last=True)
+    ]
     assert (event.results, event.note) == ({"learning_rate": 0.5}, "because")
 
 

@@ -186,7 +186,7 @@ def test_a_worker_that_can_not_continue_says_why(error: Any, event: type[Any], e
     lanes.run(lambda: lanes.lanes[commands.COMPUTE])
     lanes.post(events.ExecutionFailed(error=error))
     lanes.run(lambda: lanes.exit_code is not None)
-    assert lanes.exit_code == exit_code
+    assert (lanes.exit_code, lanes.exit_reason) == (exit_code, str(error))
     assert lanes.of(event)
 
 

@@ -39,7 +39,7 @@ class Reports:
     def __init__(self, plan: Plan = PLAN) -> None:
         self.plan = plan
         self.effects = Effects()
-        self.leases = LeasedTasks(lease_s=10.0, batch_deadline_s=300.0)
+        self.leases = LeasedTasks(lease_s=10.0, deadline_s=300.0)
         self.outcomes = TaskOutcomes(self.effects, failure_pause_s=0.5)
         self.finished = FinishedTasks(plan, self.effects, self.leases, self.outcomes)
         self.groups: list[list[TaskFinished]] = []

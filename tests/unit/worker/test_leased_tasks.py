@@ -16,7 +16,7 @@ def lease(task: int, number: int) -> LeasedTask:
 
 @pytest.fixture
 def leases() -> LeasedTasks:
-    return LeasedTasks(lease_s=9.0, batch_deadline_s=30.0)
+    return LeasedTasks(lease_s=9.0, deadline_s=30.0)
 
 
 def test_three_extensions_fit_into_a_lease(leases: LeasedTasks) -> None:

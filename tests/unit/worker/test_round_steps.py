@@ -17,8 +17,11 @@ from tests.unit.ps.servers import Servers
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.rounds import Rounds
-from elasticdl.shared.names import PodName, TaskId
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages.events import RunningBatch
+from elasticdl.shared.names import PodName, Purpose, TaskId
 from elasticdl.shared.wire.messages import NO_DOUBLES, NO_FLOATS, NO_IDS, Exchange
+from elasticdl.worker.core.batch_clock import Activity, Work
 from elasticdl.worker.execution.batch_store import LoadedBatch
 from elasticdl.worker.execution.round_steps import RoundAbortedError, RoundSettings, RoundSteps
 from elasticdl.worker.ports import Doubles, Reducer, TableIds
@@ -109,7 +112,11 @@ class Worker:
     iteration: int = 7
     patience_s: float = 0.2
     recorded: list[tuple[int, int]] = field(default_factory=list)
-    """Batches that were computed in threads of their own."""
+    """Batches that were computed."""
+    activities: list[Activity] = field(default_factory=list)
+    """Steps that run."""
+    not_waiting: int = 0
+    """Exchanges during which the step of the batch did not count as waiting."""
     exchanged: list[Exchange] = field(default_factory=list)
     steps: RoundSteps = field(init=False)
 
@@ -131,12 +138,22 @@ class Worker:
 
     def exchange(self, request: Exchange) -> RoundSum:
         self.exchanged.append(request)
+        mine = [
+            each
+            for each in self.activities
+            if (each.batch.task.number, each.batch.batch) == (request.task, request.batch)
+        ]
+        self.not_waiting += not (request.absent or all(each.waits for each in mine))
         return self.client.exchange(request)
 
     @contextmanager
-    def running(self, task: TaskId, batch: int) -> Iterator[None]:
+    def running(self, task: TaskId, batch: int) -> Iterator[Activity]:
         self.recorded.append((task, batch))
-        yield
+        running = RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=task), batch=batch)
+        activity = Activity(batch=running, work=Work.TRAIN, thread=0)
+        self.activities.append(activity)
+        yield activity
+        self.activities.remove(activity)
 
     def step_seed(self, task: TaskId, batch: int) -> int:
         return 100 + task
@@ -191,6 +208,7 @@ def test_as_many_workers_as_batches(servers: Servers) -> None:
         np.testing.assert_allclose(total, expected(), rtol=1e-12)
     assert [one.network.trained for one in workers] == [[0], [1], [2]]
     assert [one.network.measured for one in workers] == [[0], [1], [2]]
+    assert [one.not_waiting for one in workers] == [0, 0, 0], "waiting for the others is not hanging"
 
 
 def test_one_worker_computes_each_batch_once(servers: Servers) -> None:
@@ -201,7 +219,7 @@ def test_one_worker_computes_each_batch_once(servers: Servers) -> None:
             np.testing.assert_allclose(worker.train(task, batch), expected(), rtol=1e-12)
     assert sorted(worker.network.trained) == sorted([*MEMBERS] * 3)
     assert worker.network.measured == [*MEMBERS] * 3
-    assert sorted(worker.recorded) == [(task, batch) for task in (1, 2) for batch in range(3)]
+    assert set(worker.recorded) == {(task, batch) for task in MEMBERS for batch in range(3)}
 
 
 def test_a_worker_that_dies_in_its_step_is_replaced(servers: Servers) -> None:

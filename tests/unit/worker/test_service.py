@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 from tests.deadline import DEADLINE_S
 
 from elasticdl.ps.handler import PsHandler
@@ -316,13 +317,16 @@ def test_a_worker_trains_evaluates_merges_and_exports(make_job: MakeJob) -> None
 
 def test_user_code_that_raises_in_the_loss_is_refused_at_start(make_job: MakeJob) -> None:
     job = make_job(model=MODEL.replace("BAD_LOSS = False", "BAD_LOSS = True"))
-    job.start()
-    job.wait(lambda: job.of(WorkerFailed))
+    with capture_logs() as logged:
+        job.start()
+        job.wait(lambda: job.of(WorkerFailed))
+        job.thread.join(30)
+    reasons = [line["reason"] for line in logged if line["event"] == "the worker can't continue"]
+    assert len(reasons) == 1 and "a loss that raises" in reasons[0], logged
     (failed,) = job.of(WorkerFailed)
     assert failed.kind is FailureKind.USER_CODE
     assert "a loss that raises" in failed.message
     assert "model.py" in failed.traceback
-    job.thread.join(30)
     assert job.exit_codes == [EXIT_REFUSED]
     assert job.of(TaskFailed) == []
 

@@ -17,6 +17,8 @@ from tests.unit.worker_model.conftest import WriteModule
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import BestModel
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.names import Purpose
 from elasticdl.shared.storage import to_uri
 from elasticdl.shared.storage.memory_store import MemoryStore
 from elasticdl.worker.core.commands import MergeResult, RunCallbacks
@@ -81,7 +83,8 @@ class Job:
     def run(self, number: int, *, is_last: bool = False, **logs: float) -> MergeResult:
         """Run a task of hooks."""
         instances = {} if number % 2 else {"ps-0": "ps-0-1"}
-        return self.tasks.run(RunCallbacks(number=number, logs=logs, is_last=is_last, instances=instances))
+        task = TaskRef(purpose=Purpose.MERGE, number=number)
+        return self.tasks.run(RunCallbacks(task=task, number=number, logs=logs, is_last=is_last, instances=instances))
 
 
 def of_keras(make: Make, history: list[dict[str, float]]) -> list[tuple[bool, float]]:

@@ -21,9 +21,13 @@ from elasticdl.shared.messages.commands import (
     StopPod,
 )
 from elasticdl.shared.messages.events import ExitCause, LogRecord
+from elasticdl.shared.messages.measurements import BatchSlow
 from elasticdl.shared.names import PodName, Purpose, Service
 from elasticdl.shared.pods.causes import describe_exit
 from elasticdl.shared.storage import display
+
+_OWN_ENDS = frozenset({ExitCause.OWN_FAULT, ExitCause.OUT_OF_MEMORY, ExitCause.HUNG})
+"""Causes of exits that no order explains."""
 
 
 class EventMessages:
@@ -86,15 +90,15 @@ class EventMessages:
                 )
             case events.WorkerFailed(message=message) if continues:
                 yield f"{envelope.name} failed: {_first_line(message)}. Restarting it."
-            case events.HeartbeatsMissed(pod=pod, silent_s=silent_s):
-                yield f"No heartbeat from {pod} for {silent_s:.0f} s. Restarting it."
+            case events.HeartbeatsMissed() | BatchSlow():
+                yield from _silence(envelope)
             case events.TermStarted(term=term) if term > 1:
                 yield "The new master has recovered the job's state from the event log."
             case _:
                 pass
 
     def _exit(self, exited: events.PodExited) -> Iterator[str]:
-        if exited.pod in self._stopping and exited.cause not in (ExitCause.OWN_FAULT, ExitCause.OUT_OF_MEMORY):
+        if exited.pod in self._stopping and exited.cause not in _OWN_ENDS:
             return  # The exit was ordered. SIGTERM may have ended the process before it could handle the signal.
         match exited.cause:
             case ExitCause.REFUSED | ExitCause.STOPPED:
@@ -103,6 +107,9 @@ class EventMessages:
                 yield f"{exited.pod} exited unexpectedly ({describe_exit(exited.exit_code)})" + _consequence(exited)
             case ExitCause.FINISHED:
                 pass
+            case ExitCause.HUNG:
+                yield f"{exited.pod} hung and ended itself" + _consequence(exited)
+                yield from exited.log_tail.removeprefix("error: ").splitlines()
             case _:
                 if self._state not in (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED):
                     yield f"{exited.pod} died ({describe_exit(exited.exit_code, exited.cause)})" + _consequence(exited)
@@ -177,6 +184,16 @@ class EventMessages:
             warnings = validation_warnings(state)
             yield from (f"Warning: {text}" for text in warnings[self._warnings_given :])
             self._warnings_given = len(warnings)
+
+
+def _silence(envelope: events.Envelope) -> Iterator[str]:
+    match envelope.event:
+        case events.HeartbeatsMissed(pod=pod, silent_s=silent_s):
+            yield f"No heartbeat from {pod} for {silent_s:.0f} s. Restarting it."
+        case BatchSlow(work=work, seconds=seconds) if seconds:
+            yield f"{envelope.name} makes no progress: it has been {work} for {seconds:.0f} s."
+        case _:
+            pass
 
 
 def _consequence(exited: events.PodExited) -> str:

@@ -41,7 +41,7 @@ def without_processes(state: State) -> State:
 
 
 def _ended(pod: Pod) -> Pod:
-    return replace(pod, phase=PodPhase.EXITED, instance=NO_INSTANCE, pending="")
+    return replace(pod, phase=PodPhase.EXITED, instance=NO_INSTANCE, pending="", slow=None)
 
 
 def status_facts(job: JobId, condition: Condition, state: State) -> dict[str, Any]:
@@ -67,6 +67,7 @@ def status_facts(job: JobId, condition: Condition, state: State) -> dict[str, An
             "pending": pod.pending,
             "instance": pod.instance,
             "pid": pid_of(pod.instance),
+            "slow": _slow_facts(pod),
         }
     training = state.training
     return {
@@ -87,6 +88,30 @@ def status_facts(job: JobId, condition: Condition, state: State) -> dict[str, An
     }
 
 
+def _slow_facts(pod: Pod) -> dict[str, Any] | None:
+    """The batch on which a worker has made no progress for long; None: there is none."""
+    if pod.slow is None:
+        return None
+    return {"task": str(pod.slow.task), "batch": pod.slow.batch, "work": pod.slow.work, "since_s": pod.slow.since_s}
+
+
+def slow_lines(state: State, now_s: float) -> list[str]:
+    """A sentence for each worker that has made no progress for long.
+
+    Args:
+        state: folded from the log.
+        now_s: seconds since 1970.
+    """
+    deadline_s = state.job.limits.batch_deadline_s
+    limit = f"--batch_deadline_secs={deadline_s:g}" if deadline_s else "without a deadline"
+    return [
+        f"{name} makes no progress: it has been {pod.slow.work} since {time_of_day(pod.slow.since_s)} "
+        f"({max(0.0, now_s - pod.slow.since_s):.0f} s, {limit})"
+        for name, pod in sorted(state.pods.items())
+        if pod.slow
+    ]
+
+
 def print_state(state: State, console: Console, now_s: float, *, evaluations: int = 0) -> None:
     """Print the status of a job.
 
@@ -105,6 +130,8 @@ def print_state(state: State, console: Console, now_s: float, *, evaluations: in
         console.print(f"failure: {state.failure.message}")
     console.print(progress_line(progress_snapshot(state, {}, now_s, 0.0)))
     _print_pods(state, console)
+    for line in slow_lines(state, now_s):
+        console.print(line)
     _print_evaluations(state, console, evaluations)
     for warning in validation_warnings(state):
         console.print(f"warning: {warning}")

@@ -200,7 +200,7 @@ def _end_of_log(log: Path, *, logs_stay: bool) -> str:
 
 def check_limit_s(spec: JobSpec) -> float:
     """Seconds that the model check may take: as long as a worker may take to get ready and to compute a batch."""
-    return spec.limits.start_s + spec.limits.batch_deadline_s
+    return spec.limits.start_s + (spec.limits.batch_deadline_s or math.inf)
 
 
 @contextmanager

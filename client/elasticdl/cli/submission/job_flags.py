@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from elasticdl.cli.data_flags import DATA, Columns, ColumnTypes, CsvDelimiter, CsvHeader, FillMissing
-from elasticdl.cli.options import Debug, Detach, Flag, ReportFile, RunDir
+from elasticdl.cli.options import Debug, Detach, Flag, ReportFile, RunDir, values_for
 from elasticdl.cli.submission.flag_items import parse_local_folder, parse_size
 from elasticdl.shared.job.model_file import NAMED_FUNCTIONS
+from elasticdl.shared.job.spec import FIRST_BATCH_FACTOR, Limits
 
 MODEL, TRAINING, PROCESSES, STORAGE, RUN = (
     "Model",
@@ -143,6 +144,19 @@ class JobFlags:
         int,
         Flag("Parameter server processes.", metavar="N", panel=PROCESSES, limits=(1, PS_MAX), sets="JobSpec.ps"),
     ] = 1
+    batch_deadline_secs: Annotated[
+        float,
+        Flag(
+            "Seconds that a minibatch may take in the code of the model file, or to be read or computed, before its "
+            "worker is replaced (0: any time). The first minibatch that a process trains, evaluates or predicts may "
+            f"take {FIRST_BATCH_FACTOR:g} times as long, because TensorFlow compiles the model. Waiting for other "
+            "processes does not count. Hooks of callbacks, metrics and the export count as a minibatch each.",
+            metavar="S",
+            panel=PROCESSES,
+            limits=(0, 1 << 31),
+            sets="Limits.batch_deadline_s",
+        ),
+    ] = 600.0
     platform: Annotated[
         Literal["local", "kubernetes"],
         Flag("Where to run the job: on this machine (local), or on kubernetes.", metavar="NAME", panel=PROCESSES),
@@ -185,6 +199,11 @@ class JobFlags:
     ] = "INFO"
     detach: Detach = False
     debug: Debug = False
+
+    @property
+    def job_values(self) -> dict[str, Any]:
+        """The fields of the ``JobSpec`` that flags set."""
+        return {"limits": Limits(**values_for("Limits", self)), **values_for("JobSpec", self)}
 
     @property
     def data_cache(self) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def prepare(
         max_staleness=flags.staleness_bound,
         staleness_by_workers=flags.staleness_by_workers,
         **destinations,
-        **values_for("JobSpec", flags),
+        **flags.job_values,
     )
     return Submission(spec=spec, model_files=digests, data=data, validation=validation)
 

@@ -21,7 +21,6 @@ from elasticdl.shared.exported.writing import Parts, TablesExport
 from elasticdl.shared.job.model_file import KERAS_FILE, literal_params
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import DataSpec, ExportTables, JobKind, JobSpec
-from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.storage import open_store, scheme_of
 from elasticdl.shared.storage.cache import DataCacheSettings, DataStores
 from elasticdl.shared.storage.uris import local_path
@@ -54,6 +53,7 @@ from elasticdl.worker.model.user.feeder import BatchFeeder
 from elasticdl.worker.model.user.module import UserModule, load
 from elasticdl.worker.model.user.randomness import seed_process
 from elasticdl.worker.ports import Floats, Ids
+from elasticdl.worker.running_batches import RunningBatches
 
 _THREADS = "TF_NUM_INTEROP_THREADS"
 
@@ -154,7 +154,7 @@ class Adapting(StrEnum):
     """They were adapted when the job was planned."""
 
 
-def build(spec: JobSpec, running_batches: RunningBatchesFile, adapts: Adapting = Adapting.KNOWS) -> Built:
+def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Adapting.KNOWS) -> Built:
     """Load the user's model, open the data and compile the step.
 
     Args:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from elasticdl.shared.job.model_file import KERAS_FILE, SAVED_MODEL
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.codec import decode_spec
 from elasticdl.shared.process import model_check
+from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.exit_codes import EXIT_REFUSED, exit_code, leave
 from elasticdl.shared.process.handover import Handover
 from elasticdl.shared.process.model_check import ModelCheck
@@ -28,6 +30,8 @@ from elasticdl.worker import main as worker
 from elasticdl.worker.failures import of_start
 from elasticdl.worker.model.user.calls import follow_user_code
 from elasticdl.worker.model_imports import import_model_code
+from elasticdl.worker.running_batches import RunningBatches
+from elasticdl.worker.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from elasticdl.worker.model_builder import Built
@@ -95,16 +99,30 @@ def main() -> int:
     return worker.main(models[0])
 
 
-def running_batches_file() -> RunningBatchesFile:
-    """Where the batch is recorded that this process is reading."""
-    return RunningBatchesFile(file_of(os.environ[ENVIRONMENT_VARIABLE], os.getpid()))
+@contextmanager
+def running_batches(spec: JobSpec) -> Iterator[RunningBatches]:
+    """Where the batch is recorded that this process is reading; the process ends itself if it hangs there."""
+    with RunningBatchesFile(file_of(os.environ[ENVIRONMENT_VARIABLE], os.getpid())) as file:
+        running = RunningBatches(file)
+        watchdog = Watchdog(
+            running,
+            deadline_s=spec.limits.batch_deadline_s,
+            folder=Path(spec.model.path).parent,
+            say=lambda _: None,
+            clock=SystemClock(),
+        )
+        watchdog.start()
+        try:
+            yield running
+        finally:
+            watchdog.stop()
 
 
 def _build(spec: JobSpec, number: int) -> Built:
     from elasticdl.worker.model_builder import Adapting, build
 
-    with running_batches_file() as running_batches:
-        return build(spec, running_batches, Adapting.WAITS if number else Adapting.ADAPTS)
+    with running_batches(spec) as running:
+        return build(spec, running, Adapting.WAITS if number else Adapting.ADAPTS)
 
 
 def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
@@ -112,8 +130,8 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
     from elasticdl.worker.model.initial.conversion import prepare
     from elasticdl.worker.model_trial import try_model
 
-    with running_batches_file() as running_batches:
-        try_model(built, running_batches)
+    with running_batches(spec) as running:
+        try_model(built, running)
     mine = built.fingerprint()
     problem = _export_problem(spec, built, KERAS_FILE)
     other = _second(folder)

@@ -11,14 +11,14 @@ from elasticdl.shared.process import model_check
 from elasticdl.shared.process.exit_codes import leave
 from elasticdl.shared.process.model_check import ModelCheck
 from elasticdl.worker.execution.exporter import write_output
-from elasticdl.worker.model_check import place, run, running_batches_file
+from elasticdl.worker.model_check import place, run, running_batches
 
 
 def _export(spec: JobSpec, folder: Path, _number: int) -> ModelCheck:
     from elasticdl.worker.model_builder import build
 
-    with running_batches_file() as running_batches:
-        built = build(spec, running_batches)
+    with running_batches(spec) as running:
+        built = build(spec, running)
     dense, rows_of = read_model((folder / model_check.MODEL_FILE).read_bytes())
     if built.export_tables is ExportTables.PARQUET:
         parts = json.loads((folder / model_check.PARTS_FILE).read_text())

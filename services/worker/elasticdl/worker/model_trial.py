@@ -12,7 +12,6 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import KERAS_FILE
 from elasticdl.shared.job.spec import ExportTables, JobKind
 from elasticdl.shared.model.signature import RowTable
-from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.storage import free_bytes, scheme_of
 from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.input.job_data import first_batch
@@ -25,6 +24,7 @@ from elasticdl.worker.model.user.calls import UserCodeError, user_code
 from elasticdl.worker.model_builder import Built
 from elasticdl.worker.ports import Floats, Ids, TableRows
 from elasticdl.worker.predictions.columns import output_columns
+from elasticdl.worker.running_batches import RunningBatches
 
 EXPORT_BYTES_MAX = 64 << 20
 """Largest model that is exported to try it; of larger ones only the end of the job writes files."""
@@ -32,7 +32,7 @@ _ROW_SCALE = 0.05
 """Size of the numbers that stand for the rows of the ps."""
 
 
-def try_model(built: Built, running_batches: RunningBatchesFile) -> None:
+def try_model(built: Built, running_batches: RunningBatches) -> None:
     """Do what the job does with a batch, and make the model again as an export does.
 
     A training job computes gradients of a training batch and evaluates a validation batch.

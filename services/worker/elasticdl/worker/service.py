@@ -35,13 +35,13 @@ from elasticdl.shared.process.settings import WorkerSettings
 from elasticdl.shared.storage import join, open_store
 from elasticdl.worker.core import CoreSettings, PipelineSettings, WorkerCore, commands
 from elasticdl.worker.core.commands import Command, Exit
-from elasticdl.worker.core.events import Event, ExecutionFailed, ProgressMade, Started, StopRequested
+from elasticdl.worker.core.events import Event, ExecutionFailed, ProgressMade, SlowBatchSeen, Started, StopRequested
 from elasticdl.worker.execution.batch_store import BatchStore
 from elasticdl.worker.execution.broker_lane import PURPOSES, PURPOSES_OF_PREDICTION, BrokerLane, Deliveries
 from elasticdl.worker.execution.callback_tasks import CallbackTasks
 from elasticdl.worker.execution.compute_lane import ComputeLane, ComputeSettings
 from elasticdl.worker.execution.executor import Executor, LoopExecutor, lane_handlers
-from elasticdl.worker.execution.exporter import Exporter
+from elasticdl.worker.execution.exporter import Exporter, ExportWatch
 from elasticdl.worker.execution.input_lane import BatchLoader
 from elasticdl.worker.execution.predictor import Predictor
 from elasticdl.worker.execution.ps_lane import PsLane
@@ -52,6 +52,8 @@ from elasticdl.worker.heartbeat import metrics_of
 from elasticdl.worker.predictions.output import PredictionOutput
 from elasticdl.worker.ps_client import PsClient, PsClientSettings
 from elasticdl.worker.ps_client.addresses import Addresses
+from elasticdl.worker.running_batches import RunningBatches
+from elasticdl.worker.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from elasticdl.worker.model.prediction.outputs import ModelOutputs
@@ -104,7 +106,7 @@ class Worker:
                 pipeline=PipelineSettings.of(spec, staleness=self.settings.staleness),
                 rounds=spec.rounds,
                 lease_s=spec.limits.lease_s,
-                batch_deadline_s=spec.limits.batch_deadline_s,
+                lease_deadline_s=spec.limits.lease_deadline_s,
                 idle_poll_s=self.settings.idle_poll_s,
             )
         )
@@ -164,12 +166,22 @@ class Worker:
 
         self.loop.spawn(send_heartbeats(self.bus.signals, self._envelopes, self.settings.heartbeat_interval_s, metrics))
         self._runner.start()
-        with RunningBatchesFile(running_batches_path(self.settings, self.environment)) as running_batches:
+        with RunningBatchesFile(running_batches_path(self.settings, self.environment)) as file:
+            running_batches = RunningBatches(file)
+            watchdog = Watchdog(
+                running_batches,
+                deadline_s=self.spec.limits.batch_deadline_s,
+                folder=Path(self.spec.model.path).parent,
+                say=lambda slow: self._runner.post(SlowBatchSeen(event=slow)),
+                clock=self._clock,
+            )
+            watchdog.start()
             try:
                 self._runner.post(Started(notes=self._build(running_batches)))
             except (UserError, PermanentError, ProtocolError, TransientError) as error:
                 self._runner.post(ExecutionFailed(error=error))
             self._runner.run()
+            watchdog.stop()
             if self._ps is not None:
                 self._ps.close()
             if self._fault is not None:
@@ -185,7 +197,7 @@ class Worker:
         """Whether the tasks are returned and the log knows that the worker stops."""
         return self._exit_code is not None
 
-    def _build(self, running_batches: RunningBatchesFile) -> tuple[str, ...]:
+    def _build(self, running_batches: RunningBatches) -> tuple[str, ...]:
         """Load the model and the data; returns the start-up lines for the user."""
         # Imported here: TensorFlow takes seconds, which pass while the bus connects (see main.py).
         from elasticdl.worker.model.device import check_gpu, gpu_name
@@ -213,7 +225,7 @@ class Worker:
             write=built.write,
             with_tables=partial(built.with_tables, self.spec) if built.export_tables is ExportTables.PARQUET else None,
             output=self.spec.output,
-            progress=lambda: self._runner.post(ProgressMade()),
+            watch=ExportWatch(progress=lambda: self._on_progress(running_batches), waiting=running_batches.waiting),
         )
 
         loader = self._loader = BatchLoader(
@@ -229,7 +241,7 @@ class Worker:
             ComputeSettings(
                 plan=self.spec.plan,
                 rate_from_worker=signature.optimizer.rate_from_worker,
-                callbacks=self._callbacks(built, exporter).run,
+                callbacks=self._callbacks(built, exporter, running_batches).run,
                 export=exporter.export,
                 save=exporter.save,
                 round_steps=self._round_steps,
@@ -248,7 +260,7 @@ class Worker:
         if self._loader is not None and self.built is not None and self.built.stores.reads_ahead:
             self._loader.prefetch(tasks)
 
-    def _callbacks(self, built: Built, exporter: Exporter) -> CallbackTasks:
+    def _callbacks(self, built: Built, exporter: Exporter, running_batches: RunningBatches) -> CallbackTasks:
         def save(uri: str, instances: Mapping[str, str]) -> None:
             exporter.write_file(uri, instances, built.write_file)
 
@@ -256,9 +268,15 @@ class Worker:
             encode = partial(built.summaries, epoch=epoch, graph=graph)
             exporter.write_summaries(weights_file(self.spec, epoch), instances, encode)
 
-        return CallbackTasks(lambda: built.make_hooks(self.spec, save, summarize), self.spec.storage)
+        return CallbackTasks(
+            lambda: built.make_hooks(self.spec, save, summarize), self.spec.storage, waiting=running_batches.waiting
+        )
 
-    def _predictor(self, outputs: ModelOutputs, running_batches: RunningBatchesFile) -> Predictor:
+    def _on_progress(self, running_batches: RunningBatches) -> None:
+        running_batches.step()
+        self._runner.post(ProgressMade())
+
+    def _predictor(self, outputs: ModelOutputs, running_batches: RunningBatches) -> Predictor:
         return Predictor(
             model=replace(outputs, worker=pod_number(self.settings.pod)),
             store=self.store,
@@ -291,6 +309,8 @@ class Worker:
 
     async def _exit(self, command: Exit) -> None:
         self._exit_code = command.exit_code
+        if command.reason:
+            _log.error("the worker can't continue", reason=command.reason)
         if self._round_steps is not None:
             self._round_steps.close()
         self._runner.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -121,6 +122,10 @@ class DataSpec:
 
 LEASE_S = 10.0
 """Default of the seconds after which a task is delivered again unless its lease is renewed."""
+FIRST_BATCH_FACTOR = 3.0
+"""The first batch that a process trains, evaluates or predicts may take so many times the deadline: TensorFlow traces
+and compiles the model for it."""
+_LEASE_DEADLINE_S_MIN = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +138,8 @@ class Limits:
         relaunches_max: failures of one pod in a row by its own fault and without progress before the job fails.
         lease_s: seconds after which a task is delivered again unless its lease is renewed.
         start_s: seconds that a process may take to get ready before it is restarted.
-        batch_deadline_s: seconds that a single batch may take before its worker loses the task.
+        batch_deadline_s: seconds that one batch may take in the code of the model file before its worker is replaced;
+            0: any time.
         window_s: seconds of work that the master keeps dispatched.
         export_bytes_max: largest model that is exported in one piece.
         stored_states_max: neighbouring tasks of an evaluation whose stored metric states a worker replaces by their
@@ -148,12 +154,17 @@ class Limits:
     relaunches_max: int = 5
     lease_s: float = LEASE_S
     start_s: float = 300.0
-    batch_deadline_s: float = 300.0
+    batch_deadline_s: float = 600.0
     window_s: float = 120.0
     export_bytes_max: int = 2 << 30
     stored_states_max: int = 64
     evaluation_window_min: int = 64
     evaluations_max: int = 64
+
+    @property
+    def lease_deadline_s(self) -> float:
+        """Seconds without any progress after which a worker loses its tasks, whatever it waits for."""
+        return max(self.batch_deadline_s, _LEASE_DEADLINE_S_MIN) if self.batch_deadline_s else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

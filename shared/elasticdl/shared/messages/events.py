@@ -11,7 +11,7 @@ from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.job.tasks import MetricStates, TaskRef
 from elasticdl.shared.messages.commands import Command
-from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured, TableCounted
+from elasticdl.shared.messages.measurements import BatchSlow, ProcessMeasured, RunMeasured, TableCounted
 from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import NO_INSTANCE, NOBODY, GroupId, Incarnation, PodInstance, PodName, Service
 
@@ -35,6 +35,8 @@ class ExitCause(Enum):
     """The master had ordered it."""
     DISCONNECTED = "disconnected"
     """NATS, a ps or the storage was unreachable for too long; the process did nothing wrong."""
+    HUNG = "hung"
+    """Worker: a batch exceeded its deadline in the user's code, so the process has ended itself."""
 
 
 class FailureKind(Enum):
@@ -529,6 +531,7 @@ Event = (
     | TaskReturned
     | TaskFailed
     | RoundDelayed
+    | BatchSlow
     | PsStarted
     | ModelInitialised
     | SnapshotTaken

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.names import PodName
 
 
@@ -80,3 +81,19 @@ class TableCounted:
     candidates: int
     admitted: int
     dropped: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSlow:
+    """A worker has made no progress on a batch for long, or that batch has ended after all.
+
+    Attributes:
+        task, batch: the batch; batch 0 of a task without batches.
+        work: what the worker does with it, for people: ``reading and feeding batch 3 of task train 2``.
+        seconds: since when; 0: it has ended.
+    """
+
+    task: TaskRef
+    batch: int
+    work: str
+    seconds: float

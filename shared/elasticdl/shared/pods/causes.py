@@ -7,7 +7,7 @@ import signal
 from collections.abc import Mapping
 
 from elasticdl.shared.messages.events import ExitCause
-from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_REFUSED
+from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_HUNG, EXIT_REFUSED
 
 OUT_OF_MEMORY = "OOMKilled"
 DELETED = "Deleted"
@@ -35,6 +35,7 @@ _BY_EXIT_CODE: Mapping[int, ExitCause] = {
     EXIT_REFUSED: ExitCause.REFUSED,
     2: ExitCause.REFUSED,  # Python's own: the command line is wrong.
     EXIT_AWAY: ExitCause.DISCONNECTED,
+    EXIT_HUNG: ExitCause.HUNG,
 }
 """All others are faults of the process."""
 
@@ -73,12 +74,14 @@ def classify_exit(exit_code: int, reason: str = "", *, is_deleted: bool = False)
 
 
 def describe_exit(exit_code: int, cause: ExitCause | None = None) -> str:
-    """``exit code 3``, ``SIGSEGV``, ``out of memory`` or ``node lost``, for messages."""
+    """``exit code 3``, ``SIGSEGV``, ``out of memory``, ``node lost``... for messages."""
     match cause:
         case ExitCause.OUT_OF_MEMORY:
             return "out of memory"
         case ExitCause.NODE_LOST:
             return "node lost"
+        case ExitCause.HUNG:
+            return "batch deadline exceeded"
         case _:
             pass
     if exit_code >= 0:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from elasticdl.shared.messages.events import ExitCause
 
-REFUSAL_LINES, CRASH_LINES = 3, 8
-"""Lines that are reported after a process refused to start, or crashed."""
-EXPLAINED = frozenset({ExitCause.REFUSED, ExitCause.OWN_FAULT, ExitCause.OUT_OF_MEMORY})
+REFUSAL_LINES, CRASH_LINES, STACK_LINES = 3, 8, 14
+"""Lines that are reported after a process refused to start, crashed, or hung."""
+EXPLAINED = frozenset({ExitCause.REFUSED, ExitCause.OWN_FAULT, ExitCause.OUT_OF_MEMORY, ExitCause.HUNG})
 """Causes of exits that the log explains."""
 _NOT_SHOWN = frozenset({"event", "level", "timestamp", "service", "job", "pod", "incarnation", "exception"})
 _NOISE = re.compile(
@@ -54,8 +54,11 @@ def explaining_lines(lines: Sequence[str], cause: ExitCause) -> str:
     """The readable lines at the end of a pod's log that explain its exit; empty where none has to be explained."""
     if cause not in EXPLAINED:
         return ""
-    is_refusal = cause is ExitCause.REFUSED
-    return "\n".join(last_error(lines, REFUSAL_LINES) if is_refusal else lines[-CRASH_LINES:])
+    if cause is ExitCause.REFUSED:
+        return "\n".join(last_error(lines, REFUSAL_LINES))
+    if cause is ExitCause.HUNG:
+        return "\n".join(last_error(lines, len(lines))[:STACK_LINES])
+    return "\n".join(lines[-CRASH_LINES:])
 
 
 def _without_stacks(lines: Iterable[str]) -> Iterator[str]:

@@ -17,6 +17,8 @@ EXIT_AWAY = os.EX_TEMPFAIL
 """A service that this process needs was unreachable for too long; restart it without limit."""
 EXIT_SUPERSEDED = os.EX_UNAVAILABLE
 """A later master has taken over; on Kubernetes this one must not be started again in its container."""
+EXIT_HUNG = 79
+"""A worker has ended itself because a batch exceeded its deadline; no code of ``sysexits.h``, which others use."""
 
 
 def exit_code(error: Exception) -> int:

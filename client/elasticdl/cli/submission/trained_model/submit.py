@@ -116,7 +116,7 @@ def _submission(
         initial=source.initial,
         **facts,
         **cache,
-        **values_for("JobSpec", flags),
+        **flags.job_values,
     )
     return Submission(spec=spec, model_files=digests, data=data, validation=None)
 

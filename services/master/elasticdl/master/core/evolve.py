@@ -19,7 +19,7 @@ from elasticdl.master.core.state import State
 from elasticdl.master.core.training import apply as training
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.events import Envelope, Event, LogRecord
-from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured, TableCounted
+from elasticdl.shared.messages.measurements import BatchSlow, ProcessMeasured, RunMeasured, TableCounted
 from elasticdl.shared.names import Service
 
 EVENTS_WITHOUT_POD_CHANGES = (
@@ -29,6 +29,7 @@ EVENTS_WITHOUT_POD_CHANGES = (
     events.TasksFinished,
     events.TaskReturned,
     events.RoundDelayed,
+    BatchSlow,
     events.StepReached,
     TableCounted,
     RunMeasured,
@@ -115,6 +116,7 @@ HANDLERS: dict[type[Event], Callable[[State, Envelope, Any], None]] = {
     events.WorkerStarted: pods.on_worker_started,
     events.WorkerStopped: pods.on_worker_stopped,
     events.WorkerFailed: pods.on_worker_failed,
+    BatchSlow: pods.on_batch_slow,
     events.HeartbeatsMissed: pods.on_heartbeats_missed,
     events.PsStarted: pods.on_ps_started,
     events.ModelInitialised: pods.on_model_initialised,

@@ -100,6 +100,8 @@ class State:
     """Task -> its failed attempts; those of a train task are forgotten once it is complete."""
     crashes: dict[RunningBatch, set[PodInstance]] = field(default_factory=dict)
     """Batch -> instances of the workers that crashed while running it."""
+    silences: dict[RunningBatch, set[PodInstance]] = field(default_factory=dict)
+    """Batch -> instances of the workers that were killed while running it, because they were unresponsive."""
     evaluations: list[Evaluation] = field(default_factory=list)
     """The latest ones, and of earlier ones those that are still needed."""
     forgets_evaluations: bool = True

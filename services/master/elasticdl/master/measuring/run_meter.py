@@ -13,6 +13,7 @@ from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import (
     Envelope,
+    ExitCause,
     PodExited,
     PsStarted,
     SnapshotTaken,
@@ -238,7 +239,7 @@ class RunMeter:
             self._worker_time.expect(pod_names(Service.WORKER, expected), envelope.time_s)
             self._expected_workers = expected
         if isinstance(event, PodExited) and event.service is Service.WORKER:
-            self._worker_time.on_exit(event.pod, envelope.time_s)
+            self._worker_time.on_exit(event.pod, envelope.time_s, has_hung=event.cause is ExitCause.HUNG)
             pod = state.pods.get(event.pod)
             if pod and event.batches:
                 # Its last heartbeat was up to a second old.

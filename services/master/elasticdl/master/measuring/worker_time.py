@@ -3,7 +3,8 @@
 A worker's heartbeats count its ``progress``: finished batches of any purpose. Between two heartbeats, the worker was
 working if the second one counts more batches. Time beyond the usual pace is a stall. A worker is starting before the
 first progress of an incarnation; after it died, the time until its successor's first progress also counts as
-starting. The log tells of the first batches earlier than heartbeats, and of those of a job that ends before any.
+starting. One that hung before its first progress was stalled. The log tells of the first batches earlier than
+heartbeats, and of those of a job that ends before any.
 """
 
 from __future__ import annotations
@@ -40,12 +41,14 @@ class _Track:
         incarnation: of its last heartbeat.
         progress: in its last heartbeat; 0: it is starting.
         pace_s: mean seconds per step of progress; 0: unknown.
+        is_stalled: whether it has made no progress for so long that all further time until the next one is a stall.
     """
 
     since_s: float
     incarnation: Incarnation = NOBODY
     progress: float = 0.0
     pace_s: float = 0.0
+    is_stalled: bool = False
 
 
 class WorkerTime:
@@ -73,7 +76,9 @@ class WorkerTime:
         progress = heartbeat.metrics.get("progress", 0.0)
         if progress > track.progress:
             self._account(track, heartbeat.time_s, progress - track.progress)
-            track.progress = progress
+            track.progress, track.is_stalled = progress, False
+        else:
+            self._account_stall(track, heartbeat.time_s)
 
     def on_finished(self, worker: PodName, incarnation: Incarnation, batches: int, span: tuple[float, float]) -> None:
         """A worker has reported its first batches, perhaps before a heartbeat has counted them.
@@ -93,22 +98,36 @@ class WorkerTime:
         track.progress = float(batches)
         self._account(track, now_s, batches)
 
-    def on_exit(self, name: PodName, now_s: float) -> None:
+    def on_exit(self, name: PodName, now_s: float, *, has_hung: bool = False) -> None:
         """A worker ended; from now on its successor is starting."""
         track = self._tracks.get(name)
-        if track is not None:
-            self._account(track, now_s, 0.0)
-            track.incarnation, track.progress = NOBODY, 0.0
+        if track is None:
+            return
+        if has_hung and track.progress == 0.0:
+            self.seconds.stalled_s += max(0.0, now_s - track.since_s)
+            track.since_s = max(track.since_s, now_s)
+        self._account(track, now_s, 0.0)
+        track.incarnation, track.progress, track.is_stalled = NOBODY, 0.0, False
 
     def stop(self, now_s: float) -> None:
         """Training has ended."""
         self.expect((), now_s)
+
+    def _account_stall(self, track: _Track, now_s: float) -> None:
+        """Account for a worker that is stuck while it is stuck, so that people see it then and not at its end."""
+        usual_s = max(WORKING_S_MIN, PATIENCE * track.pace_s)
+        if track.progress and track.pace_s and (track.is_stalled or now_s - track.since_s > usual_s):
+            self._account(track, now_s, 0.0)
+            track.is_stalled = True
 
     def _account(self, track: _Track, now_s: float, steps: float) -> None:
         span_s = max(0.0, now_s - track.since_s)
         track.since_s = max(track.since_s, now_s)
         if track.progress == 0.0:
             self.seconds.starting_s += span_s
+            return
+        if track.is_stalled:
+            self.seconds.stalled_s += span_s
             return
         working_s = min(span_s, max(WORKING_S_MIN, track.pace_s * max(PATIENCE, SLACK * steps)))
         if steps and not track.pace_s:

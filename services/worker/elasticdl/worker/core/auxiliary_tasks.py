@@ -217,7 +217,7 @@ class AuxiliaryTasks:
                 stored: tuple[int, ...] = yield StoreStates(group=group, states=states)
                 self._finish(task, Tally(), stored_states=stored)
             else:
-                results = yield MergeStates(states=states)
+                results = yield MergeStates(task=task, states=states)
                 self._finish(task, Tally(), MergeResult(results=results))
         except UserError as error:
             self._fail(task, of_user_error(error, FailureKind.USER_CODE))
@@ -237,7 +237,7 @@ class AuxiliaryTasks:
             if not found.complete:
                 self._drop(task, f"a ps lacks batches of epoch {message.evaluation + 1}")
                 return
-            results = (yield ComputeEpochMetrics(states=found.states)) if found.states else {}
+            results = (yield ComputeEpochMetrics(task=task, states=found.states)) if found.states else {}
         except UserError as error:
             self._fail(task, of_user_error(error, FailureKind.USER_CODE))
         except TransientError as error:
@@ -252,7 +252,11 @@ class AuxiliaryTasks:
         is_last = message.label == LAST_CALLBACKS
         try:
             result = yield RunCallbacks(
-                number=message.evaluation, logs=message.logs, is_last=is_last, instances=message.audited
+                task=message.task,
+                number=message.evaluation,
+                logs=message.logs,
+                is_last=is_last,
+                instances=message.audited,
             )
         except PinLostError as error:
             self._outcomes.pause()
@@ -276,7 +280,11 @@ class AuxiliaryTasks:
                 SaveModel(pin=evaluation, keep=int(message.label or 0))
                 if saves
                 else ExportModel(
-                    version=evaluation, output=message.label, audited=message.audited, snapshots=message.snapshots
+                    task=task,
+                    version=evaluation,
+                    output=message.label,
+                    audited=message.audited,
+                    snapshots=message.snapshots,
                 )
             )
         except PinLostError:

@@ -147,9 +147,11 @@ class Exit:
 
     Attributes:
         exit_code: of the process.
+        reason: why the worker can't continue; empty: it was asked to stop.
     """
 
     exit_code: int
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +220,7 @@ class SumStates:
 class MergeStates:
     """Procedure step: compute results from summed metric states; the result is metric -> value."""
 
+    task: TaskRef
     states: MetricStates
 
 
@@ -236,9 +239,11 @@ class ComputeEpochMetrics:
     """Procedure step: compute the results of an epoch of training; the result is metric -> value.
 
     Attributes:
+        task: whose result it is.
         states: ``EpochMetrics.states``.
     """
 
+    task: TaskRef
     states: bytes
 
 
@@ -260,12 +265,14 @@ class RunCallbacks:
     """Procedure step: run the hooks of the model file's callbacks; the result is a ``MergeResult``.
 
     Attributes:
+        task: the task of these hooks.
         number: ``2 k`` ends epoch k, from 1; ``2 k + 1`` begins training after k epochs.
         logs: metric name -> value of the epoch that has ended.
         is_last: no epoch follows.
         instances: ps -> the instance that has the model at the end of that epoch; empty: no epoch has ended.
     """
 
+    task: TaskRef
     number: int
     logs: Mapping[str, float]
     is_last: bool
@@ -277,12 +284,14 @@ class ExportModel:
     """Procedure step: write the model to the job's output; the result is the seconds that it took.
 
     Attributes:
+        task: the task of the export.
         version: the evaluation whose saved model is exported; 0: the current one.
         output: URI of the output; empty: that of the submitted job.
         audited: the current model is read from these instances of the ps and no others.
         snapshots: URIs of the manifests that have the rows of the current model.
     """
 
+    task: TaskRef
     version: int
     output: str = ""
     audited: Mapping[str, str]

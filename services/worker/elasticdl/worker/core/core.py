@@ -16,6 +16,7 @@ from elasticdl.shared.errors import (
 )
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import TasksTaken, TaskTaken, WorkerFailed, WorkerStarted, WorkerStopped
+from elasticdl.shared.messages.measurements import BatchSlow
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.core_runner import SetTimer, TimerFired
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_REFUSED
@@ -59,7 +60,7 @@ class WorkerCore:
     def __init__(self, settings: CoreSettings) -> None:
         self._settings = settings
         self._effects = Effects()
-        self.leases = LeasedTasks(lease_s=settings.lease_s, batch_deadline_s=settings.batch_deadline_s)
+        self.leases = LeasedTasks(lease_s=settings.lease_s, deadline_s=settings.lease_deadline_s)
         self._outcomes = TaskOutcomes(self._effects, failure_pause_s=settings.failure_pause_s)
         self.training = Training(settings, self._effects, self.leases, self._outcomes)
         self._auxiliary = AuxiliaryTasks(settings, self._effects, self.leases, self._outcomes)
@@ -84,6 +85,7 @@ class WorkerCore:
             events.BatchComputed: self._on_batch,
             events.BatchPushed: self.training.on_pushed,
             events.ProgressMade: lambda _: self.leases.progress(self._effects.now_s),
+            events.SlowBatchSeen: lambda event: self._effects.start(self._publish(event.event)),
             events.CommandDone: lambda event: self._effects.done(event.number, event.result),
             events.CommandFailed: lambda event: self._effects.failed(event.number, event.error),
             events.ExecutionFailed: lambda event: self._cannot_continue(event.error),
@@ -145,6 +147,10 @@ class WorkerCore:
         yield PublishEvent(event=WorkerStarted(notes=notes))
         self._is_running = True
         self._set_lease_timer()
+
+    @staticmethod
+    def _publish(event: BatchSlow) -> Procedure[None]:
+        yield PublishEvent(event=event)
 
     # --- tasks ----------------------------------------------------------------------------------------------------
 
@@ -296,7 +302,7 @@ class WorkerCore:
             for task in self.leases.tasks:
                 yield from self.training.returning(task, self._stop_reason)
             yield PublishEvent(event=WorkerStopped(reason=self._stop_reason))
-        self._effects.issue(Exit(exit_code=exit_code))
+        self._effects.issue(Exit(exit_code=exit_code, reason=self._stop_reason if exit_code else ""))
 
     def _cannot_continue(self, error: ElasticDLError) -> None:
         """The broker or a ps was unavailable for too long, or the job can't run here."""
@@ -315,7 +321,7 @@ class WorkerCore:
         event = WorkerFailed(kind=failure.kind, message=failure.message, traceback=failure.traceback)
         with suppress(ElasticDLError):  # The log may be the reason of the failure.
             yield PublishEvent(event=event)
-        self._effects.issue(Exit(exit_code=EXIT_REFUSED))
+        self._effects.issue(Exit(exit_code=EXIT_REFUSED, reason=failure.message))
 
 
 def taken_events(leases: Sequence[LeasedTask]) -> Iterator[TaskTaken | TasksTaken]:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.messages.measurements import BatchSlow
 from elasticdl.shared.process.core_runner import TimerFired
 from elasticdl.worker.core.batch_order import BatchRef
 from elasticdl.worker.core.tasks.leased import LeasedTask
@@ -173,6 +174,13 @@ class ProgressMade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlowBatchSeen:
+    """The watchdog has seen a batch that takes long, or the end of it."""
+
+    event: BatchSlow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandDone:
     """A procedure's command was executed.
 
@@ -219,6 +227,7 @@ Event = (
     | BatchComputed
     | BatchPushed
     | ProgressMade
+    | SlowBatchSeen
     | CommandDone
     | CommandFailed
     | ExecutionFailed

@@ -18,7 +18,7 @@ class CoreSettings:
         validation: the validation tasks; None without validation data.
         pipeline: staleness and prefetch depth.
         lease_s: seconds after which the broker delivers a task again unless its lease is extended.
-        batch_deadline_s: seconds that one batch may take; beyond them leases are no longer extended.
+        lease_deadline_s: seconds without progress after which leases are no longer extended.
         idle_poll_s: seconds to wait for a task when the queue was found empty before.
         patience_s: seconds to wait for a task before the queue counts as empty. With staleness 1 a push waits that
             long for the next batch, so that a seeded run does not depend on timing.
@@ -34,7 +34,7 @@ class CoreSettings:
     validation: Plan | None = None
     pipeline: PipelineSettings = field(default_factory=PipelineSettings)
     lease_s: float = 10.0
-    batch_deadline_s: float = 300.0
+    lease_deadline_s: float = 300.0
     idle_poll_s: float = 1.0
     patience_s: float = 1.0
     failure_pause_s: float = 0.5

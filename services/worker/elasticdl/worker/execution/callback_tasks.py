@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from elasticdl.shared.storage import ObjectStore, join, open_store
@@ -33,11 +34,19 @@ class CallbackTasks:
         make: makes new callbacks.
         storage: URI of the job's storage.
         store: the adapter for it; None: that of the URI.
+        waiting: makes the block in which the worker waits for the storage.
     """
 
-    def __init__(self, make: Callable[[], Hooks], storage: str, store: ObjectStore | None = None) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Hooks],
+        storage: str,
+        store: ObjectStore | None = None,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._make = make
         self._store = store or open_store(storage)
+        self._waiting = waiting
         self._folder = join(storage, "callbacks", "")
         self._hooks: Hooks | None = None
         self._number = 0
@@ -50,7 +59,9 @@ class CallbackTasks:
             UserError: a hook raised, or a callback uses what it can't have.
             PermanentError, TransientError: the storage can't be used.
         """
-        stored = [info.uri for info in self._store.list(self._folder) if info.uri <= self._uri(command.number)]
+        with self._waiting():
+            listed = self._store.list(self._folder)
+        stored = [info.uri for info in listed if info.uri <= self._uri(command.number)]
         if stored[-1:] == [self._uri(command.number)]:
             done = self._read(stored[-1])
             return MergeResult(results=done["results"], note=done["note"])
@@ -58,7 +69,8 @@ class CallbackTasks:
         self._hooks = None  # A hook that raises leaves its callback in an unknown state.
         result = hooks.run(command)
         done = {"results": dict(result.results), "note": result.note, "state": hooks.state()}
-        self._store.write(self._uri(command.number), json.dumps(done).encode())
+        with self._waiting():
+            self._store.write(self._uri(command.number), json.dumps(done).encode())
         self._hooks, self._number = hooks, command.number
         return result
 
@@ -74,4 +86,5 @@ class CallbackTasks:
         return f"{self._folder}{number:08d}.json"
 
     def _read(self, uri: str) -> Any:
-        return json.loads(self._store.read(uri))
+        with self._waiting():
+            return json.loads(self._store.read(uri))

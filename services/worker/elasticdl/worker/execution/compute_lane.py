@@ -16,9 +16,9 @@ from elasticdl.shared.job.tasks import MetricStates
 from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.model.metric_states import add_parts, decode_states, encode_states
 from elasticdl.shared.names import TaskId
-from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.wire.messages import NO_DOUBLES
 from elasticdl.worker.core import BatchRef
+from elasticdl.worker.core.batch_clock import Work
 from elasticdl.worker.core.commands import (
     ComputeBatch,
     ComputeEpochMetrics,
@@ -36,6 +36,7 @@ from elasticdl.worker.execution.round_steps import RoundAbortedError, RoundSteps
 from elasticdl.worker.failures import Failure, of_user_error
 from elasticdl.worker.ports import StepResult, Trainee
 from elasticdl.worker.ps_client import PushRequest
+from elasticdl.worker.running_batches import RunningBatches
 
 _log = structlog.get_logger()
 _STEP_SEED = 3
@@ -79,7 +80,7 @@ class ComputeLane:
     """
 
     def __init__(
-        self, settings: ComputeSettings, model: Trainee, store: BatchStore, running_batches: RunningBatchesFile
+        self, settings: ComputeSettings, model: Trainee, store: BatchStore, running_batches: RunningBatches
     ) -> None:
         self._settings = settings
         self._model = model
@@ -93,8 +94,7 @@ class ComputeLane:
         ref, loaded = command.ref, self._store[command.ref]
         started_s = time.perf_counter()
         try:
-            with self._running_batches.running(ref.task, ref.batch):
-                result = self._train(ref, loaded)
+            result = self._train(ref, loaded)
         except RoundAbortedError as error:
             _log.info("round can't be computed now", task=str(ref.task), batch=ref.batch, reason=str(error))
             loaded.drop_weights()
@@ -121,7 +121,8 @@ class ComputeLane:
         if steps is not None:
             return steps.train(task, ref.batch, loaded)
         seed = step_seed(self._settings.plan, task, ref.batch)
-        return self._model.train(loaded.batch, loaded.weights.dense, loaded.rows(), step_seed=seed)
+        with self._running_batches.running(ref.task, ref.batch, Work.TRAIN):
+            return self._model.train(loaded.batch, loaded.weights.dense, loaded.rows(), step_seed=seed)
 
     def evaluate(self, command: EvaluateBatch) -> BatchComputed | BatchFailed:
         """Evaluate a batch."""
@@ -130,7 +131,7 @@ class ComputeLane:
             raise ValueError(f"{ref} has no weights")
         started_s = time.perf_counter()
         try:
-            with self._running_batches.running(ref.task, ref.batch):
+            with self._running_batches.running(ref.task, ref.batch, Work.EVALUATE):
                 seed = step_seed(self._settings.plan, TaskId(ref.task.number), ref.batch)
                 loss = self._model.evaluate(loaded.batch, loaded.weights.dense, loaded.rows(), step_seed=seed)
         except UserError as error:
@@ -191,15 +192,18 @@ class ComputeLane:
 
     def merge(self, command: MergeStates) -> dict[str, float]:
         """Results of summed metric states."""
-        return self._model.merge(decode_states(command.states))
+        with self._running_batches.running(command.task, 0, Work.METRICS):
+            return self._model.merge(decode_states(command.states))
 
     def merge_epoch(self, command: ComputeEpochMetrics) -> dict[str, float]:
         """Results of an epoch of training."""
-        return self._model.merge(self._model.split_states(np.frombuffer(command.states, "<f8")))
+        with self._running_batches.running(command.task, 0, Work.METRICS):
+            return self._model.merge(self._model.split_states(np.frombuffer(command.states, "<f8")))
 
     def run_callbacks(self, command: RunCallbacks) -> MergeResult:
         """Run hooks of the model file's callbacks."""
-        return self._settings.callbacks(command)
+        with self._running_batches.running(command.task, 0, Work.CALLBACKS):
+            return self._settings.callbacks(command)
 
     def save(self, command: SaveModel) -> float:
         """Save the pinned model of an evaluation; returns the seconds that it took."""
@@ -210,5 +214,6 @@ class ComputeLane:
     def export(self, command: ExportModel) -> float:
         """Export the model; returns the seconds that it took."""
         started_s = time.perf_counter()
-        self._settings.export(command)
+        with self._running_batches.running(command.task, 0, Work.EXPORT):
+            self._settings.export(command)
         return time.perf_counter() - started_s

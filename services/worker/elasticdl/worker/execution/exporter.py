@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.shared.exported.writing import Parts, TablesExport, delete_tables, served_parts
@@ -20,6 +22,19 @@ WriteModel = Callable[[Floats, RowsFunction, Path], None]
 """(dense values, (table, ids) -> rows, local folder or file) -> the files are in the folder, or the file is there."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportWatch:
+    """Follows an export, so that one that moves or waits does not count as hanging.
+
+    Attributes:
+        progress: called whenever a part of the model has arrived or was written.
+        waiting: makes the block in which the worker waits for ps or storage.
+    """
+
+    progress: Callable[[], None] = lambda: None
+    waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
 class Exporter:
     """Pulls the whole model and writes it.
 
@@ -30,7 +45,7 @@ class Exporter:
         with_tables: (dense values, snapshots with the rows) -> an export with tables in Parquet; None: the files of the
             model hold its tables.
         output: URI of the output folder of the submitted job.
-        progress: called whenever a part of the model has arrived or was written.
+        watch: see ``ExportWatch``.
     """
 
     def __init__(
@@ -41,14 +56,15 @@ class Exporter:
         write: WriteModel,
         with_tables: Callable[[Floats, Parts], TablesExport] | None = None,
         output: str,
-        progress: Callable[[], None],
+        watch: ExportWatch,
     ) -> None:
         self._ps = ps
         self._saved = saved
         self._write = write
         self._with_tables = with_tables
         self._output = output
-        self._progress = progress
+        self._progress, self._waiting = watch.progress, watch.waiting
+        self._watch = watch
 
     def save(self, pin: int, keep: int) -> None:
         """Save the pinned model of an evaluation; arguments as ``SavedModels.save``.
@@ -61,13 +77,15 @@ class Exporter:
         self._saved.save(pin, *self._pull(pin), sizes, keep)
 
     def _pull(self, pin: int, only: Instances = NO_INSTANCES, *, averages: bool = False) -> tuple[Floats, RowsFunction]:
-        pulled = self._ps.pull({}, pin=pin, only=only, averages=averages)
+        with self._waiting():
+            pulled = self._ps.pull({}, pin=pin, only=only, averages=averages)
         dense = pulled.dense.copy()
         pulled.release()
 
         def rows_of(table: str, ids: Ids) -> Floats:
             self._progress()
-            return self._ps.pull_rows(table, ids, pin=pin, only=only)
+            with self._waiting():
+                return self._ps.pull_rows(table, ids, pin=pin, only=only)
 
         return dense, rows_of
 
@@ -82,15 +100,23 @@ class Exporter:
             PermanentError, TransientError: the saved model can't be read, or the output can't be written.
         """
         version, output = command.version, command.output or self._output
-        dense, rows_of = self._saved.load(version) if version else self._pull(0, command.audited, averages=True)
+        if version:
+            with self._waiting():
+                dense, rows_of = self._saved.load(version)
+        else:
+            dense, rows_of = self._pull(0, command.audited, averages=True)
         if self._with_tables and not version:
-            self._with_tables(dense, served_parts(command.snapshots)).write(output, self._progress)
+            tables = self._with_tables(dense, served_parts(command.snapshots))
+            with self._waiting():
+                tables.write(output, self._progress)
             return
-        write_output(output, lambda folder: self._write(dense, rows_of, folder), self._progress)
+        write_output(output, lambda folder: self._write(dense, rows_of, folder), self._watch)
 
     def write_summaries(self, uri: str, instances: Instances, encode: Callable[[Floats, RowsFunction], bytes]) -> None:
         """Write what is computed from the current model to one file; arguments and errors as ``write_file``."""
-        open_store(uri).write(uri, encode(*self._pull(0, instances)))
+        content = encode(*self._pull(0, instances))
+        with self._waiting():
+            open_store(uri).write(uri, content)
 
     def write_file(self, uri: str, instances: Instances, write: WriteModel) -> None:
         """Write the current model to one file, on disk or in object storage, replacing what is there.
@@ -111,28 +137,32 @@ class Exporter:
         with tempfile.TemporaryDirectory(prefix="elasticdl-checkpoint-") as folder:
             file = Path(folder, uri.rpartition("/")[2])
             write(dense, rows_of, file)
-            open_store(uri).write(uri, file)
+            with self._waiting():
+                open_store(uri).write(uri, file)
 
 
-def write_output(output: str, write: Callable[[Path], None], progress: Callable[[], None] = lambda: None) -> None:
+def write_output(output: str, write: Callable[[Path], None], watch: ExportWatch | None = None) -> None:
     """Write files to a folder on disk or in object storage, replacing what is there.
 
     Args:
         output: URI of the folder.
         write: writes the files into a local folder.
-        progress: called whenever a file was uploaded.
+        watch: see ``ExportWatch``; None: the export is not followed.
 
     Raises:
         PermanentError, TransientError: the output can't be written.
     """
+    watch = watch or ExportWatch()
     if scheme_of(output) == "file":
         write(local_path(output))
     else:
         with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as name:
             folder = Path(name)
             write(folder)
-            _upload(folder, output, progress)
-    delete_tables(output)
+            with watch.waiting():
+                _upload(folder, output, watch.progress)
+    with watch.waiting():
+        delete_tables(output)
 
 
 def _upload(folder: Path, output: str, progress: Callable[[], None]) -> None:

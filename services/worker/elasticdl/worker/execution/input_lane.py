@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,8 +14,8 @@ from elasticdl.shared.errors import ElasticDLError, TransientError, UserError
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.names import Purpose, TaskId
-from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.worker.core import BatchRef
+from elasticdl.worker.core.batch_clock import Work
 from elasticdl.worker.core.commands import ReadBatch
 from elasticdl.worker.core.events import BatchFailed, BatchRead, BatchUnreadable
 from elasticdl.worker.execution.batch_store import BatchStore, LoadedBatch
@@ -24,6 +24,7 @@ from elasticdl.worker.input.bad_record import feed_naming_records
 from elasticdl.worker.input.records import TaskRecords
 from elasticdl.worker.input.table_ids import table_ids
 from elasticdl.worker.ports import Feeder, Trainee
+from elasticdl.worker.running_batches import RunningBatches
 
 _PURPOSES_WITH_DATA = (Purpose.TRAIN, Purpose.EVALUATE, Purpose.PREDICT)
 
@@ -64,7 +65,7 @@ class BatchLoader:
         *,
         model: Trainee,
         store: BatchStore,
-        running_batches: RunningBatchesFile,
+        running_batches: RunningBatches,
     ) -> None:
         self._training = training
         self._validation = validation
@@ -107,8 +108,9 @@ class BatchLoader:
             raise ValueError(f"{ref} without validation data")
         kind, task, started_s = FailureKind.DATA, data.task_of(ref.task), time.perf_counter()
         try:
-            with self._running_batches.running(ref.task, ref.batch):
-                raw = data.records.batch(task, ref.batch)
+            with self._running_batches.running(ref.task, ref.batch, Work.READ):
+                with self._running_batches.waiting() if data.records.are_remote else nullcontext():
+                    raw = data.records.batch(task, ref.batch)
                 kind, read_s = FailureKind.USER_CODE, time.perf_counter()
                 find_ids = partial(table_ids, self._model, training=is_training)
                 batch, tables = feed_naming_records(data.feeder, data.records, task, raw, find_ids)

@@ -10,8 +10,8 @@ from typing import Any
 from elasticdl.shared.errors import InvariantError, UserError
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import FailureKind
-from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.worker.core import commands
+from elasticdl.worker.core.batch_clock import Work
 from elasticdl.worker.core.commands import PredictBatch, PublishPredictions, WritePredictions
 from elasticdl.worker.core.events import BatchComputed, BatchFailed
 from elasticdl.worker.execution.batch_store import BatchStore
@@ -20,6 +20,7 @@ from elasticdl.worker.ports import Predictive
 from elasticdl.worker.predictions import columns
 from elasticdl.worker.predictions.formats import encode
 from elasticdl.worker.predictions.output import PredictionOutput
+from elasticdl.worker.running_batches import RunningBatches
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class Predictor:
 
     model: Predictive
     store: BatchStore
-    running_batches: RunningBatchesFile
+    running_batches: RunningBatches
     output: PredictionOutput
     progress: Callable[[], None]
     _task: TaskRef | None = None
@@ -61,7 +62,7 @@ class Predictor:
             self._task, self._predicted = ref.task, []
         started_s = time.perf_counter()
         try:
-            with self.running_batches.running(ref.task, ref.batch):
+            with self.running_batches.running(ref.task, ref.batch, Work.PREDICT):
                 outputs = self.model.outputs(loaded.batch, loaded.weights.dense, loaded.rows())
                 found = columns.output_columns(outputs, self.model.output_names, loaded.records)
         except UserError as error:

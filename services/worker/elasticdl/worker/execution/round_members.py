@@ -7,15 +7,16 @@ from contextlib import AbstractContextManager
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.names import Purpose, TaskId
-from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.wire.messages import Exchange
 from elasticdl.worker.core import BatchRef
+from elasticdl.worker.core.batch_clock import Activity, Work
 from elasticdl.worker.core.events import BatchFailed, BatchUnreadable
 from elasticdl.worker.execution.batch_store import LoadedBatch
 from elasticdl.worker.execution.compute_lane import step_seed
 from elasticdl.worker.execution.input_lane import BatchLoader
 from elasticdl.worker.execution.round_steps import RoundAbortedError
 from elasticdl.worker.ps_client import PsClient, Pulled, RoundSum
+from elasticdl.worker.running_batches import RunningBatches
 
 
 class WorkerRoundServices:
@@ -28,7 +29,7 @@ class WorkerRoundServices:
         running_batches: records which batches user code works on.
     """
 
-    def __init__(self, plan: Plan, loader: BatchLoader, ps: PsClient, running_batches: RunningBatchesFile) -> None:
+    def __init__(self, plan: Plan, loader: BatchLoader, ps: PsClient, running_batches: RunningBatches) -> None:
         self._plan = plan
         self._loader = loader
         self._ps = ps
@@ -55,10 +56,10 @@ class WorkerRoundServices:
         """Contribute to a sum, and wait a little for the other batches."""
         return self._ps.exchange(request)
 
-    def running(self, task: TaskId, batch: int) -> AbstractContextManager[None]:
+    def running(self, task: TaskId, batch: int) -> AbstractContextManager[Activity]:
         """Record a batch as running."""
         reference = TaskRef(purpose=Purpose.TRAIN, number=task)
-        return self._running_batches.running(reference, batch)
+        return self._running_batches.running(reference, batch, Work.TRAIN)
 
     def step_seed(self, task: TaskId, batch: int) -> int:
         """What the random numbers of a batch follow from."""

@@ -21,9 +21,11 @@ from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.wire.messages import NO_DOUBLES, Exchange
+from elasticdl.worker.core.batch_clock import Activity
 from elasticdl.worker.execution.batch_store import LoadedBatch
 from elasticdl.worker.ports import Doubles, Floats, RoundTrainee, StepResult, TableRows
 from elasticdl.worker.ps_client import Pulled, RoundSum
+from elasticdl.worker.running_batches import waiting
 
 _log = structlog.get_logger()
 
@@ -55,8 +57,8 @@ class RoundServices(Protocol):
         """
         ...
 
-    def running(self, task: TaskId, batch: int) -> AbstractContextManager[None]:
-        """Record within the block that a batch is computed in a thread of its own, in case that it ends the process."""
+    def running(self, task: TaskId, batch: int) -> AbstractContextManager[Activity]:
+        """Record within the block that this thread computes a batch, in case that it ends the process or hangs."""
         ...
 
     def step_seed(self, task: TaskId, batch: int) -> int:
@@ -129,7 +131,8 @@ class RoundSteps:
             raise ValueError(f"task {task}, batch {batch} has no weights")
         if len(self._settings.rounds.members(task, batch)) == 1:
             seed = self._services.step_seed(task, batch)
-            return self._model.train(loaded.batch, weights.dense, loaded.rows(), step_seed=seed)
+            with self._services.running(task, batch):
+                return self._model.train(loaded.batch, weights.dense, loaded.rows(), step_seed=seed)
         round_ = self._enter(task, batch, weights)
         started_s = time.monotonic()
         try:
@@ -140,7 +143,8 @@ class RoundSteps:
             raise
         took_s = time.monotonic() - started_s
         self._patience_s = min(max(self._settings.patience_s, took_s), self._settings.patience_max_s)
-        return self._model.measure(loaded.batch, result)
+        with self._services.running(task, batch):
+            return self._model.measure(loaded.batch, result)
 
     def contribute_nothing(self, task: TaskId, batch: int, weights: Pulled) -> None:
         """Tell the other workers that a batch has no records.
@@ -311,8 +315,7 @@ class _Round:
             try:
                 if loaded.weights is not None and weights_key(loaded.weights) != self.key.weights:
                     raise RoundAbortedError("its rows have changed since")
-                with self._services.running(task, self.key.batch):
-                    step.result = self._run(task, loaded, np.array(self._dense), loaded.rows())
+                step.result = self._run(task, loaded, np.array(self._dense), loaded.rows())
             finally:
                 if loaded.weights is not None:
                     loaded.weights.release()
@@ -326,14 +329,15 @@ class _Round:
             step.done.set()
 
     def _run(self, task: TaskId, loaded: LoadedBatch, dense: Floats, rows: TableRows) -> StepResult:
-        contributions = _Contributions(self, task, loaded.records, self._services.exchange)
         seed = self._services.step_seed(task, self.key.batch)
-        try:
-            return self._model.train(loaded.batch, dense, rows, step_seed=seed, reducer=contributions)
-        except ElasticDLError:
-            if contributions.error is not None:  # TensorFlow passes on only its text.
-                raise contributions.error from None
-            raise
+        with self._services.running(task, self.key.batch) as activity:
+            contributions = _Contributions(self, task, loaded.records, activity, self._services.exchange)
+            try:
+                return self._model.train(loaded.batch, dense, rows, step_seed=seed, reducer=contributions)
+            except ElasticDLError:
+                if contributions.error is not None:  # TensorFlow passes on only its text.
+                    raise contributions.error from None
+                raise
 
 
 class _Contributions:
@@ -343,14 +347,23 @@ class _Contributions:
         round_: the round.
         task: whose batch it is.
         records: its weight in the mean of gradients.
+        activity: the step, which waits meanwhile.
         exchange: asks the gate.
     """
 
-    def __init__(self, round_: _Round, task: TaskId, records: int, exchange: Callable[[Exchange], RoundSum]) -> None:
+    def __init__(
+        self,
+        round_: _Round,
+        task: TaskId,
+        records: int,
+        activity: Activity,
+        exchange: Callable[[Exchange], RoundSum],
+    ) -> None:
         self.error: Exception | None = None
         self._round = round_
         self._task = task
         self._records = records
+        self._activity = activity
         self._exchange = exchange
         self._sent: list[Exchange] = []
         self._origin: object = None
@@ -360,7 +373,8 @@ class _Contributions:
         try:
             weight = float(self._records) if backward else 1.0
             request = self._round.request(self._task, position, weight * values, backward=backward)
-            return self._sum(request) / weight
+            with waiting(self._activity):
+                return self._sum(request) / weight
         except Exception as error:  # It crosses TensorFlow, which passes on only its text.
             self.error = error
             raise

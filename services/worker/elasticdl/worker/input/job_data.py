@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 from elasticdl.shared.data import IndexStore, Reader
 from elasticdl.shared.data.blocks import ColumnBatch
@@ -13,14 +14,15 @@ from elasticdl.shared.job.plan import Plan, Shard
 from elasticdl.shared.job.spec import DataSpec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.names import Purpose, TaskId
-from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.storage.cache import DataStores
 from elasticdl.shared.storage.uris import scheme_of, to_uri
+from elasticdl.worker.core.batch_clock import Work
 from elasticdl.worker.failures import DataError
 from elasticdl.worker.input.bad_record import feed_naming_records
 from elasticdl.worker.input.records import ShardReader, TaskRecords
 from elasticdl.worker.model.user.calls import UserCodeError
 from elasticdl.worker.ports import FedBatch, Feeder
+from elasticdl.worker.running_batches import RunningBatches
 
 _EXAMPLES_MAX = 20
 """Batches that are tried for one whose records the user's feed does not all drop."""
@@ -96,7 +98,7 @@ def all_columns(plan: Plan, reader: ShardReader) -> Iterator[ColumnBatch]:
             yield reader.read(Shard(source=number, start=start, end=end)).columns
 
 
-def first_batch(records: TaskRecords, feeder: Feeder, running_batches: RunningBatchesFile) -> FedBatch:
+def first_batch(records: TaskRecords, feeder: Feeder, running_batches: RunningBatches) -> FedBatch:
     """A batch to build the model with: the plan's first one that the user's feed does not drop whole.
 
     Args:
@@ -113,9 +115,10 @@ def first_batch(records: TaskRecords, feeder: Feeder, running_batches: RunningBa
         (task, batch) for task in records.plan.task_ids() for batch in range(records.plan.batches_of(TaskId(task)))
     )
     for _, (task, batch) in zip(range(_EXAMPLES_MAX), places, strict=False):
-        with running_batches.running(TaskRef(purpose=Purpose.TRAIN, number=task), batch):
+        with running_batches.running(TaskRef(purpose=Purpose.TRAIN, number=task), batch, Work.READ):
             try:
-                raw = records.batch(task, batch)
+                with running_batches.waiting() if records.are_remote else nullcontext():
+                    raw = records.batch(task, batch)
             except UserCodeError:
                 raise
             except UserError as error:

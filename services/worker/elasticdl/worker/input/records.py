@@ -16,6 +16,7 @@ from elasticdl.shared.data.schema import DataSchema
 from elasticdl.shared.job.permutation import derive_key
 from elasticdl.shared.job.plan import Plan, Shard
 from elasticdl.shared.names import TaskId
+from elasticdl.shared.storage import scheme_of
 
 _FEED_SEED = 4
 """Distinguishes the seeds of feeds from those of the plan's permutations and of steps."""
@@ -96,6 +97,9 @@ class TaskRecords:
         self._columns = whole_batches and reader.schema.format.has_columns
         self._keep_columns = keep_columns
         self._tasks: OrderedDict[TaskId, _Task] = OrderedDict()
+        is_users = reader.schema.reader is not None
+        self.are_remote = not is_users and any(scheme_of(source.uri) != "file" for source in plan.sources)
+        """Whether they are in object storage: its client gives up by itself. The user's reader may do anything."""
 
     def prefetch(self, task: TaskId) -> None:
         """Begin to read the records of a task, and return at once; any thread may call.

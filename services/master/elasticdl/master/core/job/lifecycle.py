@@ -57,6 +57,7 @@ def on_job_resumed(state: State, envelope: Envelope, event: JobResumed) -> None:
     state.deliveries_to_return.clear()
     state.failures.clear()
     state.crashes.clear()
+    state.silences.clear()
     state.timers.clear()
     state.pending_commands.clear()
     # The resume purged the queue, so open merges are dispatched again.

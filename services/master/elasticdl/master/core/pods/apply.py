@@ -6,13 +6,15 @@ from elasticdl.master.core import timers
 from elasticdl.master.core.closing.apply import reset_closing
 from elasticdl.master.core.evaluation.apply import abandon_evaluation
 from elasticdl.master.core.moves.apply import apply_ps_ledgers, interrupt_move
+from elasticdl.master.core.pods.crashes import on_worker_silent
 from elasticdl.master.core.pods.restarts import on_unordered_exit, others_continue
-from elasticdl.master.core.pods.state import Pod, PodPhase
+from elasticdl.master.core.pods.state import Pod, PodPhase, SlowBatch
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.apply import drop_attempts
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.commands import StartPod, StopPod
 from elasticdl.shared.messages.events import Envelope, FailureKind
+from elasticdl.shared.messages.measurements import BatchSlow
 from elasticdl.shared.names import NO_INSTANCE, NOBODY, PodName, Service
 
 # --- reported by the pod supervisor -----------------------------------------------------------------------------
@@ -38,7 +40,8 @@ def on_pod_started(state: State, envelope: Envelope, event: events.PodStarted) -
         pod.phase = PodPhase.STARTING
         state.timers[timers.start_of(pod.name)] = envelope.time_s + state.job.limits.start_s
     pod.incarnation = NOBODY
-    pod.is_unresponsive = False
+    pod.is_unresponsive = pod.was_unresponsive = False
+    pod.slow = None
 
 
 def on_pod_exited(state: State, envelope: Envelope, event: events.PodExited) -> None:
@@ -47,6 +50,7 @@ def on_pod_exited(state: State, envelope: Envelope, event: events.PodExited) -> 
     if pod is None or pod.instance != event.instance:
         return
     pod.instance, pod.former_instance = NO_INSTANCE, pod.instance
+    pod.slow = None
     state.timers.pop(timers.start_of(pod.name), None)
     ordered = pod.phase is PodPhase.STOPPING or state.is_final
     drop_attempts(state, pod.incarnation)
@@ -59,6 +63,8 @@ def on_pod_exited(state: State, envelope: Envelope, event: events.PodExited) -> 
             reset_closing(state)
     if not ordered:
         on_unordered_exit(state, pod, event, envelope.time_s)
+    elif pod.was_unresponsive and not state.is_final:
+        on_worker_silent(state, event)
 
 
 def on_heartbeats_missed(state: State, _envelope: Envelope, event: events.HeartbeatsMissed) -> None:
@@ -99,6 +105,16 @@ def on_worker_failed(state: State, envelope: Envelope, event: events.WorkerFaile
         return
     text = event.message + (f"\n{event.traceback}" if event.traceback else "")
     state.fail(text, guilty=envelope.name, kind=event.kind)
+
+
+def on_batch_slow(state: State, envelope: Envelope, event: BatchSlow) -> None:
+    """Apply that a worker has made no progress on a batch for long, or that this batch has ended."""
+    pod = state.pods[envelope.name]
+    if event.seconds:
+        since_s = envelope.time_s - event.seconds
+        pod.slow = SlowBatch(task=event.task, batch=event.batch, work=event.work, since_s=since_s)
+    elif pod.slow and (pod.slow.task, pod.slow.batch) == (event.task, event.batch):
+        pod.slow = None
 
 
 # --- reported by parameter servers ------------------------------------------------------------------------------
@@ -149,7 +165,7 @@ def apply_pod_command(state: State, command: StartPod | StopPod) -> None:
             pod.phase, pod.pending = PodPhase.ORDERED, ""
     elif pod and pod.phase is not PodPhase.EXITED:
         pod.phase = PodPhase.STOPPING
-        pod.is_unresponsive = False
+        pod.was_unresponsive, pod.is_unresponsive = pod.is_unresponsive or pod.was_unresponsive, False
 
 
 def apply_failed_pod_command(state: State, command: StartPod | StopPod, time_s: float) -> None:

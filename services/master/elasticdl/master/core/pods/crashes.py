@@ -1,4 +1,4 @@
-"""Poison batches: too many crashes of workers with the same batch running end the job."""
+"""Poison batches: too many workers that crash or hang with the same batch running end the job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ADVICE = {
 
 
 def on_worker_crashed(state: State, event: PodExited) -> None:
-    """Count a worker's crash against every batch that it was running.
+    """Count a worker's crash against every batch that it was running, or the end of a hung one against the stuck batch.
 
     A worker runs several: it computes one while it reads and feeds the next. A batch that is not the cause is cleared
     when the cause crashes a worker without it. The message names those that all the crashes have in common.
@@ -28,14 +28,46 @@ def on_worker_crashed(state: State, event: PodExited) -> None:
     if not suspects:
         return
     crashes = max(len(state.crashes[running]) for running in suspects)
-    ended = describe_exit(event.exit_code, event.cause)
     places = "\n".join(f"  {_place(state, running)}" for running in suspects)
-    state.fail(
-        f"{crashes} workers crashed ({ended}) while running the same batch:\n{places}\n"
-        "Something in these records crashes the model's code. Remove them, or handle them in the model's code.\n"
-        f"{explanation(event)}".rstrip(),
-        guilty=event.pod,
-        kind=FailureKind.USER_CODE,
+    text = _hung(state, crashes, places) if event.cause is ExitCause.HUNG else _crashed(event, crashes, places)
+    state.fail(f"{text}\n{explanation(event)}".rstrip(), guilty=event.pod, kind=FailureKind.USER_CODE)
+
+
+def on_worker_silent(state: State, event: PodExited) -> None:
+    """Count the kill of an unresponsive worker against every batch that it was running.
+
+    It may have been frozen by something else, so many more than two of them are needed. A batch that is computed in
+    the end is not the cause.
+    """
+    for running in event.running_batches:
+        state.silences.setdefault(running, set()).add(event.instance)
+    silent_max = state.job.limits.relaunches_max
+    suspects = [running for running in event.running_batches if len(state.silences[running]) >= silent_max]
+    if suspects:
+        places = "\n".join(f"  {_place(state, running)}" for running in suspects)
+        state.fail(
+            f"{silent_max} workers were killed because they were unresponsive while running the same batch:\n{places}\n"
+            "Code that blocks all threads of Python has this effect: native code that hangs, or a regular expression "
+            "that takes very long. Fix the model's code, or remove these records.",
+            guilty=event.pod,
+            kind=FailureKind.USER_CODE,
+        )
+
+
+def _crashed(event: PodExited, crashes: int, places: str) -> str:
+    return (
+        f"{crashes} workers crashed ({describe_exit(event.exit_code, event.cause)}) while running the same batch:\n"
+        f"{places}\n"
+        "Something in these records crashes the model's code. Remove them, or handle them in the model's code."
+    )
+
+
+def _hung(state: State, crashes: int, places: str) -> str:
+    deadline_s = state.job.limits.batch_deadline_s
+    return (
+        f"{crashes} workers hung while running the same batch:\n{places}\n"
+        f"The model's code does not return from it within {deadline_s:g} s. Fix the code at the place below, or remove "
+        "these records. If the code needs more time, raise --batch_deadline_secs."
     )
 
 
@@ -46,12 +78,15 @@ def explanation(event: PodExited) -> str:
 
 def forget_crashes(state: State, task: TaskRef) -> None:
     """A task is complete: none of its batches is the cause."""
-    for running in [running for running in state.crashes if running.task == task]:
-        del state.crashes[running]
+    for counted in (state.crashes, state.silences):
+        for running in [running for running in counted if running.task == task]:
+            del counted[running]
 
 
 def _place(state: State, running: RunningBatch) -> str:
     """``batch 3 of task train 2, records 192 to 255 of file:///data/a.csv``."""
+    if running.task.purpose in (Purpose.MERGE, Purpose.EXPORT):
+        return f"task {running.task}, which has no records"
     named = f"batch {running.batch} of task {running.task}"
     plan, number = state.plan, running.task.number
     if running.task.purpose in (Purpose.EVALUATE, Purpose.PREDICT) and state.job.validation is not None:

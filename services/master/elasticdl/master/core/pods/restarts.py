@@ -41,6 +41,7 @@ RESTARTS = {
     ExitCause.FINISHED: Restart.DELAYED,
     ExitCause.OWN_FAULT: Restart.COUNTED,
     ExitCause.OUT_OF_MEMORY: Restart.COUNTED,
+    ExitCause.HUNG: Restart.COUNTED,
     ExitCause.REFUSED: Restart.WHILE_OTHERS_CONTINUE,
 }
 

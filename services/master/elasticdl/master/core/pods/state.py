@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import Envelope
 from elasticdl.shared.names import NO_INSTANCE, NOBODY, Incarnation, PodInstance, PodName, Service
 
@@ -23,6 +24,22 @@ class PodPhase(Enum):
     STOPPING = "stopping"
     """The master decided StopPod."""
     EXITED = "exited"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowBatch:
+    """A batch on which a worker has made no progress for long.
+
+    Attributes:
+        task, batch: the batch.
+        work: what the worker does with it, for people.
+        since_s: when it began, seconds since 1970, by the worker's clock.
+    """
+
+    task: TaskRef
+    batch: int
+    work: str
+    since_s: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,6 +62,8 @@ class Pod:
         notes: worker: its start-up lines.
         stopped_incarnation: worker: the last instance that published WorkerStopped.
         is_unresponsive: no heartbeat came in time, or no start; the master replaces the process.
+        slow: worker: the batch on which it has made no progress for long; None: it makes progress.
+        was_unresponsive: the master has ordered the end of the present process for that.
         claim: ps: number of the register claim of the last instance that reported ready.
         early_events: what a process has sent before its start was reported.
     """
@@ -64,6 +83,8 @@ class Pod:
     notes: tuple[str, ...] = ()
     stopped_incarnation: Incarnation = NOBODY
     is_unresponsive: bool = False
+    was_unresponsive: bool = False
+    slow: SlowBatch | None = None
     claim: int = 0
     early_events: list[Envelope] = field(default_factory=list)
 

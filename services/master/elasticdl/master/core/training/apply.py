@@ -60,6 +60,8 @@ def on_task_finished(state: State, envelope: Envelope, event: TaskFinished) -> N
     pod = state.pods.get(envelope.name)
     if pod:
         pod.faults = pod.refusals = 0
+    if event.task.purpose is not Purpose.TRAIN:
+        forget_crashes(state, event.task)
     match event.task.purpose:
         case Purpose.TRAIN:
             _on_train_task_finished(state, envelope, event)

@@ -30,19 +30,19 @@ class LeasedTask:
 class LeasedTasks:
     """All leases of a worker.
 
-    A lease is extended only while the last progress is younger than the batch deadline: a worker that hangs in user
-    code, in a read or in a push loses its tasks to other workers. It takes no tasks either: the queue would deliver its
-    own tasks to it again.
+    A lease is extended only while the last progress is younger than the deadline: a worker that hangs anywhere, in a
+    push for example, loses its tasks to other workers. It takes no tasks either: the queue would deliver its own tasks
+    to it again. The watchdog replaces a worker that hangs in user code.
 
     Args:
         lease_s: seconds after which the broker delivers a task again unless its lease is extended.
-        batch_deadline_s: seconds that one batch may take.
+        deadline_s: seconds without progress.
     """
 
-    def __init__(self, *, lease_s: float, batch_deadline_s: float) -> None:
+    def __init__(self, *, lease_s: float, deadline_s: float) -> None:
         self.interval_s = lease_s / 3
         """Seconds between two extensions."""
-        self._batch_deadline_s = batch_deadline_s
+        self._deadline_s = deadline_s
         self._leased: dict[TaskRef, list[LeasedTask]] = {}
         self._progress_s = 0.0
         self.progress_count = 0
@@ -82,11 +82,11 @@ class LeasedTasks:
         self.progress_count += 1
 
     def to_extend(self, now_s: float) -> list[LeasedTask]:
-        """The deliveries whose leases have to be extended now; none when the running batch is too old."""
+        """The deliveries whose leases have to be extended now; none when the last progress is too old."""
         if self.is_stalled(now_s):
             return []
         return [lease for leases in self._leased.values() for lease in leases]
 
     def is_stalled(self, now_s: float) -> bool:
-        """Whether there are tasks, and none of them made progress within the batch deadline."""
-        return bool(self._leased) and now_s - self._progress_s >= self._batch_deadline_s
+        """Whether there are tasks, and none of them made progress within the deadline."""
+        return bool(self._leased) and now_s - self._progress_s >= self._deadline_s

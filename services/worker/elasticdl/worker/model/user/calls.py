@@ -89,7 +89,7 @@ class user_code:  # noqa: N801  A ``with`` statement reads like a call.
         cause, path = _original(error), self._path
         if isinstance(cause, ElasticDLError):
             raise cause from None
-        frames = [frame for frame in _frames(cause) if _is_users(Path(frame.filename), path.parent)][-FRAMES_MAX:]
+        frames = [frame for frame in _frames(cause) if is_users(Path(frame.filename), path.parent)][-FRAMES_MAX:]
         where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
         message = _message(cause)
         kind, said = type(cause).__name__, f": {message}" if message else ""
@@ -108,7 +108,7 @@ def _columns_hint(error: BaseException, columns: Collection[str]) -> str:
     return f"The data has the columns {shown}{more}."
 
 
-def _is_users(file: Path, folder: Path) -> bool:
+def is_users(file: Path, folder: Path) -> bool:
     """Whether a file is the user's own, also where this package or an environment lies in the user's folder."""
     if not file.is_relative_to(folder) or file.is_relative_to(_OUR_FOLDER):
         return False
