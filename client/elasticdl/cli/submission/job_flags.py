@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from elasticdl.cli.data_flags import DATA, Columns, ColumnTypes, CsvDelimiter, CsvHeader, FillMissing
+from elasticdl.cli.flag_values import Seconds
 from elasticdl.cli.options import Debug, Detach, Flag, ReportFile, RunDir, values_for
 from elasticdl.cli.submission.flag_items import parse_local_folder, parse_size
 from elasticdl.shared.job.model_file import NAMED_FUNCTIONS
@@ -145,7 +146,7 @@ class JobFlags:
         Flag("Parameter server processes.", metavar="N", panel=PROCESSES, limits=(1, PS_MAX), sets="JobSpec.ps"),
     ] = 1
     batch_deadline_secs: Annotated[
-        float,
+        Seconds,
         Flag(
             "Seconds that a minibatch may take in the code of the model file, or to be read or computed, before its "
             "worker is replaced (0: any time). The first minibatch that a process trains, evaluates or predicts may "
@@ -156,7 +157,7 @@ class JobFlags:
             limits=(0, 1 << 31),
             sets="Limits.batch_deadline_s",
         ),
-    ] = 600.0
+    ] = Seconds(600)
     platform: Annotated[
         Literal["local", "kubernetes"],
         Flag("Where to run the job: on this machine (local), or on kubernetes.", metavar="NAME", panel=PROCESSES),
