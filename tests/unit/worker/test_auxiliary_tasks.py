@@ -20,11 +20,14 @@ from elasticdl.shared.job.tasks import (
 )
 from elasticdl.shared.messages.events import FailureKind, TaskFinished
 from elasticdl.shared.model.metric_states import add_parts, encode_states, pack_states
-from elasticdl.shared.names import Purpose, TaskId
+from elasticdl.shared.names import Incarnation, PodName, Purpose, TaskId
 from elasticdl.worker.core.commands import RunCallbacks
 
 if TYPE_CHECKING:
     from .conftest import MakeWorld, World
+
+
+EXPORT = TaskRef(purpose=Purpose.EXPORT, number=0)
 
 
 def task(purpose: Purpose, number: int = 0, **facts: Any) -> TaskMessage:
@@ -100,6 +103,18 @@ def test_a_task_of_a_lost_pin_is_dropped(world: World) -> None:
     assert len(of(world, Purpose.TRAIN)) == 1
     assert world.failed() == []
     assert [event.reason for event in world.returned()] == ["evaluation 9 is over"]
+
+
+def test_an_export_that_is_dropped_does_not_take_its_successor_with_it(world: World) -> None:
+    """The worker gets both at once, after it was cut off while a ps was restarted."""
+    former = {PodName("ps-0"): Incarnation("former")}
+    stale = TaskMessage(task=EXPORT, dispatch=1, term=1, audited=former)
+    present = TaskMessage(task=EXPORT, dispatch=2, term=2)
+    world.tasks.publish(stale, present)
+    world.run()
+    assert [(event.dispatch, event.is_dropped) for event in world.returned()] == [(1, True)]
+    assert [event.dispatch for event in of(world, Purpose.EXPORT)] == [2]
+    assert [delivery.answer for delivery in world.tasks.deliveries] == ["ack", "ack"]
 
 
 def test_user_code_that_raises_in_an_evaluation_fails_its_task(make_world: MakeWorld) -> None:

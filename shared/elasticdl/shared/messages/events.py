@@ -279,7 +279,11 @@ class TasksFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReturned:
-    """A worker returned a task unfinished, on purpose; train: with what it counted, see ``TaskFinished``."""
+    """A worker returned a task unfinished, on purpose; train: with what it counted, see ``TaskFinished``.
+
+    Attributes:
+        is_dropped: the task is off the queue: it can't be done as this dispatch says.
+    """
 
     task: TaskRef
     dispatch: int
@@ -290,6 +294,7 @@ class TaskReturned:
     counted: tuple[tuple[int, int], ...] = ()
     staleness: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     overflows: int = 0
+    is_dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

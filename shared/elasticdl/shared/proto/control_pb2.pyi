@@ -2386,12 +2386,14 @@ class TaskReturned(_message.Message):
     COUNTED_FIELD_NUMBER: _builtins.int
     STALENESS_FIELD_NUMBER: _builtins.int
     OVERFLOWS_FIELD_NUMBER: _builtins.int
+    IS_DROPPED_FIELD_NUMBER: _builtins.int
     dispatch: _builtins.int
     attempt: _builtins.int
     reason: _builtins.str
     records: _builtins.int
     loss_sum: _builtins.float
     overflows: _builtins.int
+    is_dropped: _builtins.bool
     @_builtins.property
     def task(self) -> Global___TaskRef: ...
     @_builtins.property
@@ -2410,10 +2412,11 @@ class TaskReturned(_message.Message):
         counted: _abc.Iterable[Global___Range] | None = ...,
         staleness: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
         overflows: _builtins.int = ...,
+        is_dropped: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "overflows", b"overflows", "reason", b"reason", "records", b"records", "staleness", b"staleness", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "dispatch", b"dispatch", "is_dropped", b"is_dropped", "loss_sum", b"loss_sum", "overflows", b"overflows", "reason", b"reason", "records", b"records", "staleness", b"staleness", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
