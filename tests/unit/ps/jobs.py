@@ -43,6 +43,10 @@ class _Service(PsService):
 
     def close(self) -> None:
         super().close()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Close the connection to the broker for good."""
         self._bus_loop.call(self._own_bus.close())
 
 
@@ -70,12 +74,12 @@ class Job:
             )
         )
 
-    def start(self, number: int = 0) -> PsService:
+    def start(self, number: int = 0) -> _Service:
         service = self.make(number)
         service.start()
         return service
 
-    def make(self, number: int = 0, *, log: type[MemoryEventLog] = MemoryEventLog) -> PsService:
+    def make(self, number: int = 0, *, log: type[MemoryEventLog] = MemoryEventLog) -> _Service:
         bus = self._connect()
         bus.log = log(bus.log._client, bus.log._records, bus.log._payloads)
         service = _Service(

@@ -14,7 +14,7 @@ import structlog
 
 from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.loop_thread import LoopThread
-from elasticdl.shared.errors import PermanentError, ProtocolError, TransientError, UserError
+from elasticdl.shared.errors import ElasticDLError, PermanentError, ProtocolError, TransientError, UserError
 from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.job.spec import ExportTables, JobKind, JobSpec
 from elasticdl.shared.job.tasks import TaskRef
@@ -194,7 +194,7 @@ class Worker:
         gpu = gpu_name()
         check_gpu(self.settings.gpus, gpu)
         _log.info("compute device", device=gpu or "CPU")
-        addresses = Addresses(self.bus.registers, self.loop, Placement.even(self.spec.ps))
+        addresses = Addresses(self.bus.registers, self.loop, Placement.even(self.spec.ps), self._deaf)
         built = self.built = self.built or build(self.spec, running_batches)
         built.training.records.plan = self.spec.plan  # One object for all threads: a plan remembers the last tasks.
         self._check_callbacks(built)
@@ -294,6 +294,12 @@ class Worker:
         if self._round_steps is not None:
             self._round_steps.close()
         self._runner.stop()
+
+    def _deaf(self, error: BaseException) -> None:
+        if isinstance(error, ElasticDLError):
+            self._runner.post(ExecutionFailed(error=error))
+        else:
+            self._failed(error)
 
     def _failed(self, error: BaseException) -> None:
         self._fault = self._fault or error
