@@ -70,9 +70,15 @@ class RunningBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted:
-    """The first record of a log."""
+    """The first record of a log.
+
+    Attributes:
+        spec: the job.
+        names_runs: every resume in this log names the run that it continues; False in logs of earlier versions.
+    """
 
     spec: JobSpec
+    names_runs: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +110,8 @@ class JobResumed:
         owners: owner of each partition in that version.
         epochs: number of epochs from now on, more than before; 0: as before.
         output: URI of the output from now on; empty: as before.
+        continues: the run after which this one was planned, so that it does not follow another one; empty: the log was
+            lost, so this run has submitted the job again, or an earlier version wrote the event.
     """
 
     reason: str
@@ -113,6 +121,7 @@ class JobResumed:
     owners: tuple[int, ...] = ()
     epochs: int = 0
     output: str = ""
+    continues: Incarnation = NOBODY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1776,16 +1776,19 @@ class JobSubmitted(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SPEC_FIELD_NUMBER: _builtins.int
+    NAMES_RUNS_FIELD_NUMBER: _builtins.int
+    names_runs: _builtins.bool
     @_builtins.property
     def spec(self) -> Global___JobSpec: ...
     def __init__(
         self,
         *,
         spec: Global___JobSpec | None = ...,
+        names_runs: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names_runs", b"names_runs", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1830,11 +1833,13 @@ class JobResumed(_message.Message):
     OWNERS_FIELD_NUMBER: _builtins.int
     EPOCHS_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
+    CONTINUES_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     ps: _builtins.int
     placement: _builtins.int
     epochs: _builtins.int
     output: _builtins.str
+    continues: _builtins.str
     @_builtins.property
     def lost(self) -> Global___LostLog: ...
     @_builtins.property
@@ -1849,10 +1854,11 @@ class JobResumed(_message.Message):
         owners: _abc.Iterable[_builtins.int] | None = ...,
         epochs: _builtins.int = ...,
         output: _builtins.str = ...,
+        continues: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lost", b"lost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "lost", b"lost", "output", b"output", "owners", b"owners", "placement", b"placement", "ps", b"ps", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continues", b"continues", "epochs", b"epochs", "lost", b"lost", "output", b"output", "owners", b"owners", "placement", b"placement", "ps", b"ps", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
