@@ -70,12 +70,7 @@ class RunningBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted:
-    """The first record of a log.
-
-    Attributes:
-        spec: the job.
-        names_runs: every resume in this log names the run that it continues; False in logs of earlier versions.
-    """
+    """The first record of a log. ``names_runs``: its resumes name the run that they continue; old logs say no."""
 
     spec: JobSpec
     names_runs: bool = True
@@ -110,8 +105,7 @@ class JobResumed:
         owners: owner of each partition in that version.
         epochs: number of epochs from now on, more than before; 0: as before.
         output: URI of the output from now on; empty: as before.
-        continues: the run after which this one was planned, so that it does not follow another one; empty: the log was
-            lost, so this run has submitted the job again, or an earlier version wrote the event.
+        continues: the run after which it was planned; empty: its own run has repeated JobSubmitted, or an old version.
     """
 
     reason: str
@@ -290,8 +284,7 @@ class TasksFinished:
 class TaskReturned:
     """A worker returned a task unfinished, on purpose; train: with what it counted, see ``TaskFinished``.
 
-    Attributes:
-        is_dropped: the task is off the queue: it can't be done as this dispatch says.
+    ``is_dropped``: the task is off the queue, because it can't be done as this dispatch says.
     """
 
     task: TaskRef
