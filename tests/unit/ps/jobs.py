@@ -74,7 +74,7 @@ class Job:
             )
         )
 
-    def start(self, number: int = 0) -> _Service:
+    def start(self, number: int = 0) -> PsService:
         service = self.make(number)
         service.start()
         return service

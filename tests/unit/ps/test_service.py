@@ -78,7 +78,8 @@ def test_snapshot_0_is_registered_before_the_first_push_is_answered(make_job: Ma
 
 
 def test_a_ps_that_hears_nothing_of_the_registers_any_more_ends(make_job: MakeJob) -> None:
-    service = make_job(spec("memory://job")).start()
+    service = make_job(spec("memory://job")).make()
+    service.start()
     service.hang_up()
     with pytest.raises(TransientError, match="the connection to NATS is closed"):
         service.wait()

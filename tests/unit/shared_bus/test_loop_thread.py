@@ -75,7 +75,7 @@ def test_the_end_of_work_that_the_process_needs_is_reported(loop: LoopThread, er
 
     loop.spawn_endless(work(), reported.put)
     found = reported.get(timeout=DEADLINE_S)
-    assert found is error or (error is None and "work has ended" in str(found))
+    assert found is error or (error is None and str(found) == "the connection to NATS is closed")
 
 
 def test_work_that_is_cancelled_has_not_failed(loop: LoopThread) -> None:

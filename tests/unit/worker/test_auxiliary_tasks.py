@@ -20,7 +20,7 @@ from elasticdl.shared.job.tasks import (
 )
 from elasticdl.shared.messages.events import FailureKind, TaskFinished
 from elasticdl.shared.model.metric_states import add_parts, encode_states, pack_states
-from elasticdl.shared.names import Incarnation, PodName, Purpose, TaskId
+from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.worker.core.commands import RunCallbacks
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ def test_a_task_of_a_lost_pin_is_dropped(world: World) -> None:
 
 def test_an_export_that_is_dropped_does_not_take_its_successor_with_it(world: World) -> None:
     """The worker gets both at once, after it was cut off while a ps was restarted."""
-    former = {PodName("ps-0"): Incarnation("former")}
-    stale = TaskMessage(task=EXPORT, dispatch=1, term=1, audited=former)
+    stale = TaskMessage(task=EXPORT, dispatch=1, term=1, audited={"ps-0": "former"})
     present = TaskMessage(task=EXPORT, dispatch=2, term=2)
     world.tasks.publish(stale, present)
     world.run()

@@ -65,7 +65,7 @@ class LoopThread:
         async def run() -> None:
             try:
                 await coroutine
-                raise TransientError(f"{coroutine.__qualname__} has ended: the connection to NATS is closed")
+                raise TransientError("the connection to NATS is closed")
             except Exception as error:  # The outermost frame: without it the process would go on and hear nothing.
                 failed(error)
 
