@@ -162,7 +162,8 @@ class Worker:
         def metrics() -> dict[str, float]:
             return metrics_of(self.core, self.built.stores.usage if self.built else None)
 
-        self.loop.spawn(send_heartbeats(self.bus.signals, self._envelopes, self.settings.heartbeat_interval_s, metrics))
+        sending = send_heartbeats(self.bus.signals, self._envelopes, self.settings.heartbeat_interval_s, metrics)
+        self.loop.spawn_endless(sending, self._background_failed)
         self._runner.start()
         with RunningBatchesFile(running_batches_path(self.settings, self.environment)) as running_batches:
             try:
@@ -194,7 +195,7 @@ class Worker:
         gpu = gpu_name()
         check_gpu(self.settings.gpus, gpu)
         _log.info("compute device", device=gpu or "CPU")
-        addresses = Addresses(self.bus.registers, self.loop, Placement.even(self.spec.ps), self._deaf)
+        addresses = Addresses(self.bus.registers, self.loop, Placement.even(self.spec.ps), self._background_failed)
         built = self.built = self.built or build(self.spec, running_batches)
         built.training.records.plan = self.spec.plan  # One object for all threads: a plan remembers the last tasks.
         self._check_callbacks(built)
@@ -295,7 +296,7 @@ class Worker:
             self._round_steps.close()
         self._runner.stop()
 
-    def _deaf(self, error: BaseException) -> None:
+    def _background_failed(self, error: BaseException) -> None:
         if isinstance(error, ElasticDLError):
             self._runner.post(ExecutionFailed(error=error))
         else:
