@@ -110,6 +110,16 @@ async def test_a_pod_that_a_repeated_order_has_created_again_is_another_pod(scri
     assert isinstance(exited, PodExited) and exited.instance == SECOND
 
 
+async def test_a_pod_is_reported_after_one_that_was_removed_before_it_started(scripted: Scripted) -> None:
+    await scripted.supervisor.execute(START, "5")
+    scripted.pods.vanish(PS)
+    started, exited = await scripted.take()
+    assert isinstance(started, PodStarted) and isinstance(exited, PodExited)
+    await scripted.supervisor.execute(START, "7")
+    scripted.pods.pend(PS, "no room")
+    assert await scripted.take() == [PodPending(pod=PS, service=Service.PS, reason="no room")]
+
+
 async def test_a_pod_that_another_supervisor_has_created_again_is_reported(scripted: Scripted) -> None:
     await scripted.start(3, FIRST)
     scripted.pods.vanish(PS)

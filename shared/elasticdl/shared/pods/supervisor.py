@@ -177,7 +177,7 @@ class PodSupervisor:
         self._publish(started, cause=str(status.order) if status.order != EARLY_ORDER else self._causes[status.pod])
 
     def _report_end(self, status: PodStatus, ended: Ended) -> None:
-        self._ended.setdefault(status.pod, set()).add(status.instance)
+        self._ended.setdefault(status.pod, set()).add(_instance(status))
         self._publish(
             PodExited(
                 pod=status.pod,
