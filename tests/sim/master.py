@@ -107,10 +107,11 @@ class Launcher(Process):
             reason="resumed",
             lost=lost,
             ps=self._ps,
+            continues=state.run,
             epochs=self.world.job.epochs if adds and (lost or not begun or state.is_final) else 0,
         )
         resumed = await resume_event(self.bus.registers, store, spec, recovered, resumed, self.clock.now())
-        await self.bus.tasks.purge()
+        await self.bus.tasks.purge(await self.bus.tasks.last_seq())
         return [resumed] if begun else [JobSubmitted(spec=recovered.spec if recovered else spec), resumed]
 
     def pass_on(self, event: Event) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from elasticdl.shared.bus import Bus
+from elasticdl.shared.bus.terms import LaterTermError
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.commands import Command, TakeSnapshot
@@ -89,6 +90,35 @@ async def test_orders_of_a_term_before_one_that_was_obeyed_are_refused(connect_b
         await old.signals.order(PS, SNAPSHOT, "late", term=1)
     await new.signals.order(PS, SNAPSHOT, "third", term=2)
     assert obeyed == ["first", "second", "third"]
+
+
+async def test_an_order_that_is_refused_silences_no_master(connect_bus: Connect) -> None:
+    master, ps = await connect_bus(), await connect_bus()
+    obeyed: list[str] = []
+
+    async def obey(command: Command, cause: str) -> None:
+        if cause == "stranger":
+            raise PermanentError("not for this ps")
+        obeyed.append(cause)
+
+    await ps.signals.serve_orders(PS, obey)
+    for term in (9, 1 << 63, -1):
+        with pytest.raises(PermanentError):
+            await master.signals.order(PS, SNAPSHOT, "stranger", term=term)
+    await master.signals.order(PS, SNAPSHOT, "master", term=1)
+    assert obeyed == ["master"]
+
+
+async def test_a_master_learns_which_later_term_was_obeyed(connect_bus: Connect) -> None:
+    master, ps = await connect_bus(), await connect_bus()
+
+    async def obey(command: Command, cause: str) -> None: ...
+
+    await ps.signals.serve_orders(PS, obey)
+    await master.signals.order(PS, SNAPSHOT, "later", term=7)
+    with pytest.raises(LaterTermError) as refused:
+        await master.signals.order(PS, SNAPSHOT, "earlier", term=1)
+    assert refused.value.latest == 7
 
 
 async def test_orders_are_carried_out_one_after_the_other(connect_bus: Connect) -> None:

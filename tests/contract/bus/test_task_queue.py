@@ -141,13 +141,17 @@ async def test_purging_forgets_waiting_and_delivered_tasks(bus: Bus) -> None:
     await bus.tasks.publish([(task(number), False) for number in range(3)])
     delivery = await bus.tasks.take(TRAIN)
     assert delivery is not None
-    await bus.tasks.purge()
+    queued = await bus.tasks.last_seq()
+    assert queued == 3
+    await bus.tasks.purge(queued)
     await delivery.nak()
     assert await bus.tasks.take(TRAIN) is None
     await bus.tasks.publish([(task(7, dispatch=9), False)])
+    await bus.tasks.purge(queued)  # Late: by a process that was frozen before.
     fresh = await bus.tasks.take(TRAIN)
     assert fresh is not None
     assert fresh.task == task(7, dispatch=9)
+    assert await bus.tasks.last_seq() == 4
 
 
 async def test_an_extended_lease_lasts(bus: Bus) -> None:

@@ -45,7 +45,7 @@ def fencing_of_ps() -> Iterator[None]:
     scenario="a-former-master-repeats-an-order",
 )
 def orders_of_former_terms_are_refused() -> Iterator[None]:
-    with replaced(Terms, "admit", lambda self, term: None):
+    with replaced(Terms, "check", lambda self, term: None):
         yield
 
 

@@ -13,6 +13,7 @@ from elasticdl.master.core.pods import restarts
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.events import Envelope, ExitCause
 from elasticdl.shared.pods import supervisor
+from elasticdl.shared.pods.ports import PodStatus
 
 
 @mutation("only changes beyond the reported ones count, and an end only for its instance", protects=Protects.LIVENESS)
@@ -31,6 +32,21 @@ def late_changes_of_pods_are_ignored() -> Iterator[None]:
 @mutation("a pod that the platform does not list any more has ended", protects=Protects.LIVENESS)
 def missing_pods_have_ended() -> Iterator[None]:
     with replaced(supervisor.PodSupervisor, "_report_missing", lambda self, reported, listed: None):
+        yield
+
+
+@mutation(
+    "another pod of the same order is another pod",
+    protects=Protects.LIVENESS,
+    scenario="an-order-is-repeated-after-its-node-is-lost",
+)
+def pods_of_one_order_differ() -> Iterator[None]:
+    original = supervisor._is_newer
+
+    def is_newer(status: PodStatus, former: PodStatus) -> bool:
+        return original(replace(status, instance=former.instance), former)
+
+    with replaced(supervisor, "_is_newer", is_newer):
         yield
 
 

@@ -6,8 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tests.sim.mutations.registry import Protects, mutation, replaced
+from tests.sim.mutations.registry import Protects, handled, mutation, replaced
 
+from elasticdl.master.core import State
+from elasticdl.master.core.evolve import HANDLERS
+from elasticdl.shared.messages import events
+from elasticdl.shared.messages.events import Envelope
 from elasticdl.worker.core import PipelineSettings, WorkerCore, pipelining
 from elasticdl.worker.core.batch_clock import BatchClock
 from elasticdl.worker.core.batch_order import BatchOrder
@@ -49,6 +53,26 @@ def replies_set_task_progress() -> Iterator[None]:
         return original(self, ref, ref.batch + 1)
 
     with replaced(BatchOrder, "answered", answered):
+        yield
+
+
+@mutation(
+    "two dispatches of an export are two orders",
+    protects=Protects.LIVENESS,
+    scenario="two-exports-wait-for-a-worker-that-was-cut-off",
+)
+def dispatches_differ() -> Iterator[None]:
+    """Two rules in a row guard this: the worker's, and the master's, which repeats an export that was dropped."""
+    original = HANDLERS[events.TaskReturned]
+
+    def on_task_returned(state: State, envelope: Envelope, event: events.TaskReturned) -> None:
+        original(state, envelope, replace(event, is_dropped=False))
+
+    with (
+        replaced(LeasedTasks, "joins", lambda self, lease: self.has(lease.message.task)),
+        replaced(LeasedTasks, "release_dispatch", lambda self, message: self.release(message.task)),
+        handled(events.TaskReturned, on_task_returned),
+    ):
         yield
 
 

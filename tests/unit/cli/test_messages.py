@@ -147,7 +147,7 @@ def test_batches_that_a_ps_lost_are_not_shown_as_progress() -> None:
     )
     log.add(Service.WORKER, WORKER, finished)
     assert progress_snapshot(log.state, {}, 120.0, 0.0).batches == (2, 4)
-    log.add(Service.LAUNCHER, PodName("launcher"), events.JobResumed(reason="resumed"))
+    log.add(Service.LAUNCHER, PodName("launcher"), events.JobResumed(reason="resumed", continues=log.state.run))
     log.decide(commands.StartPod(pod=PS, service=Service.PS))
     log.add(Service.LAUNCHER, PodName("launcher"), events.PodStarted(pod=PS, service=Service.PS, instance=NEXT_PROCESS))
     log.add(Service.PS, PS, events.PsStarted(address="127.0.0.1:2", claim=1))

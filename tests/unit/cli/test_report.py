@@ -82,7 +82,7 @@ def test_the_report_counts_the_batches_that_were_later_than_the_bound(log: Log) 
 
 def test_the_durations_of_a_resumed_job_are_those_of_the_last_run(log: Log) -> None:
     measured(log)
-    log.add(Service.LAUNCHER, PodName("launcher"), events.JobResumed(reason="resumed"))
+    log.add(Service.LAUNCHER, PodName("launcher"), events.JobResumed(reason="resumed", continues=log.state.run))
     state = log.state
     assert report.build(state)["wall_s"] is None, "what was measured is of the run before"
     state.first_step_s, state.trained_s = 60.0, 150.0  # The pause is left out already.

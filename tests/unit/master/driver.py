@@ -63,7 +63,7 @@ def job_spec(training: Plan | None = None, **changes: object) -> JobSpec:
 class Driver:
     """A log, a state, and the decided commands that a test has not taken yet."""
 
-    def __init__(self, spec: JobSpec | None = None) -> None:
+    def __init__(self, spec: JobSpec | None = None, *, names_runs: bool = True) -> None:
         self.log: list[LogRecord] = []
         self.state = State()
         self.now_s = 0.0
@@ -75,7 +75,8 @@ class Driver:
         """The run that the workers and ps belong to."""
         self.computes_metrics = True
         """Whether the metrics of an epoch are there as soon as a worker is asked for them."""
-        self.feed(events.JobSubmitted(spec=spec or job_spec()), Service.LAUNCHER, "launcher")
+        submitted = events.JobSubmitted(spec=spec or job_spec(), names_runs=names_runs)
+        self.feed(submitted, Service.LAUNCHER, "launcher")
         self.feed(events.TermStarted(term=1), Service.MASTER, "master")
 
     def feed(self, event: Event, service: Service, name: str, incarnation: str = "") -> None:
@@ -115,6 +116,8 @@ class Driver:
 
     def _append(self, event: Event, service: Service, name: str, incarnation: str) -> None:
         sender = Incarnation(incarnation)
+        if isinstance(event, events.JobResumed) and not event.continues:
+            event = replace(event, continues=self.state.run)
         self._numbers[sender] = self._numbers.get(sender, 0) + 1
         self.now_s += 0.01
         if service is Service.LAUNCHER and isinstance(event, events.JobSubmitted | events.JobResumed):

@@ -7,9 +7,11 @@ from dataclasses import replace
 from tests.unit.master.driver import Driver, close, job_spec, plan, whole
 
 from elasticdl.master.cluster import result_of
+from elasticdl.master.core.timers import PIN_PAUSE
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import JobKind
+from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import ExitCause
@@ -139,6 +141,33 @@ def test_a_ps_death_during_an_evaluation_starts_it_again_under_a_new_number() ->
     driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 20),))})
     assert [again.evaluation for again in driver.take(commands.OpenPin)] == [order.evaluation + 1] * 2
     driver.check_replay()
+
+
+def test_an_evaluation_whose_pin_a_worker_has_not_found_starts_again() -> None:
+    """The worker has asked an instance of a ps that was replaced, and still runs."""
+    driver = driver_of_epochs()
+    for task in driver.dispatched():
+        driver.finish(task)
+    evaluate(driver, VALIDATION)
+    for task in driver.dispatched():
+        driver.finish(task)
+    close(driver, whole(driver.state.plan))
+    driver.take(commands.ClosePin)
+    (former,) = pin(driver)
+    first, *_ = driver.dispatched(Purpose.EVALUATE)
+    drop(driver, Purpose.EVALUATE, first - 1)
+    assert not driver.state.timers
+    drop(driver, Purpose.EVALUATE, first)
+    assert driver.take(commands.ClosePin) and driver.take(commands.OpenPin) == []
+    driver.fire(PIN_PAUSE)
+    assert pin(driver) == [former + 1]
+    driver.check_replay()
+
+
+def drop(driver: Driver, purpose: Purpose, number: int) -> None:
+    task = TaskRef(purpose=purpose, number=number)
+    dropped = events.TaskReturned(task=task, dispatch=1, attempt=1, reason="evaluation is over", is_dropped=True)
+    driver.feed(dropped, Service.WORKER, "worker-0", driver.incarnation("worker-0"))
 
 
 def test_no_evaluation_begins_before_every_ps_has_its_model() -> None:

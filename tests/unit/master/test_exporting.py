@@ -38,6 +38,11 @@ def take_export(driver: Driver, export: Dispatch) -> None:
     driver.feed(taken, Service.WORKER, "worker-0", driver.incarnation("worker-0"))
 
 
+def drop_export(driver: Driver, dispatch: int) -> None:
+    dropped = events.TaskReturned(task=EXPORT, dispatch=dispatch, attempt=1, reason="a ps restarted", is_dropped=True)
+    driver.feed(dropped, Service.WORKER, "worker-0", driver.incarnation("worker-0"))
+
+
 def restore(driver: Driver, finished: int) -> None:
     """The ps dies, and its next instance restores a snapshot with so many tasks."""
     driver.exit_pod("ps-0", ExitCause.PREEMPTED)
@@ -76,6 +81,20 @@ def test_an_export_waits_until_an_earlier_one_writes_no_more(driver: Driver) -> 
     returned = events.TaskReturned(task=EXPORT, dispatch=stale.dispatch, attempt=1, reason="a ps restarted")
     driver.feed(returned, Service.WORKER, "worker-0", driver.incarnation("worker-0"))
     assert export_of(driver).audited == {"ps-0": driver.incarnation("ps-0")}
+
+
+def test_an_export_that_a_worker_could_not_do_is_dispatched_again(driver: Driver) -> None:
+    """The worker has asked an instance of the ps that was replaced, and still runs."""
+    export = export_of(driver)
+    take_export(driver, export)
+    drop_export(driver, export.dispatch - 1)
+    take_export(driver, export)
+    assert driver.take(Dispatch) == []
+    drop_export(driver, export.dispatch)
+    again = export_of(driver)
+    assert again.dispatch > export.dispatch and again.audited == export.audited
+    driver.finish(0, purpose=Purpose.EXPORT, dispatch=again.dispatch)
+    assert driver.is_in(JobState.SUCCEEDED)
 
 
 def test_an_export_of_a_former_run_does_not_end_the_present_one(driver: Driver) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.histories.logs import FOLDER, SUFFIX, read_log
 from tests.unit.master.driver import Driver, close, job_spec, whole
 
-from elasticdl.master.core import State, fold, identity
+from elasticdl.master.core import State, evolve, fold, identity
 from elasticdl.master.core.pods.state import EARLY_EVENTS_MAX, PodPhase
 from elasticdl.shared.bus.ports import EVENTS_AT_ONCE_MAX
 from elasticdl.shared.job.credits import ps_set_digest
@@ -217,3 +217,63 @@ def envelope(number: int, event: Event) -> Envelope:
     return Envelope(
         service=Service.WORKER, name=WORKER, incarnation=Incarnation("cafe"), number=number, time_s=1.0, event=event
     )
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        events.JobSubmitted(spec=job_spec()),
+        events.JobSubmitted(spec=job_spec(), names_runs=False),
+        events.JobResumed(reason="resumed after training", continues=Incarnation("a run before")),
+        events.JobResumed(reason="a run that opens itself again", continues=Incarnation("stranger")),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+@pytest.mark.parametrize("service", list(Service))
+def test_a_run_that_has_begun_does_not_begin_again(driver: Driver, event: Event, service: Service) -> None:
+    driver.finish(0)
+    before = fold(driver.log)
+    sender = {Service.WORKER: (WORKER, driver.incarnation(WORKER)), Service.PS: (PS, driver.incarnation(PS))}
+    driver.feed(event, service, *sender.get(service, (service.value, "stranger")))
+    after = driver.state
+    assert (after.run, after.training, after.pods, after.spec) == (
+        before.run,
+        before.training,
+        before.pods,
+        before.spec,
+    )
+    assert not driver.take(commands.StartPod)
+
+
+def resume_without_a_run(driver: Driver) -> None:
+    nameless = Envelope(
+        service=Service.LAUNCHER,
+        name=PodName("launcher"),
+        incarnation=Incarnation("launcher.2"),
+        number=1,
+        time_s=driver.now_s,
+        event=events.JobResumed(reason="resumed"),
+    )
+    driver.log.append(LogRecord(seq=len(driver.log) + 1, envelope=nameless))
+    evolve(driver.state, driver.log[-1])
+
+
+def test_a_resume_without_a_run_does_not_interrupt_the_present_one(driver: Driver) -> None:
+    before = fold(driver.log)
+    resume_without_a_run(driver)
+    assert (driver.state.run, driver.state.pods) == (before.run, before.pods)
+    assert driver.state.resumes == 0
+
+
+def test_a_log_of_an_earlier_version_resumes_without_naming_a_run() -> None:
+    driver = Driver(job_spec(), names_runs=False)
+    driver.start_all(initialised=True)
+    resume_without_a_run(driver)
+    assert (driver.state.run, driver.state.resumes) == ("launcher.2", 1)
+    assert not driver.state.pods
+
+
+def test_a_run_without_a_log_resumes_what_it_has_submitted_again() -> None:
+    driver = Driver(job_spec())
+    driver.feed(events.JobResumed(reason="resumed without its log"), Service.LAUNCHER, "launcher", "launcher")
+    assert driver.state.resumes == 1

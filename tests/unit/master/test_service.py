@@ -208,6 +208,16 @@ async def test_masters_that_are_given_pods_create_and_watch_them() -> None:
         assert final.measured.batches_absorbed == final.plan.batches
 
 
+async def test_an_order_of_a_term_that_the_log_does_not_know_does_not_silence_the_master() -> None:
+    async with cluster(plan(records=5000, epochs=1)) as services:
+        signals = services.broker.connect().signals
+        for pod, term in ((PodName("launcher"), 50), (PS, 90)):
+            await signals.order(pod, commands.ClosePin(ps=PS, evaluation=9), "a stranger", term=term)
+        final = await master(services).run()
+        assert final.term == 91
+        await check(services, final)
+
+
 async def test_a_fenced_master_is_refused() -> None:
     async with cluster(plan(records=20_000, epochs=2)) as services:
         services.may_work.clear()

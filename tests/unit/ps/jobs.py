@@ -43,6 +43,10 @@ class _Service(PsService):
 
     def close(self) -> None:
         super().close()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Close the connection to the broker for good."""
         self._bus_loop.call(self._own_bus.close())
 
 
@@ -75,7 +79,7 @@ class Job:
         service.start()
         return service
 
-    def make(self, number: int = 0, *, log: type[MemoryEventLog] = MemoryEventLog) -> PsService:
+    def make(self, number: int = 0, *, log: type[MemoryEventLog] = MemoryEventLog) -> _Service:
         bus = self._connect()
         bus.log = log(bus.log._client, bus.log._records, bus.log._payloads)
         service = _Service(

@@ -127,7 +127,7 @@ def test_a_claim_that_another_incarnation_wins_ends_the_process(broker: Broker, 
     shell.execute(Lane.BROKER)
     broker.write(PS, encode_register(PsRegister(address="", incarnation=new_incarnation())), 0)
     with pytest.raises(FencedError):
-        shell.execute(Lane.BROKER)
+        shell.run()
     assert not shell.listens
 
 
@@ -199,6 +199,27 @@ def test_a_snapshot_that_fails_is_tried_again_later_under_another_name(
     assert broker.register().manifest == taken.manifest
     assert taken.ledgers[0].ledger.step == 1
     assert taken.manifest not in left
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_register_that_was_stored_although_its_write_failed_is_this_incarnations_own(
+    broker: Broker, shell: Shell, *, is_late: bool
+) -> None:
+    """The broker was away for longer than its client waits, so the acknowledgement was lost for good."""
+    shell.push(0, 0)
+    shell.order(snapshot(1))
+    lost = shell.run_until(RegisterSnapshot)
+    if not is_late:
+        broker.write(PS, encode_register(lost.register), lost.after)
+    shell.fail(Lane.BROKER, TransientError("publish failed for 300 s"))
+    shell.run()
+    shell.advance(1.0)
+    shell.run_until(RegisterSnapshot)
+    if is_late:
+        broker.write(PS, encode_register(lost.register), lost.after)
+    shell.run()
+    (taken,) = [each for each in broker.events(SnapshotTaken) if each.request == 1]
+    assert broker.register().manifest == taken.manifest != lost.register.manifest
 
 
 def test_an_announcement_that_fails_is_repeated_without_another_snapshot(broker: Broker, shell: Shell) -> None:

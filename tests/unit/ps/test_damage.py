@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from elasticdl.ps.snapshots.recovery import NothingLeftError
 from elasticdl.shared.errors import FencedError
 from elasticdl.shared.messages.commands import TakeSnapshot
 from elasticdl.shared.messages.events import ModelInitialised, PsStarted, SnapshotDamaged, SnapshotTaken
-from elasticdl.shared.model.manifests import Manifest, chunk_uri, encode_manifest, read_manifest
+from elasticdl.shared.model.manifests import ChunkPart, Manifest, chunk_uri, encode_manifest, read_manifest
 from elasticdl.shared.names import JobId, PodName
 from elasticdl.shared.storage import MemoryStore
 from elasticdl.worker.ps_client import PsClient
@@ -228,3 +229,84 @@ def test_a_manifest_that_names_other_objects_than_its_own_is_damaged(
     trained.rise()
     assert job.await_event(PsStarted, 2).restored_from == trained.snapshots[2]
     assert job.await_event(SnapshotDamaged).snapshot == newest
+
+
+def rows_of(manifest: Manifest) -> int:
+    return next(number for number, chunk in enumerate(manifest.chunks) if chunk.part is ChunkPart.ROWS)
+
+
+def chunk_changed(manifest: Manifest, number: int, **changes: object) -> Manifest:
+    chunks = list(manifest.chunks)
+    chunks[number] = replace(chunks[number], **changes)  # type: ignore[arg-type]
+    return replace(manifest, chunks=tuple(chunks))
+
+
+def group_changed(manifest: Manifest, **changes: object) -> Manifest:
+    return replace(manifest, groups=(replace(manifest.groups[0], **changes),))  # type: ignore[arg-type]
+
+
+ABSURD: dict[str, Callable[[Manifest], Manifest]] = {
+    "a signature without dense variables": lambda one: replace(
+        one, signature=json.dumps({key: value for key, value in json.loads(one.signature).items() if key != "dense"})
+    ),
+    "a signature that is no JSON": lambda one: replace(one, signature="{"),
+    "a signature of another type": lambda one: replace(one, signature="[1, 2]"),
+    "no dense weights": lambda one: replace(
+        one, chunks=tuple(chunk for chunk in one.chunks if chunk.part is not ChunkPart.DENSE)
+    ),
+    "rows that are dense weights": lambda one: chunk_changed(one, 0, part=ChunkPart.ROWS, rows=3),
+    "more rows than bytes": lambda one: chunk_changed(one, rows_of(one), rows=1 << 60),
+    "rows of a table that there is not": lambda one: chunk_changed(one, rows_of(one), table=9),
+    "two groups with the same partitions": lambda one: replace(one, groups=(*one.groups, *one.groups)),
+    "partitions that there are not": lambda one: group_changed(one, partitions=((0, 1 << 20),)),
+    "partitions that end before they begin": lambda one: group_changed(one, partitions=((9, 3),)),
+    "a ledger with a task twice": lambda one: group_changed(
+        one, ledger=replace(one.groups[0].ledger, finished=((5, 2), (2, 5)), step=1 << 40)
+    ),
+}
+
+
+@pytest.mark.parametrize("change", ABSURD.values(), ids=ABSURD)
+def test_a_snapshot_with_right_checksums_and_absurd_content_is_damaged(
+    job: Job, change: Callable[[Manifest], Manifest]
+) -> None:
+    trained = Trained(job, 3)
+    newest = trained.snapshots[3]
+    trained.store.write(newest, encode_manifest(change(read_manifest(trained.store, newest))))
+    trained.rise()
+    assert job.await_event(PsStarted, 2).restored_from == trained.snapshots[2]
+    assert job.await_event(SnapshotDamaged).snapshot == newest
+
+
+def test_rows_that_can_not_be_loaded_damage_what_they_are_of(job: Job) -> None:
+    trained = Trained(job, 3)
+    wrong = trained.snapshots[2]
+    manifest = read_manifest(trained.store, wrong)
+    trained.store.write(wrong, encode_manifest(chunk_changed(manifest, rows_of(manifest), rows=1)))
+    trained.rise()
+    assert job.await_event(PsStarted, 2).restored_from == trained.snapshots[1]
+    told = job.await_event(SnapshotDamaged)
+    assert told.snapshot == wrong and "has the right checksum and can't be restored" in told.problem
+
+
+def test_a_snapshot_under_the_name_of_another_one_is_reported(job: Job) -> None:
+    trained = Trained(job, 3)
+    older, newest = trained.snapshots[2], trained.snapshots[3]
+    for info in list(trained.store.list(older.removesuffix("manifest"))):
+        name = info.uri.rpartition("/")[2]
+        trained.store.write(newest.removesuffix("manifest") + name, trained.store.read(info.uri))
+    trained.rise()
+    assert job.await_event(PsStarted, 2).restored_from == older
+    told = job.await_event(SnapshotDamaged)
+    assert (told.snapshot, told.instead) == (newest, older)
+    assert told.problem == f"is another snapshot, {older.split('/')[-2]} of ps-0"
+
+
+def test_a_snapshot_of_another_ps_is_reported(job: Job) -> None:
+    trained = Trained(job, 3)
+    newest = trained.snapshots[3]
+    other = replace(read_manifest(trained.store, newest), ps=PodName("ps-1"))
+    trained.store.write(newest, encode_manifest(other))
+    trained.rise()
+    assert job.await_event(PsStarted, 2).restored_from == trained.snapshots[2]
+    assert job.await_event(SnapshotDamaged).problem.endswith(" of ps-1")

@@ -12,7 +12,7 @@ from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.subjects import PLACEMENT
 from elasticdl.shared.messages.events import LostLog, PsStarted
 from elasticdl.shared.messages.registers import PsRegister, decode_register, encode_register
-from elasticdl.shared.model.manifests import encode_manifest, read_manifest
+from elasticdl.shared.model.manifests import Manifest, encode_manifest, read_manifest
 from elasticdl.shared.model.placement import ALL, PARTITIONS, Placement, decode_placement, encode_placement
 from elasticdl.shared.names import Incarnation, JobId, PodName
 from elasticdl.shared.storage import MemoryStore
@@ -41,11 +41,17 @@ def test_a_torn_manifest_is_passed_over(job: Job) -> None:
     assert (recovered.registers[PS_1].manifest, recovered.registers[PS_1].step) == (newest.older[0], 2)
 
 
+def write(job: Job, manifest: Manifest) -> None:
+    """Write a manifest where its ps writes it."""
+    name = f"{manifest.incarnation}-{manifest.number:06d}"
+    uri = f"{STORAGE}/{job.spec.job}/snapshots/{manifest.ps}/{name}/manifest"
+    job.store.write(uri, encode_manifest(manifest))
+
+
 async def test_the_placement_of_the_newest_snapshots_is_made_known(job: Job) -> None:
     newest = read_manifest(job.store, job.register(0).manifest)
     (group,) = newest.groups
-    everything = replace(newest, placement_version=2, groups=(replace(group, partitions=ALL),))
-    job.store.write(f"{STORAGE}/{job.spec.job}/snapshots/ps-0/x/manifest", encode_manifest(everything))
+    write(job, replace(newest, placement_version=2, number=50, groups=(replace(group, partitions=ALL),)))
     bus = MemoryBroker().connect()
     assert await settle_placement(bus.registers, job.store, job.spec, None, None, 7.0) is None, "the log knows it"
     placement = await settle_placement(bus.registers, job.store, job.spec, None, LostLog(), 7.0)
@@ -56,7 +62,7 @@ async def test_the_placement_of_the_newest_snapshots_is_made_known(job: Job) -> 
     assert decode_placement(entry.value) == placement
     register = await bus.registers.read(PS_0)
     assert register is not None
-    assert decode_register(register.value).manifest.endswith("/ps-0/x/manifest")
+    assert decode_register(register.value).manifest.endswith("-000050/manifest")
 
 
 async def test_a_placement_that_was_published_and_that_no_snapshot_is_of_is_taken_back(job: Job) -> None:
@@ -83,11 +89,9 @@ async def test_without_snapshots_a_published_placement_gives_way_to_an_even_one(
 async def test_a_group_that_was_held_counts_where_its_move_was_finished(job: Job) -> None:
     ours, theirs = (read_manifest(job.store, job.register(number).manifest) for number in range(2))
     held = replace(theirs.groups[0], partitions=((100, 128),), move=2)
-    for ps, changed in (
-        (PS_0, replace(ours, placement_version=2, groups=(replace(ours.groups[0], partitions=((0, 100),)),))),
-        (PS_1, replace(theirs, groups=(*theirs.groups, held), number=99)),
-    ):
-        job.store.write(f"{STORAGE}/{job.spec.job}/snapshots/{ps}/x/manifest", encode_manifest(changed))
+    reduced = replace(ours.groups[0], partitions=((0, 100),))
+    write(job, replace(ours, placement_version=2, number=50, groups=(reduced,)))
+    write(job, replace(theirs, groups=(*theirs.groups, held), number=99))
     recovered = recover_job(job.store, STORAGE, job.spec.job)
     assert recovered is not None
     assert recovered.placement.partitions(1) == ((100, 256),)
@@ -114,8 +118,8 @@ def test_while_the_register_names_a_snapshot_one_that_was_never_registered_does_
     registered = job.register(1)
     newest = read_manifest(job.store, registered.manifest)
     (group,) = newest.groups
-    ahead = replace(newest, groups=(replace(group, ledger=replace(group.ledger, step=99)),))
-    job.store.write(f"{STORAGE}/{job.spec.job}/snapshots/ps-1/fenced-000007/manifest", encode_manifest(ahead))
+    ahead = replace(group, ledger=replace(group.ledger, step=99))
+    write(job, replace(newest, incarnation=Incarnation("fenced"), number=7, groups=(ahead,)))
     job.loop.call(restore_registers(job.bus.registers, job.store, job.spec, None))
     assert job.register(1) == registered
     job.start(1)

@@ -77,6 +77,14 @@ def test_snapshot_0_is_registered_before_the_first_push_is_answered(make_job: Ma
     assert numbers == list(range(1, len(numbers) + 1))
 
 
+def test_a_ps_that_hears_nothing_of_the_registers_any_more_ends(make_job: MakeJob) -> None:
+    service = make_job(spec("memory://job")).make()
+    service.start()
+    service.hang_up()
+    with pytest.raises(TransientError, match="the connection to NATS is closed"):
+        service.wait()
+
+
 @pytest.mark.parametrize("grads_to_wait", [1, 4])
 def test_a_restored_ps_goes_on_as_if_nothing_had_happened(
     make_job: MakeJob, store_and_folder: tuple[ObjectStore, str], grads_to_wait: int

@@ -95,6 +95,53 @@ async def test_an_order_is_not_executed_again_after_its_pod_has_lost_its_node(sc
     await scripted.start(9, SECOND)
 
 
+async def test_a_pod_that_a_repeated_order_has_created_again_is_another_pod(scripted: Scripted) -> None:
+    await scripted.start(3, FIRST)
+    scripted.pods.disconnect()
+    scripted.pods.vanish(PS)  # With its node, before the supervisor has heard of it.
+    scripted.pods.reconnect()
+    await scripted.supervisor.execute(START, "3")  # A successor of the master repeats the order.
+    scripted.pods.run(PS, SECOND)
+    assert await scripted.take() == [lost(FIRST), PodStarted(pod=PS, service=Service.PS, instance=SECOND)]
+    scripted.pods.repeat(PS)
+    assert await scripted.take() == []
+    scripted.pods.exit(PS, 3)
+    (exited,) = await scripted.take()
+    assert isinstance(exited, PodExited) and exited.instance == SECOND
+
+
+async def test_a_pod_is_reported_after_one_that_was_removed_before_it_started(scripted: Scripted) -> None:
+    await scripted.supervisor.execute(START, "5")
+    scripted.pods.vanish(PS)
+    started, exited = await scripted.take()
+    assert isinstance(started, PodStarted) and isinstance(exited, PodExited)
+    await scripted.supervisor.execute(START, "7")
+    scripted.pods.pend(PS, "no room")
+    assert await scripted.take() == [PodPending(pod=PS, service=Service.PS, reason="no room")]
+
+
+async def test_a_pod_that_another_supervisor_has_created_again_is_reported(scripted: Scripted) -> None:
+    await scripted.start(3, FIRST)
+    scripted.pods.vanish(PS)
+    assert await scripted.take() == [lost(FIRST)]
+    await scripted.pods.create(
+        PS, Service.PS, 3
+    )  # A former master, which has not heard of the loss, repeats the order.
+    scripted.pods.run(PS, SECOND)
+    assert await scripted.take() == [PodStarted(pod=PS, service=Service.PS, instance=SECOND)]
+    scripted.pods.repeat(PS)
+    await scripted.supervisor.execute(START, "9")
+    assert await scripted.take() == []
+
+
+async def test_a_successor_reports_the_end_of_a_pod_whose_order_it_repeats() -> None:
+    scripted = Scripted(PodStatus(pod=PS, service=Service.PS, order=0, phase=Running(), instance=FIRST))
+    await scripted.supervisor.execute(START, "3")  # Before it has listed the pods; the node of the first one is lost.
+    scripted.pods.run(PS, SECOND)
+    assert await scripted.take() == [lost(FIRST), PodStarted(pod=PS, service=Service.PS, instance=SECOND)]
+    scripted.running.cancel()
+
+
 async def test_what_happens_while_the_platform_is_away_is_reported_afterwards(scripted: Scripted) -> None:
     await scripted.start(5, FIRST)
     scripted.pods.disconnect()

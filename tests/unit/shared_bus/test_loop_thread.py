@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 from collections.abc import Iterator
 
@@ -62,6 +63,27 @@ def test_a_coroutines_own_timeout_is_passed_on(loop: LoopThread) -> None:
 
     with pytest.raises(TimeoutError, match="mine"):
         loop.call(impatient(), timeout_s=DEADLINE_S)
+
+
+@pytest.mark.parametrize("error", [None, TransientError("the broker is away"), KeyError("a defect")])
+def test_the_end_of_work_that_the_process_needs_is_reported(loop: LoopThread, error: Exception | None) -> None:
+    reported: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+
+    async def work() -> None:
+        if error:
+            raise error
+
+    loop.spawn_endless(work(), reported.put)
+    found = reported.get(timeout=DEADLINE_S)
+    assert found is error or (error is None and str(found) == "the connection to NATS is closed")
+
+
+def test_work_that_is_cancelled_has_not_failed(loop: LoopThread) -> None:
+    reported: list[BaseException] = []
+    work = loop.spawn_endless(forever(), reported.append)
+    work.cancel()
+    assert loop.call(the_answer()) == 42 and work.cancelled()
+    assert reported == []
 
 
 def test_background_work_ends_with_the_thread() -> None:

@@ -243,6 +243,23 @@ def test_a_bug_is_fatal(peer: Echo) -> None:
     client.close()
 
 
+def test_a_server_without_room_for_a_thread_refuses_connections_until_there_is_some(
+    peer: Echo, capsys: pytest.CaptureFixture[str]
+) -> None:
+    threading.stack_size(1 << 46)  # More than the kernel gives: no thread starts.
+    try:
+        for _ in range(3):
+            with peer.dial() as refused:
+                assert refused.recv(1) == b""
+    finally:
+        threading.stack_size(0)
+    client = peer.client()
+    client.request(b"served").release()
+    assert capsys.readouterr().out.count("connection refused") == 1
+    assert peer.fatal == []
+    client.close()
+
+
 def test_a_silent_stranger_is_closed_within_the_handshake_deadline(peer: Echo) -> None:
     with peer.dial() as stranger:
         assert stranger.recv(1) == b""

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from .conftest import MakeWorld, World
 
 
+EXPORT = TaskRef(purpose=Purpose.EXPORT, number=0)
+
+
 def task(purpose: Purpose, number: int = 0, **facts: Any) -> TaskMessage:
     return TaskMessage(task=TaskRef(purpose=purpose, number=number), dispatch=1, term=1, **facts)
 
@@ -100,6 +103,17 @@ def test_a_task_of_a_lost_pin_is_dropped(world: World) -> None:
     assert len(of(world, Purpose.TRAIN)) == 1
     assert world.failed() == []
     assert [event.reason for event in world.returned()] == ["evaluation 9 is over"]
+
+
+def test_an_export_that_is_dropped_does_not_take_its_successor_with_it(world: World) -> None:
+    """The worker gets both at once, after it was cut off while a ps was restarted."""
+    stale = TaskMessage(task=EXPORT, dispatch=1, term=1, audited={"ps-0": "former"})
+    present = TaskMessage(task=EXPORT, dispatch=2, term=2)
+    world.tasks.publish(stale, present)
+    world.run()
+    assert [(event.dispatch, event.is_dropped) for event in world.returned()] == [(1, True)]
+    assert [event.dispatch for event in of(world, Purpose.EXPORT)] == [2]
+    assert [delivery.answer for delivery in world.tasks.deliveries] == ["ack", "ack"]
 
 
 def test_user_code_that_raises_in_an_evaluation_fails_its_task(make_world: MakeWorld) -> None:

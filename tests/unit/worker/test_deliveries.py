@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,7 @@ from tests.deadline import DEADLINE_S
 
 from elasticdl.shared.bus import Bus, MemoryBroker
 from elasticdl.shared.bus.loop_thread import LoopThread
+from elasticdl.shared.errors import TransientError
 from elasticdl.shared.job.tasks import TaskMessage, TaskRef
 from elasticdl.shared.messages.events import WorkerStarted
 from elasticdl.shared.model.placement import Placement
@@ -115,10 +117,13 @@ def test_addresses_follow_the_registers(loop: LoopThread, bus: Bus) -> None:
         await bus.registers.write("ps-0", register("new"), after=seq)
 
     loop.call(written_and_seen())
-    addresses = Addresses(bus.registers, loop, Placement.even(1))
+    failed: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+    addresses = Addresses(bus.registers, loop, Placement.even(1), failed.put)
     expected = {PodName("ps-0"): PsAddress(address="127.0.0.1:1", incarnation=Incarnation("new"))}
     addresses.wait_known([PodName("ps-0")], timeout_s=DEADLINE_S)
     assert addresses.resolve() == expected
+    loop.call(bus.close())  # The worker would not hear of a restarted ps any more, so it must not continue.
+    assert isinstance(failed.get(timeout=DEADLINE_S), TransientError)
 
 
 def test_a_task_that_another_worker_may_have_begun_is_not_a_first_one(loop: LoopThread, bus: Bus) -> None:

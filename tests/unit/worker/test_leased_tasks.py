@@ -9,8 +9,8 @@ from elasticdl.shared.names import Purpose
 from elasticdl.worker.core.tasks.leased import LeasedTask, LeasedTasks
 
 
-def lease(task: int, number: int) -> LeasedTask:
-    message = TaskMessage(task=TaskRef(purpose=Purpose.TRAIN, number=task), dispatch=1, term=1)
+def lease(task: int, number: int, *, purpose: Purpose = Purpose.TRAIN, dispatch: int = 1) -> LeasedTask:
+    message = TaskMessage(task=TaskRef(purpose=purpose, number=task), dispatch=dispatch, term=1)
     return LeasedTask(number=number, message=message, attempt=1)
 
 
@@ -47,3 +47,24 @@ def test_two_deliveries_of_a_task_leave_together(leases: LeasedTasks) -> None:
     assert not leases.has(first.message.task)
     assert not leases.is_leased(second)
     assert leases.to_extend(0.0) == [other]
+
+
+@pytest.mark.parametrize("purpose", [Purpose.EVALUATE, Purpose.PREDICT, Purpose.MERGE, Purpose.EXPORT])
+def test_two_dispatches_of_an_auxiliary_task_are_two_orders(leases: LeasedTasks, purpose: Purpose) -> None:
+    first, other = lease(0, 1, purpose=purpose), lease(0, 2, purpose=purpose, dispatch=2)
+    again = lease(0, 3, purpose=purpose)
+    leases.add(first, 0.0)
+    assert not leases.joins(other)
+    leases.add(other, 0.0)
+    assert leases.joins(again)
+    leases.add(again, 0.0)
+    assert leases.release_dispatch(first.message) == [first, again]
+    assert leases.to_extend(0.0) == [other]
+    assert leases.release_dispatch(other.message) == [other]
+    assert not leases.tasks
+
+
+def test_a_train_task_is_the_same_whoever_has_dispatched_it(leases: LeasedTasks) -> None:
+    leases.add(lease(1, 1), 0.0)
+    assert leases.joins(lease(1, 2, dispatch=2))
+    assert not leases.joins(lease(2, 3))

@@ -22,7 +22,7 @@ from elasticdl.shared.job.spec import JobKind, JobSpec
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Event, JobResumed, JobSubmitted, LogRecord, LostLog
 from elasticdl.shared.model.manifests import DamagedError
-from elasticdl.shared.names import JobId
+from elasticdl.shared.names import Incarnation, JobId
 from elasticdl.shared.storage import ObjectStore, display
 
 NOTHING_TO_RESUME = (
@@ -96,12 +96,30 @@ async def plan_next_run(bus: Bus, store: ObjectStore, former: FormerRun, changes
         ps=changes.ps,
         epochs=changes.epochs or former_epochs,
         output=changes.output,
+        continues=state.run,
     )
     resumed = await resume_event(bus.registers, store, spec, recovered, resumed, time.time())
     opening = (resumed,) if state.spec else (JobSubmitted(spec=spec), resumed)
     if resumed.epochs:
         spec = spec.with_epochs(resumed.epochs)
     return NextRun(spec=replace(spec, output=changes.output or spec.output), state=state, opening=opening)
+
+
+async def purge_former_tasks(bus: Bus, run: Incarnation) -> None:
+    """Empty the queue before the next run begins, unless another process has opened it meanwhile.
+
+    Args:
+        bus: of the job.
+        run: the run after which the next one was planned.
+
+    Raises:
+        TransientError, PermanentError: NATS.
+    """
+    # First what may go, then the check: this process may be frozen in between, and the tasks of a run that another
+    # process opens then are queued later.
+    queued = await bus.tasks.last_seq()
+    if (await recover(bus)).state.run == run:
+        await bus.tasks.purge(queued)
 
 
 def finished_error(job: JobId, arguments: str, kind: JobKind) -> UserError:

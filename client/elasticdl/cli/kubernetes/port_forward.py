@@ -38,7 +38,10 @@ def _accept(server: socket.socket, connect: Callable[[], socket.socket]) -> None
             local, _ = server.accept()
         except OSError:
             return
-        threading.Thread(target=_serve, args=(local, connect), name="port-forward-open", daemon=True).start()
+        try:
+            threading.Thread(target=_serve, args=(local, connect), name="port-forward-open", daemon=True).start()
+        except RuntimeError:  # No thread is left. The client sees a closed connection, and tries again.
+            local.close()
 
 
 def _serve(local: socket.socket, connect: Callable[[], socket.socket]) -> None:

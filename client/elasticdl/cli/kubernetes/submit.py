@@ -84,6 +84,11 @@ async def submit(
             version = await _source_version(file, nats_url, replicas)
             spec = await asyncio.to_thread(plan, file, version)
             await _open(bus, file, JobSubmitted(spec=spec))
+        if (await recover(bus)).state.run != file.run:
+            raise UserError(
+                f"another command has resumed job {file.job} meanwhile",
+                hint=f"To follow it: elasticdl attach {file.job}",
+            )
     finally:
         await bus.close()
 
@@ -168,9 +173,8 @@ async def _resume(bus: Bus, file: SubmissionFile, changes: ResumeChanges) -> Non
     Raises:
         ElasticDLError: it can't; says why.
     """
-    from elasticdl.cli.jobs.resumption import plan_next_run
+    from elasticdl.cli.jobs.resumption import plan_next_run, purge_former_tasks
     from elasticdl.cli.submission.source_check import check_data
-    from elasticdl.master.snapshots.recovery import recover
 
     former = former_run(file)
     past = await plan_next_run(bus, open_store(former.storage), former, changes)
@@ -178,8 +182,7 @@ async def _resume(bus: Bus, file: SubmissionFile, changes: ResumeChanges) -> Non
         await asyncio.to_thread(check_writable, f"the output {display(past.spec.output)}", past.spec.output)
     await asyncio.to_thread(check_data, past.spec, _say)
     _say(past.start_line)
-    if (await recover(bus)).state.run != file.run:  # Another pod may have opened the run; its tasks have to stay.
-        await bus.tasks.purge()
+    await purge_former_tasks(bus, past.state.run)
     await _open(bus, file, *past.opening)
 
 

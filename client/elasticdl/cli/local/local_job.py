@@ -131,7 +131,7 @@ class LocalJob:
     async def _run_on(self, bus: Bus, url: str, opening: Sequence[Event]) -> State:
         forks = self._runtime.forks
         if isinstance(opening[-1], JobResumed):
-            await bus.tasks.purge()
+            await bus.tasks.purge(await bus.tasks.last_seq())
         self._monitor = JobMonitor(self._observer, past=await recover_with_evaluations(bus))
         self._envelopes = EnvelopeFactory(service=Service.LAUNCHER, name=LAUNCHER, clock=self._clock)
         self._incarnation = self._envelopes.incarnation

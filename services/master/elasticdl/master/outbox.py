@@ -23,11 +23,12 @@ from elasticdl.master.core.training.task_messages import task_messages
 from elasticdl.master.ledger_reads import LedgerReader, LedgerReads
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.bus.subjects import PLACEMENT
+from elasticdl.shared.bus.terms import LaterTermError
 from elasticdl.shared.errors import ElasticDLError, FencedError, PermanentError, TransientError
 from elasticdl.shared.job.tasks import TaskMessage
 from elasticdl.shared.messages import commands
 from elasticdl.shared.messages.commands import Command, Dispatch
-from elasticdl.shared.messages.events import CommandFailure, CommandsRan, Decided, Event, LedgersRead
+from elasticdl.shared.messages.events import CommandFailure, CommandsRan, Decided, Event, LedgersRead, TermStarted
 from elasticdl.shared.model.manifests import DamagedError, damage
 from elasticdl.shared.model.placement import Placement, decode_placement, encode_placement
 from elasticdl.shared.names import LAUNCHER, PodName
@@ -216,6 +217,12 @@ class Outbox:
         while True:
             try:
                 return await self._send(pod, command, cause)
+            except LaterTermError as error:
+                # The append fails if there is a later master. Otherwise that term is none of any master, and this one
+                # begins a term above it.
+                self._report(TermStarted(term=error.latest + 1))
+                if self._clock.monotonic() >= give_up_s:
+                    raise OrderRefusedError(f"{pod} refused: {error}") from error
             except PermanentError as error:
                 raise OrderRefusedError(f"{pod} refused: {error}") from error
             except TransientError:

@@ -202,6 +202,9 @@ class Master:
             self._snapshots.offer(self.state)
 
     async def _apply(self, item: LogRecord | Event) -> None:
+        if isinstance(item, TermStarted):
+            await self._begin_term(item.term)
+            return
         if not isinstance(item, LogRecord):
             self._last_input = await self._append(item)
             return
@@ -214,6 +217,17 @@ class Master:
                 self._meter.on_record(item.envelope, self.state)
         if isinstance(event, TimerFired):
             self._timers.on_fired(event)
+
+    async def _begin_term(self, term: int) -> None:
+        """Begin another term: a process has refused an order because it has obeyed a later one than the present one.
+
+        Raises:
+            FencedError: another master has begun that one.
+        """
+        if term > self._term:
+            _log.warning("a process has obeyed a term that the log does not know", term=term - 1)
+            self._last_input = await self._append(TermStarted(term=term))
+            self._term = self._outbox.term = term
 
     def _check_term(self, event: Event) -> None:
         """Exit when a later term has begun: its decisions can't be applied at the place where they are read."""

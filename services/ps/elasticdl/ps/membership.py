@@ -12,7 +12,6 @@ from elasticdl.ps.identity import PsIdentity
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
-from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.process.envelopes import EnvelopeFactory
@@ -50,25 +49,23 @@ class Membership:
         Args:
             take_order: accepts an order and its cause, or raises the reason for refusing it.
             post: takes events.
-            failed: takes the error that ended the watch.
+            failed: takes the error that ended the watch or the heartbeats. A ps that does not hear of its successor, or
+                of a new placement, must not stay.
         """
         interval_s = self._identity.heartbeat_interval_s
         sending = send_heartbeats(self._bus.signals, self._envelopes, interval_s, self._metrics)
-        self._tasks.append(self._loop.spawn(sending))
+        self._tasks.append(self._loop.spawn_endless(sending, failed))
         self._loop.call(self._bus.signals.serve_orders(self._identity.ps, take_order))
-        self._tasks.append(self._loop.spawn(self._watch(post, failed)))
+        self._tasks.append(self._loop.spawn_endless(self._watch(post), failed))
 
     def leave(self) -> None:
         """Send no more heartbeats, and end the watch."""
         for task in self._tasks:
             task.cancel()
 
-    async def _watch(self, post: Callable[[KeyChanged], None], failed: Callable[[BaseException], None]) -> None:
-        try:
-            async for name, entry in self._bus.registers.watch():
-                post(KeyChanged(name=name, entry=entry))
-        except ElasticDLError as error:
-            failed(error)
+    async def _watch(self, post: Callable[[KeyChanged], None]) -> None:
+        async for name, entry in self._bus.registers.watch():
+            post(KeyChanged(name=name, entry=entry))
 
     def _metrics(self) -> dict[str, float]:
         shard = self._core.shard

@@ -14,7 +14,7 @@ import structlog
 
 from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.loop_thread import LoopThread
-from elasticdl.shared.errors import PermanentError, ProtocolError, TransientError, UserError
+from elasticdl.shared.errors import ElasticDLError, PermanentError, ProtocolError, TransientError, UserError
 from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.job.spec import ExportTables, JobKind, JobSpec
 from elasticdl.shared.job.tasks import TaskRef
@@ -164,7 +164,8 @@ class Worker:
         def metrics() -> dict[str, float]:
             return metrics_of(self.core, self.built.stores.usage if self.built else None)
 
-        self.loop.spawn(send_heartbeats(self.bus.signals, self._envelopes, self.settings.heartbeat_interval_s, metrics))
+        sending = send_heartbeats(self.bus.signals, self._envelopes, self.settings.heartbeat_interval_s, metrics)
+        self.loop.spawn_endless(sending, self._background_failed)
         self._runner.start()
         with RunningBatchesFile(running_batches_path(self.settings, self.environment)) as file:
             running_batches = RunningBatches(file)
@@ -206,7 +207,7 @@ class Worker:
         gpu = gpu_name()
         check_gpu(self.settings.gpus, gpu)
         _log.info("compute device", device=gpu or "CPU")
-        addresses = Addresses(self.bus.registers, self.loop, Placement.even(self.spec.ps))
+        addresses = Addresses(self.bus.registers, self.loop, Placement.even(self.spec.ps), self._background_failed)
         built = self.built = self.built or build(self.spec, running_batches)
         built.training.records.plan = self.spec.plan  # One object for all threads: a plan remembers the last tasks.
         self._check_callbacks(built)
@@ -314,6 +315,12 @@ class Worker:
         if self._round_steps is not None:
             self._round_steps.close()
         self._runner.stop()
+
+    def _background_failed(self, error: BaseException) -> None:
+        if isinstance(error, ElasticDLError):
+            self._runner.post(ExecutionFailed(error=error))
+        else:
+            self._failed(error)
 
     def _failed(self, error: BaseException) -> None:
         self._fault = self._fault or error

@@ -52,6 +52,25 @@ class LoopThread:
         future.add_done_callback(self._forget)
         return future
 
+    def spawn_endless(
+        self, coroutine: Coroutine[Any, Any, None], failed: Callable[[BaseException], None]
+    ) -> Future[None]:
+        """Run a coroutine in the background that the process can't do without.
+
+        Args:
+            coroutine: ends only when it is cancelled, or with an error.
+            failed: takes the error that ended it. To return is an error, too.
+        """
+
+        async def run() -> None:
+            try:
+                await coroutine
+                raise TransientError("the connection to NATS is closed")
+            except Exception as error:  # The outermost frame: without it the process would go on and hear nothing.
+                failed(error)
+
+        return self.spawn(run())
+
     def call_soon(self, function: Callable[[], None]) -> None:
         """Call a function on the loop; any thread may call, and the loop's own thread wakes nobody for it."""
         is_own = threading.current_thread() is self._thread

@@ -177,8 +177,15 @@ class TaskQueue(Protocol):
         """
         ...
 
-    async def purge(self) -> None:
-        """Remove all tasks, leased ones too."""
+    async def last_seq(self) -> int:
+        """Number of the task that was queued last; 0 before the first one."""
+        ...
+
+    async def purge(self, up_to: int) -> None:
+        """Remove all tasks up to a number, leased ones too. Later ones stay, however late this request arrives.
+
+        Read ``last_seq`` first and then check that no run has begun: its tasks have higher numbers.
+        """
         ...
 
 

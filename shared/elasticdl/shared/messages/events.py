@@ -72,9 +72,10 @@ class RunningBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted:
-    """The first record of a log."""
+    """The first record of a log. ``names_runs``: its resumes name the run that they continue; old logs say no."""
 
     spec: JobSpec
+    names_runs: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,7 @@ class JobResumed:
         owners: owner of each partition in that version.
         epochs: number of epochs from now on, more than before; 0: as before.
         output: URI of the output from now on; empty: as before.
+        continues: the run after which it was planned; empty: its own run has repeated JobSubmitted, or an old version.
     """
 
     reason: str
@@ -115,6 +117,7 @@ class JobResumed:
     owners: tuple[int, ...] = ()
     epochs: int = 0
     output: str = ""
+    continues: Incarnation = NOBODY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,7 +284,10 @@ class TasksFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReturned:
-    """A worker returned a task unfinished, on purpose; train: with what it counted, see ``TaskFinished``."""
+    """A worker returned a task unfinished, on purpose; train: with what it counted, see ``TaskFinished``.
+
+    ``is_dropped``: the task is off the queue, because it can't be done as this dispatch says.
+    """
 
     task: TaskRef
     dispatch: int
@@ -292,6 +298,7 @@ class TaskReturned:
     counted: tuple[tuple[int, int], ...] = ()
     staleness: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     overflows: int = 0
+    is_dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

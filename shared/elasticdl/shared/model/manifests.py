@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -15,10 +15,10 @@ from types import MappingProxyType
 import xxhash
 from google.protobuf.message import DecodeError
 
-from elasticdl.shared.errors import PermanentError
+from elasticdl.shared.errors import PermanentError, TransientError, UserError
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.messages.events import GroupLedger, SnapshotDamaged
-from elasticdl.shared.model.placement import Ranges, group_id
+from elasticdl.shared.model.placement import PARTITIONS, Ranges, group_id
 from elasticdl.shared.names import Incarnation, JobId, PodName
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore, join
@@ -33,6 +33,8 @@ CHUNK_BYTES = 8 << 20
 """Approximate size of a chunk of rows. A chunk is copied under its table's lock and is in memory twice at a time."""
 NOTHING_LEFT = "The job can't be resumed from anything"
 """What a ps says whose snapshots are all lost; the log keeps only its words, and by these the advice goes."""
+PROBLEM_CHARS_MAX = 160
+"""Length of an error in the description of a damage, which is in an event on the log."""
 _NAME = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
 _MANIFEST = re.compile(rf"{_NAME}/({MANIFEST_NAME}|{COPY_NAME})")
 """URI of a manifest, in the folder of its ps."""
@@ -241,15 +243,44 @@ def read_chunk(store: ObjectStore, manifest: str, chunk: Chunk) -> bytearray:
     raise DamagedError(uri, "is damaged: its checksum differs", snapshot=manifest)
 
 
+@contextlib.contextmanager
+def rebuilding(uri: str) -> Iterator[None]:
+    """While a model is rebuilt from a snapshot: an error means that it is damaged, whatever its checksums say.
+
+    Args:
+        uri: its manifest.
+
+    Raises:
+        DamagedError: its content makes no sense.
+    """
+    try:
+        yield
+    except (TransientError, PermanentError, UserError, MemoryError):
+        raise  # The store, another plan, this machine.
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}"[:PROBLEM_CHARS_MAX]
+        raise DamagedError(uri, f"has the right checksum and can't be restored ({found})") from error
+
+
 def _checked(manifest: Manifest, uri: str) -> Manifest:
-    """Refuse a manifest that names anything but objects of its own ps and job: a ps reads and deletes what it names.
+    """Refuse a manifest that lies under another name than it was written to, or names other objects than its own.
+
+    A ps reads and deletes what its manifests name.
 
     Raises:
         DamagedError: it does.
     """
-    folder = folder_of(folder_of(uri).rstrip("/"))
+    folder, name = folder_of(folder_of(uri).rstrip("/")), f"{manifest.incarnation}-{manifest.number:06d}"
     if not folder_of(folder.rstrip("/")).endswith(f"/{manifest.job}/snapshots/"):
         raise DamagedError(uri, f"is of the job {manifest.job!r}")
+    is_own = uri.endswith(f"/{COPY_NAME}") or folder.endswith(f"/{manifest.ps}/")
+    if not is_own or folder_of(uri) != f"{folder}{name}/":
+        raise DamagedError(uri, f"is another snapshot, {name} of {manifest.ps}")
+    for group in manifest.groups:
+        if not _ascend(group.partitions) or any(end > PARTITIONS for _, end in group.partitions):
+            raise DamagedError(uri, f"has the partitions {group.partitions}")
+        if not _ascend(group.ledger.finished):
+            raise DamagedError(uri, "has a ledger whose tasks are not in order")
     for other in {manifest.base, *(chunk.of for chunk in manifest.chunks)} - {""}:
         if not other.startswith(folder) or not _MANIFEST.fullmatch(other.removeprefix(folder)):
             raise DamagedError(uri, f"refers to {other!r}, which is outside of {folder}")
@@ -259,6 +290,13 @@ def _checked(manifest: Manifest, uri: str) -> Manifest:
         if not _OBJECT.fullmatch(chunk.name):
             raise DamagedError(uri, f"names {chunk.name!r}, which is outside of its folder")
     return manifest
+
+
+def _ascend(ranges: Ranges) -> bool:
+    """Whether ranges are not empty, and each lies behind the one before."""
+    bounds = [0, *(bound for bounds in ranges for bound in bounds)]
+    starts_and_ends = zip(bounds[1::2], bounds[2::2], strict=True)
+    return all(start < end for start, end in starts_and_ends) and bounds == sorted(bounds)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

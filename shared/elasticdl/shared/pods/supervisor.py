@@ -12,7 +12,7 @@ import structlog
 from elasticdl.shared.errors import PermanentError, TransientError
 from elasticdl.shared.messages.commands import Command, StartPod, StopPod
 from elasticdl.shared.messages.events import Event, ExitCause, PodExited, PodPending, PodStarted
-from elasticdl.shared.names import PodInstance, PodName, Service
+from elasticdl.shared.names import NO_INSTANCE, PodInstance, PodName, Service
 from elasticdl.shared.pods.ports import EARLY_ORDER, Ended, Pending, Phase, Pods, PodStatus, Running
 
 _RANKS: dict[type[Phase], int] = {Pending: 0, Running: 1, Ended: 2}
@@ -49,7 +49,9 @@ class PodSupervisor:
     """Runs where the adapter is: in the launcher, or in the master of a job on a cluster.
 
     A pod goes through its phases once, and a later pod of the same name has a higher order. So a status that is not
-    beyond the reported one is a late or repeated one, and is ignored.
+    beyond the reported one is a late or repeated one, and is ignored. One order can have several pods: a platform that
+    has forgotten a pod with its node creates it again when the order is repeated. A name has one pod at a time, so the
+    start of another one is the end of the reported one.
 
     Args:
         pods: the pods of the job.
@@ -70,6 +72,8 @@ class PodSupervisor:
         self._pods = pods
         self._publish = publish
         self._reported: dict[PodName, PodStatus] = {status.pod: status for status in known}
+        self._ended: dict[PodName, set[PodInstance]] = {}
+        """The pods of each name's last order whose ends were reported. Their changes are late ones."""
         self._unreported = tuple(unreported)
         self._order = order
         self._causes: dict[PodName, str] = dict.fromkeys(
@@ -147,8 +151,14 @@ class PodSupervisor:
         if status.order == EARLY_ORDER and status.pod not in self._causes:
             return  # The master knows no such pod yet.
         former = self._reported.get(status.pod)
-        if former and not _is_newer(status, former):
+        if former and (not _is_newer(status, former) or status.instance in self._ended.get(status.pod, ())):
             return
+        if former and isinstance(former.phase, Running) and former.instance != status.instance:
+            lost = Ended(cause=ExitCause.NODE_LOST)
+            self._report_end(former, lost)
+            former = _ended(former, lost)
+        if former is None or former.order < status.order:
+            self._ended.pop(status.pod, None)
         self._reported[status.pod] = status
         match status.phase:
             case Pending(reason=""):
@@ -167,6 +177,7 @@ class PodSupervisor:
         self._publish(started, cause=str(status.order) if status.order != EARLY_ORDER else self._causes[status.pod])
 
     def _report_end(self, status: PodStatus, ended: Ended) -> None:
+        self._ended.setdefault(status.pod, set()).add(_instance(status))
         self._publish(
             PodExited(
                 pod=status.pod,
@@ -182,7 +193,12 @@ class PodSupervisor:
 
 
 def _is_newer(status: PodStatus, former: PodStatus) -> bool:
-    """Whether a status is later than the reported one: a later order, a later phase, or a new reason to be pending."""
+    """Whether a status is later than the reported one.
+
+    It has a later order or phase, a new reason to be pending, or is of another pod that the same order has created.
+    """
+    if status.order == former.order and status.instance and former.instance not in (NO_INSTANCE, status.instance):
+        return True
     progress, former_progress = ((each.order, _RANKS[type(each.phase)]) for each in (status, former))
     if isinstance(status.phase, Pending) and isinstance(former.phase, Pending) and status.order == former.order:
         return status.phase.reason not in ("", former.phase.reason)

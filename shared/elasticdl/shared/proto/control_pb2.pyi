@@ -1778,16 +1778,19 @@ class JobSubmitted(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SPEC_FIELD_NUMBER: _builtins.int
+    NAMES_RUNS_FIELD_NUMBER: _builtins.int
+    names_runs: _builtins.bool
     @_builtins.property
     def spec(self) -> Global___JobSpec: ...
     def __init__(
         self,
         *,
         spec: Global___JobSpec | None = ...,
+        names_runs: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names_runs", b"names_runs", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1832,11 +1835,13 @@ class JobResumed(_message.Message):
     OWNERS_FIELD_NUMBER: _builtins.int
     EPOCHS_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
+    CONTINUES_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     ps: _builtins.int
     placement: _builtins.int
     epochs: _builtins.int
     output: _builtins.str
+    continues: _builtins.str
     @_builtins.property
     def lost(self) -> Global___LostLog: ...
     @_builtins.property
@@ -1851,10 +1856,11 @@ class JobResumed(_message.Message):
         owners: _abc.Iterable[_builtins.int] | None = ...,
         epochs: _builtins.int = ...,
         output: _builtins.str = ...,
+        continues: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lost", b"lost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "lost", b"lost", "output", b"output", "owners", b"owners", "placement", b"placement", "ps", b"ps", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continues", b"continues", "epochs", b"epochs", "lost", b"lost", "output", b"output", "owners", b"owners", "placement", b"placement", "ps", b"ps", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2388,12 +2394,14 @@ class TaskReturned(_message.Message):
     COUNTED_FIELD_NUMBER: _builtins.int
     STALENESS_FIELD_NUMBER: _builtins.int
     OVERFLOWS_FIELD_NUMBER: _builtins.int
+    IS_DROPPED_FIELD_NUMBER: _builtins.int
     dispatch: _builtins.int
     attempt: _builtins.int
     reason: _builtins.str
     records: _builtins.int
     loss_sum: _builtins.float
     overflows: _builtins.int
+    is_dropped: _builtins.bool
     @_builtins.property
     def task(self) -> Global___TaskRef: ...
     @_builtins.property
@@ -2412,10 +2420,11 @@ class TaskReturned(_message.Message):
         counted: _abc.Iterable[Global___Range] | None = ...,
         staleness: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
         overflows: _builtins.int = ...,
+        is_dropped: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "overflows", b"overflows", "reason", b"reason", "records", b"records", "staleness", b"staleness", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "dispatch", b"dispatch", "is_dropped", b"is_dropped", "loss_sum", b"loss_sum", "overflows", b"overflows", "reason", b"reason", "records", b"records", "staleness", b"staleness", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

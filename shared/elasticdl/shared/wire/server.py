@@ -118,6 +118,8 @@ class WireServer:
         self._lock = threading.Lock()
         self._connections: dict[Connection, threading.Thread] = {}
         self._closing = threading.Event()
+        self._refusal = ""
+        """Why the last connection was refused, which is logged once; empty: it was not."""
         self._log = structlog.get_logger().bind(part="wire")
         self._listener = _listen(self._settings.host, self._settings.port)
         self._acceptor = threading.Thread(target=self._accept, name="wire-accept", daemon=True)
@@ -161,23 +163,33 @@ class WireServer:
             self._admit(accepted, authority(*peer[:2]))
 
     def _admit(self, accepted: socket.socket, peer: str) -> None:
-        settings = self._settings
+        deadline_s = self._settings.handshake_s
         try:
-            connection = Connection(
-                accepted, pool=self._pool, limits=HANDSHAKE_LIMITS, frame_deadline_s=settings.handshake_s
-            )
+            connection = Connection(accepted, pool=self._pool, limits=HANDSHAKE_LIMITS, frame_deadline_s=deadline_s)
         except OSError:  # it was reset before we could set options
             accepted.close()
             return
+        if problem := self._begin(connection, peer):
+            if problem != self._refusal:
+                self._log.warning("connection refused", peer=peer, reason=problem)
+            connection.close()
+        self._refusal = problem
+
+    def _begin(self, connection: Connection, peer: str) -> str:
+        """Serve a connection on a thread of its own; returns why it can't be served, or nothing."""
+        connections_max = self._settings.connections_max
         thread = threading.Thread(target=self._serve, args=(connection, peer), name=f"wire-{peer}", daemon=True)
         with self._lock:
-            admitted = not self._closing.is_set() and len(self._connections) < settings.connections_max
-            if admitted:
-                self._connections[connection] = thread
-                thread.start()  # ``close`` joins what it finds here.
-        if not admitted:
-            self._log.warning("connection refused", peer=peer, connections_max=settings.connections_max)
-            connection.close()
+            if self._closing.is_set():
+                return "the server ends"
+            if len(self._connections) >= connections_max:
+                return f"{connections_max} connections are open"
+            try:
+                thread.start()
+            except (RuntimeError, MemoryError) as error:  # The process has all threads that it may have.
+                return str(error) or "no memory for a thread"
+            self._connections[connection] = thread  # ``close`` joins what it finds here.
+        return ""
 
     def _serve(self, connection: Connection, peer: str) -> None:
         number = next(self._numbers)

@@ -12,7 +12,7 @@ from elasticdl.master.core.state import State
 from elasticdl.shared.bus.ports import EVENTS_AT_ONCE_MAX
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.events import Envelope
-from elasticdl.shared.names import NO_INSTANCE, PodInstance, Service
+from elasticdl.shared.names import NO_INSTANCE, NOBODY, PodInstance, Service
 
 OPENS_A_RUN = (events.JobSubmitted, events.JobResumed)
 OF_FORMER_INSTANCES = (
@@ -91,18 +91,33 @@ def of_earlier_version(state: State, envelope: Envelope) -> Envelope:
     return envelope
 
 
+def _may_open_run(state: State, envelope: Envelope, event: events.JobSubmitted | events.JobResumed) -> bool:
+    """Whether an event opens a run. A run that has begun must not begin again, nor lose its log's state to another one.
+
+    A job is submitted once in a log. A resume names the run after which it was planned, unless the log was lost: then
+    it follows the submission that its own run has repeated.
+    """
+    if isinstance(event, events.JobSubmitted):
+        return state.spec is None
+    if event.continues or state.names_runs:
+        is_own = envelope.incarnation == state.run and not state.pods
+        return is_own or event.continues == state.run != NOBODY
+    return state.spec is not None
+
+
 def classify_sender(state: State, envelope: Envelope) -> Sender:
     """Whether a record counts now, once its process is reported, or not at all.
 
     Records of masters always count: the log itself refuses those of a former master. Clients belong to no run.
     """
     event = envelope.event
+    if isinstance(event, OPENS_A_RUN):
+        return Sender.CURRENT if _may_open_run(state, envelope, event) else Sender.FORMER
     match envelope.service:
         case Service.MASTER | Service.CLIENT:
             return Sender.CURRENT
         case Service.LAUNCHER:
-            is_present = isinstance(event, OPENS_A_RUN) or envelope.incarnation == state.run
-            return Sender.CURRENT if is_present else Sender.FORMER
+            return Sender.CURRENT if envelope.incarnation == state.run else Sender.FORMER
         case _:
             pass
     pod = state.pods.get(envelope.name)

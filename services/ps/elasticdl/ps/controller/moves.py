@@ -12,6 +12,7 @@ from elasticdl.ps.snapshots.reader import check_belongs
 from elasticdl.ps.snapshots.requests import CopyTarget, HoldRequest, SnapshotRequest
 from elasticdl.shared.errors import ElasticDLError, FencedError, PermanentError, UserError
 from elasticdl.shared.messages.events import GroupHeld, SnapshotTaken
+from elasticdl.shared.model.manifests import rebuilding
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import PodName
 from elasticdl.shared.process.procedures import Procedure
@@ -80,7 +81,8 @@ class Moves:
         chain = yield commands.ReadChain(uri=request.manifest)
         uri, last = chain[-1]
         check_belongs(self._core, uri, last)
-        signature = ModelSignature.from_json(last.signature)
+        with rebuilding(uri):
+            signature = ModelSignature.from_json(last.signature)
         expected = yield commands.PrepareRows(signature=signature, move=request.move, partitions=request.partitions)
         if not expected:
             return None

@@ -71,5 +71,20 @@ class Registration:
         return self.register
 
     def _write(self, command: WriteRegister) -> Procedure[None]:
-        self.seq = yield command
-        self.register = command.register
+        """Write the register. An earlier write of this incarnation may have been stored although it seemed to fail.
+
+        Its acknowledgement came too late, or it arrived late itself. Then the entry has this incarnation's name.
+        """
+        while True:
+            try:
+                self.seq = yield command
+            except FencedError:
+                entry: KeyValueEntry | None = yield ReadKey(name=self._ps)
+                if entry is None or decode_register(entry.value).incarnation != self._own.incarnation:
+                    raise
+                if entry.seq == command.after:
+                    raise
+                command = replace(command, after=entry.seq)
+            else:
+                self.register = command.register
+                return

@@ -16,7 +16,7 @@ from elasticdl.ps.shard.metric_sums import NO_METRICS, MetricTable
 from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.shard.regrouping import common, reduced, union
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model.manifests import Chunk, ChunkPart, GroupState, Manifest, read_chunk
+from elasticdl.shared.model.manifests import Chunk, ChunkPart, GroupState, Manifest, read_chunk, rebuilding
 from elasticdl.shared.model.placement import ALL, Ranges
 from elasticdl.shared.model.rows.saved_rows import SavedRows
 from elasticdl.shared.model.rows.snapshot_rows import Chain, read_rows
@@ -84,7 +84,8 @@ def gather_weights(
         TransientError: storage is unreachable.
         DamagedError: an object is missing or damaged; it is named.
     """
-    keeps_averages = EMA_MOMENTUM in _signature_of(parts[0][0]).optimizer.hyperparameters
+    with rebuilding(_uri_of(parts)):
+        keeps_averages = EMA_MOMENTUM in _signature_of(parts[0][0]).optimizer.hyperparameters
     weights_only = not (averages and keeps_averages)
     return _shard_of(store, policy, _wanted(parts), weights_only=weights_only, rows=rows)
 
@@ -114,7 +115,11 @@ def read_groups(store: ObjectStore, shard: ModelShard, snapshot: tuple[str, Mani
         TransientError: storage is unreachable.
         DamagedError: an object is missing or damaged; it is named.
     """
-    uri, manifest = snapshot
+    with rebuilding(snapshot[0]):
+        return _groups(store, shard, *snapshot)
+
+
+def _groups(store: ObjectStore, shard: ModelShard, uri: str, manifest: Manifest) -> list[GroupCut]:
     cuts = []
     for number, state in enumerate(manifest.groups):
         empty = shard.create(state.partitions).cut()
@@ -159,26 +164,48 @@ def _shard_of(
 
     Groups of a move from ``held_since`` on stay held.
     """
-    signature = _signature_of(parts[0][0])
-    shard = ModelShard(replace(signature, optimizer=_NO_SLOTS) if weights_only else signature, policy)
+    with rebuilding(_uri_of(parts)):
+        signature = _signature_of(parts[0][0])
+        shard = ModelShard(replace(signature, optimizer=_NO_SLOTS) if weights_only else signature, policy)
     groups = []
     for chain, wanted in parts:
-        saved = SavedRows(signature, chain)
-        for uri, number, ids, slabs in read_rows(store, chain, common(union(wanted), rows)):
+        with rebuilding(chain[-1][0]):
+            _load_rows(store, shard, chain, (union(wanted), rows), signature, weights_only=weights_only)
+            for cut, partitions in zip(read_groups(store, shard, chain[-1]), wanted, strict=True):
+                if partitions:
+                    move = cut.move if held_since and cut.move >= held_since else 0
+                    groups.append(shard.group_of(replace(reduced(cut, partitions, shard.signature.dense), move=move)))
+    with rebuilding(_uri_of(parts)):
+        shard.install(groups)
+        shard.merge()
+    return shard
+
+
+def _load_rows(
+    store: ObjectStore,
+    shard: ModelShard,
+    chain: Chain,
+    wanted: tuple[Ranges, Ranges],
+    signature: ModelSignature,
+    *,
+    weights_only: bool,
+) -> None:
+    """Load the rows of those partitions that are in both of ``wanted``."""
+    saved = SavedRows(signature, chain)
+    for uri, number, ids, slabs in read_rows(store, chain, common(*wanted)):
+        with rebuilding(uri):
             if not weights_only:
                 shard.stores[number].load(ids, saved.slabs(uri, number, ids, slabs))
             elif number < len(shard.tables):
                 shard.stores[number].load(ids, saved.weights(uri, number, ids, slabs))
-        if weights_only:
-            for number, table in enumerate(shard.tables):
-                table.initial_factors = saved.initial_factors(number, union(wanted), table.initial_factors)
-        for cut, partitions in zip(read_groups(store, shard, chain[-1]), wanted, strict=True):
-            if partitions:
-                move = cut.move if held_since and cut.move >= held_since else 0
-                groups.append(shard.group_of(replace(reduced(cut, partitions, shard.signature.dense), move=move)))
-    shard.install(groups)
-    shard.merge()
-    return shard
+    if weights_only:
+        for number, table in enumerate(shard.tables):
+            table.initial_factors = saved.initial_factors(number, wanted[0], table.initial_factors)
+
+
+def _uri_of(parts: Sequence[tuple[Chain, object]]) -> str:
+    """The snapshot whose signature is used."""
+    return parts[0][0][-1][0]
 
 
 def _signature_of(chain: Chain) -> ModelSignature:

@@ -16,6 +16,7 @@ from elasticdl.shared.job.tasks import (
     LAST_CALLBACKS,
     MODEL_LOST,
     NOTE_CHARS_MAX,
+    TaskMessage,
     TaskRef,
     states_of_evaluation,
 )
@@ -71,7 +72,7 @@ class AuxiliaryTasks:
         self._leases = leases
         self._outcomes = outcomes
         self._waiting: deque[LeasedTask] = deque()
-        self._running: TaskRef | None = None
+        self._running: TaskMessage | None = None
 
     @property
     def waits(self) -> bool:
@@ -101,7 +102,7 @@ class AuxiliaryTasks:
         lease = self._waiting.popleft()
         if not self._leases.is_leased(lease):
             return True  # It was given away meanwhile.
-        self._running = lease.message.task
+        self._running = lease.message
         self._leases.progress(self._effects.now_s)
         match lease.message.task.purpose:
             case Purpose.EVALUATE | Purpose.PREDICT:
@@ -288,6 +289,7 @@ class AuxiliaryTasks:
                 )
             )
         except PinLostError:
+            self._outcomes.pause()  # The ps that answered may still be a former instance when the task comes again.
             self._drop(task, f"evaluation {evaluation} is over" if saves else "a ps restarted after the audit")
         except UserError as error:
             self._fail(task, of_user_error(error, FailureKind.USER_CODE))
@@ -328,8 +330,8 @@ class AuxiliaryTasks:
         self._effects.start(self._outcomes.give_back(self._end(task), reason))
 
     def _end(self, task: TaskRef) -> list[LeasedTask]:
-        if self._running != task:
+        running, self._running = self._running, None
+        if running is None or running.task != task:
             raise InvariantError(f"{task} does not run")
-        self._running = None
         self._leases.progress(self._effects.now_s)
-        return self._leases.release(task)
+        return self._leases.release_dispatch(running)

@@ -171,10 +171,10 @@ class WorkerCore:
         self.training.finished.report()
 
     def _begin(self, leases: Sequence[LeasedTask]) -> Procedure[None]:
-        """A task that is leased already needs nothing more: both deliveries end together."""
+        """Begin what is new; a delivery that joins another one needs nothing more."""
         new = []
         for lease in leases:
-            if not self.leases.has(lease.message.task):
+            if not self.leases.joins(lease):
                 new.append(lease)
             self.leases.add(lease, self._effects.now_s)
         self._beginning += 1

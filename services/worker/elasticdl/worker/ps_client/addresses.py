@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
 import structlog
@@ -26,13 +26,16 @@ class Addresses:
         register: the bus' registers.
         loop: where they live.
         placement: the placement that the job started with.
+        failed: takes the error with which this ends: the worker would not hear of new ps any more.
     """
 
-    def __init__(self, register: KeyValue, loop: LoopThread, placement: Placement) -> None:
+    def __init__(
+        self, register: KeyValue, loop: LoopThread, placement: Placement, failed: Callable[[BaseException], None]
+    ) -> None:
         self._changed = threading.Condition()
         self._known: Mapping[PodName, PsAddress] = MappingProxyType({})
         self._placement = placement
-        loop.spawn(self._follow(register))
+        loop.spawn_endless(self._follow(register), failed)
 
     @property
     def directory(self) -> PsDirectory:

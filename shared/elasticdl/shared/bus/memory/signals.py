@@ -9,7 +9,7 @@ from functools import partial
 
 from elasticdl.shared.bus.memory.transport import Client
 from elasticdl.shared.bus.ports import OrderHandler
-from elasticdl.shared.bus.terms import Terms
+from elasticdl.shared.bus.terms import LaterTermError, Terms
 from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages import codec
@@ -25,13 +25,17 @@ class _Order:
         data: the encoded command.
         cause: for the log.
         term: of the master that gives it.
-        answer: called by the broker with the answer: an empty text, or why the order was refused.
+        answer: called by the broker with the answer: None, or why the order was refused.
     """
 
     data: bytes
     cause: str
     term: int
-    answer: Callable[[str], None]
+    answer: Callable[[ElasticDLError | None], None]
+
+
+class _NotServedError(TransientError):
+    """Nobody serves under that name."""
 
 
 class OrderServer:
@@ -40,7 +44,7 @@ class OrderServer:
     def __init__(self, client: Client, handler: OrderHandler) -> None:
         self.client = client
         self.obeyed: list[int] = []
-        """Terms of the orders that were admitted, in their order."""
+        """Terms of the orders that were obeyed, in their order."""
         self.orders: asyncio.Queue[_Order] = asyncio.Queue()
         self._handler = handler
         self._terms = Terms()
@@ -49,13 +53,14 @@ class OrderServer:
         """Serve forever."""
         while True:
             order = await self.orders.get()
-            refusal = ""
+            refusal: ElasticDLError | None = None
             try:
-                self._terms.admit(order.term)
-                self.obeyed.append(order.term)
+                self._terms.check(order.term)
                 await self._handler(codec.decode_command(order.data), order.cause)
+                self._terms.remember(order.term)
+                self.obeyed.append(order.term)
             except ElasticDLError as error:
-                refusal = str(error) or type(error).__name__
+                refusal = error
             self.client.transport.send("answer", partial(order.answer, refusal))
 
 
@@ -109,13 +114,13 @@ class MemorySignals:
 
     async def order(self, pod: PodName, command: Command, cause: str, *, term: int = 0) -> None:
         """Have a process do something; the answer of the first that serves under the name counts."""
-        answered: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[ElasticDLError | None] = asyncio.get_running_loop().create_future()
 
-        def receive(refusal: str | None) -> None:
+        def receive(refusal: ElasticDLError | None) -> None:
             if not answered.done():
                 answered.set_result(refusal)
 
-        def answer(refusal: str | None) -> None:
+        def answer(refusal: ElasticDLError | None) -> None:
             self._client.transport.deliver(partial(receive, refusal))
 
         order = _Order(data=codec.encode_command(command), cause=cause, term=term, answer=answer)
@@ -123,7 +128,7 @@ class MemorySignals:
         def publish() -> None:
             servers = self._subscriptions.orders.get(pod, [])
             if not servers:
-                answer(None)
+                answer(_NotServedError(f"{pod} does not take orders now"))
             for server in servers:
                 server.client.transport.deliver(partial(server.orders.put_nowait, order))
 
@@ -131,11 +136,18 @@ class MemorySignals:
         await asyncio.wait([answered], timeout=self._client.settings.order_answer_s)
         if not answered.done():
             raise TransientError(f"{pod} did not answer the order {type(command).__name__}")
-        refusal = answered.result()
-        if refusal is None:
-            raise TransientError(f"{pod} does not take orders now")
-        if refusal:
-            raise PermanentError(f"{pod} refused {type(command).__name__}: {refusal}")
+        match answered.result():
+            case None:
+                return
+            case _NotServedError() as error:
+                raise error
+            case refusal:
+                text = f"{pod} refused {type(command).__name__}: {str(refusal) or type(refusal).__name__}"
+                raise (
+                    LaterTermError(text, latest=refusal.latest)
+                    if isinstance(refusal, LaterTermError)
+                    else PermanentError(text)
+                )
 
     async def serve_orders(self, pod: PodName, handler: OrderHandler) -> None:
         """Take orders under this name from now on."""

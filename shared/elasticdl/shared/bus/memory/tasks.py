@@ -204,10 +204,13 @@ class MemoryTaskQueue:
         await self.client.ask("nak", lambda: self.state.give_back(number))
         self._wake()
 
-    async def purge(self) -> None:
-        """Forget all tasks that there are now; a repetition that arrives late removes none that came after them."""
-        last = await self.client.ask("purge.last", lambda: self.state.last_number)
-        await self.client.ask("purge", lambda: self.state.purge(last))
+    async def last_seq(self) -> int:
+        """Number of the task that was queued last."""
+        return await self.client.ask("queue.last", lambda: self.state.last_number)
+
+    async def purge(self, up_to: int) -> None:
+        """Forget the tasks up to a number."""
+        await self.client.ask("purge", lambda: self.state.purge(up_to))
 
     def _wake(self) -> None:
         self.client.transport.send("wake", self.state.changes.notify)

@@ -11,7 +11,7 @@ from nats.aio.msg import Msg
 from elasticdl.shared.bus import subjects
 from elasticdl.shared.bus.nats_bus.connection import Connection, NoRespondersError
 from elasticdl.shared.bus.ports import OrderHandler
-from elasticdl.shared.bus.terms import Terms
+from elasticdl.shared.bus.terms import LaterTermError, Terms
 from elasticdl.shared.errors import ElasticDLError, PermanentError, ProtocolError, TransientError
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages import codec
@@ -70,22 +70,28 @@ class NatsSignals:
         except NoRespondersError as error:
             raise TransientError(f"{pod} is not reachable") from error
         if answer.data:
-            reason = answer.data.decode("utf-8", "replace")
-            raise PermanentError(f"{pod} refused {type(command).__name__}: {reason}")
+            refusal = f"{pod} refused {type(command).__name__}: {answer.data.decode('utf-8', 'replace')}"
+            if latest := _term_of(answer.headers or {}):
+                raise LaterTermError(refusal, latest=latest)
+            raise PermanentError(refusal)
 
     async def serve_orders(self, pod: PodName, handler: OrderHandler) -> None:
         """Receive orders under this name from now on."""
         terms = Terms()
 
         async def serve(message: Msg) -> None:
-            refusal = ""
+            refusal, latest = "", dict[str, str]()
             headers = message.headers or {}
             try:
-                terms.admit(_term_of(headers))
+                term = _term_of(headers)
+                terms.check(term)
                 await handler(codec.decode_command(message.data), headers.get(_CAUSE, ""))
+                terms.remember(term)
+            except LaterTermError as error:
+                refusal, latest = str(error), {_TERM: str(error.latest)}
             except ElasticDLError as error:
                 refusal = str(error) or type(error).__name__
-            await self._connection.client.publish(message.reply, refusal.encode())
+            await self._connection.client.publish(message.reply, refusal.encode(), headers=latest)
 
         await self._connection.client.subscribe(subjects.order(self._connection.job, pod), cb=serve)
         # The client's flush may overtake the subscription; a request does not, so its answer proves the subscription.

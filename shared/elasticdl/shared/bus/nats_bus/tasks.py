@@ -118,10 +118,13 @@ class NatsTaskQueue:
         await self.answer(reply, b"-NAK")
         await self._wake()
 
-    async def purge(self) -> None:
-        """Remove all present tasks; a late repetition of the request removes no later ones."""
-        state = (await self._connection.api(f"STREAM.INFO.{self.stream}", {}))["state"]
-        await self._connection.api(f"STREAM.PURGE.{self.stream}", {"seq": state["last_seq"] + 1})
+    async def last_seq(self) -> int:
+        """Number of the task that was queued last."""
+        return int((await self._connection.api(f"STREAM.INFO.{self.stream}", {}))["state"]["last_seq"])
+
+    async def purge(self, up_to: int) -> None:
+        """Remove the tasks up to a number."""
+        await self._connection.api(f"STREAM.PURGE.{self.stream}", {"seq": up_to + 1})
 
     async def answer(self, reply: str, payload: bytes) -> None:
         """Acknowledge or return a delivery; repeated until the server confirms."""

@@ -7,7 +7,15 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl.shared.model.manifests import Chunk, ChunkPart, DamagedError, Manifest, read_chunk, read_manifest
+from elasticdl.shared.model.manifests import (
+    Chunk,
+    ChunkPart,
+    DamagedError,
+    Manifest,
+    read_chunk,
+    read_manifest,
+    rebuilding,
+)
 from elasticdl.shared.model.partitioning import mask_of, partitions_of
 from elasticdl.shared.model.placement import Ranges
 from elasticdl.shared.storage import ObjectStore
@@ -52,7 +60,9 @@ def read_rows(
     for uri, manifest in chain if partitions else ():
         for chunk in manifest.chunks:
             if chunk.part is ChunkPart.ROWS:
-                ids, slabs = rows_in(read_chunk(store, uri, chunk), chunk)
+                data = read_chunk(store, uri, chunk)
+                with rebuilding(uri):
+                    ids, slabs = rows_in(data, chunk)
                 wanted = mask[partitions_of(ids)]
                 yield uri, chunk.table, *((ids, slabs) if wanted.all() else (ids[wanted], slabs[wanted]))
 

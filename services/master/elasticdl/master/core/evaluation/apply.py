@@ -15,7 +15,8 @@ from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import PIN_PAUSE, RETRY_S
 from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.commands import Dispatch, JobState, OpenPin
-from elasticdl.shared.messages.events import Envelope, ModelPinned, TaskFinished
+from elasticdl.shared.messages.events import Envelope, ModelPinned, TaskFinished, TaskReturned
+from elasticdl.shared.names import Purpose
 
 
 def apply_open_pin(state: State, command: OpenPin, now_s: float) -> None:
@@ -105,6 +106,23 @@ def _audit(state: State, evaluation: Evaluation) -> None:
             f"The audit found that the evaluation was not exact: {evaluation.records} records with checksum "
             f"{evaluation.checksum:016x} were evaluated, the data has {expected} with {state.job.checksum:016x}."
         )
+
+
+def on_pin_lost(state: State, event: TaskReturned, time_s: float) -> None:
+    """Apply that a ps has answered a worker that it does not have the evaluated model.
+
+    As a rule the evaluation was abandoned when the ps with the pin ended. But a former instance can still answer.
+    """
+    evaluation, number = state.evaluation, event.task.number
+    if evaluation is None:
+        return
+    if event.task.purpose is Purpose.EVALUATE:
+        is_present = evaluation.phase is EvaluationPhase.RUNNING and evaluation.tasks.awaits(number)
+    else:
+        is_present = evaluation.phase is EvaluationPhase.SAVING and evaluation.number == number
+    if is_present:
+        abandon_evaluation(state)
+        state.timers[PIN_PAUSE] = time_s + RETRY_S
 
 
 def abandon_evaluation(state: State) -> None:

@@ -35,6 +35,7 @@ def on_job_submitted(state: State, envelope: Envelope, event: JobSubmitted) -> N
     state.ps = event.spec.ps
     state.placement = Placement.even(event.spec.ps)
     state.run = envelope.incarnation
+    state.names_runs = event.names_runs
 
 
 def on_job_resumed(state: State, envelope: Envelope, event: JobResumed) -> None:
@@ -48,6 +49,7 @@ def on_job_resumed(state: State, envelope: Envelope, event: JobResumed) -> None:
         state.placement = Placement(version=event.placement, owners=event.owners)
     state.is_placement_published = state.placement.version == 1
     state.run = envelope.incarnation
+    state.names_runs = state.names_runs or bool(event.continues)
     _exclude_pause(state, envelope.time_s)
     state.job_state = JobState.STARTING
     state.failure = None

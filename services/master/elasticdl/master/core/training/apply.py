@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from elasticdl.master.core.closing.state import EXPORT_TASKS
-from elasticdl.master.core.evaluation.apply import apply_evaluation_dispatch, on_evaluation_result
+from elasticdl.master.core.closing.state import EXPORT, EXPORT_TASKS
+from elasticdl.master.core.evaluation.apply import (
+    apply_evaluation_dispatch,
+    on_evaluation_result,
+    on_pin_lost,
+)
 from elasticdl.master.core.evaluation.best import on_saved
 from elasticdl.master.core.evaluation.merging import apply_merge_dispatch, on_merge_result, on_merge_returned
 from elasticdl.master.core.job.failure import failure_text
@@ -97,6 +101,11 @@ def on_task_returned(state: State, envelope: Envelope, event: TaskReturned) -> N
         state.training.statistics.add(event, envelope, state.training.plan)
     elif event.task.purpose is Purpose.MERGE:
         on_merge_returned(state, event)
+    elif event.is_dropped and event.task == EXPORT:
+        if event.dispatch == state.closing.export_dispatch:
+            state.closing.export_dispatch = 0
+    elif event.is_dropped:
+        on_pin_lost(state, event, envelope.time_s)
 
 
 def on_task_failed(state: State, envelope: Envelope, event: TaskFailed) -> None:

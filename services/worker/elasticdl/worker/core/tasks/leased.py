@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticdl.shared.job.tasks import TaskMessage, TaskRef
+from elasticdl.shared.names import Purpose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,18 @@ class LeasedTasks:
         """Whether any delivery of this task is leased."""
         return task in self._leased
 
+    def joins(self, lease: LeasedTask) -> bool:
+        """Whether this delivery needs nothing more than another one that is leased, and ends with it.
+
+        A train task is the same whoever dispatched it. Another dispatch of any other task may be another order: an
+        export names the instances of the ps that have the audited model.
+        """
+        message = lease.message
+        return any(
+            message.task.purpose is Purpose.TRAIN or other.message.dispatch == message.dispatch
+            for other in self._leased.get(message.task, ())
+        )
+
     def is_leased(self, lease: LeasedTask) -> bool:
         """Whether this delivery is leased."""
         return lease in self._leased.get(lease.message.task, ())
@@ -75,6 +88,13 @@ class LeasedTasks:
     def release(self, task: TaskRef) -> list[LeasedTask]:
         """Stop extending a task's deliveries. The caller acknowledges or returns them."""
         return self._leased.pop(task, [])
+
+    def release_dispatch(self, message: TaskMessage) -> list[LeasedTask]:
+        """Stop extending the deliveries of one dispatch of a task; others stay leased."""
+        leases = self.release(message.task)
+        if others := [lease for lease in leases if lease.message.dispatch != message.dispatch]:
+            self._leased[message.task] = others
+        return [lease for lease in leases if lease.message.dispatch == message.dispatch]
 
     def progress(self, now_s: float) -> None:
         """A batch was computed or absorbed, or an auxiliary task made progress."""

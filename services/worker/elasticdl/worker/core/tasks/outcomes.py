@@ -176,7 +176,7 @@ class TaskOutcomes:
         """Report that the task can't be done as it is, and take it off the queue."""
         self.running += 1
         for lease in leases:
-            yield self._returned(lease, reason, Tally())
+            yield self._returned(lease, reason, Tally(), is_dropped=True)
         self._acknowledge(leases)
         self.running -= 1
 
@@ -209,7 +209,7 @@ class TaskOutcomes:
         stored: tuple[int, ...] = yield StoreStates(group=states_of_evaluation(message.evaluation), states=states)
         return {}, stored
 
-    def _returned(self, lease: LeasedTask, reason: str, tally: Tally) -> PublishEvent:
+    def _returned(self, lease: LeasedTask, reason: str, tally: Tally, *, is_dropped: bool = False) -> PublishEvent:
         event = TaskReturned(
             task=lease.message.task,
             dispatch=lease.message.dispatch,
@@ -220,6 +220,7 @@ class TaskOutcomes:
             counted=tuple(tally.counted.ranges()),
             staleness=tally.staleness,
             overflows=tally.overflows,
+            is_dropped=is_dropped,
         )
         return PublishEvent(event=event)
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -32,6 +30,7 @@ from elasticdl.worker.model.build import make
 from elasticdl.worker.model.dense import Float32Array
 from elasticdl.worker.model.embeddings.swap import FLOAT_BYTES, Census, bytes_text
 from elasticdl.worker.model.export.comparison import compare_files, kept, predictions_of, served
+from elasticdl.worker.model.export.replacing import replace, unfinished
 from elasticdl.worker.model.runner import ModelRunner
 
 WEIGHTS_SUFFIX = ".weights.h5"
@@ -104,8 +103,7 @@ def export(
     """
     size = check_export(runner, np.iinfo(np.int64).max)
     model = _plain_model(runner, dense, rows_of)
-    with disk_errors_of(output_dir), _unfinished(output_dir) as folder:
-        written = Path(folder)
+    with disk_errors_of(output_dir), unfinished(output_dir) as written:
         if SAVED_MODEL in names:
             _write_saved_model(model, runner.example.spec.features, written / SAVED_MODEL)
         if KERAS_FILE in names:
@@ -119,7 +117,7 @@ def export(
             files = {name: files[name] for name in names}
             compare_files(runner, model, predictions_of(runner, dense, rows_of), files)
         for name in names:
-            _replace(written / name, output_dir / name, written / f"old-{name}")
+            replace(written / name, output_dir / name)
 
 
 def export_file(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, file: Path) -> None:
@@ -137,19 +135,11 @@ def export_file(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction,
     """
     check_export(runner, np.iinfo(np.int64).max)
     model = _plain_model(runner, dense, rows_of)
-    with disk_errors_of(file.parent), _unfinished(file.parent) as folder:
-        written = Path(folder, file.name)
+    with disk_errors_of(file.parent), unfinished(file.parent) as folder:
+        written = folder / file.name
         save = model.save_weights if file.name.endswith(WEIGHTS_SUFFIX) else model.save
         save(written)
         written.replace(file)
-
-
-@contextmanager
-def _unfinished(output_dir: Path) -> Iterator[str]:
-    """A folder on the same disk for files that are not complete; it is deleted in the end."""
-    output_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output_dir, prefix=".export-") as folder:
-        yield folder
 
 
 @contextmanager
@@ -213,12 +203,3 @@ def _table(name: str, shape: tuple[int, int], rows_of: RowsFunction) -> Float32A
         ids = np.arange(start, min(start + ROWS_PER_READ, len(table)), dtype=np.int64)
         table[ids[0] : ids[-1] + 1] = rows_of(name, ids)
     return table
-
-
-def _replace(new: Path, target: Path, old: Path) -> None:
-    """Give a finished file or folder its name; a folder can't be renamed over another one."""
-    if target.is_dir():
-        target.rename(old)
-    new.rename(target)
-    if old.is_dir():
-        shutil.rmtree(old)
