@@ -44,6 +44,7 @@ class Census:
         self.outdated = False
         self._swap_bytes_min = swap_bytes_min
         self._lines: dict[int, str] = {}
+        self._named: dict[int, Any] = {}
 
     def register(self, layer: Any) -> None:
         """A layer has been constructed; its number is its place in the order."""
@@ -89,7 +90,14 @@ class Census:
             + " served by the ps"
             + _options(layer)
         )
+        if not reason:
+            # TensorFlow's name of a variable depends on when and where Keras makes it, so one is made like the table.
+            self._named[self.number(layer)] = keras.Variable("zeros", (), trainable=False, name="embeddings")
         return not reason
+
+    def named_like_table(self, number: int) -> Any:
+        """A variable with the names that the table of a served layer would have, and nothing else of it."""
+        return self._named[number]
 
     def describe(self) -> list[str]:
         """One line per embedding layer, for the worker's start."""
