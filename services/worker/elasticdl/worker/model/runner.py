@@ -414,4 +414,3 @@ class ModelRunner:
             line += f", {len(decaying)} of {len(tables)} tables on the ps"
             line += f" ({', '.join(decaying)})" if decaying else ""
         return [line]
-

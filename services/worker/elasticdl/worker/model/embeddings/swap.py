@@ -125,8 +125,8 @@ def taking(census: Census) -> Iterator[None]:
 
     Layers built after the block (a subclassed model's first call) still ask the census they were constructed under.
     """
-    kind = keras.layers.Embedding
-    original_init, original_build = kind.__init__, kind.build
+    kind, every = keras.layers.Embedding, keras.layers.Layer
+    original_init, original_build, original_set = kind.__init__, kind.build, every.set_weights
 
     @functools.wraps(original_init)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -147,13 +147,23 @@ def taking(census: Census) -> Iterator[None]:
         else:
             original_build(self, input_shape)
 
+    @functools.wraps(original_set)
+    def set_weights(self: Any, weights: Any) -> None:
+        """A layer that has served ones inside, such as the whole model, expects weights for their tables, too."""
+        for layer in self._flatten_layers():
+            if isinstance(layer, ServedEmbedding):
+                layer.set_weights(weights)
+            elif isinstance(layer, Embedding) and layer.is_served:
+                census.keep_dense(layer, "the model sets its weights")
+        original_set(self, weights)
+
     init.__signature__ = inspect.signature(original_init)  # type: ignore[attr-defined]  # Keras reads it.
-    kind.__init__, kind.build = init, build
+    kind.__init__, kind.build, every.set_weights = init, build, set_weights
     try:
         with serving.constructing(census):
             yield
     finally:
-        kind.__init__, kind.build = original_init, original_build
+        kind.__init__, kind.build, every.set_weights = original_init, original_build, original_set
 
 
 class ShapesOnly:
