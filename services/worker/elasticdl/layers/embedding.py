@@ -28,7 +28,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         output_dim: floats per row.
         input_dim: number of ids, or None for an open-ended table.
         embeddings_initializer: distribution of rows that were not trained yet.
-        embeddings_regularizer: added to the loss; sees the rows of the batch only.
+        embeddings_regularizer: added to the loss; in a job it counts the rows of the batch only, and the job says so.
         mask_zero: id 0 is padding: it is masked, and left out by ``combiner``.
         combiner: None gives one row per id; ``sum``, ``mean`` or ``sqrtn`` combine the ids of the last axis.
         min_count: how many updates of the model must contain an id until its row is trained and stored. Before that

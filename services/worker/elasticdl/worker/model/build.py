@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -10,20 +10,22 @@ from typing import Any, TypeVar
 import keras
 from keras.src.utils.naming import reset_uids  # clear_session(), the public way, also forgets the user's dtype policy.
 
-from elasticdl.layers import serving
+from elasticdl.layers import Embedding, serving
 from elasticdl.shared.errors import InvariantError, UserError
 from elasticdl.shared.model.signature import RowTable, VariableKind
 from elasticdl.worker.model.batch import Batch
 from elasticdl.worker.model.embeddings.initializers import row_initializer
 from elasticdl.worker.model.embeddings.lookups import RecordedIds
 from elasticdl.worker.model.embeddings.recording import find_lookups
-from elasticdl.worker.model.embeddings.swap import Census, ShapesOnly, taking
+from elasticdl.worker.model.embeddings.swap import Census, ShapesOnly, bytes_text, table_bytes, taking
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.module import UserModule
 from elasticdl.worker.model.user.randomness import seed_process
 
 Made = TypeVar("Made")
 REMAKES_MAX = 100
+REGULARIZED_BYTES_MAX = 64 << 20
+"""Largest table that stays dense because of its regularizer: all of it is pulled and pushed with each batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,7 @@ def build(module: UserModule, example: Batch, *, seed: int, swap_bytes_min: int,
             recorded = find_lookups(model, example, census, training=True, eager=eager)
             if recorded.layers:
                 find_lookups(model, example, census, training=False, eager=eager)
+        _keep_regularized(module, recorded.layers.values(), census)
         return model, recorded
 
     census, (model, recorded) = _repeated(module, attempt, swap_bytes_min)
@@ -139,6 +142,29 @@ def _making(census: Census, seed: int) -> Iterator[None]:
     seed_process(seed)
     with taking(census), serving.looking_up(ShapesOnly()):
         yield
+
+
+def _keep_regularized(module: UserModule, layers: Iterable[Any], census: Census) -> None:
+    """Keep tables dense whose rows all have a gradient at every update, which no row can catch up on.
+
+    The regularizer of an ``elasticdl.layers.Embedding`` is defined otherwise.
+
+    Raises:
+        UserError: such a table is too large to be dense.
+    """
+    for layer in layers:
+        if isinstance(layer, Embedding) or layer.embeddings_regularizer is None or not layer.trainable:
+            continue
+        size = table_bytes(layer)
+        if size > REGULARIZED_BYTES_MAX:
+            raise UserError(
+                f"{module.path}: embedding {layer.name} has an embeddings_regularizer, whose gradient changes all rows "
+                "at every update. So the ps can't serve its table row by row, and with "
+                f"{bytes_text(size)} it is too large to be dense (limit {bytes_text(REGULARIZED_BYTES_MAX)})",
+                hint="Replace the regularizer by weight_decay of the optimizer, or use elasticdl.layers.Embedding, "
+                "whose regularizer counts the rows of a batch only.",
+            )
+        census.keep_dense(layer, "the gradient of its regularizer changes all rows")
 
 
 def _tables(layers: list[Any], census: Census) -> tuple[ServedTable, ...]:

@@ -77,7 +77,7 @@ class Census:
         reason = self._obstacle(layer)
         if always and reason:
             raise UserError(f"embedding {layer.name!r} (elasticdl.layers.Embedding) can't be served: {reason}")
-        size = _size(layer)
+        size = table_bytes(layer)
         if not reason and not always and size < self._swap_bytes_min:
             least = self._swap_bytes_min
             reason = f"{bytes_text(size)} < {bytes_text(least)}" if least < sys.maxsize else "the file holds its table"
@@ -174,15 +174,20 @@ class ShapesOnly:
         return keras.ops.zeros((*keras.ops.shape(ids), layer.output_dim), "float32")
 
 
-def _size(layer: Any) -> int:
+def table_bytes(layer: Any) -> int:
+    """Size of a layer's table; 0: it is open-ended."""
     return (layer.input_dim or 0) * int(layer.output_dim) * FLOAT_BYTES
 
 
 def _options(layer: Any) -> str:
-    """When rows of a served layer come and go, for people."""
+    """When rows of a served layer come and go, and what its regularizer sees, for people."""
     min_count, expire_after = getattr(layer, "min_count", 1), getattr(layer, "expire_after", None)
-    admitted = f", trained from update {min_count:,} of an id on" if min_count > 1 else ""
-    return admitted + (f", removed after {expire_after:,} updates without it" if expire_after else "")
+    parts = [
+        f", trained from update {min_count:,} of an id on" if min_count > 1 else "",
+        f", removed after {expire_after:,} updates without it" if expire_after else "",
+        "; its regularizer counts the rows of a batch only" if layer.embeddings_regularizer is not None else "",
+    ]
+    return "".join(parts)
 
 
 def bytes_text(size: int) -> str:
