@@ -103,6 +103,25 @@ def test_the_learning_rate_of_each_missed_update_counts(name: str) -> None:
     pair.assert_equal(1e-3)
 
 
+@pytest.mark.parametrize(
+    ("name", "hyperparameters"),
+    [
+        ("sgd", {"momentum": 0.9, "weight_decay": 0.05}),
+        ("adamw", {"weight_decay": 0.1}),
+        ("rmsprop", {"momentum": 0.7, "weight_decay": 0.1}),
+    ],
+)
+@pytest.mark.parametrize("is_smooth", [True, False])
+def test_what_slots_have_moved_decays_by_the_later_rates(
+    name: str, hyperparameters: dict[str, Number], is_smooth: bool
+) -> None:
+    pair = Pair(name, hyperparameters)
+    for step in range(60):
+        steps = 0.1 if step < 10 else 0.05 if step < 20 else 0.01
+        pair.update(rate=0.1 * (1 - step / 60) if is_smooth else steps)
+        pair.assert_equal(1e-3)
+
+
 @pytest.mark.parametrize("scale", [1e-3, 1e-6, 1e-9])
 @pytest.mark.parametrize("name", ["adam", "nadam", "adamax"])
 def test_gradients_as_small_as_epsilon(name: str, scale: float) -> None:

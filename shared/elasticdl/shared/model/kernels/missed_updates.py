@@ -52,6 +52,10 @@ POWERS = 1024
 """Updates for which ``slot_powers[slot]`` has the powers of the factor of a slot; others are computed."""
 
 _AHEAD = 12
+_RATE_CHANGE = 0.02
+"""Weights that move and decay catch up in parts, in each of which the rate changes by no more than this share."""
+_VELOCITY_ENDS = 12.0
+"""A velocity has moved a weight by all but 1e-5 of its way after as many updates, divided by 1 - momentum."""
 _FLAT = 1e-3
 """A coefficient that changes by less within a block counts as its mean."""
 _LEAST = 1.1754944e-38
@@ -229,7 +233,7 @@ def _is_behind(motion: int, p: Doubles, touched: int, now: int) -> bool:
 
 
 @inlined
-def _catch_up(
+def _catch_up_at_once(
     motion: int,
     state: Floats,
     base: int,
@@ -245,7 +249,7 @@ def _catch_up(
     missed: int,
     with_slots: bool,
 ) -> None:
-    """Make all missed updates of the slab at ``state[base:]``, or only of its weights."""
+    """Make missed updates of the slab at ``state[base:]``, or only of its weights; it decays by their mean rate."""
     if motion == FTRL:
         _by_ftrl(state, base, width, p, rates[RATE, _run_of(starts, touched + missed - 1)], missed)
         return
@@ -276,6 +280,60 @@ def _catch_up(
             at = base + (1 + slot) * width
             for i in range(width):
                 state[at + i] *= factor
+
+
+@inlined
+def _motion_ends(motion: int, p: Doubles, ends: Int64s) -> int:
+    """Updates after which slots move a weight no more."""
+    if motion == MOMENTS and ends.size:
+        return int(ends[ends.size - 1])
+    if motion == VELOCITY and p[2] < 1.0:
+        return int(_VELOCITY_ENDS / (1.0 - p[2]))
+    return 0
+
+
+@inlined
+def _catch_up(
+    motion: int,
+    state: Floats,
+    base: int,
+    width: int,
+    p: Doubles,
+    slot_powers: Doubles,
+    ends: Int64s,
+    powers: Doubles,
+    corrections: Doubles,
+    starts: Int64s,
+    rates: Doubles,
+    touched: int,
+    missed: int,
+    with_slots: bool,
+) -> None:
+    """Make all missed updates of the slab at ``state[base:]``, or only of its weights."""
+    if motion != FTRL and p[0] != 0.0 and starts.size > 1:
+        # What the slots have moved shrinks by the rates of the updates after that, so these must not be averaged.
+        end = min(touched + _motion_ends(motion, p, ends), touched + missed)
+        while touched < end:
+            run = _run_of(starts, touched)
+            following = run + 1
+            while (
+                following < starts.size
+                and abs(rates[RATE, following] - rates[RATE, run]) <= _RATE_CHANGE * rates[RATE, run]
+            ):
+                following += 1
+            if following == starts.size or starts[following] >= end:
+                break
+            part = starts[following] - touched
+            _catch_up_at_once(
+                motion, state, base, width, p, slot_powers, ends, powers, corrections, starts, rates, touched, part,
+                True,
+            )  # fmt: skip
+            touched += part
+            missed -= part
+    _catch_up_at_once(
+        motion, state, base, width, p, slot_powers, ends, powers, corrections, starts, rates, touched, missed,
+        with_slots,
+    )  # fmt: skip
 
 
 _RULE = (types.int64, DOUBLES, _MATRIX, INT64S, _MATRIX, _MATRIX, INT64S, _MATRIX)
