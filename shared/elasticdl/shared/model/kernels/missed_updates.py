@@ -236,6 +236,19 @@ def _is_behind(motion: int, p: Doubles, touched: int, now: int) -> bool:
 
 
 @inlined
+def _shrink_slots(state: Floats, base: int, width: int, slot_powers: Doubles, missed: int) -> None:
+    """What missed updates do to the slots."""
+    last = slot_powers.shape[1] - 1
+    for slot in range(slot_powers.shape[0]):
+        if slot_powers[slot, 1] != 1.0:
+            known = slot_powers[slot, min(missed, last)]
+            factor = np.float32(known if missed <= last else slot_powers[slot, 1] ** missed)
+            at = base + (1 + slot) * width
+            for i in range(width):
+                state[at + i] *= factor
+
+
+@inlined
 def _make_parts(
     motion: int,
     state: Floats,
@@ -320,13 +333,14 @@ def _catch_up(
         _by_sign(state, base, width, p, starts, rates, touched, missed)
     else:
         decayed = 0.0
-        if p[0] != 0.0:
+        if starts.size > 1 and p[0] != 0.0:
             # What the slots have moved shrinks by the rates of the updates after that, so these must not be averaged.
             made = _make_parts(
                 motion, state, base, width, p, slot_powers, ends, powers, corrections, starts, rates, touched, missed
             )
             missed -= made
             touched += made
+        if p[0] != 0.0:
             rate_sum = _rates_until(starts, rates, touched + missed) - _rates_until(starts, rates, touched)
             decayed = _log_of_decay(p[0], rate_sum, missed)
         if motion == MOMENTS:
@@ -339,16 +353,8 @@ def _catch_up(
             factor = np.float32(math.exp(decayed))
             for i in range(width):
                 state[base + i] *= factor
-    if not with_slots:
-        return
-    last = slot_powers.shape[1] - 1
-    for slot in range(slot_powers.shape[0]):
-        if slot_powers[slot, 1] != 1.0:
-            known = slot_powers[slot, min(missed, last)]
-            factor = np.float32(known if missed <= last else slot_powers[slot, 1] ** missed)
-            at = base + (1 + slot) * width
-            for i in range(width):
-                state[at + i] *= factor
+    if with_slots:
+        _shrink_slots(state, base, width, slot_powers, missed)
 
 
 _RULE = (types.int64, DOUBLES, _MATRIX, INT64S, _MATRIX, _MATRIX, INT64S, _MATRIX)
