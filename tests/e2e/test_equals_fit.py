@@ -39,6 +39,11 @@ def optimizer():
     return {optimizer}
 
 
+def without_decay(optimizer, *names):
+    optimizer.exclude_from_weight_decay(var_names=names)
+    return optimizer
+
+
 def feed_batch(records, mode, metadata):
     if mode == "train":
         tf.py_function(_note, [records["number"]], [])
@@ -106,7 +111,7 @@ def train(elastic: Elastic, data: Path) -> list[str]:
         ("keras.optimizers.SGD(0.02)", "", False),
         ("keras.optimizers.SGD(0.005, momentum=0.9)", TABLE, False),
         ("keras.optimizers.Nadam(0.01)", "", False),
-        ("keras.optimizers.AdamW(0.01, weight_decay=0.01)", TABLE, True),
+        ("without_decay(keras.optimizers.AdamW(0.01, weight_decay=0.05), 'batch_norm', 'served')", TABLE, True),
         # With NonNeg weights in the last layer.
         ("keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=70)", "", False),
     ],

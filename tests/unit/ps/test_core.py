@@ -94,6 +94,18 @@ def test_sgd_equals_numpy() -> None:
     assert iteration == len(BATCHES)
 
 
+def test_a_push_without_gradients_moves_the_layer_state_alone() -> None:
+    core = core_of("sgd")
+    _, _, before, rows = state(core)
+    push = replace(wire_push(0, 0), empty=True, dense=messages.NO_FLOATS, tables=())
+    assert core.push(push).verdict is PushVerdict.APPLIED
+    expected = np.frombuffer(before, np.float32).copy()
+    expected[18:21] = MOVING_AVERAGE.momentum * expected[18:21] + push.statistics
+    record, iteration, after, rows_after = state(core)
+    np.testing.assert_allclose(np.frombuffer(after, np.float32), expected, rtol=1e-6)
+    assert (record.step, iteration, rows_after) == (1, 0, rows)
+
+
 def with_nan(values: Floats) -> Floats:
     values = values.copy()
     values.reshape(-1)[0] = np.nan

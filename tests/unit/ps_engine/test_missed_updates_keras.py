@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,15 +31,17 @@ Rate = Callable[[int], float]
 class Pair:
     """A row store, and a Keras variable that is the whole table."""
 
-    def __init__(self, name: str, hyperparameters: dict[str, Number]) -> None:
+    def __init__(self, name: str, hyperparameters: dict[str, Number], *, decays: bool = True) -> None:
         import keras
         import tensorflow as tf
 
         self.timeline = Timeline()
         optimizer = Optimizer(name=name, learning_rate=RATE, hyperparameters=hyperparameters)
-        self.store = RowStore(TABLE, optimizer, 3, self.timeline)
+        self.store = RowStore(replace(TABLE, weight_decay=decays), optimizer, 3, self.timeline)
         self.variable = keras.Variable(self.pulled())
         self.theirs = keras_optimizer(name, hyperparameters)
+        if not decays:
+            self.theirs.exclude_from_weight_decay(var_list=[self.variable])
         self.theirs.build([self.variable])
         self._apply = tf.function(lambda gradient: self.theirs.apply([gradient], [self.variable]))
         self.generator = np.random.default_rng(1)
@@ -82,12 +85,41 @@ def test_rows_learn_what_a_dense_table_learns(name: str, hyperparameters: dict[s
             pair.assert_equal()
 
 
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_a_table_may_be_excluded_from_weight_decay(name: str) -> None:
+    pair = Pair(name, {"weight_decay": 0.02}, decays=False)
+    initial = pair.pulled()
+    for _ in range(STEPS):
+        pair.update()
+    pair.assert_equal()
+    np.testing.assert_array_equal(pair.pulled()[-1], initial[-1])
+
+
 @pytest.mark.parametrize("name", ["adam", "adamax", "nadam", "adamw", "lion"])
 def test_the_learning_rate_of_each_missed_update_counts(name: str) -> None:
     pair = Pair(name, {})
     for step in range(STEPS):
         pair.update(rate=RATE * 0.99**step if step < 200 else RATE)
     pair.assert_equal(1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "hyperparameters"),
+    [
+        ("sgd", {"momentum": 0.9, "weight_decay": 0.05}),
+        ("adamw", {"weight_decay": 0.1}),
+        ("rmsprop", {"momentum": 0.7, "weight_decay": 0.1}),
+    ],
+)
+@pytest.mark.parametrize("is_smooth", [True, False])
+def test_what_slots_have_moved_decays_by_the_later_rates(
+    name: str, hyperparameters: dict[str, Number], is_smooth: bool
+) -> None:
+    pair = Pair(name, hyperparameters)
+    for step in range(60):
+        steps = 0.1 if step < 10 else 0.05 if step < 20 else 0.01
+        pair.update(rate=0.1 * (1 - step / 60) if is_smooth else steps)
+        pair.assert_equal(1e-3)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e-6, 1e-9])

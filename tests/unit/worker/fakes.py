@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -101,6 +101,7 @@ class FakeModel:
     nan_from: int = 1 << 60
     raise_at: int = -1
     overflow_at: int = -1
+    state: float = 0.0
     seeds: list[int] = field(default_factory=list)
     trained: list[list[int]] = field(default_factory=list)
     evaluated: list[float] = field(default_factory=lambda: [0.0, 0.0])
@@ -120,7 +121,8 @@ class FakeModel:
         loss = float(batch.values.mean()) if finite else float("nan")
         states = np.array([float(batch.values.sum()), float(batch.count)])
         problem = "" if finite else "the loss is nan"
-        return FakeResult(loss, {"table": unique}, states, finite and not overflow, overflow, problem)
+        made = FakeResult(loss, {"table": unique}, states, finite and not overflow, overflow, problem)
+        return replace(made, statistics_update=np.full(2, self.state, np.float32))
 
     def rate(self, iteration: int) -> float:
         return 1.0 / (1 + iteration)

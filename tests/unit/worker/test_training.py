@@ -191,16 +191,26 @@ def test_gradients_that_a_ps_finds_not_finite_fail_the_task(world: World) -> Non
 
 
 def test_an_overflow_is_absorbed_as_an_empty_batch(world: World) -> None:
-    world.model.overflow_at = 3
+    world.model.overflow_at, world.model.state = 3, 0.5
     world.publish_plan()
     world.run()
     assert_absorbed_exactly_once(world)
     assert "push 0.1 empty" in world.ps.wire
+    states = [push.statistics_update.tolist() for push in world.ps.pushes]
+    assert states == [[0.5, 0.5]] * len(states), "the forward pass has moved the layer state, as in fit"
     assert world.failed() == []
     assert sum(event.overflows for event in world.finished()) == 1
     assert sum(event.loss_sum for event in world.finished()) == pytest.approx(
         sum(sum(values) / len(values) for values in world.model.trained)
     ), "the loss of a batch that overflowed is finite, and counts"
+
+
+def test_layer_state_that_is_not_finite_is_no_part_of_an_overflow(world: World) -> None:
+    world.model.overflow_at, world.model.state = 3, float("inf")
+    world.publish_plan()
+    world.run()
+    (empty,) = [push for push in world.ps.pushes if push.dense_gradient is None]
+    assert empty.statistics_update.size == 0
 
 
 def test_damaged_data_is_the_datas_fault(make_world: MakeWorld) -> None:

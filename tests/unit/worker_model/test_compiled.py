@@ -33,6 +33,10 @@ class Error(keras.metrics.Mean):
     def get_config(self):
         return {**super().get_config(), "scale": self.scale}
 
+class Shares(Error):
+    def result(self):
+        return {"share": super().result(), "more": {"rest": 1.0 - super().result()}}
+
 def closeness(labels, predictions):
     return ops.exp(-ops.abs(labels - predictions))
 
@@ -79,6 +83,10 @@ CASES = {
     "list": TWO
     + AS_LIST
     + "OPTIONS = dict(loss=['mae', 'sparse_categorical_crossentropy'], metrics=[['mse'], 'accuracy'])",
+    "dict of results": ONE + "OPTIONS = dict(loss='mse', metrics=[Shares(name='pr'), 'mae'])",
+    "dict of results of an output": TWO
+    + AS_DICT
+    + "OPTIONS = dict(loss={'value': 'mse', 'kind': 'sparse_categorical_crossentropy'}, metrics={'value': [Shares()]})",
     "no metrics": ONE + "OPTIONS = dict(loss='mse')",
 }
 

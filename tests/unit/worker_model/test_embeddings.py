@@ -11,6 +11,7 @@ import pytest
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.signature import RowInitializer
+from elasticdl.worker.model.build import look_at
 from elasticdl.worker.model.runner import ModelRunner, RunnerSettings
 from elasticdl.worker.model.user.feeder import BatchFeeder
 
@@ -147,19 +148,10 @@ STAY_DENSE = [
     ("FromIds(layers.Embedding(50, 4, name='t'), as_many_as_drawn)", "its ids depend on random numbers"),
     ("Rows(50, 4, name='t')", "Rows is a subclass of keras.layers.Embedding"),
 ]
-LAZY = "sometimes"  # An eager condition is no obstacle.
-
-
-@pytest.mark.parametrize(
-    ("make", "reason", "eager"),
-    [(*case, eager) for case in STAY_DENSE for eager in (False, True) if not (eager and case[0].startswith(LAZY))],
-)
-def test_a_table_that_cannot_be_served_stays_dense_with_the_reason(
-    write_module: WriteModule, make: str, reason: str, eager: bool
-) -> None:
-    body = (
-        HEAD
-        + f"""
+TABLES = (
+    HEAD
+    + FROM_IDS
+    + """
 class Tied(layers.Layer):
     def __init__(self, table):
         super().__init__()
@@ -197,19 +189,76 @@ def sometimes(table):
 
 class Rows(layers.Embedding):
     pass
-
-{FROM_IDS}
-
-def custom_model():
-    return model_of({make})
 """
-    )
-    runner, batch = runner_of(write_module(body), columns(), eager=eager)
+)
+LAZY = "sometimes"  # An eager condition is no obstacle.
+
+
+def made_by(make: str) -> str:
+    """The model that has one layer."""
+    return f"\ndef custom_model():\n    return model_of({make})\n"
+
+
+@pytest.mark.parametrize(
+    ("make", "reason", "eager"),
+    [(*case, eager) for case in STAY_DENSE for eager in (False, True) if not (eager and case[0].startswith(LAZY))],
+)
+def test_a_table_that_cannot_be_served_stays_dense_with_the_reason(
+    write_module: WriteModule, make: str, reason: str, eager: bool
+) -> None:
+    runner, batch = runner_of(write_module(TABLES + made_by(make)), columns(), eager=eager)
     assert "t" not in [table.name for table in runner.tables]
     (line,) = [line for line in runner.describe() if line.startswith("embedding t ")]
     assert line.startswith("embedding t stays dense: ")
     assert reason in line
     assert runner.train(batch, runner.initial_dense(), Tables(runner).pull(batch), step_seed=1).finite
+
+
+@pytest.mark.parametrize(("make", "reason"), [case for case in STAY_DENSE if "the model" in case[1]])
+def test_a_model_that_uses_its_table_can_be_looked_at_before_there_is_a_batch(
+    write_module: WriteModule, make: str, reason: str
+) -> None:
+    module = write_module(TABLES + made_by(make))
+    assert look_at(module, lambda model: model.output_shape, seed=1, swap_bytes_min=0)[0] is None
+    assert "model" in reason
+
+
+def test_weights_that_the_model_file_sets_are_kept(write_module: WriteModule) -> None:
+    body = TABLES + made_by("set_weights(layers.Embedding(50, 4, name='t'))")
+    runner, _ = runner_of(write_module(body), columns())
+    (place,) = [n for n, spec in enumerate(runner.signature().dense) if spec.name == "t/embeddings"]
+    assert runner.dense.split(runner.initial_dense())[place].numpy().tolist() == np.ones((50, 4)).tolist()
+
+
+def test_weights_of_the_whole_model_may_be_set(write_module: WriteModule) -> None:
+    body = (
+        HEAD
+        + """
+def custom_model():
+    model = model_of(layers.Embedding(50, 4, name="t"))
+    model.set_weights([np.full((50, 4), 3.0), np.ones((12, 1)), np.zeros(1)])
+    return model
+"""
+    )
+    runner, _ = runner_of(write_module(body), columns())
+    assert runner.tables == ()
+    assert sorted(set(runner.initial_dense().tolist())) == [0, 1, 3]
+    assert "embedding t stays dense: the model sets its weights" in runner.describe()
+
+
+@pytest.mark.parametrize("whole", ["model", "model.layers[1]"])
+def test_weights_of_a_layer_that_is_always_served_cannot_be_set(write_module: WriteModule, whole: str) -> None:
+    body = (
+        HEAD
+        + f"""
+def custom_model():
+    model = model_of(elasticdl.layers.Embedding(4, 50, name="t"))
+    {whole}.set_weights([np.full((50, 4), 3.0)])
+    return model
+"""
+    )
+    with pytest.raises(UserError, match="can't be served: the model sets its weights"):
+        runner_of(write_module(body), columns())
 
 
 def test_positions_from_the_shape_of_rows_do_not_count_as_depending(write_module: WriteModule) -> None:

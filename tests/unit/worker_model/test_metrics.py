@@ -61,6 +61,23 @@ def test_summed_states_give_the_metrics_of_the_whole(write_module: WriteModule) 
     assert all(array.dtype == np.float64 for arrays in states[0].values() for array in arrays)
 
 
+def test_a_dict_of_results_takes_the_name_of_no_other_result(write_module: WriteModule) -> None:
+    body = """
+class Shares(keras.metrics.Mean):
+    def update_state(self, labels, predictions, sample_weight=None):
+        super().update_state(ops.abs(labels - predictions))
+
+    def result(self):
+        return {"loss": super().result(), "share": super().result(), "other": super().result()}
+
+def eval_metrics_fn():
+    return {"first": Shares(), "second": Shares(), "other": keras.metrics.AUC()}
+"""
+    runner, _ = runner_of(write_module(RECOMMENDER + body), columns(20))
+    firsts = ("first.loss", "share", "first.other")
+    assert runner.metric_names == ("loss", *firsts, "second.loss", "second.share", "second.other", "other")
+
+
 def test_the_training_metrics_of_a_step_are_those_of_its_batch_alone(write_module: WriteModule) -> None:
     runner, batch = runner_of(write_module(RECOMMENDER + METRICS), columns())
     results = [runner.train(batch, runner.initial_dense(), Tables(runner).pull(batch), step_seed=1) for _ in range(2)]

@@ -8,6 +8,7 @@ import pytest
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.signature import ModelSignature, Optimizer
 from elasticdl.worker.model.user.calls import UserCodeError
+from elasticdl.worker.model.user.module import UserModule
 
 from .conftest import RECOMMENDER, WriteModule, columns, runner_of
 
@@ -135,34 +136,70 @@ def test_what_cannot_be_honoured_is_refused(write_module: WriteModule, expressio
         translated(write_module, expression)
 
 
-def test_weight_decay_exclusions_reach_the_signature(write_module: WriteModule) -> None:
-    body = (
-        RECOMMENDER
-        + """
-def optimizer():
-    made = keras.optimizers.AdamW(0.1)
-    made.exclude_from_weight_decay(var_names=["bias"])
-    return made
+BLOCKS = """
+class Block(layers.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.table, self.norm = layers.Embedding(50, 4, name="word_table"), layers.LayerNormalization()
+        self.dense = layers.Dense(4)
+
+    def call(self, item):
+        return self.dense(self.norm(self.table(item)))
+
+def custom_model():
+    item = keras.Input((3,), dtype="int64", name="item")
+    x = layers.Flatten()(Block(name="first")(item))
+    x = layers.Concatenate()([x, layers.Flatten()(layers.Embedding(50, 4, name="item_table")(item))])
+    x = layers.LayerNormalization(name="layer_norm_last")(x)
+    return keras.Model({"item": item}, layers.Dense(1, activation="sigmoid", name="last")(x))
+
+def feed_batch(records, mode, metadata):
+    return {"item": records["item"]}, records["label"]
 """
-    )
-    runner, _ = runner_of(write_module(body), columns())
-    decays = {spec.name: spec.weight_decay for spec in runner.signature().dense}
-    assert {name: decay == ("bias" not in name) for name, decay in decays.items()} == dict.fromkeys(decays, True)
-    assert set(decays.values()) == {True, False}
 
 
-def test_a_table_cannot_be_excluded_from_weight_decay(write_module: WriteModule) -> None:
-    body = (
-        RECOMMENDER
-        + """
+@pytest.mark.parametrize(
+    "patterns",
+    [["layer_norm", "bias"], ["gamma", "beta"], ["item_table"], ["embeddings"], ["first"], ["dense"], ["bias$"], []],
+)
+@pytest.mark.parametrize("optimizer", ["AdamW(0.1)", "SGD(0.1, weight_decay=0.01)"])
+def test_weight_decay_leaves_out_what_fit_leaves_out(
+    write_module: WriteModule, optimizer: str, patterns: list[str]
+) -> None:
+    body = f"""
 def optimizer():
-    made = keras.optimizers.AdamW(0.1)
-    made.exclude_from_weight_decay(var_names=["embeddings"])
+    made = keras.optimizers.{optimizer}
+    made.exclude_from_weight_decay(var_names={patterns})
     return made
 """
-    )
-    with pytest.raises(UserError, match="tables on the ps always decay"):
-        runner_of(write_module(body), columns())
+    module = write_module(BLOCKS + body)
+    runner, _ = runner_of(module, columns())
+    signature = runner.signature()
+    found = {spec.name: spec.weight_decay for spec in signature.dense}
+    found |= {f"{table.name}/embeddings": table.weight_decay for table in signature.tables}
+    assert len(signature.tables) == 2
+    assert found == _decayed_by_keras(module)
+    assert ModelSignature.from_json(signature.to_json()) == signature
+    decaying = [table.name for table in signature.tables if table.weight_decay]
+    lines = [line for line in runner.describe() if line.startswith("weight decay")]
+    dense = sum(spec.weight_decay for spec in signature.dense)
+    names = f" ({', '.join(decaying)})" if decaying else ""
+    said = f"weight decay: {dense} of 8 dense variables, {len(decaying)} of 2 tables on the ps{names}"
+    assert lines == ([] if all(found.values()) else [said])
+
+
+def _decayed_by_keras(module: UserModule) -> dict[str, bool]:
+    """Which variables of the same model a dense optimizer of Keras moves without a gradient."""
+    import keras
+    from keras.src.utils.naming import reset_uids
+
+    reset_uids()
+    model, optimizer = module.make_model(), module.make_optimizer()
+    variables = model.trainable_variables
+    for variable in variables:
+        variable.assign(keras.ops.ones_like(variable))
+    optimizer.apply([keras.ops.zeros_like(variable) for variable in variables], variables)
+    return {variable.path: bool((variable.numpy() != 1).any()) for variable in variables}
 
 
 def test_averages_and_non_negative_weights_reach_the_signature(write_module: WriteModule) -> None:

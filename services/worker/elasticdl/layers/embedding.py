@@ -28,7 +28,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         output_dim: floats per row.
         input_dim: number of ids, or None for an open-ended table.
         embeddings_initializer: distribution of rows that were not trained yet.
-        embeddings_regularizer: added to the loss; sees the rows of the batch only.
+        embeddings_regularizer: added to the loss; in a job it counts the rows of the batch only, and the job says so.
         mask_zero: id 0 is padding: it is masked, and left out by ``combiner``.
         combiner: None gives one row per id; ``sum``, ``mean`` or ``sqrtn`` combine the ids of the last axis.
         min_count: how many updates of the model must contain an id until its row is trained and stored. Before that
@@ -79,14 +79,14 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         self.supports_masking = mask_zero
         self.autocast = False
         self.__dict__["_construction"] = serving.construction()
-        self._served = False
+        self.is_served = False
         if self._construction is not None:
             self._construction.register(self)
 
     def build(self, input_shape: Any = None) -> None:  # noqa: ARG002 (Keras' signature)
         """Make the layer's own table, unless it is served."""
-        self._served = self._construction is not None and self._construction.serves(self)
-        if self._served:
+        self.is_served = self._construction is not None and self._construction.serves(self)
+        if self.is_served:
             return
         if self.input_dim is None:
             raise ValueError(f"embedding {self.name!r} has no input_dim: an open-ended table exists only in a job")
@@ -148,7 +148,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
     def _rows(self, ids: Any) -> Any:
         if keras.backend.standardize_dtype(ids.dtype) not in ("int32", "int64"):
             ids = ops.cast(ids, "int64")
-        return serving.rows(self, ids) if self._served else ops.take(self._table, ids, axis=0)
+        return serving.rows(self, ids) if self.is_served else ops.take(self._table, ids, axis=0)
 
     def _combine_ragged(self, ids: Any) -> Any:
         if self.combiner is None:

@@ -27,7 +27,7 @@ from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.execution.input_lane import Dataset
 from elasticdl.worker.input.job_data import all_columns, first_batch, open_reader, open_records
 from elasticdl.worker.model.adapted.adapter import ExportedModelAdapter, JobAdapter, adapt_to, refuse_missing, wait_for
-from elasticdl.worker.model.build import looked_at
+from elasticdl.worker.model.build import look_at
 from elasticdl.worker.model.export import weight_summaries
 from elasticdl.worker.model.export.export import check_export, export, export_file
 from elasticdl.worker.model.export.keras_file import loading_notes
@@ -178,8 +178,7 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
         eager=spec.model.eager,
         synchronous=spec.synchronous,
         has_callbacks=bool(with_hooks(callbacks)),
-        # The weights of an exported model are all in its file.
-        swap_bytes_min=sys.maxsize if spec.model.exported else SWAP_BYTES_MIN,
+        swap_bytes_min=_swap_bytes_min(spec),
     )
     runner = ModelRunner(module, example, settings)
     facts = ModelFacts(directions=runner.metric_directions, has_schedule=runner.has_schedule)
@@ -292,16 +291,23 @@ def _data_of(spec: JobSpec, module: UserModule, stores: DataStores) -> tuple[Dat
     return training, open_data(spec.validation, spec.validation_data or spec.data, other)
 
 
+def _swap_bytes_min(spec: JobSpec) -> int:
+    """The weights of an exported model are all in its file."""
+    return sys.maxsize if spec.model.exported else SWAP_BYTES_MIN
+
+
 def _ports_of(spec: JobSpec, module: UserModule) -> Ports:
     """Inputs and outputs of the model, for a file without a feed."""
-    with looked_at(seed=spec.plan.seed):
-        model = module.make_model()
+
+    def see(model: Any) -> Ports:
         metadata = schema_of(spec.data).metadata
         compiled = Compiled(model, module.path) if module.value("loss") is None and model.compiled else None
         has_labels = compiled is None or compiled.has_loss
         ports = Ports.of(model, metadata, _choice_of(spec, module), module.path, has_labels=has_labels)
         is_compared = compiled is not None and module.value("eval_metrics_fn") is None
         return replace(ports, unlabelled=compiled.unlabelled(ports.output_names)) if compiled and is_compared else ports
+
+    return look_at(module, see, seed=spec.plan.seed, swap_bytes_min=_swap_bytes_min(spec))
 
 
 def _choice_of(spec: JobSpec, module: UserModule) -> ColumnChoice:

@@ -95,7 +95,7 @@ class StepResult(Protocol):
 
     @property
     def overflow(self) -> bool:
-        """Mixed precision: the scaled gradients overflowed; there is nothing to push."""
+        """Mixed precision: the scaled gradients overflowed, so they are not pushed."""
         ...
 
     @property

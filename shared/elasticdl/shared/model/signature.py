@@ -167,6 +167,7 @@ class RowTable:
         kind: TRAINABLE or FROZEN.
         min_count: how many updates must have had a gradient for an id until its row is stored; 1: the first stores it.
         expire_after: a row is removed when so many updates have had no gradient for it; 0: never.
+        weight_decay: whether the optimizer's decoupled weight decay applies (Keras' exclusions resolved).
     """
 
     name: str
@@ -176,9 +177,11 @@ class RowTable:
     kind: VariableKind = VariableKind.TRAINABLE
     min_count: int = 1
     expire_after: int = 0
+    weight_decay: bool = True
 
     def __post_init__(self) -> None:
         legal = _is_integer(self.width, 1, _WIDTH_MAX) and _is_integer(self.input_dim, 0, _INT64_MAX)
+        legal = legal and isinstance(self.weight_decay, bool)
         _check(legal and isinstance(self.name, str), f"table {self.name!r} is {self.input_dim!r} x {self.width!r}")
         legal = _is_integer(self.min_count, 1, UPDATES_MAX) and _is_integer(self.expire_after, 0, UPDATES_MAX)
         _check(legal, f"table {self.name!r} has min_count {self.min_count!r} and expire_after {self.expire_after!r}")
@@ -195,7 +198,7 @@ class RowTable:
 
 
 _OMITTED: Mapping[type, Mapping[str, object]] = MappingProxyType(
-    {RowTable: {"min_count": 1, "expire_after": 0}, DenseVariable: {"nonnegative": False}}
+    {RowTable: {"min_count": 1, "expire_after": 0, "weight_decay": True}, DenseVariable: {"nonnegative": False}}
 )
 """Facts that the JSON lacks where they are these: signatures of earlier versions have the same text."""
 
@@ -226,6 +229,12 @@ class Optimizer:
         maps = isinstance(self.hyperparameters, Mapping) and isinstance(self.schedule_config, Mapping)
         legal = texts and maps and _are_numbers(self.learning_rate) and isinstance(self.rate_from_worker, bool)
         _check(legal, f"optimizer {self.name!r} with the learning rate {self.learning_rate!r}")
+
+    def of_table(self, table: RowTable) -> Optimizer:
+        """The optimizer of a table's rows."""
+        if table.weight_decay:
+            return self
+        return replace(self, hyperparameters=MappingProxyType({**self.hyperparameters, "weight_decay": 0.0}))
 
 
 @dataclass(frozen=True, kw_only=True)

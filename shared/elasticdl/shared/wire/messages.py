@@ -107,7 +107,7 @@ class Push:
         checksum: sum of their hashes modulo 2**64.
         base_iteration: ``PullReply.iteration`` of the state that the gradients were computed from.
         rate: the learning rate, if the worker evaluates the schedule.
-        empty: there is no gradient; only the ledger takes note.
+        empty: there is no gradient, so no update; ``statistics`` count all the same.
         dense: float32, gradient of the part's trainable variables.
         statistics: float32, what the batch contributes to the part's layer state, see ``StateUpdate``; may be empty.
         tables: row gradients.

@@ -77,7 +77,7 @@ class RowStore:
     """
 
     def __init__(self, table: RowTable, optimizer: Optimizer, seed: int, timeline: Timeline) -> None:
-        rule = rule_of(optimizer)
+        rule = rule_of(optimizer.of_table(table))
         slots = rule.slots if table.kind is VariableKind.TRAINABLE else ()
         self.table = table
         self._name = f"table {table.name!r}"

@@ -159,7 +159,9 @@ class ComputeLane:
             metric_states=NO_DOUBLES if result is None else result.metric_states,
         )
         if result is None or result.overflow or loaded.weights is None:
-            loaded.push = push
+            # The forward pass has moved the layer state before the gradients overflowed.
+            has_state = result is not None and bool(np.isfinite(result.statistics_update).all())
+            loaded.push = replace(push, statistics_update=result.statistics_update) if result and has_state else push
             loss = None if result is None else result.loss
             return BatchComputed(ref=ref, loss=loss, seconds={"compute": seconds}, is_overflow=result is not None)
         if learning_rate is None and self._settings.rate_from_worker:

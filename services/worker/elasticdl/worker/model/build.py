@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 from keras.src.utils.naming import reset_uids  # clear_session(), the public way, also forgets the user's dtype policy.
 
-from elasticdl.layers import serving
+from elasticdl.layers import Embedding, serving
 from elasticdl.shared.errors import InvariantError, UserError
 from elasticdl.shared.model.signature import RowTable, VariableKind
 from elasticdl.worker.model.batch import Batch
 from elasticdl.worker.model.embeddings.initializers import row_initializer
+from elasticdl.worker.model.embeddings.lookups import RecordedIds
 from elasticdl.worker.model.embeddings.recording import find_lookups
-from elasticdl.worker.model.embeddings.swap import Census, ShapesOnly, taking
+from elasticdl.worker.model.embeddings.swap import Census, ShapesOnly, bytes_text, table_bytes, taking
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.module import UserModule
 from elasticdl.worker.model.user.randomness import seed_process
 
+Made = TypeVar("Made")
 REMAKES_MAX = 100
+REGULARIZED_BYTES_MAX = 64 << 20
+"""Largest table that stays dense because of its regularizer: all of it is pulled and pushed with each batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,23 +73,55 @@ def build(module: UserModule, example: Batch, *, seed: int, swap_bytes_min: int,
     Raises:
         UserError: the model can't be trained this way, with the reason.
     """
+
+    def attempt(census: Census) -> tuple[Any, RecordedIds]:
+        model = make(module, example, census, seed=seed)
+        with user_code(module.path, "the model"):
+            recorded = find_lookups(model, example, census, training=True, eager=eager)
+            if recorded.layers:
+                find_lookups(model, example, census, training=False, eager=eager)
+        _keep_regularized(module, recorded.layers.values(), census)
+        return model, recorded
+
+    census, (model, recorded) = _repeated(module, attempt, swap_bytes_min)
+    tables = _tables(list(recorded.layers.values()), census)
+    assigned = tuple(variable for variable, _ in recorded.assigned)
+    return BuiltModel(model=model, census=census, tables=tables, assigned=assigned)
+
+
+def look_at(module: UserModule, see: Callable[[Any], Made], *, seed: int, swap_bytes_min: int) -> Made:
+    """Make the model before there is a batch, without the tables that will be served, to see inputs and outputs.
+
+    Args:
+        module: the user's model file.
+        see: given the model; may call it.
+        seed: seeds every initializer.
+        swap_bytes_min: as for ``build``.
+
+    Raises:
+        UserError: as for ``build``.
+    """
+
+    def attempt(census: Census) -> Made:
+        with _making(census, seed):
+            return see(module.make_model())
+
+    return _repeated(module, attempt, swap_bytes_min)[1]
+
+
+def _repeated(module: UserModule, attempt: Callable[[Census], Made], swap_bytes_min: int) -> tuple[Census, Made]:
+    """Repeat an attempt until no table turns out to be one that can't be served; returns its census and result."""
     kept: dict[int, str] = {}
     for _ in range(REMAKES_MAX):
         census = Census(swap_bytes_min=swap_bytes_min, kept=kept)
         try:
-            model = make(module, example, census, seed=seed)
-            with user_code(module.path, "the model"):
-                recorded = find_lookups(model, example, census, training=True, eager=eager)
-                if recorded.layers:
-                    find_lookups(model, example, census, training=False, eager=eager)
+            made = attempt(census)
         except UserError:
             if census.outdated:
                 continue
             raise
         if not census.outdated:
-            tables = _tables(list(recorded.layers.values()), census)
-            assigned = tuple(variable for variable, _ in recorded.assigned)
-            return BuiltModel(model=model, census=census, tables=tables, assigned=assigned)
+            return census, made
     raise InvariantError(f"{module.path}: the model was made {REMAKES_MAX} times and still changes")
 
 
@@ -101,18 +137,34 @@ def make(module: UserModule, example: Batch, census: Census, *, seed: int) -> An
 
 
 @contextmanager
-def looked_at(*, seed: int) -> Iterator[None]:
-    """Models made here have no embedding tables: they are made before there is a batch, to see inputs and outputs."""
-    with _making(Census(swap_bytes_min=0), seed):
-        yield
-
-
-@contextmanager
 def _making(census: Census, seed: int) -> Iterator[None]:
     reset_uids()
     seed_process(seed)
     with taking(census), serving.looking_up(ShapesOnly()):
         yield
+
+
+def _keep_regularized(module: UserModule, layers: Iterable[Any], census: Census) -> None:
+    """Keep tables dense whose rows all have a gradient at every update, which no row can catch up on.
+
+    The regularizer of an ``elasticdl.layers.Embedding`` is defined otherwise.
+
+    Raises:
+        UserError: such a table is too large to be dense.
+    """
+    for layer in layers:
+        if isinstance(layer, Embedding) or layer.embeddings_regularizer is None or not layer.trainable:
+            continue
+        size = table_bytes(layer)
+        if size > REGULARIZED_BYTES_MAX:
+            raise UserError(
+                f"{module.path}: embedding {layer.name} has an embeddings_regularizer, whose gradient changes all rows "
+                "at every update. So the ps can't serve its table row by row, and with "
+                f"{bytes_text(size)} it is too large to be dense (limit {bytes_text(REGULARIZED_BYTES_MAX)})",
+                hint="Replace the regularizer by weight_decay of the optimizer, or use elasticdl.layers.Embedding, "
+                "whose regularizer counts the rows of a batch only.",
+            )
+        census.keep_dense(layer, "the gradient of its regularizer changes all rows")
 
 
 def _tables(layers: list[Any], census: Census) -> tuple[ServedTable, ...]:

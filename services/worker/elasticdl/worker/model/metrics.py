@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -187,6 +187,8 @@ class MetricSet:
     def results(self, states: MetricArrays) -> dict[str, float]:
         """The results of summed states; a metric with several values gives ``name.0``, ``name.1``...
 
+        The values of a dict have the names of their keys, as in ``fit()``, where no other result has that name.
+
         Raises:
             UserError: the states are not those of this file's metrics.
         """
@@ -199,7 +201,9 @@ class MetricSet:
                 )
             for variable, array in zip(entry.metric.variables, arrays, strict=True):
                 variable.assign(np.reshape(array, variable.shape).astype(variable.dtype))
-            results.update(_flatten(entry.name, entry.metric.result()))
+            others = {other.name for other in self._entries if other is not entry}
+            for name, value in _flatten(entry.name, entry.metric.result()):
+                results[f"{entry.name}.{name}" if name in others or name in results else name] = value
         return results
 
     def probe(self, labels: Any, predictions: Any, weights: Any, outputs: tuple[str, ...]) -> None:
@@ -330,12 +334,13 @@ def _shaken(prediction: Any, random: np.random.Generator) -> Any:
     return tf.constant((values[::-1] * random.uniform(0.3, 1.0, values.shape)).astype(values.dtype))
 
 
-def _flatten(name: str, result: Any) -> dict[str, float]:
+def _flatten(name: str, result: Any) -> Iterator[tuple[str, float]]:
     if isinstance(result, Mapping):
-        return {
-            key: value for inner, item in result.items() for key, value in _flatten(f"{name}.{inner}", item).items()
-        }
+        for key, item in result.items():
+            yield from _flatten(str(key), item)
+        return
     values = np.asarray(result, np.float64)
     if values.size == 1:  # Also a vector of one element, as F1Score returns for a single class.
-        return {name: values.item()}
-    return {f"{name}.{place}": float(value) for place, value in enumerate(values.reshape(-1))}
+        yield name, values.item()
+    else:
+        yield from ((f"{name}.{place}", float(value)) for place, value in enumerate(values.reshape(-1)))

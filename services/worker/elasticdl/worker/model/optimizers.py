@@ -57,8 +57,8 @@ class TranslatedOptimizer:
         clipnorm: largest norm of one variable's gradient, 0 when off; on the worker.
         global_clipnorm: largest norm of the whole gradient, 0 when off; on the worker.
         clipvalue: largest magnitude of a gradient's element, 0 when off; on the worker.
-        decays: whether the optimizer's weight decay applies to a ``keras.Variable``.
-        decays_named: whether it applies to a variable of that name.
+        decays: whether the optimizer's weight decay applies to a ``keras.Variable``. As in ``fit()``, patterns are
+            searched in the name of its TensorFlow variable, which has the names of layers, unlike its own.
         rate: learning rate after so many updates.
         loss_scale: initial loss scale of a LossScaleOptimizer, 0 without one.
         loss_scale_growth_steps: finite steps after which the loss scale is doubled.
@@ -69,7 +69,6 @@ class TranslatedOptimizer:
     global_clipnorm: float
     clipvalue: float
     decays: Callable[[Any], bool]
-    decays_named: Callable[[str], bool]
     rate: Callable[[int], float]
     loss_scale: float = 0.0
     loss_scale_growth_steps: int = 2000
@@ -101,7 +100,6 @@ def translate(keras_optimizer: Any) -> TranslatedOptimizer:
     if not config.pop("use_ema", False):
         for option in EMA:
             config.pop(option, None)
-    pattern = getattr(keras_optimizer, "_exclude_from_weight_decay_pattern", None)
     return TranslatedOptimizer(
         optimizer=Optimizer(
             name=name,
@@ -109,8 +107,7 @@ def translate(keras_optimizer: Any) -> TranslatedOptimizer:
             hyperparameters=MappingProxyType(_hyperparameters(config)),
         ),
         **clipping,
-        decays=keras_optimizer._use_weight_decay,
-        decays_named=lambda variable: pattern is None or pattern.search(variable) is None,
+        decays=lambda variable: bool(keras_optimizer._use_weight_decay(variable.value)),
         rate=rate,
         loss_scale=loss_scale,
         loss_scale_growth_steps=growth_steps,

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from elasticdl.shared.errors import InvariantError, UserError
 from elasticdl.shared.model.metric_states import MetricArrays
-from elasticdl.shared.model.signature import EMA_MOMENTUM, ModelSignature, VariableKind
+from elasticdl.shared.model.signature import EMA_MOMENTUM, ModelSignature, RowTable, VariableKind
 from elasticdl.shared.wire.messages import NO_DOUBLES
 from elasticdl.worker.model.batch import Batch
-from elasticdl.worker.model.build import build
+from elasticdl.worker.model.build import ServedTable, build
 from elasticdl.worker.model.dense import DenseVariables, Float32Array
 from elasticdl.worker.model.gradients import LOSS_SCALE_MIN, all_finite, loss_scale
 from elasticdl.worker.model.layer_state import state_rules
@@ -116,9 +116,8 @@ class ModelRunner:
         """Whether the learning rate follows from the number of updates."""
         if self.settings.has_callbacks:
             self.optimizer = set_by_tasks(self.optimizer)
-        self.tables = tuple(table.spec for table in self.built.tables)
+        self.tables = tuple(map(self._with_decay, self.built.tables))
         self._trainable = [table.name for table in self.tables if table.kind is VariableKind.TRAINABLE]
-        self._refuse_row_decay_exclusion()
         self._refuse_averages_of_tables()
         self.synchronizes = synchronizes(self.built.model, module.path, synchronous=self.settings.synchronous)
         """Whether a training step needs the other batches of its round. Such steps may run side by side."""
@@ -148,7 +147,7 @@ class ModelRunner:
 
     def describe(self) -> list[str]:
         """Lines for the worker's start: which tables are served, and what else the ps holds."""
-        return [*self.built.census.describe(), *self.dense.describe()]
+        return [*self.built.census.describe(), *self.dense.describe(), *self._describe_decay()]
 
     def signature(self) -> ModelSignature:
         """Names, shapes, tables and optimizer: what the ps set is initialised with."""
@@ -398,11 +397,20 @@ class ModelRunner:
                 hint="Remove use_ema.",
             )
 
-    def _refuse_row_decay_exclusion(self) -> None:
-        """Rows decay with the table; a table can't be left out, its rows having no Keras variable."""
-        decay = self.optimizer.optimizer.hyperparameters.get("weight_decay", 0)
-        if decay and self.tables and not self.optimizer.decays_named("embeddings"):
-            raise UserError(
-                f"{self.module.path}: exclude_from_weight_decay names 'embeddings', but tables on the ps always decay",
-                hint="Leave the embeddings in, or set weight_decay=0.",
-            )
+    def _with_decay(self, table: ServedTable) -> RowTable:
+        """What the ps have to know of a table, with what ``exclude_from_weight_decay`` says of it."""
+        decays = self.optimizer.decays(self.built.census.named_like_table(table.number))
+        return replace(table.spec, weight_decay=decays or table.spec.kind is not VariableKind.TRAINABLE)
+
+    def _describe_decay(self) -> list[str]:
+        """What decays, if something is left out: a list of variables can't have a table on the ps."""
+        dense = [spec.weight_decay for spec in self.dense.specs if spec.kind is VariableKind.TRAINABLE]
+        tables = {one.name: one.weight_decay for one in self.tables if one.kind is VariableKind.TRAINABLE}
+        if not self.optimizer.optimizer.hyperparameters.get("weight_decay") or all([*dense, *tables.values()]):
+            return []
+        decaying = [name for name, decays in tables.items() if decays]
+        line = f"weight decay: {sum(dense)} of {len(dense)} dense variables"
+        if tables:
+            line += f", {len(decaying)} of {len(tables)} tables on the ps"
+            line += f" ({', '.join(decaying)})" if decaying else ""
+        return [line]

@@ -52,6 +52,10 @@ POWERS = 1024
 """Updates for which ``slot_powers[slot]`` has the powers of the factor of a slot; others are computed."""
 
 _AHEAD = 12
+_RATE_CHANGE = 0.02
+"""Weights that move and decay catch up in parts, in each of which the rate changes by no more than this share."""
+_VELOCITY_ENDS = 12.0
+"""A velocity has moved a weight by all but 1e-5 of its way after as many updates, divided by 1 - momentum."""
 _FLAT = 1e-3
 """A coefficient that changes by less within a block counts as its mean."""
 _LEAST = 1.1754944e-38
@@ -117,8 +121,7 @@ def _summed(
     return total, divided, epsilons
 
 
-@inlined
-def _by_moments(
+def _moments(
     state: Floats,
     base: int,
     width: int,
@@ -170,8 +173,7 @@ def _by_moments(
         begin = end
 
 
-@inlined
-def _by_velocity(state: Floats, base: int, width: int, p: Doubles, missed: int, decayed: float) -> None:
+def _velocity(state: Floats, base: int, width: int, p: Doubles, missed: int, decayed: float) -> None:
     """``p[1]`` place of the velocity, ``p[2]`` momentum, ``p[3]`` factor of its sum; ``decayed`` as ``_by_moments``."""
     momentum = p[2] * math.exp(-decayed)
     total = float(missed) if momentum == 1.0 else momentum * (1.0 - momentum**missed) / (1.0 - momentum)
@@ -180,6 +182,11 @@ def _by_velocity(state: Floats, base: int, width: int, p: Doubles, missed: int, 
     velocity = state[base + int(p[1]) * width : base + (int(p[1]) + 1) * width]
     for i in range(width):
         weight[i] += factor * velocity[i]
+
+
+# Numba inlines a function of this size where it is called once, and two thirds of the speed depend on it.
+_by_moments, _part_by_moments = inlined(_moments), inlined(_moments)
+_by_velocity, _part_by_velocity = inlined(_velocity), inlined(_velocity)
 
 
 @inlined
@@ -229,6 +236,79 @@ def _is_behind(motion: int, p: Doubles, touched: int, now: int) -> bool:
 
 
 @inlined
+def _shrink_slots(state: Floats, base: int, width: int, slot_powers: Doubles, missed: int) -> None:
+    """What missed updates do to the slots."""
+    last = slot_powers.shape[1] - 1
+    for slot in range(slot_powers.shape[0]):
+        if slot_powers[slot, 1] != 1.0:
+            known = slot_powers[slot, min(missed, last)]
+            factor = np.float32(known if missed <= last else slot_powers[slot, 1] ** missed)
+            at = base + (1 + slot) * width
+            for i in range(width):
+                state[at + i] *= factor
+
+
+@inlined
+def _make_parts(
+    motion: int,
+    state: Floats,
+    base: int,
+    width: int,
+    p: Doubles,
+    slot_powers: Doubles,
+    ends: Int64s,
+    powers: Doubles,
+    corrections: Doubles,
+    starts: Int64s,
+    rates: Doubles,
+    touched: int,
+    missed: int,
+) -> int:
+    """Make the missed updates in which slots move the weights, in parts with about the same rate, but for the last one.
+
+    Returns:
+        How many updates it has made.
+    """
+    made, moving = 0, missed if motion == VELOCITY else 0
+    if motion == MOMENTS and ends.size:
+        moving = min(missed, ends[ends.size - 1])
+    elif p[2] < 1.0:
+        moving = min(moving, int(_VELOCITY_ENDS / (1.0 - p[2])))
+    end = touched + moving
+    while True:
+        run = _run_of(starts, touched)
+        following = run + 1
+        while (
+            following < starts.size
+            and starts[following] < end
+            and abs(rates[RATE, following] - rates[RATE, run]) <= _RATE_CHANGE * rates[RATE, run]
+        ):
+            following += 1
+        if following == starts.size or starts[following] >= end:
+            return made
+        part = starts[following] - touched
+        decayed = _log_of_decay(
+            p[0], _rates_until(starts, rates, touched + part) - _rates_until(starts, rates, touched), part
+        )
+        if motion == MOMENTS:
+            _part_by_moments(
+                state, base, width, p, ends, powers, corrections, starts, rates, touched, part, decayed / part
+            )
+        else:
+            _part_by_velocity(state, base, width, p, part, decayed / part)
+        factor = np.float32(math.exp(decayed))
+        for i in range(width):
+            state[base + i] *= factor
+        for slot in range(slot_powers.shape[0]):
+            factor = np.float32(slot_powers[slot, 1] ** part)
+            at = base + (1 + slot) * width
+            for i in range(width):
+                state[at + i] *= factor
+        touched += part
+        made += part
+
+
+@inlined
 def _catch_up(
     motion: int,
     state: Floats,
@@ -253,6 +333,13 @@ def _catch_up(
         _by_sign(state, base, width, p, starts, rates, touched, missed)
     else:
         decayed = 0.0
+        if starts.size > 1 and p[0] != 0.0:
+            # What the slots have moved shrinks by the rates of the updates after that, so these must not be averaged.
+            made = _make_parts(
+                motion, state, base, width, p, slot_powers, ends, powers, corrections, starts, rates, touched, missed
+            )
+            missed -= made
+            touched += made
         if p[0] != 0.0:
             rate_sum = _rates_until(starts, rates, touched + missed) - _rates_until(starts, rates, touched)
             decayed = _log_of_decay(p[0], rate_sum, missed)
@@ -266,16 +353,8 @@ def _catch_up(
             factor = np.float32(math.exp(decayed))
             for i in range(width):
                 state[base + i] *= factor
-    if not with_slots:
-        return
-    last = slot_powers.shape[1] - 1
-    for slot in range(slot_powers.shape[0]):
-        if slot_powers[slot, 1] != 1.0:
-            known = slot_powers[slot, min(missed, last)]
-            factor = np.float32(known if missed <= last else slot_powers[slot, 1] ** missed)
-            at = base + (1 + slot) * width
-            for i in range(width):
-                state[at + i] *= factor
+    if with_slots:
+        _shrink_slots(state, base, width, slot_powers, missed)
 
 
 _RULE = (types.int64, DOUBLES, _MATRIX, INT64S, _MATRIX, _MATRIX, INT64S, _MATRIX)

@@ -77,7 +77,7 @@ def zero_gradient_of(optimizer: Optimizer) -> ZeroGradient:
 
 def missed_updates_of(table: RowTable, optimizer: Optimizer, rates: RateHistory) -> MissedUpdates | None:
     """What rows of a table catch up on with a known optimizer; None: nothing happens to a row without a gradient."""
-    rule = zero_gradient_of(optimizer)
+    rule = zero_gradient_of(optimizer.of_table(table))
     if table.kind is not VariableKind.TRAINABLE or rule.changes_nothing:
         return None
     return MissedUpdates(rule, table.width, rates)

@@ -44,6 +44,7 @@ class Census:
         self.outdated = False
         self._swap_bytes_min = swap_bytes_min
         self._lines: dict[int, str] = {}
+        self._named: dict[int, Any] = {}
 
     def register(self, layer: Any) -> None:
         """A layer has been constructed; its number is its place in the order."""
@@ -76,7 +77,7 @@ class Census:
         reason = self._obstacle(layer)
         if always and reason:
             raise UserError(f"embedding {layer.name!r} (elasticdl.layers.Embedding) can't be served: {reason}")
-        size = _size(layer)
+        size = table_bytes(layer)
         if not reason and not always and size < self._swap_bytes_min:
             least = self._swap_bytes_min
             reason = f"{bytes_text(size)} < {bytes_text(least)}" if least < sys.maxsize else "the file holds its table"
@@ -89,7 +90,14 @@ class Census:
             + " served by the ps"
             + _options(layer)
         )
+        if not reason:
+            # TensorFlow's name of a variable depends on when and where Keras makes it, so one is made like the table.
+            self._named[self.number(layer)] = keras.Variable("zeros", (), trainable=False, name="embeddings")
         return not reason
+
+    def named_like_table(self, number: int) -> Any:
+        """A variable with the names that the table of a served layer would have, and nothing else of it."""
+        return self._named[number]
 
     def describe(self) -> list[str]:
         """One line per embedding layer, for the worker's start."""
@@ -117,8 +125,8 @@ def taking(census: Census) -> Iterator[None]:
 
     Layers built after the block (a subclassed model's first call) still ask the census they were constructed under.
     """
-    kind = keras.layers.Embedding
-    original_init, original_build = kind.__init__, kind.build
+    kind, every = keras.layers.Embedding, keras.layers.Layer
+    original_init, original_build, original_set = kind.__init__, kind.build, every.set_weights
 
     @functools.wraps(original_init)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -139,13 +147,23 @@ def taking(census: Census) -> Iterator[None]:
         else:
             original_build(self, input_shape)
 
+    @functools.wraps(original_set)
+    def set_weights(self: Any, weights: Any) -> None:
+        """A layer that has served ones inside, such as the whole model, expects weights for their tables, too."""
+        for layer in self._flatten_layers():
+            if isinstance(layer, ServedEmbedding):
+                layer.set_weights(weights)
+            elif isinstance(layer, Embedding) and layer.is_served:
+                census.keep_dense(layer, "the model sets its weights")
+        original_set(self, weights)
+
     init.__signature__ = inspect.signature(original_init)  # type: ignore[attr-defined]  # Keras reads it.
-    kind.__init__, kind.build = init, build
+    kind.__init__, kind.build, every.set_weights = init, build, set_weights
     try:
         with serving.constructing(census):
             yield
     finally:
-        kind.__init__, kind.build = original_init, original_build
+        kind.__init__, kind.build, every.set_weights = original_init, original_build, original_set
 
 
 class ShapesOnly:
@@ -156,15 +174,20 @@ class ShapesOnly:
         return keras.ops.zeros((*keras.ops.shape(ids), layer.output_dim), "float32")
 
 
-def _size(layer: Any) -> int:
+def table_bytes(layer: Any) -> int:
+    """Size of a layer's table; 0: it is open-ended."""
     return (layer.input_dim or 0) * int(layer.output_dim) * FLOAT_BYTES
 
 
 def _options(layer: Any) -> str:
-    """When rows of a served layer come and go, for people."""
+    """When rows of a served layer come and go, and what its regularizer sees, for people."""
     min_count, expire_after = getattr(layer, "min_count", 1), getattr(layer, "expire_after", None)
-    admitted = f", trained from update {min_count:,} of an id on" if min_count > 1 else ""
-    return admitted + (f", removed after {expire_after:,} updates without it" if expire_after else "")
+    parts = [
+        f", trained from update {min_count:,} of an id on" if min_count > 1 else "",
+        f", removed after {expire_after:,} updates without it" if expire_after else "",
+        "; its regularizer counts the rows of a batch only" if layer.embeddings_regularizer is not None else "",
+    ]
+    return "".join(parts)
 
 
 def bytes_text(size: int) -> str:
