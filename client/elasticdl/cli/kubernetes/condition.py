@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from elasticdl.cli.jobs.handle import Condition
 from elasticdl.cli.kubernetes.manifests.job_objects import FAILED_CODES
+from elasticdl.shared.kubernetes import pod_status
 from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import SUBMIT_CONTAINER
+from elasticdl.shared.kubernetes.pod_status import StartProblem
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import Service
 
 PENDING, PLANNING, RUNNING = "pending", "planning", "running"
 """States of a job whose event log is not read: its pod waits, the container ``submit`` runs, or the master does."""
-_NOT_PULLED = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
-_NOT_CREATED = frozenset({"CreateContainerConfigError", "CreateContainerError", "StartError"})
 _STOPPED = "The job was stopped"
 """How the termination message of a master begins whose job was stopped."""
 _SUCCEEDED, _FAILED = ("Complete", "SuccessCriteriaMet"), ("Failed", "FailureTarget")
 """Conditions of a Job that will not start another pod; the first of each: and has no terminating one."""
-_ON_THE_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartProblem:
-    """Why the pod of a job does not start.
-
-    Attributes:
-        text: the reason, one sentence.
-        is_final: whether waiting does not help.
-    """
-
-    text: str
-    is_final: bool
 
 
 def condition_of(job: Manifest, pods: Sequence[Manifest]) -> Condition:
@@ -117,21 +103,9 @@ def start_problem(pod: Manifest) -> StartProblem | None:
     if not has_planned(pod) and (message := termination_message(pod)):
         check = f"To check the namespace: elasticdl doctor --namespace={pod['metadata'].get('namespace', '')}"
         text = f"Kubernetes starts the master's pod again, which has ended: {message}\n{check}"
-        return StartProblem(text=text, is_final=False)
-    for condition in pod.get("status", {}).get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            message = str(condition.get("message", "")).partition(" preemption:")[0]
-            return StartProblem(text=f"no node has room for the master's pod: {message}", is_final=False)
-    for name, state in _containers(pod):
-        waiting = state.get("waiting") or {}
-        reason, message = waiting.get("reason", ""), " ".join(waiting.get("message", "").split())
-        if reason in _NOT_PULLED:
-            return StartProblem(text=f"the image of container {name} can't be pulled: {message}", is_final=True)
-        if reason in _NOT_CREATED:
-            return StartProblem(text=f"container {name} can't be created: {message}", is_final=True)
-        if reason not in _ON_THE_WAY:
-            return StartProblem(text=f"container {name} does not start: {reason} {message}".rstrip(), is_final=False)
-    return None
+        return StartProblem(text=text, has_node=False)
+    problem = pod_status.start_problem(pod)
+    return replace(problem, text=f"the master's pod can't start: {problem.text}") if problem else None
 
 
 def creation_problem(job: Manifest, events: Sequence[Manifest]) -> str:

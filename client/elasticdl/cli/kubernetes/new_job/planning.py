@@ -95,6 +95,7 @@ def plan_job(
         ps=ps,
         workers=flags.num_workers,
         worker_priority=priority,
+        image_pull_s=pods.image_pull_deadline_secs,
         submission=submission.to_json(),
         model=model.contents,
         secrets=secret_variables(identity.token, flags.nats_url),

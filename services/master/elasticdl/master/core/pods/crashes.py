@@ -6,13 +6,13 @@ from elasticdl.master.core.state import State
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import ExitCause, FailureKind, PodExited, RunningBatch
-from elasticdl.shared.names import Purpose, TaskId
+from elasticdl.shared.names import Purpose, Service, TaskId
 from elasticdl.shared.pods.causes import describe_exit
 
-ADVICE = {
-    ExitCause.OUT_OF_MEMORY: "The kernel killed the process because memory ran out. "
-    "Use smaller minibatches, fewer workers or more ps."
-}
+_MEBIBYTE = 1 << 20
+
+
+_RECORDS = "Something in these records crashes the model's code. Remove them, or handle them in the model's code."
 
 
 def on_worker_crashed(state: State, event: PodExited) -> None:
@@ -30,10 +30,11 @@ def on_worker_crashed(state: State, event: PodExited) -> None:
     crashes = max(len(state.crashes[running]) for running in suspects)
     ended = describe_exit(event.exit_code, event.cause)
     places = "\n".join(f"  {_place(state, running)}" for running in suspects)
+    # Memory is short for any batch: the records are not to blame.
+    cause = "" if event.cause is ExitCause.OUT_OF_MEMORY else f"{_RECORDS}\n"
     state.fail(
         f"{crashes} workers crashed ({ended}) while running the same batch:\n{places}\n"
-        "Something in these records crashes the model's code. Remove them, or handle them in the model's code.\n"
-        f"{explanation(event)}".rstrip(),
+        f"{cause}{explanation(event)}".rstrip(),
         guilty=event.pod,
         kind=FailureKind.USER_CODE,
     )
@@ -41,7 +42,20 @@ def on_worker_crashed(state: State, event: PodExited) -> None:
 
 def explanation(event: PodExited) -> str:
     """The last lines of the log, and what to do about the cause of the exit."""
-    return f"{event.log_tail}\n{ADVICE[event.cause]}".strip() if event.cause in ADVICE else event.log_tail
+    advice = _memory_advice(event) if event.cause is ExitCause.OUT_OF_MEMORY else ""
+    return f"{event.log_tail}\n{advice}".strip()
+
+
+def _memory_advice(event: PodExited) -> str:
+    """What a process used that ran out of memory, and the flag that gives it more."""
+    less = "more ps" if event.service is Service.PS else "smaller minibatches"
+    if not event.memory_limit_bytes:
+        return f"{event.pod} ran out of memory. Use {less}, or fewer workers."
+    limit = -(-event.memory_limit_bytes // _MEBIBYTE)
+    return (
+        f"The kernel killed {event.pod} when it used {limit}Mi of memory, its limit. "
+        f"Start the job with --{event.service.value}_resource_request=memory={2 * limit}Mi, or use {less}."
+    )
 
 
 def forget_crashes(state: State, task: TaskRef) -> None:
