@@ -13,6 +13,7 @@ from elasticdl.shared.kubernetes.names import SUBMIT_CONTAINER
 from elasticdl.shared.kubernetes.pod_status import StartProblem
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import Service
+from elasticdl.shared.pods.causes import OUT_OF_MEMORY
 
 PENDING, PLANNING, RUNNING = "pending", "planning", "running"
 """States of a job whose event log is not read: its pod waits, the container ``submit`` runs, or the master does."""
@@ -69,24 +70,39 @@ def _age(pod: Manifest) -> tuple[str, str]:
 def termination_message(pod: Manifest) -> str:
     """What the last container to fail in a master's pod has left for people; empty: none has failed."""
     messages = [
-        terminated.get("message", "").strip() or f"container {name} has ended with exit code {terminated['exitCode']}"
+        terminated.get("message", "").strip() or _end_of(name, terminated)
         for name, state in _containers(pod)
-        if (terminated := state.get("terminated")) and terminated.get("exitCode")
+        if (terminated := state.get("terminated")) and _has_failed(terminated)
     ]
     return messages[-1] if messages else str(pod.get("status", {}).get("message", ""))
+
+
+def _has_failed(terminated: Manifest) -> bool:
+    """Whether a container has failed. The kubelet says 0 of one in which the kernel killed another process."""
+    return bool(terminated.get("exitCode")) or terminated.get("reason") == OUT_OF_MEMORY
+
+
+def _end_of(name: str, terminated: Manifest) -> str:
+    if terminated.get("reason") == OUT_OF_MEMORY:
+        flags = "worker" if name == SUBMIT_CONTAINER else name
+        return (
+            f"container {name} ran out of memory. Start the job with more: --{flags}_resource_request=memory=QUANTITY"
+        )
+    return f"container {name} has ended with exit code {terminated['exitCode']}"
 
 
 def refusal(pod: Manifest) -> str:
     """Why the container ``submit`` refuses the job for good; empty: it does not, or Kubernetes tries again."""
     state = dict(_containers(pod)).get(SUBMIT_CONTAINER, {})
-    is_final = state.get("terminated", {}).get("exitCode") in FAILED_CODES
+    terminated = state.get("terminated", {})
+    is_final = terminated.get("exitCode") in FAILED_CODES or terminated.get("reason") == OUT_OF_MEMORY
     return termination_message(pod) if is_final else ""
 
 
 def has_planned(pod: Manifest) -> bool:
     """Whether the container ``submit`` of a pod has ended with success."""
     return any(
-        name == SUBMIT_CONTAINER and state.get("terminated", {}).get("exitCode") == 0
+        name == SUBMIT_CONTAINER and bool(ended := state.get("terminated")) and not _has_failed(ended)
         for name, state in _containers(pod)
     )
 

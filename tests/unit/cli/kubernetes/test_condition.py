@@ -158,3 +158,16 @@ def test_only_an_exit_code_that_ends_the_job_is_a_refusal() -> None:
     assert [refusal(each) for each in (pod(killed), pod(unavailable), pod(DONE, REFUSED), pod({"running": {}}))] == [
         ""
     ] * 4
+
+
+@pytest.mark.parametrize("exit_code", [0, 137])
+def test_a_container_submit_that_ran_out_of_memory_ends_the_job_with_one_sentence(exit_code: int) -> None:
+    """The kubelet says exit code 0 if the kernel killed another process than the first one, and then starts no master."""
+    killed = pod(
+        {"terminated": {"exitCode": exit_code, "reason": "OOMKilled"}}, {"waiting": {"reason": "PodInitializing"}}
+    )
+    assert not has_planned(killed)
+    assert refusal(killed) == (
+        "container submit ran out of memory. Start the job with more: --worker_resource_request=memory=QUANTITY"
+    )
+    assert "container submit ran out of memory" in condition_of(job(), [killed]).waiting
