@@ -52,7 +52,7 @@ def refused(api: KubernetesApi, train: TrainFlags = TRAIN, **pods: Any) -> str:
     manifest = plan_job(train, KubernetesFlags(image_pull_policy="IfNotPresent", **pods), DEFAULTS, identity)
     create_job(api, manifest)
     with pytest.raises(UserError) as error:
-        follow(KubernetesJobHandle(api, manifest.settings.job, is_default=True))
+        follow(KubernetesJobHandle(api, manifest.settings.job, is_default=True), image_pull_s=1.0)
     assert jobs_in(api) == []
     return str(error.value)
 

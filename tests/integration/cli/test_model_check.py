@@ -108,7 +108,7 @@ model_check.ModelCheck(notes=("converted",)).write(folder, 0)
             (tmp_path / "shown").touch()
 
     assert check(tmp_path, code, show, limit_s=5.0).notes == ("converted",)
-    assert lines[-1] == "The model is checked. Converting the initial weights takes longer. Ctrl-C ends it."
+    assert lines[-1] == "The model is checked. Converting the initial weights takes longer."
 
 
 def test_a_slow_check_says_once_what_it_runs(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_worker() -> None:
 def test_a_ps_publishes_the_address_of_its_pod() -> None:
     made = pod_manifest(job(), PodName("ps-0"), Service.PS, 5)
     variables = environment(made)
-    assert (variables["ELASTICDL_HOST"], variables["ELASTICDL_ADVERTISED_HOST"]) == ("0.0.0.0", "status.podIP")
+    assert (variables["ELASTICDL_HOST"], variables["ELASTICDL_ADVERTISED_HOST"]) == ("status.podIP", "status.podIP")
     assert "priorityClassName" not in made["spec"]
 
 

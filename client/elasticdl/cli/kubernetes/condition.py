@@ -9,7 +9,7 @@ from elasticdl.cli.jobs.handle import Condition
 from elasticdl.cli.kubernetes.manifests.job_objects import FAILED_CODES
 from elasticdl.shared.kubernetes import pod_status
 from elasticdl.shared.kubernetes.kinds import Manifest
-from elasticdl.shared.kubernetes.names import SUBMIT_CONTAINER
+from elasticdl.shared.kubernetes.names import PREPARE_CONTAINER, SUBMIT_CONTAINER
 from elasticdl.shared.kubernetes.pod_status import StartProblem
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import Service
@@ -84,7 +84,7 @@ def _has_failed(terminated: Manifest) -> bool:
 
 def _end_of(name: str, terminated: Manifest) -> str:
     if terminated.get("reason") == OUT_OF_MEMORY:
-        flags = "worker" if name == SUBMIT_CONTAINER else name
+        flags = "worker" if name == SUBMIT_CONTAINER else "master"
         return (
             f"container {name} ran out of memory. Start the job with more: --{flags}_resource_request=memory=QUANTITY"
         )
@@ -92,11 +92,13 @@ def _end_of(name: str, terminated: Manifest) -> str:
 
 
 def refusal(pod: Manifest) -> str:
-    """Why the container ``submit`` refuses the job for good; empty: it does not, or Kubernetes tries again."""
-    state = dict(_containers(pod)).get(SUBMIT_CONTAINER, {})
-    terminated = state.get("terminated", {})
-    is_final = terminated.get("exitCode") in FAILED_CODES or terminated.get("reason") == OUT_OF_MEMORY
-    return termination_message(pod) if is_final else ""
+    """Why a container before the master refuses the job for good; empty: none does, or Kubernetes tries again."""
+    states = dict(_containers(pod))
+    for name in (PREPARE_CONTAINER, SUBMIT_CONTAINER):
+        terminated = states.get(name, {}).get("terminated") or {}
+        if terminated.get("exitCode") in FAILED_CODES or terminated.get("reason") == OUT_OF_MEMORY:
+            return termination_message(pod)
+    return ""
 
 
 def has_planned(pod: Manifest) -> bool:

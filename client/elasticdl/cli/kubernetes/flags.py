@@ -119,6 +119,15 @@ class KubernetesFlags:
             panel=PANEL,
         ),
     ] = "elasticdl-master"
+    run_as_user: Annotated[
+        str,
+        Flag(
+            "User and group id of the processes of all pods. none: the cluster chooses it, as OpenShift does.",
+            metavar="ID|none",
+            shows="that of the namespace, or 65532",
+            panel=PANEL,
+        ),
+    ] = ""
     node_selector: Annotated[
         str, Flag("Labels of the nodes that may run the pods: NAME=VALUE,NAME=VALUE.", metavar="ITEMS", panel=PANEL)
     ] = ""

@@ -93,7 +93,9 @@ class PsService:
         """``host:port`` that workers are told."""
         if not self._identity.advertised_host:
             return self._server.address
-        return f"{self._identity.advertised_host}:{self._server.address.rpartition(':')[2]}"
+        host = self._identity.advertised_host
+        port = self._server.address.rpartition(":")[2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"  # An IPv6 address has colons.
 
     def start(self) -> None:
         """Take part in the job; returns when orders are received. Errors as ``Startup.run``."""

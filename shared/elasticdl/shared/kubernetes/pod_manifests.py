@@ -21,7 +21,6 @@ MEMORY_RAISE = 1.5
 MASTER_WAIT_S = 120
 """Seconds after which a pod that was created before its master frees its place. The master creates it again."""
 TERMINATION_MESSAGE = "/dev/termination-log"
-_ALL_ADDRESSES = "0.0.0.0"  # noqa: S104  Only pods that the network policies admit, and that know the token, get through.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +96,7 @@ def _environment(job: ClusterJob, pod: PodName, service: Service, order: int) ->
         values[variable("master_wait_s")] = str(MASTER_WAIT_S)
     fields = {variable("instance"): "metadata.uid"}
     if service is Service.PS:
-        values[variable("host")] = _ALL_ADDRESSES
-        fields[variable("advertised_host")] = "status.podIP"
+        fields |= dict.fromkeys((variable("host"), variable("advertised_host")), "status.podIP")  # IPv4 or IPv6.
     else:
         values[TERMINATION_MESSAGE_VARIABLE] = TERMINATION_MESSAGE
     return [

@@ -162,7 +162,7 @@ def test_only_an_exit_code_that_ends_the_job_is_a_refusal() -> None:
 
 @pytest.mark.parametrize("exit_code", [0, 137])
 def test_a_container_submit_that_ran_out_of_memory_ends_the_job_with_one_sentence(exit_code: int) -> None:
-    """The kubelet says exit code 0 if the kernel killed another process than the first one, and then starts no master."""
+    """The kubelet says exit code 0 if the kernel killed another process than the first one; then no master starts."""
     killed = pod(
         {"terminated": {"exitCode": exit_code, "reason": "OOMKilled"}}, {"waiting": {"reason": "PodInitializing"}}
     )
