@@ -104,7 +104,7 @@ def refusal(pod: Manifest) -> str:
 def has_planned(pod: Manifest) -> bool:
     """Whether the container ``submit`` of a pod has ended with success."""
     return any(
-        name == SUBMIT_CONTAINER and bool(ended := state.get("terminated")) and not _has_failed(ended)
+        name == SUBMIT_CONTAINER and "terminated" in state and not _has_failed(state["terminated"])
         for name, state in _containers(pod)
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.cli.kubernetes.test_manifests import IDENTITY, planned
@@ -144,7 +145,7 @@ def test_the_next_pod_ends_a_job_that_the_container_submit_has_refused() -> None
     """That container runs the code of the model file, so it has no token to do it."""
     api = namespace(failed=1)
     pod = api.appear({**api.jobs[JOB]["spec"]["template"], "metadata": {"name": "job-1-x", "labels": {}}})
-    states = {"running": {}}, {"terminated": {"exitCode": 75}}, {"terminated": {"exitCode": 0}}
+    states: list[dict[str, Any]] = [{"running": {}}, {"terminated": {"exitCode": 75}}, {"terminated": {"exitCode": 0}}]
     for state in states:
         pod["status"] = {"initContainerStatuses": [{"name": "submit", "state": state}]}
         check_not_refused(api, JOB, RUN)
