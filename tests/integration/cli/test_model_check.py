@@ -129,7 +129,7 @@ ModelCheck(notes=("fine",)).write(folder, int(os.environ["ELASTICDL_MODEL_CHECK_
 
     assert check(tmp_path, code, show) == result
     (line,) = lines
-    says = "The model check has not finished after 0 s: its process is running feed() of model.py. Ctrl-C ends it."
+    says = "The model check has not finished after 0 s: its process is running feed() of model.py."
     assert line == f"{says} Log: {tmp_path / 'worker-0.log'}"
 
 
