@@ -52,7 +52,7 @@ def refused(api: KubernetesApi, train: TrainFlags = TRAIN, **pods: Any) -> str:
     manifest = plan_job(train, KubernetesFlags(image_pull_policy="IfNotPresent", **pods), DEFAULTS, identity)
     create_job(api, manifest)
     with pytest.raises(UserError) as error:
-        follow(KubernetesJobHandle(api, manifest.settings.job, is_default=True))
+        follow(KubernetesJobHandle(api, manifest.settings.job, is_default=True), image_pull_s=1.0)
     assert jobs_in(api) == []
     return str(error.value)
 
@@ -76,14 +76,14 @@ def test_a_used_up_quota_is_named(api: KubernetesApi) -> None:
 def test_an_image_that_can_not_be_pulled_is_named(api: KubernetesApi) -> None:
     api.create(named("ServiceAccount", SERVICE_ACCOUNT))
     message = refused(api, image_name="registry.invalid/none:1")
-    assert message.startswith("the image of container submit can't be pulled:") and "registry.invalid/none:1" in message
+    assert message.startswith("the master's pod can't start: can't pull the image registry.invalid/none:1")
 
 
 def test_a_missing_secret_is_named(cluster: Cluster, api: KubernetesApi) -> None:
     cluster.node_site()
     api.create(named("ServiceAccount", SERVICE_ACCOUNT))
     message = refused(api, dataclasses.replace(TRAIN, nats_url="nats://nats"))
-    assert message.startswith(f'container submit can\'t be created: secret "{NAMESPACE_OBJECT}" not found')
+    assert f'container prepare: CreateContainerConfigError: secret "{NAMESPACE_OBJECT}" not found' in message
     # Kubernetes' garbage collector deletes what the Job owns a moment after the Job.
     wait_until(
         lambda: not api.list(kinds.CONFIG_MAP, labels="app.kubernetes.io/name=elasticdl").items,

@@ -11,7 +11,7 @@ from typing import Protocol
 from tests.deadline import DEADLINE_S
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.local.exits import Exit, OomWatch
+from elasticdl.cli.local.exits import Exit
 from elasticdl.cli.local.pods import LocalPods
 from elasticdl.cli.local.processes.children import ChildProcesses
 from elasticdl.cli.local.processes.service_processes import ProcessSettings, ServiceProcesses
@@ -21,6 +21,7 @@ from elasticdl.shared.names import JobId, PodInstance, PodName, Service
 from elasticdl.shared.pods.causes import OUT_OF_MEMORY
 from elasticdl.shared.pods.memory import MemoryPods
 from elasticdl.shared.pods.ports import Ended, Pending, Pods
+from elasticdl.shared.process.oom_watch import OomWatch
 
 _OBEY = """
 read -r order < "$ORDERS/$POD"

@@ -17,6 +17,7 @@ from elasticdl.cli.local.model_check import CheckRuntime, UnfinishedError, check
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.process.model_check import ModelCheck, write_phase
+from elasticdl.shared.process.oom_watch import OomWatch
 
 NOISE = "I0000 00:00:1763838000.123456   25110 port.cc:153] oneDNN custom operations are on."
 
@@ -39,7 +40,13 @@ class Script:
         return Spawner().start(command, environment=environment, log=log, output=output)
 
 
-def check(folder: Path, code: str, show: Callable[[str], None] = print, limit_s: float = math.inf) -> ModelCheck:
+def check(
+    folder: Path,
+    code: str,
+    show: Callable[[str], None] = print,
+    limit_s: float = math.inf,
+    oom_watch: OomWatch | None = None,
+) -> ModelCheck:
     runtime = CheckRuntime(
         starter=Script(code),
         environment=lambda _url, _pod, _service: os.environ,
@@ -47,6 +54,7 @@ def check(folder: Path, code: str, show: Callable[[str], None] = print, limit_s:
         show=show,
         slow_s=0.0,
         limit_s=limit_s,
+        oom_watch=oom_watch or OomWatch(),
     )
     write_phase(folder, 0, "running feed() of model.py")
     return check_model(replace(SPEC, workers=1), folder, runtime)
@@ -100,7 +108,7 @@ model_check.ModelCheck(notes=("converted",)).write(folder, 0)
             (tmp_path / "shown").touch()
 
     assert check(tmp_path, code, show, limit_s=5.0).notes == ("converted",)
-    assert lines[-1] == "The model is checked. Converting the initial weights takes longer. Ctrl-C ends it."
+    assert lines[-1] == "The model is checked. Converting the initial weights takes longer."
 
 
 def test_a_slow_check_says_once_what_it_runs(tmp_path: Path) -> None:
@@ -121,5 +129,19 @@ ModelCheck(notes=("fine",)).write(folder, int(os.environ["ELASTICDL_MODEL_CHECK_
 
     assert check(tmp_path, code, show) == result
     (line,) = lines
-    says = "The model check has not finished after 0 s: its process is running feed() of model.py. Ctrl-C ends it."
+    says = "The model check has not finished after 0 s: its process is running feed() of model.py."
     assert line == f"{says} Log: {tmp_path / 'worker-0.log'}"
+
+
+def test_a_check_that_the_kernel_kills_for_its_memory_is_one_sentence(tmp_path: Path) -> None:
+    """The job would only fail later: its workers need as much."""
+    counter = tmp_path / "vmstat"
+    counter.write_text("oom_kill 3\n")
+    code = (
+        f"import os, signal\nopen({str(counter)!r}, 'w').write('oom_kill 4\\n')\nos.kill(os.getpid(), signal.SIGKILL)"
+    )
+    with pytest.raises(
+        UserError, match=r"^the model check ran out of memory while running feed\(\) of model.py: "
+    ) as ended:
+        check(tmp_path, code, oom_watch=OomWatch(counter))
+    assert "--worker_resource_request=memory=QUANTITY" in str(ended.value)

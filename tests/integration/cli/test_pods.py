@@ -11,7 +11,7 @@ import pytest
 from tests.deadline import DEADLINE_S
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.local.exits import Exit, OomWatch
+from elasticdl.cli.local.exits import Exit
 from elasticdl.cli.local.pods import LocalPods
 from elasticdl.cli.local.processes.children import ChildProcesses
 from elasticdl.cli.local.processes.service_processes import ProcessSettings, ServiceProcesses
@@ -20,6 +20,7 @@ from elasticdl.shared.messages.commands import StartPod, StopPod
 from elasticdl.shared.messages.events import Event, ExitCause, PodExited, PodPending, PodStarted
 from elasticdl.shared.names import JobId, PodInstance, PodName, Service
 from elasticdl.shared.pods.supervisor import PodSupervisor
+from elasticdl.shared.process.oom_watch import OomWatch
 
 WORKER, PS = PodName("worker-0"), PodName("ps-0")
 START = StartPod(pod=WORKER, service=Service.WORKER)

@@ -7,11 +7,13 @@ from tests.unit.master.driver import Driver, job_spec
 
 from elasticdl.master.core.pods.restarts import RESTARTS, Restart
 from elasticdl.master.core.pods.state import PodPhase
-from elasticdl.master.core.timers import restart_of
+from elasticdl.master.core.timers import pending_of, restart_of
+from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import StartPod
 from elasticdl.shared.messages.events import ExitCause
-from elasticdl.shared.names import PodInstance, PodName, Service
+from elasticdl.shared.names import PodInstance, PodName, Purpose, Service
+from elasticdl.shared.process.exit_codes import EXIT_NO_MEMORY
 
 WORKER, PS = PodName("worker-0"), PodName("ps-0")
 
@@ -21,6 +23,10 @@ def driver() -> Driver:
     driver = Driver(job_spec(workers=1))
     driver.start_all(initialised=True)
     return driver
+
+
+def failure_of(driver: Driver) -> str:
+    return driver.state.failure.message if driver.state.failure else ""
 
 
 def test_every_cause_has_a_rule() -> None:
@@ -45,7 +51,98 @@ def test_out_of_memory_is_counted_and_the_message_says_what_to_do(driver: Driver
             driver.start_pod(PS)
     assert driver.state.failure is not None
     assert "ps-0 failed 6 times in a row (out of memory)" in driver.state.failure.message
-    assert "Use smaller minibatches, fewer workers or more ps." in driver.state.failure.message
+    assert "Use more ps, or fewer workers." in driver.state.failure.message
+
+
+def test_a_pod_that_ran_out_of_memory_is_not_to_blame_while_the_next_one_gets_more(driver: Driver) -> None:
+    """Neither it nor the batch that it was running, however many workers run out of memory with it."""
+    driver.feed(events.ScaleRequested(workers=3), Service.CLIENT, "client")
+    workers = [WORKER, PodName("worker-1"), PodName("worker-2")]
+    for name in workers[1:]:
+        driver.start_pod(name)
+    same_batch = (events.RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=0), batch=0),)
+    limits = [1000 << 20, 1500 << 20, 2250 << 20]
+    for limit in limits:
+        for name in workers:
+            driver.exit_pod(
+                name,
+                ExitCause.OUT_OF_MEMORY,
+                running_batches=same_batch,
+                memory_limit_bytes=limit,
+                next_memory_limit_bytes=limit * 3 // 2,
+            )
+        for name in workers:
+            driver.fire(restart_of(name))
+            driver.start_pod(name)
+    assert (failure_of(driver), [driver.state.pods[name].faults for name in workers]) == ("", [0, 0, 0])
+    for name in workers[:2]:
+        driver.exit_pod(
+            name, ExitCause.OUT_OF_MEMORY, running_batches=same_batch, memory_limit_bytes=limits[-1] * 3 // 2
+        )
+    message = failure_of(driver)
+    assert "2 workers crashed (out of memory)" in message
+    assert "The kernel killed worker-1 when it used 3375Mi of memory, its limit." in message
+    assert "--worker_resource_request=memory=6750Mi" in message
+    assert "records crash" not in message
+
+
+def test_a_worker_whose_start_gets_no_memory_ends_the_job_with_one_sentence(driver: Driver) -> None:
+    driver.exit_pod(WORKER, ExitCause.PREEMPTED)
+    driver.feed_from_launcher(
+        events.PodStarted(pod=WORKER, service=Service.WORKER, instance=PodInstance("starts without memory"))
+    )
+    driver.feed_from_launcher(
+        events.PodExited(
+            pod=WORKER,
+            service=Service.WORKER,
+            instance=PodInstance("starts without memory"),
+            cause=ExitCause.OUT_OF_MEMORY,
+            exit_code=EXIT_NO_MEMORY,
+            log_tail="error: the worker can't continue",
+        )
+    )
+    assert driver.state.failure is not None
+    assert driver.state.failure.message == (
+        "worker-0 can't continue.\nerror: the worker can't continue\n"
+        "worker-0 ran out of memory. Use smaller minibatches, or fewer workers."
+    )
+
+
+def _pending(driver: Driver, name: PodName, limit_s: float, reason: str = "can't pull the image x:1: gone") -> None:
+    service = Service(name.split("-")[0])
+    driver.feed_from_launcher(events.PodPending(pod=name, service=service, reason=reason, limit_s=limit_s))
+
+
+@pytest.mark.parametrize("name", [PS, WORKER])
+def test_a_pod_whose_image_can_not_be_pulled_ends_the_job_after_some_time(driver: Driver, name: PodName) -> None:
+    driver.exit_pod(name, ExitCause.NODE_LOST)
+    _pending(driver, name, 30.0)
+    due_s = driver.state.timers[pending_of(name)]
+    _pending(driver, name, 30.0, "can't pull the image x:1: back-off")
+    assert driver.state.timers[pending_of(name)] == due_s
+    driver.fire(pending_of(name))
+    assert driver.state.failure is not None
+    assert driver.state.failure.message == (f"{name} could not start within 30 s: can't pull the image x:1: back-off")
+
+
+def test_a_pod_that_starts_late_or_waits_for_room_ends_nothing(driver: Driver) -> None:
+    driver.exit_pod(PS, ExitCause.NODE_LOST)
+    _pending(driver, PS, 30.0)
+    _pending(driver, PS, 0.0, "no room on any node")
+    assert pending_of(PS) not in driver.state.timers
+    _pending(driver, PS, 30.0)
+    driver.start_pod(PS)
+    assert pending_of(PS) not in driver.state.timers
+
+
+def test_a_job_trains_without_a_worker_whose_image_can_not_be_pulled(driver: Driver) -> None:
+    driver.feed(events.ScaleRequested(workers=2), Service.CLIENT, "client")
+    driver.take(commands.StartPod)
+    other = PodName("worker-1")
+    _pending(driver, other, 30.0)
+    driver.fire(pending_of(other))
+    assert driver.state.failure is None
+    assert pending_of(other) in driver.state.timers
 
 
 def test_a_start_that_is_reported_again_changes_nothing(driver: Driver) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from elasticdl.shared.bus.nats_bus.connection import NoRespondersError
@@ -28,6 +30,9 @@ from elasticdl.shared.process.exit_codes import exit_code
         (ProtocolError("not a job"), ExitCause.REFUSED),
         (InvariantError("two groups"), ExitCause.OWN_FAULT),
         (ElasticDLError("of no kind"), ExitCause.OWN_FAULT),
+        (MemoryError("4096 bytes of memory"), ExitCause.OUT_OF_MEMORY),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), ExitCause.OUT_OF_MEMORY),
+        (RuntimeError("can't start new thread"), ExitCause.OUT_OF_MEMORY),
         (ValueError("a bug"), ExitCause.OWN_FAULT),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",

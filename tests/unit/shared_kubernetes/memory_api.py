@@ -82,5 +82,8 @@ class MemoryApi(KubernetesApi):
         if name in self.objects and self.objects[name]["metadata"]["uid"] == uid:
             self._changes.put(Change(type="DELETED", object=self.objects.pop(name)))
 
+    def log(self, pod: str, *, container: str = "", tail_lines: int | None = None, bytes_max: int | None = None) -> str:
+        return ""
+
     def close(self) -> None:
         """There is no connection."""

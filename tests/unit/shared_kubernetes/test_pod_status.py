@@ -68,9 +68,9 @@ PENDING = [
     (pod(waiting("ErrImagePull", 'image "a": rpc error: code = NotFound desc = gone')), "can't pull the image a: gone"),
     (
         pod(waiting("CreateContainerConfigError", 'secret "s" not found')),
-        'CreateContainerConfigError: secret "s" not found',
+        'container worker: CreateContainerConfigError: secret "s" not found',
     ),
-    (pod(waiting("InvalidImageName")), "InvalidImageName"),
+    (pod(waiting("InvalidImageName")), "container worker: InvalidImageName"),
     (
         pod(
             conditions=[
@@ -84,7 +84,10 @@ PENDING = [
         ),
         "Unschedulable: 0/1 nodes are available: 1 Insufficient cpu",
     ),
-    (pod(initContainerStatuses=[{"name": "i", "state": waiting("ErrImageNeverPull", "m")}]), "ErrImageNeverPull: m"),
+    (
+        pod(initContainerStatuses=[{"name": "i", "state": waiting("ErrImageNeverPull", "m")}]),
+        "container i: ErrImageNeverPull: m",
+    ),
     (pod(metadata={"annotations": {NOTE: "it gets more memory"}}), "it gets more memory"),
 ]
 
@@ -92,6 +95,18 @@ PENDING = [
 @pytest.mark.parametrize(("manifest", "reason"), PENDING)
 def test_a_pending_pod_says_why(manifest: Manifest, reason: str) -> None:
     assert phase_of(manifest) == Pending(reason=reason)
+
+
+@pytest.mark.parametrize(
+    "reason", ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError"]
+)
+def test_a_pod_whose_node_can_not_create_it_is_given_up_after_some_time(reason: str) -> None:
+    phase = status_of(pod(waiting(reason)), image_pull_s=9.0).phase
+    assert isinstance(phase, Pending) and phase.limit_s == 9.0
+    no_room = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    for patient in (pod(conditions=[no_room]), pod(waiting("ContainerCreating"))):
+        waits = status_of(patient, image_pull_s=9.0).phase
+        assert isinstance(waits, Pending) and waits.limit_s == 0.0
 
 
 def test_a_pod_runs_while_its_main_container_does() -> None:

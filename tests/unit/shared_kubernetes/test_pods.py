@@ -12,8 +12,11 @@ from tests.unit.shared_kubernetes.test_pod_manifests import job
 
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.kubernetes import kinds
+from elasticdl.shared.kubernetes.job_pods import order_of
+from elasticdl.shared.kubernetes.names import POD_LABEL
 from elasticdl.shared.kubernetes.pod_manifests import pod_manifest
 from elasticdl.shared.kubernetes.pods import KubernetesPods
+from elasticdl.shared.kubernetes.quantities import parse_bytes
 from elasticdl.shared.kubernetes.refusals import ApiRefusedError, Request
 from elasticdl.shared.names import NO_INSTANCE, PodName, Service
 from elasticdl.shared.pods.ports import Ended, Pending
@@ -77,3 +80,36 @@ async def test_an_order_that_waits_for_quota_outlives_every_error(api: MemoryApi
     async with asyncio.timeout(DEADLINE_S):
         while not api.objects:
             await asyncio.sleep(0)
+
+
+async def test_all_pods_of_a_service_get_more_memory_after_one_of_them_ran_out_of_it(
+    api: MemoryApi, pods: KubernetesPods
+) -> None:
+    """New pods of other names, too; those of another service do not."""
+
+    def limit(name: str) -> str:
+        made = max(
+            (each for each in api.objects.values() if each["metadata"]["labels"][POD_LABEL] == name), key=order_of
+        )
+        return str(made["spec"]["containers"][1]["resources"]["limits"]["memory"])
+
+    other, killed = PodName("worker-1"), {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+    order = 1
+    for raised in ("6144Mi", "9216Mi", "13824Mi"):
+        for name in (WORKER, other):  # Both run out of the same memory: that is one raise, not two.
+            await pods.create(name, Service.WORKER, order)
+        for made in api.objects.values():
+            made["status"] = {"phase": "Failed", "containerStatuses": [{"name": "worker", "state": killed}]}
+        ends = [status.phase for status in await pods.list()]
+        assert all(isinstance(end, Ended) and end.next_memory_limit_bytes == parse_bytes(raised) for end in ends)
+        order += 1
+    await pods.create(WORKER, Service.WORKER, order)
+    assert limit("worker-0") == "13824Mi"
+    await pods.create(PodName("worker-7"), Service.WORKER, order)
+    await pods.create(PodName("ps-0"), Service.PS, order)
+    assert (limit("worker-7"), limit("ps-0")) == ("13824Mi", "4Gi")
+    for made in api.objects.values():
+        made["status"] = {"phase": "Failed", "containerStatuses": [{"name": "worker", "state": killed}]}
+    last = {status.pod: status.phase for status in await pods.list()}[WORKER]
+    assert isinstance(last, Ended)
+    assert (last.memory_limit_bytes, last.next_memory_limit_bytes) == (13824 << 20, 0)

@@ -42,6 +42,7 @@ class EventMessages:
         self._owners: tuple[int, ...] = ()
         self._stopping: set[PodName] = set()
         self._slow: set[PodName] = set()
+        self._unable_pods: set[PodName] = set()
 
     def lines(self, record: LogRecord, state: State) -> Iterator[str]:
         """Messages about a record that was just folded into ``state``."""
@@ -71,8 +72,8 @@ class EventMessages:
             case events.WorkerStarted(notes=notes) if notes and not self._notes_given:
                 self._notes_given = True
                 yield from notes
-            case events.PodExited() as exited:
-                yield from self._exit(exited)
+            case events.PodExited() | events.PodPending() as changed:
+                yield from self._exit(changed) if isinstance(changed, events.PodExited) else self._unable(changed)
             case events.ModelInitialised(note=note) if note and not self._model_note_given:
                 self._model_note_given = True
                 yield note
@@ -96,6 +97,12 @@ class EventMessages:
                 yield "The new master has recovered the job's state from the event log."
             case _:
                 pass
+
+    def _unable(self, pending: events.PodPending) -> Iterator[str]:
+        """A pod whose node can't create it; said once for every order, because Kubernetes tries again and again."""
+        if pending.limit_s and pending.pod not in self._unable_pods:
+            self._unable_pods.add(pending.pod)
+            yield f"{pending.pod} can't start: {pending.reason}. Waiting for up to {pending.limit_s:g} s."
 
     def _exit(self, exited: events.PodExited) -> Iterator[str]:
         if exited.pod in self._stopping and exited.cause not in _OWN_ENDS:
@@ -131,6 +138,7 @@ class EventMessages:
                 self._stopping.add(pod)
             case StartPod(pod=pod):
                 self._stopping.discard(pod)
+                self._unable_pods.discard(pod)
             case _:
                 pass
 

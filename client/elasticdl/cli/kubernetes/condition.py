@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from elasticdl.cli.jobs.handle import Condition
 from elasticdl.cli.kubernetes.manifests.job_objects import FAILED_CODES
+from elasticdl.shared.kubernetes import pod_status
 from elasticdl.shared.kubernetes.kinds import Manifest
-from elasticdl.shared.kubernetes.names import SUBMIT_CONTAINER
+from elasticdl.shared.kubernetes.names import PREPARE_CONTAINER, SUBMIT_CONTAINER
+from elasticdl.shared.kubernetes.pod_status import StartProblem
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import Service
+from elasticdl.shared.pods.causes import OUT_OF_MEMORY
 
 PENDING, PLANNING, RUNNING = "pending", "planning", "running"
 """States of a job whose event log is not read: its pod waits, the container ``submit`` runs, or the master does."""
-_NOT_PULLED = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
-_NOT_CREATED = frozenset({"CreateContainerConfigError", "CreateContainerError", "StartError"})
 _STOPPED = "The job was stopped"
 """How the termination message of a master begins whose job was stopped."""
 _SUCCEEDED, _FAILED = ("Complete", "SuccessCriteriaMet"), ("Failed", "FailureTarget")
 """Conditions of a Job that will not start another pod; the first of each: and has no terminating one."""
-_ON_THE_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartProblem:
-    """Why the pod of a job does not start.
-
-    Attributes:
-        text: the reason, one sentence.
-        is_final: whether waiting does not help.
-    """
-
-    text: str
-    is_final: bool
 
 
 def condition_of(job: Manifest, pods: Sequence[Manifest]) -> Condition:
@@ -83,24 +70,41 @@ def _age(pod: Manifest) -> tuple[str, str]:
 def termination_message(pod: Manifest) -> str:
     """What the last container to fail in a master's pod has left for people; empty: none has failed."""
     messages = [
-        terminated.get("message", "").strip() or f"container {name} has ended with exit code {terminated['exitCode']}"
+        terminated.get("message", "").strip() or _end_of(name, terminated)
         for name, state in _containers(pod)
-        if (terminated := state.get("terminated")) and terminated.get("exitCode")
+        if (terminated := state.get("terminated")) and _has_failed(terminated)
     ]
     return messages[-1] if messages else str(pod.get("status", {}).get("message", ""))
 
 
+def _has_failed(terminated: Manifest) -> bool:
+    """Whether a container has failed. The kubelet says 0 of one in which the kernel killed another process."""
+    return bool(terminated.get("exitCode")) or terminated.get("reason") == OUT_OF_MEMORY
+
+
+def _end_of(name: str, terminated: Manifest) -> str:
+    if terminated.get("reason") == OUT_OF_MEMORY:
+        flags = "worker" if name == SUBMIT_CONTAINER else "master"
+        return (
+            f"container {name} ran out of memory. Start the job with more: --{flags}_resource_request=memory=QUANTITY"
+        )
+    return f"container {name} has ended with exit code {terminated['exitCode']}"
+
+
 def refusal(pod: Manifest) -> str:
-    """Why the container ``submit`` refuses the job for good; empty: it does not, or Kubernetes tries again."""
-    state = dict(_containers(pod)).get(SUBMIT_CONTAINER, {})
-    is_final = state.get("terminated", {}).get("exitCode") in FAILED_CODES
-    return termination_message(pod) if is_final else ""
+    """Why a container before the master refuses the job for good; empty: none does, or Kubernetes tries again."""
+    states = dict(_containers(pod))
+    for name in (PREPARE_CONTAINER, SUBMIT_CONTAINER):
+        terminated = states.get(name, {}).get("terminated") or {}
+        if terminated.get("exitCode") in FAILED_CODES or terminated.get("reason") == OUT_OF_MEMORY:
+            return termination_message(pod)
+    return ""
 
 
 def has_planned(pod: Manifest) -> bool:
     """Whether the container ``submit`` of a pod has ended with success."""
     return any(
-        name == SUBMIT_CONTAINER and state.get("terminated", {}).get("exitCode") == 0
+        name == SUBMIT_CONTAINER and "terminated" in state and not _has_failed(state["terminated"])
         for name, state in _containers(pod)
     )
 
@@ -117,21 +121,9 @@ def start_problem(pod: Manifest) -> StartProblem | None:
     if not has_planned(pod) and (message := termination_message(pod)):
         check = f"To check the namespace: elasticdl doctor --namespace={pod['metadata'].get('namespace', '')}"
         text = f"Kubernetes starts the master's pod again, which has ended: {message}\n{check}"
-        return StartProblem(text=text, is_final=False)
-    for condition in pod.get("status", {}).get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            message = str(condition.get("message", "")).partition(" preemption:")[0]
-            return StartProblem(text=f"no node has room for the master's pod: {message}", is_final=False)
-    for name, state in _containers(pod):
-        waiting = state.get("waiting") or {}
-        reason, message = waiting.get("reason", ""), " ".join(waiting.get("message", "").split())
-        if reason in _NOT_PULLED:
-            return StartProblem(text=f"the image of container {name} can't be pulled: {message}", is_final=True)
-        if reason in _NOT_CREATED:
-            return StartProblem(text=f"container {name} can't be created: {message}", is_final=True)
-        if reason not in _ON_THE_WAY:
-            return StartProblem(text=f"container {name} does not start: {reason} {message}".rstrip(), is_final=False)
-    return None
+        return StartProblem(text=text, has_node=False)
+    problem = pod_status.start_problem(pod)
+    return replace(problem, text=f"the master's pod can't start: {problem.text}") if problem else None
 
 
 def creation_problem(job: Manifest, events: Sequence[Manifest]) -> str:

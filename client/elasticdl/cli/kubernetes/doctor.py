@@ -18,7 +18,7 @@ from elasticdl.cli.kubernetes.checks import (
 from elasticdl.cli.kubernetes.ended_jobs.one_time_run import run_once
 from elasticdl.cli.kubernetes.lookup import connect
 from elasticdl.cli.kubernetes.manifests.check_pod import check_job
-from elasticdl.cli.kubernetes.new_job.planning import images_of
+from elasticdl.cli.kubernetes.new_job.planning import images_of, parse_user
 from elasticdl.cli.kubernetes.new_job.start import namespace_defaults
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
@@ -87,7 +87,8 @@ def _run_pod(api: KubernetesApi, defaults: Mapping[str, str], image_name: str, p
         else:
             plain_console().print(line)
 
-    manifest = check_job(api.namespace, secrets.token_hex(3), images, defaults["storage"], pull_secrets)
+    user = parse_user(defaults.get("run_as_user", ""))
+    manifest = check_job(api.namespace, secrets.token_hex(3), images, defaults["storage"], pull_secrets, user)
     try:
         run_once(api, manifest, show, WAIT_S_MAX)
     except UserError as error:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from elasticdl.cli.options import Flag, flags_of
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.kubernetes.templates import IMAGE_PULL_S
 
 PANEL = "Kubernetes"
 _RESOURCES = "cpu, memory, disk, gpu or VENDOR/gpu: NAME=QUANTITY,NAME=QUANTITY."
@@ -54,6 +55,16 @@ class KubernetesFlags:
         Literal["Always", "IfNotPresent", "Never"] | None,
         Flag("When nodes pull images.", shows="that of Kubernetes", panel=PANEL),
     ] = None
+    image_pull_deadline_secs: Annotated[
+        int,
+        Flag(
+            "End the job if the image of a pod can't be pulled for this many seconds. A job that trains "
+            "continues without that worker.",
+            metavar="S",
+            limits=(1, _DAY_S),
+            panel=PANEL,
+        ),
+    ] = IMAGE_PULL_S
     image_pull_secrets: Annotated[
         str, Flag("Secrets with the registry's credentials: NAME,NAME.", metavar="NAMES", panel=PANEL)
     ] = ""
@@ -108,6 +119,15 @@ class KubernetesFlags:
             panel=PANEL,
         ),
     ] = "elasticdl-master"
+    run_as_user: Annotated[
+        str,
+        Flag(
+            "User and group id of the processes of all pods. none: the cluster chooses it, as OpenShift does.",
+            metavar="ID|none",
+            shows="that of the namespace, or 65532",
+            panel=PANEL,
+        ),
+    ] = ""
     node_selector: Annotated[
         str, Flag("Labels of the nodes that may run the pods: NAME=VALUE,NAME=VALUE.", metavar="ITEMS", panel=PANEL)
     ] = ""

@@ -12,7 +12,14 @@ from elasticdl.cli.jobs.handle import NewLogLines
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import POD, Manifest
-from elasticdl.shared.kubernetes.names import COMPONENT_LABEL, POD_LABEL, SUBMIT_CONTAINER, labels, selector
+from elasticdl.shared.kubernetes.names import (
+    COMPONENT_LABEL,
+    POD_LABEL,
+    PREPARE_CONTAINER,
+    SUBMIT_CONTAINER,
+    labels,
+    selector,
+)
 from elasticdl.shared.names import JobId, Service
 from elasticdl.shared.pods.log_lines import is_noise, readable
 
@@ -164,5 +171,5 @@ def _sources_of(pod: Manifest) -> Iterator[LogSource]:
         state = each.get("state") or {}
         if "running" in state or "terminated" in state:
             own = found.get(POD_LABEL) or found.get(COMPONENT_LABEL, "")
-            name = SUBMIT_CONTAINER if each["name"] == SUBMIT_CONTAINER else own
+            name = each["name"] if each["name"] in (PREPARE_CONTAINER, SUBMIT_CONTAINER) else own
             yield LogSource(name=name, pod=pod["metadata"]["name"], container=each["name"])

@@ -3,8 +3,8 @@
 Every master of the job has such a container before it. The first one does what ``elasticdl train`` does on one machine
 before it starts processes, and opens the run on the event log. Later ones find the run there, and end.
 
-An error that ends the job also ends its pods, and the Job. A refused connection does not end a job whose master has
-created pods: Kubernetes starts the container again, until the connection is accepted.
+It runs the code of the model file, so it has no token for the API server. What needs one is done by the container
+``prepare`` before it, which also ends the job after an error that this container has left.
 """
 
 from __future__ import annotations
@@ -15,26 +15,20 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from elasticdl.cli.jobs.former_run import FormerRun, streams_of
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
-from elasticdl.cli.kubernetes.manifests.job_objects import FAILED_CODES
-from elasticdl.cli.kubernetes.new_job.before_run import check_not_begun, check_rights
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile, seed_of
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.preflight import check_writable
 from elasticdl.shared.bus import Bus, BusSettings, nats_bus
-from elasticdl.shared.errors import ElasticDLError, TransientError, UserError
+from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.spec import InitialModel, JobSpec
-from elasticdl.shared.kubernetes.api import KubernetesApi
-from elasticdl.shared.kubernetes.job_end import end_run
-from elasticdl.shared.kubernetes.job_pods import job_pods, order_of
 from elasticdl.shared.kubernetes.names import ERROR_PREFIX, JOB_FOLDER, NAMESPACE_OBJECT, SUBMISSION_FILE
 from elasticdl.shared.messages.events import Event, JobSubmitted
-from elasticdl.shared.names import LAUNCHER, Incarnation, JobId, Service
+from elasticdl.shared.names import LAUNCHER, JobId, Service
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import QueuedEventPublisher
@@ -55,16 +49,13 @@ class NatsRefusedError(UserError):
     """The NATS server refuses this client, or can't serve it."""
 
 
-async def submit(
-    file: SubmissionFile, nats_url: str, replicas: int = 1, check: Callable[[], None] = lambda: None
-) -> None:
+async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None:
     """Open the run of a job on its log, unless that is done.
 
     Args:
         file: the job.
         nats_url: URL of the NATS server.
         replicas: copies of each of the job's streams.
-        check: checks what the run needs of the cluster before it is opened.
 
     Raises:
         ElasticDLError: the job can't be planned, or a service that it needs can't be reached.
@@ -77,7 +68,6 @@ async def submit(
         if state.run == file.run:
             _say("The job is on its event log.")
             return
-        await asyncio.to_thread(check)
         if file.resumption is not None:
             await _resume(bus, file, file.resumption)
         else:
@@ -236,59 +226,30 @@ def main() -> int:
     Returns:
         0, or the exit code of the error, which is in the container's termination message.
     """
-    # The kernel ignores SIGTERM for the first process of a container without a handler. A successor plans the job.
-    signal.signal(signal.SIGTERM, lambda number, _frame: os._exit(_SIGNAL_OFFSET + number))
     hide_details()  # The client shows the log of this container.
     try:
-        file = SubmissionFile.from_json(Path(JOB_FOLDER, SUBMISSION_FILE).read_text())
-        if not os.environ.get(variable("nats_url")):
-            raise UserError(f"Secret {NAMESPACE_OBJECT} of the namespace has no {variable('nats_url')}")
-        names = {variable("job"): file.job, variable("pod"): LAUNCHER}
-        settings = from_environment(ProcessSettings, {**os.environ, **names})
-        asyncio.run(submit(file, settings.nats_url, settings.nats_replicas, lambda: _check_cluster(file)))
+        file, settings = read_job()
+        asyncio.run(submit(file, settings.nats_url, settings.nats_replicas))
     except Exception as error:  # The outermost frame: Python's own exit code looks like that of a job that has failed.
-        code, note = exit_code(error), ""
-        if code in FAILED_CODES:
-            job, run = (os.environ[variable(name)] for name in ("job", "run"))
-            code, note = end_job(KubernetesApi.connect, JobId(job), Incarnation(run), error)
-        report_error(error, note)
-        return code
+        report_error(error)
+        # Whether a refused connection ends the job is decided by the next container ``prepare``.
+        return EXIT_AWAY if isinstance(error, NatsRefusedError) else exit_code(error)
     return 0
 
 
-def _check_cluster(file: SubmissionFile) -> None:
-    """Check what a run that is not on the log needs of the cluster, and that it has not begun.
+def read_job() -> tuple[SubmissionFile, ProcessSettings]:
+    """The job of this pod, and how its server is reached; SIGTERM ends this process from now on.
 
     Raises:
-        ElasticDLError: see ``new_job.before_run``.
+        UserError: the namespace or the job lacks something.
     """
-    with contextlib.closing(KubernetesApi.connect()) as api:
-        check_rights(api)
-        check_not_begun(api, file.job, file.run, "" if file.resumption else former_run(file).storage)
-
-
-def end_job(connect: Callable[[], KubernetesApi], job: JobId, run: Incarnation, error: Exception) -> tuple[int, str]:
-    """End the Job and the pods of a job that an error ends.
-
-    Args:
-        connect: connects to the cluster and the namespace of the job.
-        job: the job.
-        run: its run.
-        error: why it ends.
-
-    Returns:
-        The exit code of this container, and a remark for people. If the code is none of ``FAILED_CODES``, Kubernetes
-        starts the container again.
-    """
-    try:
-        with contextlib.closing(connect()) as api:
-            if isinstance(error, NatsRefusedError) and any(map(order_of, job_pods(api, job))):
-                return EXIT_AWAY, ""
-            end_run(api, job, run)
-    except ElasticDLError as failure:
-        note = f"The Job can't be ended, so Kubernetes starts this pod again: {failure}"
-        return EXIT_AWAY if isinstance(failure, TransientError) else exit_code(error), note
-    return exit_code(error), ""
+    # The kernel ignores SIGTERM for the first process of a container without a handler. A successor plans the job.
+    signal.signal(signal.SIGTERM, lambda number, _frame: os._exit(_SIGNAL_OFFSET + number))
+    file = SubmissionFile.from_json(Path(JOB_FOLDER, SUBMISSION_FILE).read_text())
+    if not os.environ.get(variable("nats_url")):
+        raise UserError(f"Secret {NAMESPACE_OBJECT} of the namespace has no {variable('nats_url')}")
+    names = {variable("job"): file.job, variable("pod"): LAUNCHER}
+    return file, from_environment(ProcessSettings, {**os.environ, **names})
 
 
 def report_error(error: Exception, note: str = "") -> None:

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from elasticdl.cli.local.processes.children import Starter
@@ -28,6 +28,7 @@ from elasticdl.shared.pods.causes import describe_exit
 from elasticdl.shared.process import model_check
 from elasticdl.shared.process.handover import WaitingProcess
 from elasticdl.shared.process.model_check import ModelCheck
+from elasticdl.shared.process.oom_watch import OomWatch
 from elasticdl.shared.process.operating_system import kill_group
 from elasticdl.shared.storage import display
 
@@ -35,6 +36,10 @@ CHECK = module_command(MODEL_CHECK)
 PLANNING = module_command(DATA_PLANNING)
 EXPORT = module_command("elasticdl.worker.model_export")
 _LOG_LINES = 20
+_MEMORY_HINT = (
+    "Use smaller minibatches, or a machine with more memory. On Kubernetes, start the job with more memory for "
+    "workers: --worker_resource_request=memory=QUANTITY."
+)
 _POLL_S = 0.01
 
 
@@ -55,6 +60,7 @@ class CheckRuntime:
         slow_s: seconds until the user reads what the process is doing.
         limit_s: seconds until the process is killed.
         logs_stay: whether the user can read the logs after a failure.
+        oom_watch: detects out-of-memory kills.
     """
 
     starter: Starter
@@ -65,6 +71,7 @@ class CheckRuntime:
     slow_s: float = 10.0
     limit_s: float = math.inf
     logs_stay: bool = True
+    oom_watch: OomWatch = field(default_factory=OomWatch)
 
 
 def check_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelCheck:
@@ -155,7 +162,8 @@ def _result(what: str, folder: Path, process: tuple[PodName, int], runtime: Chec
     """Wait for the result of process 0, whose name and id are given; after ``slow_s`` tell the user what it does.
 
     Raises:
-        UserError: there is no result after ``limit_s``. The conversion of initial weights may take any time.
+        UserError: there is no result after ``limit_s``, or memory ran out. The conversion of initial weights may take
+            any time.
         UnfinishedError: the process has ended without a result.
     """
     pod, pid = process
@@ -171,6 +179,11 @@ def _result(what: str, folder: Path, process: tuple[PodName, int], runtime: Chec
             phase = model_check.read_phase(folder, 0)
             while_ = f" while {phase}" if phase else ""
             code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+            if runtime.oom_watch.has_killed(pod, code):
+                raise UserError(
+                    f"the {what} ran out of memory{while_}: the kernel killed its process.",
+                    hint=_MEMORY_HINT,
+                )
             raise UnfinishedError(
                 f"the {what} did not finish: its process ended with {describe_exit(code)}{while_}."
                 + _end_of_log(log, logs_stay=runtime.logs_stay)
@@ -178,10 +191,11 @@ def _result(what: str, folder: Path, process: tuple[PodName, int], runtime: Chec
         if time.monotonic() > slow_s:
             slow_s, phase = math.inf, model_check.read_phase(folder, 0)
             now = f": its process is {phase}" if phase else ""
-            runtime.show(f"The {what} has not finished after {runtime.slow_s:g} s{now}. Ctrl-C ends it. Log: {log}")
+            place = f" Log: {log}" if runtime.logs_stay else ""
+            runtime.show(f"The {what} has not finished after {runtime.slow_s:g} s{now}.{place}")
         if time.monotonic() > limit_s and model_check.is_converting(folder):
             limit_s = math.inf
-            runtime.show("The model is checked. Converting the initial weights takes longer. Ctrl-C ends it.")
+            runtime.show("The model is checked. Converting the initial weights takes longer.")
         if time.monotonic() > limit_s:
             phase = model_check.read_phase(folder, 0)
             raise UserError(
@@ -217,6 +231,7 @@ def _processes(
                 model_check.NUMBER_VARIABLE: str(number),
             }
             log, output = runtime.logs / f"{pod}.log", runtime.logs / f"{pod}.out"
+            runtime.oom_watch.started(pod)
             pids[pod] = runtime.starter.start(command, environment=environment, log=log, output=output)
         yield pids
     finally:

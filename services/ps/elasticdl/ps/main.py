@@ -18,7 +18,7 @@ from elasticdl.shared.names import Incarnation, Service, new_incarnation
 from elasticdl.shared.pod_instances import own_instance
 from elasticdl.shared.process import logs
 from elasticdl.shared.process.clock import SystemClock
-from elasticdl.shared.process.exit_codes import EXIT_FAULT, EXIT_REFUSED, exit_code, leave
+from elasticdl.shared.process.exit_codes import EXIT_FAULT, EXIT_REFUSED, exit_code, leave, reason_of
 from elasticdl.shared.process.operating_system import set_title
 from elasticdl.shared.process.settings import PsSettings, from_environment
 from elasticdl.shared.storage import open_store
@@ -78,7 +78,7 @@ def main() -> int:
         return 0
     except Exception as error:  # the process' outermost frame: Python's own exit code would look like a refusal
         code = exit_code(error)
-        _log.error("the ps failed", reason=str(error), exc_info=code == EXIT_FAULT)
+        _log.error("the ps failed", reason=reason_of(error), exc_info=code == EXIT_FAULT)
         return code
     return 0
 

@@ -21,7 +21,7 @@ from elasticdl.shared.errors import ElasticDLError, TransientError
 from elasticdl.shared.messages.events import PodStarted
 from elasticdl.shared.names import Incarnation, PodInstance, PodName, Service, new_incarnation
 from elasticdl.shared.process import logs
-from elasticdl.shared.process.exit_codes import EXIT_FAULT, EXIT_REFUSED, exit_code, leave
+from elasticdl.shared.process.exit_codes import EXIT_FAULT, EXIT_REFUSED, exit_code, leave, reason_of
 from elasticdl.shared.process.operating_system import set_title
 from elasticdl.shared.process.settings import WorkerSettings, describe, from_environment
 from elasticdl.worker.model_imports import import_model_code
@@ -67,7 +67,7 @@ def main(built: Built | None = None) -> int:
         if code == EXIT_FAULT:
             traceback.print_exc()
         else:
-            _log.error("the worker can't continue", reason=str(error))
+            _log.error("the worker can't continue", reason=reason_of(error))
         return code
     finally:
         ended.set()

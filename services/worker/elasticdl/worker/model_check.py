@@ -22,7 +22,7 @@ from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.codec import decode_spec
 from elasticdl.shared.process import model_check
 from elasticdl.shared.process.clock import SystemClock
-from elasticdl.shared.process.exit_codes import EXIT_REFUSED, exit_code, leave
+from elasticdl.shared.process.exit_codes import EXIT_REFUSED, exit_code, leave, reason_of
 from elasticdl.shared.process.handover import Handover
 from elasticdl.shared.process.model_check import ModelCheck
 from elasticdl.shared.process.running_batches import ENVIRONMENT_VARIABLE, RunningBatchesFile, file_of
@@ -65,6 +65,9 @@ def run_any(function: Callable[[], ModelCheck], folder: Path, number: int) -> in
         failure = of_start(error)
         shown = failure.traceback if "File" in failure.traceback else ""
         ModelCheck(error=f"{failure.message}\n{shown}".strip()).write(folder, number)
+        return EXIT_REFUSED
+    except MemoryError as error:
+        ModelCheck(error=reason_of(error)).write(folder, number)
         return EXIT_REFUSED
     finally:
         follow_user_code(None)

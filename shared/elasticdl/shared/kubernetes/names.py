@@ -21,6 +21,7 @@ SUBMISSION_FILE: Final = "submission.json"
 PODS_FILE: Final = "pods.json"
 """A ``PodTemplates``."""
 
+PREPARE_CONTAINER: Final = "prepare"
 SUBMIT_CONTAINER: Final = "submit"
 """The init container of the master's pod. The main container of every pod is named after its service."""
 

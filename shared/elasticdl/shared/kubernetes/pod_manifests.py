@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
+from math import ceil
 
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.kinds import Manifest
@@ -20,8 +21,6 @@ MEMORY_RAISE = 1.5
 MASTER_WAIT_S = 120
 """Seconds after which a pod that was created before its master frees its place. The master creates it again."""
 TERMINATION_MESSAGE = "/dev/termination-log"
-_ALL_ADDRESSES = "::"
-"""IPv6 and IPv4. Only pods that the network policies admit, and that know the token, get through."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +61,7 @@ def pod_manifest(job: ClusterJob, pod: PodName, service: Service, order: int, me
         pod: its name in the job.
         service: worker or ps.
         order: position of the master's decision in the log; ``EARLY_ORDER``: there is no master yet.
-        memory_raises: how often pods of this name ran out of memory.
+        memory_raises: how often the memory of this service was raised.
     """
     template = deepcopy(job.templates.template(service))
     metadata = template.setdefault("metadata", {})
@@ -76,7 +75,8 @@ def pod_manifest(job: ClusterJob, pod: PodName, service: Service, order: int, me
     if service is Service.WORKER and (priority := job.templates.worker_priority):
         spec["priorityClassName"] = priority.class_of(pod_number(pod), job.templates.workers)
     container = main_container(spec["containers"], service)
-    raised = _raise_memory(container, min(memory_raises, job.templates.memory_raises_max))
+    memory_raises = min(memory_raises, job.templates.memory_raises_max)
+    raised = _raise_memory(container, memory_raises)
     annotations = metadata.setdefault("annotations", {})
     annotations[MEMORY_RAISES] = str(memory_raises)
     if raised:
@@ -96,8 +96,7 @@ def _environment(job: ClusterJob, pod: PodName, service: Service, order: int) ->
         values[variable("master_wait_s")] = str(MASTER_WAIT_S)
     fields = {variable("instance"): "metadata.uid"}
     if service is Service.PS:
-        values[variable("host")] = _ALL_ADDRESSES
-        fields[variable("advertised_host")] = "status.podIP"
+        fields |= dict.fromkeys((variable("host"), variable("advertised_host")), "status.podIP")  # IPv4 or IPv6.
     else:
         values[TERMINATION_MESSAGE_VARIABLE] = TERMINATION_MESSAGE
     return [
@@ -121,4 +120,20 @@ def _raise_memory(container: Manifest, times: int) -> str:
     for amounts in (resources["limits"], resources.get("requests", {})):
         if "memory" in amounts:
             amounts["memory"] = format_bytes(parse_bytes(amounts["memory"]) * MEMORY_RAISE**times)
-    return f"it gets {resources['limits']['memory']} of memory instead of {limit}, because it ran out of memory"
+    return f"it gets {resources['limits']['memory']} of memory instead of {limit}, because a pod like it ran out of it"
+
+
+def memory_limits(pod: Manifest, service: Service, raises_max: int) -> tuple[int, int]:
+    """The memory limit of a pod, and that of a pod that replaces it after it ran out of memory, in bytes.
+
+    Returns:
+        0 in place of a limit that there is not, and of the second one after the last raise.
+    """
+    limit = main_container(pod["spec"]["containers"], service).get("resources", {}).get("limits", {}).get("memory")
+    size_bytes = parse_bytes(limit) if limit else 0
+    return size_bytes, ceil(size_bytes * MEMORY_RAISE) if memory_raises(pod) < raises_max else 0
+
+
+def memory_raises(pod: Manifest) -> int:
+    """How often the memory of a pod's service had been raised when it was created."""
+    return int(pod["metadata"].get("annotations", {}).get(MEMORY_RAISES, 0))

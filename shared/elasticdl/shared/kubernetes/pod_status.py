@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from signal import NSIG
 
 from elasticdl.shared.kubernetes.kinds import Manifest
@@ -23,16 +24,38 @@ _NO_PROCESS = frozenset({"StartError", "ContainerCannotRun"})
 _ON_THE_WAY = frozenset({"ContainerCreating", "PodInitializing", ""})
 """Reasons of containers that start without a problem."""
 _PULL_FAILED = frozenset({"ErrImagePull", "ImagePullBackOff"})
+_FINAL = frozenset(
+    {"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError", "StartError"}
+)
+"""Reasons that no registry and no node removes by itself."""
 _REASON_CHARS_MAX = 300
 
 
-def status_of(pod: Manifest, *, is_deleted: bool = False, is_gone: bool = False) -> PodStatus:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartProblem:
+    """Why a pod does not start.
+
+    Attributes:
+        text: the reason, for people.
+        has_node: whether it has a node, which can't create a container of it.
+        is_final: whether waiting does not help.
+    """
+
+    text: str
+    has_node: bool
+    is_final: bool = False
+
+
+def status_of(
+    pod: Manifest, *, is_deleted: bool = False, is_gone: bool = False, image_pull_s: float = 0.0
+) -> PodStatus:
     """The status of a pod that this package has created.
 
     Args:
         pod: its manifest.
         is_deleted: whether ``Pods.delete`` was called for it.
         is_gone: whether the API server has removed it, and the manifest is the last one.
+        image_pull_s: seconds for which it may be pending on its node; 0: as long as it takes.
     """
     labels = pod["metadata"]["labels"]
     service = Service(labels[COMPONENT_LABEL])
@@ -41,11 +64,12 @@ def status_of(pod: Manifest, *, is_deleted: bool = False, is_gone: bool = False)
         service=service,
         order=int(labels[ORDER_LABEL]),
         instance=PodInstance(pod["metadata"]["uid"]),
-        phase=_phase(pod, service, is_deleted, is_gone),
+        phase=_phase(pod, service, is_deleted, is_gone) or _pending(pod, image_pull_s),
     )
 
 
-def _phase(pod: Manifest, service: Service, is_deleted: bool, is_gone: bool) -> Phase:
+def _phase(pod: Manifest, service: Service, is_deleted: bool, is_gone: bool) -> Phase | None:
+    """The phase of a pod; None: it is pending."""
     status = pod.get("status", {})
     state = main_container(status.get("containerStatuses") or (), service).get("state", {})
     if ended := state.get("terminated"):
@@ -54,9 +78,7 @@ def _phase(pod: Manifest, service: Service, is_deleted: bool, is_gone: bool) -> 
         return _ended(pod, failed, is_deleted)
     if is_gone or status.get("phase") in ("Failed", "Succeeded", "Unknown"):
         return _ended_without_trace(pod, was_running="running" in state, is_deleted=is_deleted)
-    if "running" in state:
-        return Running()
-    return Pending(reason=_pending_reason(pod, state) or pod["metadata"].get("annotations", {}).get(NOTE, ""))
+    return Running() if "running" in state else None
 
 
 # --- ended ------------------------------------------------------------------------------------------------------------
@@ -120,28 +142,37 @@ def _failed_init_containers(status: Manifest) -> Iterator[Manifest]:
 # --- pending ----------------------------------------------------------------------------------------------------------
 
 
-def _pending_reason(pod: Manifest, state: Manifest) -> str:
-    """Why a pod has not started, for people; empty: it is on the way."""
+def _pending(pod: Manifest, image_pull_s: float) -> Pending:
+    problem = start_problem(pod)
+    if problem is None:
+        return Pending(reason=pod["metadata"].get("annotations", {}).get(NOTE, ""))
+    return Pending(reason=problem.text, limit_s=image_pull_s if problem.has_node else 0.0)
+
+
+def start_problem(pod: Manifest) -> StartProblem | None:
+    """Why a pod does not start, whatever its role; None: nothing is wrong."""
     status = pod.get("status", {})
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             message = condition.get("message", "").partition(". ")[0]  # Then comes what preemption has tried.
-            return _shortened(f"{condition.get('reason', 'not scheduled')}: {message}".rstrip(": "))
-    waiting = [each.get("state", {}).get("waiting", {}) for each in status.get("initContainerStatuses") or ()]
-    for container in (*waiting, state.get("waiting", {})):
-        reason, message = container.get("reason", ""), container.get("message", "")
+            reason = f"{condition.get('reason', 'not scheduled')}: {message}".rstrip(": ")
+            return StartProblem(text=_shortened(reason), has_node=False)
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting = container.get("state", {}).get("waiting") or {}
+        reason, message = waiting.get("reason", ""), waiting.get("message", "")
         if reason in _PULL_FAILED:
-            return _pull_failure(message)
+            return StartProblem(text=_pull_failure(message), has_node=True)
         if reason not in _ON_THE_WAY:
-            return _shortened(f"{reason}: {message}".rstrip(": "))
-    return ""
+            text = _shortened(f"container {container['name']}: {reason}: {message}".rstrip(": "))
+            return StartProblem(text=text, has_node=True, is_final=reason in _FINAL)
+    return None
 
 
 def _pull_failure(message: str) -> str:
     """One sentence for both reasons between which a failed pull alternates; the last of several causes."""
     image = re.search(r'image "([^"]+)"', message)
     cause = message.rpartition("failed to ")[2].rpartition("ErrImagePull: ")[2].rpartition("desc = ")[2]
-    return _shortened(f"can't pull the image {image[1] if image else ''}: {cause}")
+    return _shortened(f"can't pull the image{f' {image[1]}' if image else ''}: {cause}")
 
 
 def _shortened(text: str) -> str:

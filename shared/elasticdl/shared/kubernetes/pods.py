@@ -15,8 +15,8 @@ from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import Change, KubernetesApi
 from elasticdl.shared.kubernetes.job_pods import order_of
 from elasticdl.shared.kubernetes.kinds import Manifest
-from elasticdl.shared.kubernetes.names import MEMORY_RAISES, POD_LABEL, labels, pod_object_name, selector
-from elasticdl.shared.kubernetes.pod_manifests import ClusterJob, pod_manifest
+from elasticdl.shared.kubernetes.names import POD_LABEL, labels, pod_object_name, selector
+from elasticdl.shared.kubernetes.pod_manifests import ClusterJob, memory_limits, memory_raises, pod_manifest
 from elasticdl.shared.kubernetes.pod_status import status_of
 from elasticdl.shared.kubernetes.refusals import ApiRefusedError
 from elasticdl.shared.messages.events import ExitCause
@@ -54,6 +54,7 @@ class KubernetesPods:
         """The latest pod of each name, as the API server has described it last."""
         self._ends: dict[PodInstance, PodStatus] = {}
         """How the pods in ``_objects`` ended; kept, because an end does not change, and its log is read only once."""
+        self._raises: dict[Service, int] = dict.fromkeys(Service, 0)
         self._deleted: set[PodInstance] = set()
         self._waiting_for_quota: dict[PodName, int] = {}
         """The orders whose pods the namespace has no quota for."""
@@ -68,7 +69,7 @@ class KubernetesPods:
         latest = self._table.get(pod)
         if latest and not self._table.admits(pod, order):
             return latest
-        manifest = pod_manifest(self._job, pod, service, order, self._memory_raises(pod, latest))
+        manifest = pod_manifest(self._job, pod, service, order, self._memory_raises(service))
         return await self._create(PodStatus(pod=pod, service=service, order=order, phase=Pending(reason="")), manifest)
 
     async def delete(self, pod: PodName, instance: PodInstance, order: int, *, kill: bool) -> None:
@@ -187,13 +188,14 @@ class KubernetesPods:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _memory_raises(self, pod: PodName, latest: PodStatus | None) -> int:
-        former = self._objects.get(pod)
-        if former is None or latest is None:
-            return 0
-        raises = int(former["metadata"].get("annotations", {}).get(MEMORY_RAISES, 0))
-        has_run_out = isinstance(latest.phase, Ended) and latest.phase.cause is ExitCause.OUT_OF_MEMORY
-        return raises + has_run_out
+    def _memory_raises(self, service: Service) -> int:
+        """How often the memory of a service is raised in new pods: once more than in any that ran out of it."""
+        for status in self._table.list():
+            pod = self._objects.get(status.pod)
+            if status.service is service and pod is not None and pod["metadata"]["uid"] == status.instance:
+                has_run_out = isinstance(status.phase, Ended) and status.phase.cause is ExitCause.OUT_OF_MEMORY
+                self._raises[service] = max(self._raises[service], memory_raises(pod) + has_run_out)
+        return self._raises[service]
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
@@ -272,9 +274,18 @@ class KubernetesPods:
         instance = PodInstance(pod["metadata"]["uid"])
         if known := self._ends.get(instance):
             return known
-        status = status_of(pod, is_deleted=instance in self._deleted, is_gone=is_gone)
+        status = status_of(
+            pod,
+            is_deleted=instance in self._deleted,
+            is_gone=is_gone,
+            image_pull_s=self._job.templates.image_pull_s,
+        )
         if isinstance(status.phase, Ended):
-            status = replace(status, phase=self._explained(pod, status, status.phase))
+            ended = self._explained(pod, status, status.phase)
+            if ended.cause is ExitCause.OUT_OF_MEMORY:
+                limit, raised = memory_limits(pod, status.service, self._job.templates.memory_raises_max)
+                ended = replace(ended, memory_limit_bytes=limit, next_memory_limit_bytes=raised)
+            status = replace(status, phase=ended)
             self._ends[instance] = status
         return status
 

@@ -14,6 +14,8 @@ from elasticdl.shared.names import Service
 
 MEMORY_RAISES_MAX = 3
 """By default a pod gets at most 1.5 ** 3 = 3.4 times the memory of its template."""
+IMAGE_PULL_S = 300
+"""By default a job ends if the image of a pod can't be pulled for so many seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,8 @@ class PodTemplates:
         ps: template of the ps.
         workers: how many workers the job was submitted with; only ``worker_priority`` needs it.
         worker_priority: priority classes of the workers; None: that of the template.
-        memory_raises_max: how often a pod gets 1.5 times the memory after it ran out of memory.
+        memory_raises_max: how often all pods of a service get 1.5 times the memory after one of them ran out of it.
+        image_pull_s: seconds after which the job ends if a pod has a node and its containers can't be created.
     """
 
     worker: Manifest
@@ -67,6 +70,7 @@ class PodTemplates:
     workers: int = 0
     worker_priority: WorkerPriority | None = None
     memory_raises_max: int = MEMORY_RAISES_MAX
+    image_pull_s: float = IMAGE_PULL_S
 
     def __post_init__(self) -> None:
         for service, template in ((Service.WORKER, self.worker), (Service.PS, self.ps)):

@@ -140,11 +140,18 @@ class ScaleRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPending:
-    """A pod that was ordered can't start yet; ``reason`` says why, for people."""
+    """A pod that was ordered can't start yet.
+
+    Attributes:
+        pod, service: its name and kind.
+        reason: why, for people.
+        limit_s: seconds after which the job gives up if the reason stays; 0: it waits as long as it takes.
+    """
 
     pod: PodName
     service: Service
     reason: str
+    limit_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +175,8 @@ class PodExited:
         running_batches: worker: the batches that it was reading, feeding or computing.
         log_tail: the last lines of its log, for own faults and refusals.
         batches: worker: how many batches it had computed, repeated ones too.
+        memory_limit_bytes: its memory limit, if it ran out of memory; 0: it had none, or it is not known.
+        next_memory_limit_bytes: that of the next pod, which gets more memory; 0: it gets no more.
     """
 
     pod: PodName
@@ -178,6 +187,8 @@ class PodExited:
     running_batches: tuple[RunningBatch, ...] = ()
     log_tail: str = ""
     batches: int = 0
+    memory_limit_bytes: int = 0
+    next_memory_limit_bytes: int = 0
 
 
 # --- workers ----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Mapping
 
 from elasticdl.shared.messages.events import ExitCause
-from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_HUNG, EXIT_REFUSED
+from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_HUNG, EXIT_NO_MEMORY, EXIT_REFUSED
 
 OUT_OF_MEMORY = "OOMKilled"
 DELETED = "Deleted"
@@ -36,6 +36,7 @@ _BY_EXIT_CODE: Mapping[int, ExitCause] = {
     2: ExitCause.REFUSED,  # Python's own: the command line is wrong.
     EXIT_AWAY: ExitCause.DISCONNECTED,
     EXIT_HUNG: ExitCause.HUNG,
+    EXIT_NO_MEMORY: ExitCause.OUT_OF_MEMORY,
 }
 """All others are faults of the process."""
 

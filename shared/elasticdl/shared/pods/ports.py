@@ -16,9 +16,15 @@ takes it over instead of creating another one, unless it has ended."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """The pod has no process yet; ``reason`` says why, for people; empty: it was just created."""
+    """The pod has no process yet.
+
+    Attributes:
+        reason: why, for people; empty: it was just created.
+        limit_s: as in ``PodPending``.
+    """
 
     reason: str
+    limit_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +42,7 @@ class Ended:
         log_tail: the last lines of its log, for own faults and refusals.
         running_batches: worker: the batches that it was reading, feeding or computing.
         batches: worker: how many batches it had computed, repeated ones too.
+        memory_limit_bytes, next_memory_limit_bytes: as in ``PodExited``.
     """
 
     cause: ExitCause
@@ -43,6 +50,8 @@ class Ended:
     log_tail: str = ""
     running_batches: tuple[RunningBatch, ...] = ()
     batches: int = 0
+    memory_limit_bytes: int = 0
+    next_memory_limit_bytes: int = 0
 
 
 Phase = Pending | Running | Ended

@@ -163,8 +163,8 @@ class PodSupervisor:
         match status.phase:
             case Pending(reason=""):
                 pass
-            case Pending(reason=reason):
-                self._publish(PodPending(pod=status.pod, service=status.service, reason=reason))
+            case Pending(reason=reason, limit_s=limit_s):
+                self._publish(PodPending(pod=status.pod, service=status.service, reason=reason, limit_s=limit_s))
             case Running():
                 self._report_start(status)
             case Ended() as ended:
@@ -188,6 +188,8 @@ class PodSupervisor:
                 running_batches=ended.running_batches,
                 log_tail=ended.log_tail,
                 batches=ended.batches,
+                memory_limit_bytes=ended.memory_limit_bytes,
+                next_memory_limit_bytes=ended.next_memory_limit_bytes,
             )
         )
 

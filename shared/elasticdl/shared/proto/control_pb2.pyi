@@ -1914,19 +1914,22 @@ class PodPending(_message.Message):
     POD_FIELD_NUMBER: _builtins.int
     SERVICE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    LIMIT_S_FIELD_NUMBER: _builtins.int
     pod: _builtins.str
     service: Global___Service.ValueType
     reason: _builtins.str
+    limit_s: _builtins.float
     def __init__(
         self,
         *,
         pod: _builtins.str = ...,
         service: Global___Service.ValueType = ...,
         reason: _builtins.str = ...,
+        limit_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pod", b"pod", "reason", b"reason", "service", b"service"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit_s", b"limit_s", "pod", b"pod", "reason", b"reason", "service", b"service"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1969,6 +1972,8 @@ class PodExited(_message.Message):
     RUNNING_BATCHES_FIELD_NUMBER: _builtins.int
     LOG_TAIL_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
+    MEMORY_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+    NEXT_MEMORY_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
     pod: _builtins.str
     service: Global___Service.ValueType
     instance: _builtins.str
@@ -1976,6 +1981,8 @@ class PodExited(_message.Message):
     exit_code: _builtins.int
     log_tail: _builtins.str
     batches: _builtins.int
+    memory_limit_bytes: _builtins.int
+    next_memory_limit_bytes: _builtins.int
     @_builtins.property
     def running_batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunningBatch]: ...
     def __init__(
@@ -1989,10 +1996,12 @@ class PodExited(_message.Message):
         running_batches: _abc.Iterable[Global___RunningBatch] | None = ...,
         log_tail: _builtins.str = ...,
         batches: _builtins.int = ...,
+        memory_limit_bytes: _builtins.int = ...,
+        next_memory_limit_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "cause", b"cause", "exit_code", b"exit_code", "instance", b"instance", "log_tail", b"log_tail", "pod", b"pod", "running_batches", b"running_batches", "service", b"service"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "cause", b"cause", "exit_code", b"exit_code", "instance", b"instance", "log_tail", b"log_tail", "memory_limit_bytes", b"memory_limit_bytes", "next_memory_limit_bytes", b"next_memory_limit_bytes", "pod", b"pod", "running_batches", b"running_batches", "service", b"service"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -92,13 +92,18 @@ def test_the_container_submit_is_followed() -> None:
 @pytest.mark.parametrize(
     ("state", "text", "is_final"),
     [
-        ({"waiting": {"reason": "ErrImagePull", "message": "no such host"}}, "can't be pulled: no such host", True),
+        (
+            {"waiting": {"reason": "ErrImagePull", "message": 'image "x:1": desc = no such host'}},
+            "the master's pod can't start: can't pull the image x:1: no such host",
+            False,
+        ),
+        ({"waiting": {"reason": "InvalidImageName", "message": "X"}}, "container submit: InvalidImageName: X", True),
         (
             {"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "elasticdl" not found'}},
-            'container submit can\'t be created: secret "elasticdl" not found',
+            'container submit: CreateContainerConfigError: secret "elasticdl" not found',
             True,
         ),
-        ({"waiting": {"reason": "Other", "message": "x"}}, "container submit does not start: Other x", False),
+        ({"waiting": {"reason": "Other", "message": "x"}}, "container submit: Other: x", False),
     ],
 )
 def test_a_container_that_does_not_start_is_explained(state: Manifest, text: str, is_final: bool) -> None:
@@ -116,7 +121,7 @@ def test_a_pod_without_a_node_waits() -> None:
     }
     problem = start_problem(pod({"waiting": {}}, conditions=[unschedulable]))
     assert problem is not None and not problem.is_final
-    assert problem.text == "no node has room for the master's pod: 0/1 nodes are available: 1 Insufficient cpu."
+    assert problem.text == ("the master's pod can't start: not scheduled: 0/1 nodes are available: 1 Insufficient cpu")
 
 
 def test_a_pod_that_has_ended_before_the_job_began_is_started_again() -> None:
@@ -128,7 +133,7 @@ def test_a_pod_that_has_ended_before_the_job_began_is_started_again() -> None:
     assert "has ended: the data is missing\n" in condition_of(job(), [pod(REFUSED), successor]).waiting
     assert condition_of(job(), [pod(REFUSED), pod(DONE, {"running": {}})]).waiting == ""
     waiting = condition_of(job(), [pod({"waiting": {"reason": "ErrImagePull", "message": "no such host"}})]).waiting
-    assert waiting == "the image of container submit can't be pulled: no such host"
+    assert waiting == "the master's pod can't start: can't pull the image: no such host"
 
 
 def test_the_refusal_of_a_pod_is_that_of_the_job() -> None:
@@ -153,3 +158,16 @@ def test_only_an_exit_code_that_ends_the_job_is_a_refusal() -> None:
     assert [refusal(each) for each in (pod(killed), pod(unavailable), pod(DONE, REFUSED), pod({"running": {}}))] == [
         ""
     ] * 4
+
+
+@pytest.mark.parametrize("exit_code", [0, 137])
+def test_a_container_submit_that_ran_out_of_memory_ends_the_job_with_one_sentence(exit_code: int) -> None:
+    """The kubelet says exit code 0 if the kernel killed another process than the first one; then no master starts."""
+    killed = pod(
+        {"terminated": {"exitCode": exit_code, "reason": "OOMKilled"}}, {"waiting": {"reason": "PodInitializing"}}
+    )
+    assert not has_planned(killed)
+    assert refusal(killed) == (
+        "container submit ran out of memory. Start the job with more: --worker_resource_request=memory=QUANTITY"
+    )
+    assert "container submit ran out of memory" in condition_of(job(), [killed]).waiting

@@ -122,11 +122,11 @@ def test_a_submission_survives_its_file() -> None:
 
 
 def test_every_container_fulfils_the_restricted_pod_security_standard_and_has_limits() -> None:
-    for service, template in pods_of(planned()).items():
+    for template in pods_of(planned()).values():
         spec = template["spec"]
         assert spec["securityContext"]["runAsNonRoot"]
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert spec["automountServiceAccountToken"] is (service == "master")
+        assert spec["automountServiceAccountToken"] is False
         for container in (*spec["containers"], *spec.get("initContainers", ())):
             assert container["securityContext"] == {
                 "allowPrivilegeEscalation": False,
@@ -141,7 +141,7 @@ def test_images_and_priorities_come_from_flags_then_from_the_namespace() -> None
     pods = pods_of(planned())
     assert main_container(pods["master"])["image"] == "worker:1"
     assert main_container(pods["ps"])["image"] == "ps:1"
-    assert pods["master"]["spec"]["initContainers"][0]["image"] == "worker:1"
+    assert pods["master"]["spec"]["initContainers"][1]["image"] == "worker:1"
     classes = {service: pods[service]["spec"]["priorityClassName"] for service in pods}
     assert classes == {"master": "elasticdl-high", "ps": "elasticdl-high", "worker": "elasticdl-low"}
     own = planned(image_name="mine:2", master_image="m:3", worker_pod_priority="batch")
@@ -159,7 +159,7 @@ def test_a_share_of_the_workers_has_high_priority(text: str) -> None:
 
 def test_a_gpu_is_visible_to_workers_and_hidden_from_the_other_processes() -> None:
     pods = pods_of(planned(worker_resource_request="cpu=2,memory=8Gi,gpu=1"))
-    worker, submit = main_container(pods["worker"]), pods["master"]["spec"]["initContainers"][0]
+    worker, submit = main_container(pods["worker"]), pods["master"]["spec"]["initContainers"][1]
     assert worker["resources"]["limits"]["nvidia.com/gpu"] == "1"
     assert environment(worker)["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
     assert environment(worker)["ELASTICDL_GPUS"] == "1"
@@ -171,7 +171,7 @@ def test_a_gpu_is_visible_to_workers_and_hidden_from_the_other_processes() -> No
 
 def test_submit_asks_for_what_the_master_does_and_may_use_what_a_worker_does() -> None:
     pods = pods_of(planned(worker_resource_request="cpu=2,memory=8Gi"))
-    submit = pods["master"]["spec"]["initContainers"][0]
+    submit = pods["master"]["spec"]["initContainers"][1]
     assert submit["resources"] == {
         "requests": {"cpu": "0.1", "memory": "1024Mi"},
         "limits": {"cpu": "2", "memory": "8Gi"},
@@ -328,3 +328,24 @@ def test_tolerations_of_a_patch_stay(given: dict[str, str], added: list[str], tm
     first, *others = planned(cluster_spec=file).job("team")["spec"]["template"]["spec"]["tolerations"]
     assert first == given
     assert [each["key"].rpartition("/")[2] for each in others] == added
+
+
+def test_only_containers_that_run_no_code_of_users_have_a_token() -> None:
+    spec = pods_of(planned())["master"]["spec"]
+    (token,) = (each["name"] for each in spec["volumes"] if "projected" in each)
+    mounts = {
+        each["name"]: token in [at["name"] for at in each["volumeMounts"]]
+        for each in (*spec["initContainers"], *spec["containers"])
+    }
+    assert mounts == {"prepare": True, "submit": False, "master": True}
+
+
+@pytest.mark.parametrize(
+    ("flag", "default", "user"), [("", "", 65532), ("1000", "none", 1000), ("", "none", None), ("none", "7", None)]
+)
+def test_the_user_of_all_pods_is_chosen_or_left_to_the_cluster(flag: str, default: str, user: int | None) -> None:
+    defaults = {**DEFAULTS, "run_as_user": default}
+    for pod in pods_of(plan_job(TRAIN, KubernetesFlags(run_as_user=flag), defaults, IDENTITY)).values():
+        context = pod["spec"]["securityContext"]
+        assert context["runAsNonRoot"]
+        assert [context.get(name) for name in ("runAsUser", "runAsGroup", "fsGroup")] == [user] * 3

@@ -40,7 +40,7 @@ def test_the_next_job_differs_in_its_run_alone(former: Manifest) -> None:
     first, new = planned().job("team"), next_job(former, RUN)
     pod = new["spec"]["template"]["spec"]
     containers: list[dict[str, Any]] = [*pod["initContainers"], *pod["containers"]]
-    assert [environment(each)["ELASTICDL_RUN"] for each in containers] == [RUN, RUN]
+    assert [environment(each)["ELASTICDL_RUN"] for each in containers] == [RUN] * 3
     for container in containers:
         (run,) = (each for each in container["env"] if each["name"] == "ELASTICDL_RUN")
         run["value"] = "0123456789ab"
@@ -51,7 +51,7 @@ def test_the_next_job_differs_in_its_run_alone(former: Manifest) -> None:
     assert (
         new["spec"]["template"]["metadata"]["labels"].keys() == first["spec"]["template"]["metadata"]["labels"].keys()
     )
-    assert [each["image"] for each in containers] == ["worker:1", "worker:1"]
+    assert [each["image"] for each in containers] == ["worker:1"] * 3
 
 
 def test_the_next_job_may_fail_as_often_as_the_first(former: Manifest) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.cli.kubernetes.test_manifests import IDENTITY, planned
@@ -12,7 +13,8 @@ from tests.unit.shared_kubernetes.test_pod_manifests import job
 
 from elasticdl.cli.kubernetes.manifests.job_objects import FAILED_CODES, RETRIES
 from elasticdl.cli.kubernetes.new_job.before_run import LackingRightsError, check_not_begun, check_rights
-from elasticdl.cli.kubernetes.submit import NatsRefusedError, end_job
+from elasticdl.cli.kubernetes.prepare import SubmissionRefusedError, check_not_refused, end_job
+from elasticdl.cli.kubernetes.submit import NatsRefusedError
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.pod_manifests import pod_manifest
@@ -137,3 +139,19 @@ def test_a_run_does_not_begin_before_the_master_may_end_it() -> None:
     with pytest.raises(LackingRightsError, match="may not: patch jobs in namespace team") as lacking:
         check_rights(api)
     assert exit_code(lacking.value) not in FAILED_CODES  # Kubernetes starts the pod again, until it may.
+
+
+def test_the_next_pod_ends_a_job_that_the_container_submit_has_refused() -> None:
+    """That container runs the code of the model file, so it has no token to do it."""
+    api = namespace(failed=1)
+    pod = api.appear({**api.jobs[JOB]["spec"]["template"], "metadata": {"name": "job-1-x", "labels": {}}})
+    states: list[dict[str, Any]] = [{"running": {}}, {"terminated": {"exitCode": 75}}, {"terminated": {"exitCode": 0}}]
+    for state in states:
+        pod["status"] = {"initContainerStatuses": [{"name": "submit", "state": state}]}
+        check_not_refused(api, JOB, RUN)
+    refused = {"terminated": {"exitCode": 1, "message": "the model is wrong"}}
+    pod["status"] = {"initContainerStatuses": [{"name": "submit", "state": refused}]}
+    check_not_refused(api, JOB, Incarnation("ba9876543210"))
+    with pytest.raises(SubmissionRefusedError, match=r"^the model is wrong$") as error:
+        check_not_refused(api, JOB, RUN)
+    assert exit_code(error.value) in FAILED_CODES

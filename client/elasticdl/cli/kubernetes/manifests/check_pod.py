@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from elasticdl.cli.kubernetes.manifests.one_time_job import one_time_job
 from elasticdl.cli.kubernetes.manifests.resources import Resources
-from elasticdl.cli.kubernetes.manifests.templates import PodSettings, bare_container, bare_pod
+from elasticdl.cli.kubernetes.manifests.templates import USER_ID, PodSettings, bare_container, bare_pod
 from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import SERVICE_ACCOUNT
 from elasticdl.shared.names import Service
@@ -20,7 +20,12 @@ _RESOURCES = Resources(
 
 
 def check_job(
-    namespace: str, suffix: str, images: dict[Service, str], storage: str, pull_secrets: Sequence[str] = ()
+    namespace: str,
+    suffix: str,
+    images: dict[Service, str],
+    storage: str,
+    pull_secrets: Sequence[str] = (),
+    user: int | None = USER_ID,
 ) -> Manifest:
     """The Job.
 
@@ -30,13 +35,14 @@ def check_job(
         images: of the services; that of the worker runs the checks, and the others are only started.
         storage: URI of the jobs' storage.
         pull_secrets: names of Secrets for the registry.
+        user: see ``bare_pod``.
     """
     settings = {
         service: PodSettings(service=service, image=image, resources=_RESOURCES) for service, image in images.items()
     }
     worker = settings.pop(Service.WORKER)
     checks = bare_container(Service.WORKER.value, ["-P", "-m", MODULE, storage, namespace], worker)
-    pod = bare_pod(checks, pull_secrets)
+    pod = bare_pod(checks, pull_secrets, user)
     pod |= {"serviceAccountName": SERVICE_ACCOUNT, "automountServiceAccountToken": True}
     pod["initContainers"] = [bare_container(name.value, ["-c", "pass"], each) for name, each in settings.items()]
     return one_time_job(f"elasticdl-{PURPOSE}-{suffix}", namespace, PURPOSE, pod)

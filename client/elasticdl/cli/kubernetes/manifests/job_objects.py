@@ -30,6 +30,7 @@ class JobManifest:
         master, worker, ps: their pods.
         workers: how many workers the job is submitted with.
         worker_priority: priority classes of the workers; None: that of their template.
+        image_pull_s: see ``PodTemplates``.
         submission: content of ``submission.json``.
         model: file name -> content of the model file and the modules beside it.
         secrets: environment variables with secrets, such as the job's token.
@@ -42,6 +43,7 @@ class JobManifest:
     ps: PodSettings
     workers: int
     worker_priority: WorkerPriority | None
+    image_pull_s: float
     submission: str
     model: Mapping[str, bytes]
     secrets: Mapping[str, str]
@@ -55,6 +57,7 @@ class JobManifest:
             ps=service_template(self.settings, self.ps),
             workers=self.workers,
             worker_priority=self.worker_priority,
+            image_pull_s=self.image_pull_s,
         )
 
     def job(self, namespace: str) -> Manifest:

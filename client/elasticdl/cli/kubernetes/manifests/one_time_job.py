@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 
 from elasticdl.cli.kubernetes.manifests.job_objects import owned
+from elasticdl.cli.kubernetes.manifests.templates import TOKEN_VOLUME
 from elasticdl.shared.kubernetes.kinds import JOB, Manifest
 from elasticdl.shared.kubernetes.names import JOB_LABEL, MANAGED_BY_LABEL, NAME_LABEL, SUBMIT_CONTAINER
 
@@ -28,6 +29,7 @@ def beside_job(job: Manifest, purpose: str, suffix: str, arguments: Sequence[str
     kept = {each: value for each, value in template.items() if each not in _MASTER_FIELDS}
     pod = {
         **kept,
+        "volumes": [each for each in template["volumes"] if each["name"] != TOKEN_VOLUME],
         "automountServiceAccountToken": False,
         "containers": [{**container, "name": purpose, "args": list(arguments)}],
     }

@@ -14,12 +14,19 @@ from elasticdl.cli.kubernetes.manifests.resources import Resources, amount
 from elasticdl.cli.kubernetes.manifests.volumes import Volumes
 from elasticdl.cli.local.processes.imports import import_constants, import_defaults
 from elasticdl.shared.kubernetes.kinds import Manifest
-from elasticdl.shared.kubernetes.names import JOB_FOLDER, MODEL_FOLDER, NAMESPACE_OBJECT, PODS_FILE, SUBMIT_CONTAINER
+from elasticdl.shared.kubernetes.names import (
+    JOB_FOLDER,
+    MODEL_FOLDER,
+    NAMESPACE_OBJECT,
+    PODS_FILE,
+    PREPARE_CONTAINER,
+    SUBMIT_CONTAINER,
+)
 from elasticdl.shared.names import Incarnation, JobId, Service
 from elasticdl.shared.process.settings import variable
 
 USER_ID = 65532
-"""User and group of all processes; the images' user."""
+"""User and group of all processes by default; the images' user."""
 GRACE_S = 60
 """Seconds from SIGTERM to SIGKILL: a worker finishes its batch, and a ps saves a snapshot."""
 LOST_S = 30
@@ -27,6 +34,10 @@ LOST_S = 30
 _LOST_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _EVICTS = "NoExecute"
 TEMPORARY = "/tmp"  # noqa: S108 - a volume of the pod
+TOKEN_VOLUME = "api-access"  # noqa: S105 - a volume of the pod
+_TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - where clients look for it
+_TOKEN_S = 3607
+"""Seconds that a token is valid, as in tokens that Kubernetes mounts; the kubelet renews it."""
 _JOB_VOLUME, _MODEL_VOLUME, _TEMPORARY_VOLUME = "job", "model", "temporary"
 
 
@@ -63,6 +74,7 @@ class JobSettings:
         pull_secrets: names.
         node_selector: of all pods.
         service_account: of the master.
+        user: see ``bare_pod``.
         patches: see ``patches``.
     """
 
@@ -77,12 +89,14 @@ class JobSettings:
     pull_secrets: Sequence[str] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
     service_account: str = ""
+    user: int | None = USER_ID
     patches: Mapping[str, Manifest] = field(default_factory=dict)
 
 
 def master_template(job: JobSettings, master: PodSettings, worker: PodSettings) -> Manifest:
-    """The pod of the Job: ``submit`` plans the job in the workers' image, then ``master`` runs it.
+    """The pod of the Job: ``prepare`` checks, ``submit`` plans the job in the workers' image, then ``master`` runs it.
 
+    ``submit`` runs the code of the model file, so only the other two containers have the token of the service account.
     ``submit`` asks for no more than the master does, because Kubernetes reserves the larger request as long as the pod
     runs. It may use as much as a worker.
     """
@@ -103,17 +117,25 @@ def master_template(job: JobSettings, master: PodSettings, worker: PodSettings) 
         PodSettings(service=Service.MASTER, image=worker.image, resources=may_use),
     )
     submit["env"] = _env({**_imports(job, may_use), **job.envs, **own})
+    prepare = _container(
+        job,
+        PREPARE_CONTAINER,
+        "elasticdl.cli.kubernetes.prepare",
+        PodSettings(service=Service.MASTER, image=worker.image, resources=may_use),
+    )
+    prepare["env"] = _env({**own, "HOME": TEMPORARY})
+    prepare["volumeMounts"] += [_mount(_JOB_VOLUME, JOB_FOLDER), _mount(TOKEN_VOLUME, _TOKEN_FOLDER)]
     submit["volumeMounts"] += [_mount(_JOB_VOLUME, JOB_FOLDER), _mount(_MODEL_VOLUME, MODEL_FOLDER)]
     container = _container(job, "master", "elasticdl.master.container", master)
     container["env"] = _env({**own, variable("pod_templates"): f"{JOB_FOLDER}/{PODS_FILE}"})
-    container["volumeMounts"] += [_mount(_JOB_VOLUME, JOB_FOLDER)]
+    container["volumeMounts"] += [_mount(_JOB_VOLUME, JOB_FOLDER), _mount(TOKEN_VOLUME, _TOKEN_FOLDER)]
     spec = _pod(job, master, container)
     spec |= {
-        "initContainers": [submit],
+        "initContainers": [prepare, submit],
         "serviceAccountName": job.service_account,
-        "automountServiceAccountToken": True,
+        "automountServiceAccountToken": False,  # It would be in every container.
     }
-    spec["volumes"] += [{"name": _JOB_VOLUME, "configMap": {"name": job.job}}, _model_volume(job)]
+    spec["volumes"] += [{"name": _JOB_VOLUME, "configMap": {"name": job.job}}, _model_volume(job), _token_volume()]
     return _leaving_lost_nodes(_patched(job, master, spec))
 
 
@@ -176,13 +198,15 @@ def bare_container(name: str, arguments: Sequence[str], pod: PodSettings, *, sec
     }
 
 
-def bare_pod(container: Manifest, pull_secrets: Sequence[str] = ()) -> Manifest:
+def bare_pod(container: Manifest, pull_secrets: Sequence[str] = (), user: int | None = USER_ID) -> Manifest:
     """A pod of the Pod Security Standard ``restricted`` that is not started again.
 
     Args:
         container: its main container.
         pull_secrets: names of Secrets for the registry.
+        user: user and group of its processes; None: the cluster chooses them, as OpenShift does.
     """
+    ids = {} if user is None else {"runAsUser": user, "runAsGroup": user, "fsGroup": user}
     spec: Manifest = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -190,9 +214,7 @@ def bare_pod(container: Manifest, pull_secrets: Sequence[str] = ()) -> Manifest:
         "terminationGracePeriodSeconds": GRACE_S,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": USER_ID,
-            "runAsGroup": USER_ID,
-            "fsGroup": USER_ID,
+            **ids,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [container],
@@ -204,7 +226,7 @@ def bare_pod(container: Manifest, pull_secrets: Sequence[str] = ()) -> Manifest:
 
 
 def _pod(job: JobSettings, pod: PodSettings, container: Manifest) -> Manifest:
-    spec = bare_pod(container, job.pull_secrets)
+    spec = bare_pod(container, job.pull_secrets, job.user)
     spec["volumes"] += job.volumes.volumes
     if job.node_selector:
         spec["nodeSelector"] = dict(job.node_selector)
@@ -230,6 +252,17 @@ def _model_volume(job: JobSettings) -> Manifest:
     # A list without items would mount all keys.
     source: Manifest = {"configMap": {"name": job.job, "items": items}} if items else {"emptyDir": {}}
     return {"name": _MODEL_VOLUME, **source}
+
+
+def _token_volume() -> Manifest:
+    """What Kubernetes mounts into every container of a pod with ``automountServiceAccountToken``."""
+    namespace = {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
+    sources: list[Manifest] = [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": _TOKEN_S}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [namespace]}},
+    ]
+    return {"name": TOKEN_VOLUME, "projected": {"sources": sources}}
 
 
 def _mount(volume: str, path: str) -> Manifest:

@@ -20,18 +20,21 @@ from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.shared.errors import ElasticDLError, TransientError, UserError
 from elasticdl.shared.kubernetes.kinds import EVENT, Manifest
 from elasticdl.shared.kubernetes.names import ERROR_PREFIX, SUBMIT_CONTAINER
+from elasticdl.shared.kubernetes.pod_status import StartProblem
+from elasticdl.shared.kubernetes.templates import IMAGE_PULL_S
 
 POLL_S = 0.5
 UNREACHABLE_S_MAX = 60.0
 """Seconds without an answer of the API server after which the client gives up; the job continues."""
 
 
-def follow(job: KubernetesJobHandle, *, is_new: bool = True) -> int:
+def follow(job: KubernetesJobHandle, *, is_new: bool = True, image_pull_s: float = IMAGE_PULL_S) -> int:
     """Show a job until it has ended; Ctrl-C leaves it running.
 
     Args:
         job: the job.
         is_new: whether this is its first run.
+        image_pull_s: seconds after which an image that can't be pulled ends it.
 
     Returns:
         The exit code of the command.
@@ -42,7 +45,7 @@ def follow(job: KubernetesJobHandle, *, is_new: bool = True) -> int:
     """
     console = JobConsole()
     try:
-        _wait_until_planned(job, console)
+        _wait_until_planned(job, console, image_pull_s)
     except KeyboardInterrupt:
         console.print_line(leaving_lines(job))
         return exit_codes.INTERRUPTED
@@ -63,20 +66,26 @@ def leaving_lines(job: KubernetesJobHandle) -> str:
     )
 
 
-def _wait_until_planned(job: KubernetesJobHandle, console: JobConsole) -> None:
+def _wait_until_planned(job: KubernetesJobHandle, console: JobConsole, image_pull_s: float) -> None:
     """Wait until the job is on its event log, and show what its container ``submit`` prints.
 
     Raises:
         UserError: it was refused.
     """
     told, answered_s, shown = "", time.monotonic(), 0
+    stuck_s = None
+    """Since when its node can't create the pod."""
     while True:
         try:
             masters = job.masters()
             pod = latest(masters)
             if any(map(has_planned, masters)):
                 return  # Whatever has happened to its master since, the job has begun.
-            problem = _problem(job, pod)
+            found = _problem(job, pod)
+            problem = found.text if found else ""
+            stuck_s = (stuck_s or time.monotonic()) if found and found.has_node else None
+            if stuck_s and time.monotonic() > stuck_s + image_pull_s:
+                raise UserError(f"{problem} (for {image_pull_s:g} s)", hint=_hint(job, problem))
             shown = _show_progress(job, pod, console, shown)
             answered_s = time.monotonic()
         except TransientError:
@@ -89,8 +98,8 @@ def _wait_until_planned(job: KubernetesJobHandle, console: JobConsole) -> None:
         time.sleep(POLL_S)
 
 
-def _problem(job: KubernetesJobHandle, pod: Manifest | None) -> str:
-    """Why the job waits; empty: for nothing special.
+def _problem(job: KubernetesJobHandle, pod: Manifest | None) -> StartProblem | None:
+    """Why the job waits; None: for nothing special.
 
     Raises:
         UserError: it waits in vain, or it has failed.
@@ -101,13 +110,13 @@ def _problem(job: KubernetesJobHandle, pod: Manifest | None) -> str:
     if pod is None:
         if reason := creation_problem(job.job_object(), job.api.list(EVENT).items):
             raise UserError(f"Kubernetes refuses the master's pod: {reason}", hint=_hint(job, reason))
-        return ""
+        return None
     if message := refusal(pod):
         raise UserError(message)
     found = start_problem(pod)
     if found is not None and found.is_final:
         raise UserError(found.text, hint=_hint(job, found.text))
-    return found.text if found else ""
+    return found
 
 
 def _hint(job: KubernetesJobHandle, problem: str) -> str:

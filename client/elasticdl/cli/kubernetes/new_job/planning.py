@@ -13,7 +13,7 @@ from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.manifests.job_objects import JobManifest, secret_variables
 from elasticdl.cli.kubernetes.manifests.patches import check_patches
 from elasticdl.cli.kubernetes.manifests.resources import amount, parse_resources
-from elasticdl.cli.kubernetes.manifests.templates import TEMPORARY, JobSettings, PodSettings
+from elasticdl.cli.kubernetes.manifests.templates import TEMPORARY, USER_ID, JobSettings, PodSettings
 from elasticdl.cli.kubernetes.manifests.volumes import Volumes, parse_volumes
 from elasticdl.cli.kubernetes.new_job.model_files import ModelFiles, collect
 from elasticdl.cli.kubernetes.submission_file import CommandFlags, SourceJob, SubmissionFile, kind_of, seed_of
@@ -76,6 +76,7 @@ def plan_job(
     if not model.reader:
         _check_data_places(flags, volumes)
     master, worker, ps, priority = _pods(pods, defaults)
+    run_as = pods.run_as_user or defaults.get("run_as_user", "")
     flags = _with_data_cache(flags, worker, volumes)
     kind = kind_of(flags)
     suffix = "" if kind is JobKind.TRAIN else f"-{kind.value}"
@@ -89,12 +90,13 @@ def plan_job(
         source=_source(flags, volumes, find_source),
     )
     return JobManifest(
-        settings=_settings(submitted, pods, model, job, identity.run, volumes),
+        settings=_settings(submitted, replace(pods, run_as_user=run_as), model, job, identity.run, volumes),
         master=master,
         worker=worker,
         ps=ps,
         workers=flags.num_workers,
         worker_priority=priority,
+        image_pull_s=pods.image_pull_deadline_secs,
         submission=submission.to_json(),
         model=model.contents,
         secrets=secret_variables(identity.token, flags.nats_url),
@@ -168,6 +170,7 @@ def _settings(
         pull_secrets=[name.strip() for name in pods.image_pull_secrets.split(",") if name.strip()],
         node_selector=_parse_labels(pods.node_selector),
         service_account=pods.service_account_name,
+        user=parse_user(pods.run_as_user),
         patches=_read_patches(pods.cluster_spec) if pods.cluster_spec else {},
     )
 
@@ -256,6 +259,19 @@ def _worker_priority(text: str, high: str, low: str) -> WorkerPriority | None:
     if share > 1:
         raise UserError(f"--worker_pod_priority={text}: the share is not between 0 and 1", usage=True)
     return WorkerPriority(high=high, low=low, high_share=share)
+
+
+def parse_user(text: str) -> int | None:
+    """A user id; None: ``none``, the cluster chooses it.
+
+    Raises:
+        UserError: it is neither.
+    """
+    if text in ("", "none"):
+        return None if text else USER_ID
+    if not text.isdecimal() or int(text) == 0:
+        raise UserError(f"--run_as_user={text} is neither the id of a user other than root nor none", usage=True)
+    return int(text)
 
 
 def _parse_labels(text: str) -> dict[str, str]:

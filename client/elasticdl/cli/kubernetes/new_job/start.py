@@ -72,7 +72,7 @@ def start(flags: CommandFlags, pods: KubernetesFlags, started_s: float) -> int:
         console.print(leaving_lines(job))
         return exit_codes.SUCCESS
     console.print("Ctrl-C leaves it running.")
-    return follow(job)
+    return follow(job, image_pull_s=pods.image_pull_deadline_secs)
 
 
 def namespace_defaults(api: KubernetesApi) -> Mapping[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.local.exits import Exit, OomWatch
+from elasticdl.cli.local.exits import Exit
 from elasticdl.cli.local.pods import ExitTraces
 from elasticdl.cli.local.processes.children import ChildProcesses
 from elasticdl.cli.local.processes.imports import service_command
@@ -16,6 +16,7 @@ from elasticdl.shared.messages.events import ExitCause
 from elasticdl.shared.names import PodInstance, PodName, Service
 from elasticdl.shared.pod_instances import instance_of
 from elasticdl.shared.pods.log_lines import explaining_lines
+from elasticdl.shared.process.oom_watch import OomWatch
 from elasticdl.shared.process.running_batches import WorkerTraces, file_of
 
 

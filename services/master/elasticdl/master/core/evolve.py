@@ -83,7 +83,7 @@ def _apply(state: State, envelope: Envelope) -> None:
                 _apply(state, each)
 
 
-def on_timer_fired(state: State, _envelope: Envelope, event: events.TimerFired) -> None:
+def on_timer_fired(state: State, envelope: Envelope, event: events.TimerFired) -> None:
     """Apply a timer; one that only delays something has no effect but its removal.
 
     The timer may have been set again, to another time, or removed since it fired: then it has no effect at all.
@@ -100,6 +100,8 @@ def on_timer_fired(state: State, _envelope: Envelope, event: events.TimerFired) 
             state.stopping.overdue = True
         case timer if pod := timers.pod_of_start(timer):
             pods.on_start_timeout(state, pod)
+        case timer if pod := timers.pod_of_pending(timer):
+            pods.on_pending_timeout(state, pod, envelope.time_s)
         case _:
             pass
 

@@ -29,6 +29,7 @@ RETRY_S = 1.0
 
 _START = "start "
 _RESTART = "restart "
+_PENDING = "pending "
 
 
 def start_of(pod: PodName) -> str:
@@ -39,6 +40,16 @@ def start_of(pod: PodName) -> str:
 def restart_of(pod: PodName) -> str:
     """The timer that delays the restart of a pod."""
     return _RESTART + pod
+
+
+def pending_of(pod: PodName) -> str:
+    """The timer that limits the time for which a pod may be pending."""
+    return _PENDING + pod
+
+
+def pod_of_pending(timer: str) -> PodName | None:
+    """The pod of a ``pending_of`` timer; None for other timers."""
+    return PodName(timer.removeprefix(_PENDING)) if timer.startswith(_PENDING) else None
 
 
 def pod_of_start(timer: str) -> PodName | None:

@@ -20,11 +20,27 @@ from elasticdl.shared.names import NO_INSTANCE, NOBODY, PodName, Service
 # --- reported by the pod supervisor -----------------------------------------------------------------------------
 
 
-def on_pod_pending(state: State, _envelope: Envelope, event: events.PodPending) -> None:
+def on_pod_pending(state: State, envelope: Envelope, event: events.PodPending) -> None:
     """Apply that a pod that was ordered can't start yet."""
     pod = state.pods.get(event.pod)
-    if pod and pod.phase is PodPhase.ORDERED:
-        pod.pending = event.reason
+    if pod is None or pod.phase is not PodPhase.ORDERED:
+        return
+    pod.pending, pod.pending_limit_s = event.reason, event.limit_s
+    if event.limit_s:
+        state.timers.setdefault(timers.pending_of(pod.name), envelope.time_s + event.limit_s)
+    else:
+        state.timers.pop(timers.pending_of(pod.name), None)
+
+
+def on_pending_timeout(state: State, name: PodName, time_s: float) -> None:
+    """Apply that a pod could not start in time: the job fails, unless it trains without that worker."""
+    pod = state.pods.get(name)
+    if pod is None or pod.phase is not PodPhase.ORDERED or not pod.has_no_place:
+        return
+    if others_continue(state, name):
+        state.timers[timers.pending_of(name)] = time_s + pod.pending_limit_s
+        return
+    state.fail(f"{name} could not start within {pod.pending_limit_s:g} s: {pod.pending}", guilty=name)
 
 
 def on_pod_started(state: State, envelope: Envelope, event: events.PodStarted) -> None:
@@ -33,6 +49,7 @@ def on_pod_started(state: State, envelope: Envelope, event: events.PodStarted) -
     if pod is None or pod.service is not event.service or event.instance in (pod.instance, pod.former_instance):
         return
     drop_attempts(state, pod.incarnation)
+    state.timers.pop(timers.pending_of(pod.name), None)
     pod.pending = ""
     pod.instance = event.instance
     pod.starts += 1
@@ -158,6 +175,7 @@ def _set_running(state: State, pod: Pod) -> None:
 def apply_pod_command(state: State, command: StartPod | StopPod) -> None:
     """Apply that a pod is to be started or stopped."""
     pod = state.pods.get(command.pod)
+    state.timers.pop(timers.pending_of(command.pod), None)
     if isinstance(command, StartPod):
         if pod is None:
             state.pods[command.pod] = Pod(name=command.pod, service=command.service)

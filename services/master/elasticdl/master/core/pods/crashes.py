@@ -6,13 +6,13 @@ from elasticdl.master.core.state import State
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import ExitCause, FailureKind, PodExited, RunningBatch
-from elasticdl.shared.names import Purpose, TaskId
+from elasticdl.shared.names import Purpose, Service, TaskId
 from elasticdl.shared.pods.causes import describe_exit
 
-ADVICE = {
-    ExitCause.OUT_OF_MEMORY: "The kernel killed the process because memory ran out. "
-    "Use smaller minibatches, fewer workers or more ps."
-}
+_MEBIBYTE = 1 << 20
+
+
+_RECORDS = "Something in these records crashes the model's code. Remove them, or handle them in the model's code."
 
 
 def on_worker_crashed(state: State, event: PodExited) -> None:
@@ -55,11 +55,10 @@ def on_worker_silent(state: State, event: PodExited) -> None:
 
 
 def _crashed(event: PodExited, crashes: int, places: str) -> str:
-    return (
-        f"{crashes} workers crashed ({describe_exit(event.exit_code, event.cause)}) while running the same batch:\n"
-        f"{places}\n"
-        "Something in these records crashes the model's code. Remove them, or handle them in the model's code."
-    )
+    # Memory is short for any batch: the records are not to blame.
+    advice = "" if event.cause is ExitCause.OUT_OF_MEMORY else f"\n{_RECORDS}"
+    ended = describe_exit(event.exit_code, event.cause)
+    return f"{crashes} workers crashed ({ended}) while running the same batch:\n{places}{advice}"
 
 
 def _hung(state: State, crashes: int, places: str) -> str:
@@ -73,7 +72,20 @@ def _hung(state: State, crashes: int, places: str) -> str:
 
 def explanation(event: PodExited) -> str:
     """The last lines of the log, and what to do about the cause of the exit."""
-    return f"{event.log_tail}\n{ADVICE[event.cause]}".strip() if event.cause in ADVICE else event.log_tail
+    advice = _memory_advice(event) if event.cause is ExitCause.OUT_OF_MEMORY else ""
+    return f"{event.log_tail}\n{advice}".strip()
+
+
+def _memory_advice(event: PodExited) -> str:
+    """What a process used that ran out of memory, and the flag that gives it more."""
+    less = "more ps" if event.service is Service.PS else "smaller minibatches"
+    if not event.memory_limit_bytes:
+        return f"{event.pod} ran out of memory. Use {less}, or fewer workers."
+    limit = -(-event.memory_limit_bytes // _MEBIBYTE)
+    return (
+        f"The kernel killed {event.pod} when it used {limit}Mi of memory, its limit. "
+        f"Start the job with --{event.service.value}_resource_request=memory={2 * limit}Mi, or use {less}."
+    )
 
 
 def forget_crashes(state: State, task: TaskRef) -> None:

@@ -14,6 +14,7 @@ from elasticdl.shared.messages.commands import JobState, StartPod, StopPod
 from elasticdl.shared.messages.events import ExitCause, PodExited
 from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.pods.causes import describe_exit
+from elasticdl.shared.process.exit_codes import EXIT_NO_MEMORY
 
 RESTART_DELAY_S = 0.25
 """Seconds before the first restart after a failure; doubled with every further failure in a row."""
@@ -76,12 +77,17 @@ def restart_delay_s(faults: int) -> float:
 
 
 def on_unordered_exit(state: State, pod: Pod, event: PodExited, time_s: float) -> None:
-    """Apply an exit that the master did not order: count the failure, and schedule the restart or end the job."""
-    rule = RESTARTS[event.cause]
+    """Apply an exit that the master did not order: count the failure, and schedule the restart or end the job.
+
+    A pod that ran out of memory is not to blame as long as the next one gets more.
+    """
+    rule = Restart.DELAYED if event.next_memory_limit_bytes else RESTARTS[event.cause]
+    if rule is Restart.COUNTED and event.exit_code == EXIT_NO_MEMORY and not pod.incarnation:
+        rule = Restart.WHILE_OTHERS_CONTINUE  # Its start needs more than it may have, and would again.
     if rule is Restart.WHILE_OTHERS_CONTINUE and others_continue(state, pod.name):
         pod.refusals += 1
     elif rule is Restart.WHILE_OTHERS_CONTINUE:
-        state.fail(f"{pod.name} can't continue.\n{event.log_tail}".rstrip(), guilty=pod.name)
+        state.fail(f"{pod.name} can't continue.\n{explanation(event)}".rstrip(), guilty=pod.name)
     elif rule is Restart.COUNTED or _exited_unexpectedly(pod, event):
         pod.faults += 1
         on_worker_crashed(state, event)

@@ -51,6 +51,7 @@ class Pod:
         service: worker or ps.
         phase: phase in its lifecycle.
         pending: why a pod that was ordered has not started yet; empty: unknown.
+        pending_limit_s: seconds after which the job gives up while ``pending`` stays; 0: never.
         instance: the present process, as its platform names it; empty: none was reported.
         former_instance: the last instance that ended.
         incarnation: what the present process calls itself; empty until it has published an event.
@@ -72,6 +73,7 @@ class Pod:
     service: Service
     phase: PodPhase = PodPhase.ORDERED
     pending: str = ""
+    pending_limit_s: float = 0.0
     instance: PodInstance = NO_INSTANCE
     former_instance: PodInstance = NO_INSTANCE
     incarnation: Incarnation = NOBODY
