@@ -169,7 +169,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
                 values = st.sampled_from(kind.choices)
             elif kind.kind is int:
                 values = st.integers(int(low), int(high))
-            elif kind.kind is float:
+            elif issubclass(kind.kind, float):
                 values = st.floats(low, high, allow_nan=False)
             arguments.append(f"--{name}={draw(values)}")
     return arguments

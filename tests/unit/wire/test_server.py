@@ -23,7 +23,7 @@ from elasticdl.shared.wire.buffers import BufferPool, Bytes
 from elasticdl.shared.wire.client import ClientSettings, WireClient
 from elasticdl.shared.wire.connection import Connection, ConnectionLostError, Frame
 from elasticdl.shared.wire.frames import Tensor, encode
-from elasticdl.shared.wire.server import ALL_ADDRESSES, Response, ServerSettings, WireServer
+from elasticdl.shared.wire.server import Response, ServerSettings, WireServer
 
 TOKEN = "secret"
 LARGE = np.zeros(4 << 20, np.float32)
@@ -49,9 +49,9 @@ class Echo:
         self.server = WireServer(echo, token=TOKEN, identity="me", on_fatal=self.fatal.append, settings=settings)
         self.server.start()
 
-    def client(self, token: str = TOKEN, address: str = "") -> WireClient:
+    def client(self, token: str = TOKEN) -> WireClient:
         return WireClient(
-            address or self.server.address,
+            self.server.address,
             token=token,
             peer="test",
             pool=BufferPool(),
@@ -70,15 +70,14 @@ def peer() -> Iterator[Echo]:
     peer.server.close()
 
 
-@pytest.mark.parametrize(("host", "places"), [("::1", ["[::1]"]), (ALL_ADDRESSES, ["[::1]", "127.0.0.1"])])
-def test_clients_reach_addresses_of_both_families(host: str, places: list[str]) -> None:
-    peer = Echo(host)
-    for place in places:
-        client = peer.client(address=f"{place}:{peer.server.address.rpartition(':')[2]}")
-        reply = client.send(b"here", []).result()
-        assert reply.meta == b"here"
-        reply.release()
-        client.close()
+def test_a_server_listens_on_an_address_of_ipv6() -> None:
+    peer = Echo("::1")
+    assert peer.server.address.startswith("[::1]:")
+    client = peer.client()
+    reply = client.send(b"here", []).result()
+    assert reply.meta == b"here"
+    reply.release()
+    client.close()
     peer.server.close()
 
 

@@ -6,12 +6,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
+from elasticdl.cli.flag_values import Seconds
 from elasticdl.cli.options import Flag, flags_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.templates import IMAGE_PULL_S
 
 PANEL = "Kubernetes"
 _RESOURCES = "cpu, memory, disk, gpu or VENDOR/gpu: NAME=QUANTITY,NAME=QUANTITY."
+IMAGE_PULL = Seconds(IMAGE_PULL_S)
 _DAY_S = 86_400
 
 Namespace = Annotated[
@@ -56,7 +58,7 @@ class KubernetesFlags:
         Flag("When nodes pull images.", shows="that of Kubernetes", panel=PANEL),
     ] = None
     image_pull_deadline_secs: Annotated[
-        int,
+        Seconds,
         Flag(
             "End the job if the image of a pod can't be pulled for this many seconds. A job that trains "
             "continues without that worker.",
@@ -64,7 +66,7 @@ class KubernetesFlags:
             limits=(1, _DAY_S),
             panel=PANEL,
         ),
-    ] = IMAGE_PULL_S
+    ] = IMAGE_PULL
     image_pull_secrets: Annotated[
         str, Flag("Secrets with the registry's credentials: NAME,NAME.", metavar="NAMES", panel=PANEL)
     ] = ""

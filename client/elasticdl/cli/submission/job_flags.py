@@ -23,6 +23,7 @@ WORKERS_MAX = 1024
 PS_MAX = 256
 """A model has as many partitions: ``elasticdl.shared.model.placement.PARTITIONS``."""
 MINIBATCH_SIZE = 64
+BATCH_DEADLINE = Seconds(600)
 
 
 def _function(name: str, does: str) -> Flag:
@@ -157,7 +158,7 @@ class JobFlags:
             limits=(0, 1 << 31),
             sets="Limits.batch_deadline_s",
         ),
-    ] = Seconds(600)
+    ] = BATCH_DEADLINE
     platform: Annotated[
         Literal["local", "kubernetes"],
         Flag("Where to run the job: on this machine (local), or on kubernetes.", metavar="NAME", panel=PROCESSES),

@@ -21,8 +21,6 @@ from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.connection import Connection, ConnectionLostError, Frame
 from elasticdl.shared.wire.frames import HANDSHAKE_LIMITS, FrameLimits, Tensor, encode
 
-ALL_ADDRESSES = "::"
-"""As ``ServerSettings.host``: listen on every address, of IPv6 and IPv4."""
 GRACE_S = 5.0
 """Seconds for requests in progress when the server is closed; then their connections are cut."""
 REPLIES_TOGETHER_MAX = 2
@@ -64,7 +62,7 @@ class ServerSettings:
     """Bounds of a wire server.
 
     Attributes:
-        host: address to listen on; ``::``: all addresses, those of IPv4 included.
+        host: address to listen on.
         port: port to listen on; 0: any free one.
         connections_max: open connections; more are closed at once.
         handshake_s: seconds that a peer may take to show the token.
@@ -121,7 +119,9 @@ class WireServer:
         self._refusal = ""
         """Why the last connection was refused, which is logged once; empty: it was not."""
         self._log = structlog.get_logger().bind(part="wire")
-        self._listener = _listen(self._settings.host, self._settings.port)
+        place = (self._settings.host, self._settings.port)
+        family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
+        self._listener = socket.create_server(place, family=family, backlog=128)
         self._acceptor = threading.Thread(target=self._accept, name="wire-accept", daemon=True)
 
     @property
@@ -270,13 +270,3 @@ class _Replies:
             for frame, response in waiting:
                 response.sent()
                 frame.release()
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    if host != ALL_ADDRESSES:
-        return socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128
-        )
-    if socket.has_dualstack_ipv6():
-        return socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
-    return socket.create_server(("", port), backlog=128)
