@@ -226,7 +226,7 @@ def _refuse_rounding(found: _JoinedColumn) -> None:
     if found.all.first_inexact >= 0:
         name = found.all.name
         raise UserError(
-            f"column {name!r} has fractions and integers beyond 2^53, which float64 would round; the "
+            f"column {name!r} has fractions, NaN or infinity, and integers beyond 2^53, which float64 would round; the "
             f"first is in {display(found.uris['first_inexact'])}, record {found.all.first_inexact} (from 0)",
             hint=f"Give its type: --column_types {name}=string, or {name}=float64 to round.",
         )

@@ -44,6 +44,10 @@ _TO_UTF8 = "Convert the file to UTF-8, for example from Latin-1: iconv -f LATIN1
 _DELIMITERS = {";": "';'", "\t": "$'\\t'", "|": "'|'", ",": ","}
 """Usual delimiters, each as a shell takes it."""
 _STRAY_QUOTE = "a quote is in the middle of a value, where quotes must be doubled and the whole value quoted"
+_AFTER_QUOTE = (
+    "a value begins with a quote, and text follows the quote that closes it, where only a delimiter or the end of the "
+    "line can follow"
+)
 _ARROW_TYPES = {"string": pa.string()}
 Parsed = TypeVar("Parsed")
 
@@ -68,6 +72,45 @@ def cut(data: bytes, *, final: bool) -> tuple[list[bytes], Positions, int]:
     if final and used < len(data) and quotes.size % 2 == 0:
         ends = np.append(ends, len(data))
     return cut_at(data, ends)
+
+
+def quote_error(data: bytes, delimiter: str) -> str:
+    """What is wrong with the quotes of records; empty: ``cut`` and pyarrow see the same quoted values in them.
+
+    For ``cut``, every second quote ends what the one before has begun. For pyarrow, a quote begins something only
+    where a value begins.
+
+    Args:
+        data: whole records, separated by line feeds.
+        delimiter: between columns.
+    """
+    raw = np.frombuffer(data, dtype=np.uint8)
+    quotes = np.flatnonzero(raw == _QUOTE)
+    if not quotes.size:
+        return ""
+    if quotes.size % 2:
+        return _STRAY_QUOTE
+    outside = np.zeros(256, dtype=bool)
+    outside[[_NEWLINE, ord(delimiter)]] = True
+    begins_value = (quotes == 0) | outside[raw[quotes - 1]]
+    # A doubled quote stands for one: it ends nothing.
+    is_doubled = quotes[1:-1:2] + 1 == quotes[2::2]
+    first = np.concatenate([[0], 2 * np.flatnonzero(~is_doubled) + 2])
+    last = np.append(first[1:] - 1, quotes.size - 1)
+    is_quoted = begins_value[first]
+    behind = quotes[last] + 1
+    ends_value = (behind == len(data)) | outside[raw[np.minimum(behind, len(data) - 1)]]
+    if np.any(is_quoted & ~ends_value):
+        return _AFTER_QUOTE
+    # Pairs of quotes inside a value that does not begin with one are a part of it.
+    pairs = np.flatnonzero(~is_quoted)
+    if pairs.size:
+        lines = np.searchsorted(np.flatnonzero(raw == _NEWLINE), quotes)
+        values = np.concatenate([[0], np.cumsum(begins_value)])
+        several = (lines[first] != lines[last]) | (values[first] != values[last + 1])
+        if np.any(several[pairs]):
+            return _STRAY_QUOTE
+    return ""
 
 
 class Parser:
@@ -114,6 +157,8 @@ class Parser:
 
     def _parse(self, lines: list[bytes]) -> pa.Table:
         data = b"\n".join(lines)
+        if error := quote_error(data, self._delimiter):
+            raise ValueError(error)
         table = pa.csv.read_csv(
             pa.BufferReader(data),
             read_options=pa.csv.ReadOptions(
@@ -180,6 +225,8 @@ def delimiter_hint(line: str, delimiter: str) -> str:
 
 
 def _reason(line: bytes, names: Sequence[str], delimiter: str, error: Exception) -> str:
+    if wrong := quote_error(line, delimiter):
+        return wrong
     try:
         rows = list(csv.reader([line.decode()], delimiter=delimiter))
     except UnicodeDecodeError:
@@ -305,6 +352,8 @@ class Scan:
             raise self._error("its first line is not UTF-8 text", _TO_UTF8) from error
         except csv.Error as error:
             raise self._error(f"its first line is not CSV separated by {delimiter!r}: {error}") from error
+        if wrong := quote_error(lines[0], delimiter):
+            raise self._error(f"{wrong}, in its first line: {_shown(lines[0])}")
         header = self._options.csv_header
         names = [(name.strip() if header else "") or f"column_{number}" for number, name in enumerate(first)]
         if twice := sorted({name for name in names if names.count(name) > 1}):

@@ -235,7 +235,8 @@ class TypeLearner:
 
     def _exact(self, column: FoundColumn, values: pa.ChunkedArray, lines: list[bytes]) -> FoundColumn:
         """What a column is that pyarrow read as floats because an integer needs more than 63 bits."""
-        texts = [json.loads(line, parse_int=str, parse_float=str).get(column.name) or "" for line in lines]
+        records = (json.loads(line, parse_int=str, parse_float=str, parse_constant=str) for line in lines)
+        texts = [record.get(column.name) or "" for record in records]
         column = exact_integers(column, pa.chunked_array([texts]), values.is_valid(), self.records)
         if column.type == "string":
             raise _error(
