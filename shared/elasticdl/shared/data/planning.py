@@ -9,6 +9,7 @@ from typing import NamedTuple
 from elasticdl.shared.data.column_types import check_options
 from elasticdl.shared.data.discovery import DataObject, discover
 from elasticdl.shared.data.formats.image_folder import class_names
+from elasticdl.shared.data.formats.parquet import column_names
 from elasticdl.shared.data.index import ScannedSource, SourceIndex, scan_sources
 from elasticdl.shared.data.indices import IndexFile, IndexWriter
 from elasticdl.shared.data.indices.shared_index import SharedIndex, facts_of
@@ -75,6 +76,8 @@ def plan_sources(
     objects = discover(paths, store)
     data_format = objects[0].format
     options = _completed(options, objects, schema, raw_lines=raw_lines)
+    if data_format is DataFormat.PARQUET and not options.columns:
+        options = replace(options, column_order=column_names(store, objects[0].info))
     settings = facts_of(options) | {"raw_lines": raw_lines, "structure": _DATA.structure, "format": data_format.value}
     shared = SharedIndex(shared_folder, paths, objects, settings)
     previous = shared.load(objects)
@@ -111,7 +114,7 @@ def _planned(indices: IndexFile, options: ReaderOptions, shared: SharedIndex | N
         sources=Source.sequence_of(index.source for index in indices),
         schema=schema,
         indices=indices,
-        options=replace(options, columns=schema.metadata.column_names),
+        options=replace(options, columns=schema.metadata.column_names, column_order=()),
         remarks=indices.facts["remarks"],
         shared=shared,
     )
@@ -127,7 +130,7 @@ def _scan_to(writer: IndexWriter, scanned: Iterable[ScannedSource], joined: Join
             raise UserError(
                 f"columns differ: {display(named.source.uri)} has {', '.join(named.names)}; "
                 f"{display(index.source.uri)} has {', '.join(index.names)}",
-                hint="All files of a data set must have the same columns in the same order.",
+                hint="All files of a data set must have the same columns; in CSV files in the same order.",
             )
         writer.add(index, each.found.columns)
         joined.take(each.found)

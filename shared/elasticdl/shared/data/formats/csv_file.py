@@ -25,7 +25,14 @@ from elasticdl.shared.data.column_types import (
 )
 from elasticdl.shared.data.formats import arrow_columns
 from elasticdl.shared.data.formats.arrow_columns import found
-from elasticdl.shared.data.formats.segments import Positions, Segment, cut_at, part_of_text, text_segments
+from elasticdl.shared.data.formats.segments import (
+    Positions,
+    Segment,
+    cut_at,
+    part_of_text,
+    refuse_no_text,
+    text_segments,
+)
 from elasticdl.shared.data.hashing import content_hashes
 from elasticdl.shared.data.ragged import Columns
 from elasticdl.shared.data.schema import Column, ReaderOptions
@@ -35,7 +42,6 @@ from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 RECORD_BYTES_MAX = 64 << 20
 _CHUNK_BYTES = 4 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_GZIP = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _NEWLINE, _QUOTE, _POINT = 10, 34, 46
 _ZERO = np.uint8(48)
@@ -327,11 +333,7 @@ class Scan:
 
     def _checked(self, chunk: bytes) -> bytes:
         """The first bytes of the file, with line breaks in place of a byte order mark: positions stay byte offsets."""
-        if chunk.startswith(_GZIP):
-            raise UserError(
-                f"{display(self._info.uri)} is compressed with gzip, but its name does not end with .gz",
-                hint="Rename it.",
-            )
+        refuse_no_text(self._info.uri, chunk)
         if chunk.startswith(_UTF16):
             raise self._error(
                 "it is UTF-16, not UTF-8 text", _TO_UTF8.replace("LATIN1", "UTF-16").replace("Latin-1", "UTF-16")

@@ -28,7 +28,14 @@ from elasticdl.shared.data.column_types import (
 )
 from elasticdl.shared.data.formats import arrow_columns
 from elasticdl.shared.data.formats.arrow_columns import found, natural_type
-from elasticdl.shared.data.formats.segments import Positions, Segment, cut_at, part_of_text, text_segments
+from elasticdl.shared.data.formats.segments import (
+    Positions,
+    Segment,
+    cut_at,
+    part_of_text,
+    refuse_no_text,
+    text_segments,
+)
 from elasticdl.shared.data.hashing import content_hashes
 from elasticdl.shared.data.ragged import Columns
 from elasticdl.shared.data.schema import Column, ReaderOptions
@@ -300,8 +307,7 @@ class Scan:
     def _checked(self, chunk: bytes) -> bytes:
         """The first bytes of the file, with line breaks in place of a byte order mark: positions stay byte offsets."""
         uri = self._info.uri
-        if chunk.startswith(b"\x1f\x8b"):
-            raise _error(uri, "it is compressed with gzip, but its name does not end with .gz", hint="Rename it.")
+        refuse_no_text(uri, chunk)
         if chunk.startswith(_BYTE_ORDER_MARK):
             chunk = b"\n\n\n" + chunk[3:]
         if chunk.lstrip().startswith(b"["):
