@@ -238,3 +238,17 @@ def test_records_are_cut_where_pyarrow_cuts_them(text: str) -> None:
     assert all(len(rows) == 1 for rows in expected), "a record is one row"
     read = columns(store, planned)
     assert [list(map(str, row)) for row in zip(*read.values(), strict=True)][1:] == [rows[0] for rows in expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "remark"),
+    [
+        ("a\n5\n0x10\n", "0x10 is read as 16"),
+        ("a\n5\n1e400\n", "1e400 is read as inf"),
+        ("a\n-1e999\n0.5\n", "-1e999 is read as -inf"),
+        ("a\ninf\n0.5\n", None),
+        ("a\nx\n0x10\n", None),
+    ],
+)
+def test_numbers_that_become_others_are_named(text: str, remark: str | None) -> None:
+    assert plan(text).remarks.get("a") == remark

@@ -13,7 +13,7 @@ from elasticdl.shared.data.formats.parquet import column_names
 from elasticdl.shared.data.index import ScannedSource, SourceIndex, scan_sources
 from elasticdl.shared.data.indices import IndexFile, IndexWriter
 from elasticdl.shared.data.indices.shared_index import SharedIndex, facts_of
-from elasticdl.shared.data.joined_columns import JoinedColumns
+from elasticdl.shared.data.joined_columns import ColumnError, JoinedColumns, refuse
 from elasticdl.shared.data.schema import DataFormat, DataSchema, ReaderOptions, schema_of, spec_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Source
@@ -58,6 +58,7 @@ def plan_sources(
     raw_lines: bool = False,
     scan: Scan = scan_sources,
     shared_folder: str = "",
+    report: Callable[[ColumnError], None] = refuse,
 ) -> PlannedData:
     """Find, read and index a data set; a file is read once from beginning to end, if no former job has indexed it.
 
@@ -69,6 +70,7 @@ def plan_sources(
         raw_lines: the model's ``feed`` parses CSV lines itself, so types only describe the data.
         scan: reads the files.
         shared_folder: URI of the folder of indices that jobs share; empty: they share none.
+        report: is called with each problem of a column whose values are otherwise all right; raises it if not given.
 
     Raises:
         UserError: the data is missing, empty, damaged or inconsistent; names the file, and if possible the record.
@@ -91,7 +93,7 @@ def plan_sources(
         if not joined.records:
             what = "Training" if schema is None else "Validation"
             raise UserError(f"{paths} has no records", hint=f"{what} data needs at least one.")
-        columns = joined.resolve(paths, strict=not (csv and raw_lines))
+        columns = joined.resolve(paths, strict=not (csv and raw_lines), report=report)
         planned = DataSchema(
             format=data_format,
             columns=columns,

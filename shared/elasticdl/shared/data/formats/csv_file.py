@@ -282,6 +282,7 @@ class Scan:
         self._found: list[FoundColumn] = []
         self._records = 0
         self._may_have_zeros = False
+        self._may_have_hex = False
         self._parser: Parser | None = None
 
     @property
@@ -325,6 +326,7 @@ class Scan:
             lines, starts = self._begin(lines, starts)
         if lines and self._parser is not None:
             self._may_have_zeros = _may_have_leading_zeros(data)
+            self._may_have_hex = b"0x" in data or b"0X" in data
             self._learn(self._parser, lines)
         self._records += len(lines)
         if final and used < len(data):
@@ -388,6 +390,11 @@ class Scan:
         column = found(name, kind, "", values, self._records)
         if pa.types.is_string(values.type):
             return with_text_among_numbers(column, values, self._records)
+        if kind == "int64" and self._may_have_hex:
+            column = replace(column, read_as=_read_as(parser.texts(lines, name), values, "(?i)0x"))
+        if kind == "float64" and pc.any(pc.is_inf(values)).as_py():
+            beyond = pc.if_else(pc.is_inf(values), parser.texts(lines, name), "")
+            column = replace(column, read_as=_read_as(beyond, values, "[0-9]"))
         if kind == "int64" and self._may_have_zeros:
             zeros = pc.any(pc.match_substring_regex(parser.texts(lines, name), "^[+-]?0[0-9]")).as_py()
             return replace(column, leading_zeros=bool(zeros))
@@ -407,6 +414,12 @@ def _may_have_leading_zeros(data: bytes) -> bool:
     before, after = raw[zeros - 1], raw[zeros + 1]
     is_first = (before - _ZERO > 9) & (before != _POINT)  # Unsigned: characters before "0" wrap around.
     return bool(np.any(is_first & (after - _ZERO <= 9)))
+
+
+def _read_as(texts: pa.ChunkedArray, values: pa.ChunkedArray, pattern: str) -> str:
+    """What the first text with a pattern is read as, in words; empty: there is none."""
+    place = pc.index(pc.match_substring_regex(texts, pattern), True).as_py()
+    return "" if place < 0 else f"{texts[place].as_py().strip()} is read as {values[place].as_py()}"
 
 
 def _inferred_type(kind: pa.DataType) -> str:
