@@ -229,6 +229,29 @@ def test_missing_numbers_and_data_without_columns_are_refused(tmp_path: Path) ->
         no_columns.adapt(layers.Normalization(), ("income",))
 
 
+def test_empty_texts_are_refused_as_words_because_keras_can_not_load_them(tmp_path: Path) -> None:
+    def with_empty() -> Iterator[Mapping[str, ColumnValues]]:
+        yield {"text": np.array(["a", "", "b", ""], object)}
+
+    message = r"StringLookup .*, 'text'\): some values are empty.*\n  .*--fill_missing text=unknown\. .*mask_token=''"
+    for make in (layers.StringLookup, lambda: layers.StringLookup(num_oov_indices=0, output_mode="one_hot")):
+        with pytest.raises(UserError, match=message):
+            first(tmp_path, with_empty).adapt(make(), ("text",))
+    masked = layers.StringLookup(mask_token="")
+    first(tmp_path, with_empty).adapt(masked, ("text",))
+    assert sorted(masked.get_vocabulary()) == ["", "[UNK]", "a", "b"]
+
+
+def test_keras_loads_a_lookup_whose_mask_is_the_empty_text(tmp_path: Path) -> None:
+    masked = layers.StringLookup(mask_token="")
+    masked.adapt(tf.constant([["a"], [""], ["b"]]))
+    model = keras.Sequential([keras.Input((1,), dtype="string"), masked])
+    model.save(tmp_path / "model.keras")
+    values = tf.constant([["a"], [""], ["c"]])
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert np.asarray(loaded(values)).tolist() == np.asarray(model(values)).tolist()
+
+
 def test_an_error_in_the_data_stays_what_it_is(tmp_path: Path) -> None:
     def damaged() -> Iterator[Mapping[str, ColumnValues]]:
         yield from blocks()()

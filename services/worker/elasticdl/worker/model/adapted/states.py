@@ -42,6 +42,15 @@ def is_finite(layer: Any) -> bool:
     return all(np.isfinite(array).all() for array in _variables(layer).values() if array.dtype.kind == "f")
 
 
+def has_empty_word(layer: Any) -> bool:
+    """Whether a vocabulary has the empty text as a word of its own: Keras writes such a layer, and can't load it."""
+    if isinstance(layer, keras.utils.FeatureSpace):
+        return any(has_empty_word(part) for part in layer.preprocessors.values())
+    if not isinstance(layer, keras.layers.StringLookup):
+        return False
+    return "" in layer.get_vocabulary(include_special_tokens=False)
+
+
 def _state(layer: Any) -> dict[str, Any]:
     if isinstance(layer, keras.utils.FeatureSpace):
         parts = {name: _state(part) for name, part in layer.preprocessors.items() if hasattr(part, "adapt")}
