@@ -44,6 +44,7 @@ class ColumnSummary:
         values = column.values if isinstance(column, Ragged) else column
         is_flat = not isinstance(column, Ragged) and values.ndim == 1
         values = values.reshape(-1)
+        present: list[Any] = []
         if self.is_number:
             present = [_number(text) for text in values.tolist() if text]
             self.missing += len(values) - len(present)

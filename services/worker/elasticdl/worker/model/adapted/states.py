@@ -42,13 +42,11 @@ def is_finite(layer: Any) -> bool:
     return all(np.isfinite(array).all() for array in _variables(layer).values() if array.dtype.kind == "f")
 
 
-def has_empty_word(layer: Any) -> bool:
-    """Whether a vocabulary has the empty text as a word of its own: Keras writes such a layer, and can't load it."""
+def ends_with_empty_word(layer: Any) -> bool:
+    """Whether the last word of a vocabulary is the empty text: Keras loses it when it loads the layer's file."""
     if isinstance(layer, keras.utils.FeatureSpace):
-        return any(has_empty_word(part) for part in layer.preprocessors.values())
-    if not isinstance(layer, keras.layers.StringLookup):
-        return False
-    return "" in layer.get_vocabulary(include_special_tokens=False)
+        return any(ends_with_empty_word(part) for part in layer.preprocessors.values())
+    return isinstance(layer, keras.layers.StringLookup) and layer.get_vocabulary()[-1:] == [""]
 
 
 def _state(layer: Any) -> dict[str, Any]:
