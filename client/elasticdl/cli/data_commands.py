@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from elasticdl.cli.data_flags import DataFlags
-from elasticdl.cli.options import Flag, command
+from elasticdl.cli.options import Flag, Json, command
 
 zoo = typer.Typer(no_args_is_help=True, help="Example models and data, and images with models of your own.")
 data = typer.Typer(no_args_is_help=True, help="Data sets.")
@@ -83,14 +83,16 @@ def data_inspect(
     path: Annotated[str, typer.Argument(metavar="DATA", help="File, folder or glob, local or s3://bucket/prefix.")],
     flags: DataFlags,
     samples: Annotated[int, Flag("Records to show.", metavar="N", limits=(0, 100))] = 3,
+    as_json: Json = False,
 ) -> None:
-    """Show what a job would read: files, records, columns with their types, and the first records.
+    """Show what a job would read: files, records, columns with their types and values, and the first records.
 
-    Reads all data once, as a job does before it starts, and names the first record that is wrong.
+    Reads all data once, as a job does before it starts, and the first million records again for their values. Names the
+    first record that is wrong, and every column that a job would refuse, with what to do.
     """
     from elasticdl.cli.commands.inspect_data import inspect_data
 
-    inspect_data(path, flags, samples)
+    inspect_data(path, flags, samples, as_json=as_json)
 
 
 @command(data, "convert")

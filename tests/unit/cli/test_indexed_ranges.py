@@ -105,6 +105,11 @@ def test_a_range_that_begins_inside_of_a_quoted_value_is_scanned_again() -> None
     assert check(text.encode(), DataFormat.CSV) > 0
 
 
+@given(st.lists(st.sampled_from(['1,"5 disc', "2,x", '3,"y"', '4,"x" tail', '5,6" x', '"7,\n",8']), max_size=60))
+def test_csv_with_stray_quotes(rows: Sequence[str]) -> None:
+    check("\n".join(["a,b", *rows]).encode(), DataFormat.CSV)
+
+
 VALUES = st.one_of(
     st.none(), st.integers(-(1 << 62), 1 << 62), st.floats(allow_nan=False, allow_infinity=False), st.just("2020-01-01")
 )

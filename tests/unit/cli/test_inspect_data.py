@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from elasticdl.cli.commands.inspect_data import inspect_data
@@ -27,9 +29,9 @@ def test_columns_and_the_first_records(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out.splitlines() == [
         "a.jsonl: 2 records in 1 file (json), 174 bytes",
         "Columns:",
-        "  id: int64",
-        "  name: string (1 missing, filled with none)",
-        "  items: list<int64>",
+        "  id: int64; values 7, 8",
+        f"  name: string (1 missing, filled with none); 4 to 100 characters; values '{'x' * 59}..., 'none'",
+        "  items: list<int64>; 0 to 5; 0 to 6 values in a list",
         "Record 0:",
         "  id: 7",
         f"  name: '{'x' * 59}...",
@@ -49,7 +51,7 @@ def test_many_files_are_added_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0] == ".: 66 records in 12 files (csv), 156 bytes"
     assert [line for line in lines if "part-" in line][-1].split("│")[2].strip() == "9"
     assert [cell.strip() for cell in lines[-4].split("│")[1:4]] == ["and 2 files more", "21", "46 bytes"]
-    assert lines[-2:] == ["Columns:", "  a: int64"]
+    assert lines[-2:] == ["Columns:", "  a: int64; values 1"]
 
 
 def test_features_of_tfrecords(capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,8 +82,8 @@ def test_arrays(capsys: pytest.CaptureFixture[str]) -> None:
     inspect_data("a.npz", DataFlags(), samples=1)
     assert capsys.readouterr().out.splitlines()[1:] == [
         "Columns:",
-        "  image: uint8[2x2]",
-        "  name: string",
+        "  image: uint8[2x2]; 0 to 7",
+        "  name: string; 1 to 1 characters; values 'a', 'b'",
         "Record 0:",
         "  image: [[0, 1], [2, 3]]",
         "  name: 'a'",
@@ -99,3 +101,76 @@ def test_images_in_folders(capsys: pytest.CaptureFixture[str]) -> None:
         "  label: int64 (0 is cat, 1 is dog)",
         "  image: binary",
     ]
+
+
+def test_every_problem_of_a_column_is_said_after_all_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.csv").write_text("id,city,big,n\n1,Rome,0.5,1\n,,9007199254740993,\n9,Oslo,1,3\n")
+    with pytest.raises(UserError) as refused:
+        inspect_data("a.csv", DataFlags(), samples=0)
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "Columns:",
+        "  id: int64 (1 missing); values 1, 9",
+        "  city: string; 1 empty; 4 to 4 characters; values 'Rome', 'Oslo'",
+        "  big: float64; values 0.5, 9007199254740993, 1",
+        "  n: int64 (1 missing); values 1, 3",
+    ]
+    lines = str(refused.value).splitlines()
+    assert lines[0].startswith("column 'big' has fractions")
+    assert "--column_types big=string" in lines[1]
+    assert "values are missing in 'id'" in lines[2]
+    assert "--fill_missing id=-1,n=-1" in lines[3]
+    assert len(lines) == 4
+
+
+def test_ranges_and_different_values(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.csv").write_text("a,b\n" + "".join(f"{number},{number % 7 / 2}\n" for number in range(5000)))
+    inspect_data("a.csv", DataFlags(), samples=0)
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "  a: int64; 0 to 4999; more than 1,000 different values, such as 0, 1, 2, 3, 4",
+        "  b: float64; 0.0 to 3.0; 7 different values, such as 0.0, 0.5, 1.0, 1.5, 2.0",
+    ]
+
+
+def test_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.jsonl").write_text('{"a": 1, "b": [1, 2]}\n{"b": []}\n')
+    with pytest.raises(UserError, match="values are missing in 'a'"):
+        inspect_data("a.jsonl", DataFlags(), samples=1, as_json=True)
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["records"] == 2
+    assert [column["name"] for column in facts["columns"]] == ["a", "b"]
+    assert facts["columns"][1] == {
+        "name": "b",
+        "type": "list<int64>",
+        "remark": "",
+        "missing": 0,
+        "least": 1,
+        "greatest": 2,
+        "lengths": [0, 2],
+    }
+    assert facts["samples"] == [{"a": "1.0", "b": "[1, 2]"}]
+    assert "--column_types a=float64" in facts["problems"][0]["remedy"]
+
+
+def test_types_of_several_files_that_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
+    pq.write_table(pa.table({"x": [1], "y": [1]}), "a.parquet")
+    pq.write_table(pa.table({"x": [[1]], "y": [2]}), "b.parquet")
+    with pytest.raises(UserError, match=r"column 'x' is list<int64> in .*b\.parquet and int64"):
+        inspect_data(".", DataFlags(), samples=1)
+    assert "  y: int64; values 1, 2" in capsys.readouterr().out.splitlines()
+
+
+def test_no_type_is_suggested_that_a_list_can_not_have() -> None:
+    pq.write_table(pa.table({"l": [[1, None]]}), "a.parquet")
+    with pytest.raises(UserError, match="--fill_missing l=-1") as refused:
+        inspect_data("a.parquet", DataFlags(), samples=1)
+    assert "--column_types" not in str(refused.value)
+    Path("a.jsonl").write_text('{"l": [1, null]}\n')
+    with pytest.raises(UserError, match="--column_types l=list<float64>"):
+        inspect_data("a.jsonl", DataFlags(), samples=1)
+    inspect_data("a.jsonl", DataFlags(column_types="l=list<float64>"), samples=1)
+
+
+def test_one_column_with_another_delimiter_in_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.csv").write_text("a;b\n1;2\n")
+    inspect_data("a.csv", DataFlags(), samples=0)
+    assert "There is only one column. If ';' separates the columns: --csv_delimiter=';'" in capsys.readouterr().out

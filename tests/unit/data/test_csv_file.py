@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from elasticdl.shared.data import DataSchema, PlannedData, Reader, ReaderOptions, plan_sources
+from elasticdl.shared.data.formats.csv_file import cut
 from elasticdl.shared.data.schema import options_of, schema_of, spec_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shard
@@ -114,6 +119,11 @@ ROWS = "a,b\n" + "1,x\n" * 700
         (ROWS + "1\n", r"record 700 .*: it has 1 column instead of 2: '1'"),
         ('a,b\n1,x\n2,5" pipe\n3,6" pipe\n', r"record 1 .*quote"),
         (ROWS + '1,"x\n1,x\n', r"the quote opened in record 700 \(from 0\) is never closed"),
+        (ROWS + '1,"5 disc\n2,x\n3,"6 disc\n4,x\n', r"0\.csv, record 700 .*text follows the quote that closes it"),
+        (ROWS + '1,"x" tail\n1,x\n', r"""record 700 .*text follows the quote that closes it.*: '1,"x" tail'"""),
+        (ROWS + '1,5" x,"y\nz"\nw,"1"\n', r"record 700 .*a quote is in the middle of a value"),
+        ('a,"b" x\n1,x\n', r"0\.csv: .*text follows the quote that closes it.*, in its first line"),
+        ('a,"b\n1,"x\n2,y\n', r"0\.csv: .*text follows the quote that closes it.*, in its first line"),
         (ROWS.encode() + b"1,\xff\n", r"record 700 .*UTF-8"),
         ("a,a\n1,2\n", "its header has two columns named 'a'"),
         ("a,b\n".encode("utf-16"), "UTF-16"),
@@ -204,3 +214,41 @@ def test_a_job_records_the_schema_and_how_the_data_was_read() -> None:
     again = planned_in(store, "a,b,c\n1,x,0\n", options=options_of(spec))
     assert again.schema == planned.schema
     assert again.options.columns == planned.options.columns
+
+
+def test_quotes_in_the_middle_of_a_value_are_a_part_of_it() -> None:
+    store = MemoryStore()
+    text = 'a,b\n5" x 6",the "big" one\n"a ""b"" c","d\ne"\n"","f""g"\n"""",h\n'
+    assert columns(store, planned_in(store, text)) == {
+        "a": ['5" x 6"', 'a "b" c', "", '"'],
+        "b": ['the "big" one', "d\ne", 'f"g', "h"],
+    }
+
+
+@given(st.lists(st.sampled_from(['"', ",", "\n", "x", '""']), max_size=24).map("".join))
+def test_records_are_cut_where_pyarrow_cuts_them(text: str) -> None:
+    """Or the text is refused: no two records become one."""
+    store = MemoryStore()
+    lines = cut(text.encode(), final=True)[0]
+    try:
+        planned = planned_in(store, "a,b\n1,2\n" + text)
+    except UserError:
+        return
+    expected = [list(csv.reader(io.StringIO(line.decode()))) for line in lines]
+    assert all(len(rows) == 1 for rows in expected), "a record is one row"
+    read = columns(store, planned)
+    assert [list(map(str, row)) for row in zip(*read.values(), strict=True)][1:] == [rows[0] for rows in expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "remark"),
+    [
+        ("a\n5\n0x10\n", "0x10 is read as 16"),
+        ("a\n5\n1e400\n", "1e400 is read as inf"),
+        ("a\n-1e999\n0.5\n", "-1e999 is read as -inf"),
+        ("a\ninf\n0.5\n", None),
+        ("a\nx\n0x10\n", None),
+    ],
+)
+def test_numbers_that_become_others_are_named(text: str, remark: str | None) -> None:
+    assert plan(text).remarks.get("a") == remark

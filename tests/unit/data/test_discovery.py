@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import gzip
+import io
+import os
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +20,7 @@ from elasticdl.shared.data import (
     plan_sources,
     put,
 )
-from elasticdl.shared.data.discovery import would_find
+from elasticdl.shared.data.discovery import left_out, would_find
 from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.storage import MemoryStore, ObjectStore, open_store, to_uri
 from elasticdl.shared.storage.tfrecord_frame import frame
@@ -240,3 +243,45 @@ def test_a_link_that_leads_nowhere_is_named_unless_it_is_hidden(tmp_path: Path) 
     (tmp_path / "data" / "sub" / "b.csv").symlink_to("/nowhere/b.csv")
     with pytest.raises(UserError, match=r"b\.csv is a link to /nowhere/b\.csv, which does not exist"):
         discover(str(tmp_path / "data"), open_store(str(tmp_path)))
+
+
+def test_a_named_pipe_is_named(tmp_path: Path) -> None:
+    pipe = tmp_path / "a.csv"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path, tmp_path / "*.csv"):
+        with pytest.raises(UserError, match=r"a\.csv is a named pipe \(FIFO\), not a file"):
+            discover(str(path), open_store(str(tmp_path)))
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_an_archive_under_the_name_of_a_text_file_is_named(name: str) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("inside.csv", "a\n1\n")
+    store = MemoryStore()
+    store.write(f"memory://d/{name}", content.getvalue())
+    with pytest.raises(UserError, match=rf"{name} is a zip archive") as refused:
+        plan_sources("memory://d", ReaderOptions(), store)
+    assert "LATIN1" not in str(refused.value)
+
+
+def test_a_second_link_to_a_folder_is_said_to_be_skipped(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.csv").write_text("a\n1\n")
+    (tmp_path / "data" / "sub").mkdir()
+    (tmp_path / "data" / "sub" / "b.csv").write_text("a\n2\n")
+    (tmp_path / "data" / "sub2").symlink_to(tmp_path / "data" / "sub")
+    data = tmp_path / "data"
+    uris = [item.info.uri for item in discover(str(data), open_store(str(data)))]
+    assert uris == [to_uri(data / "a.csv"), to_uri(data / "sub" / "b.csv")]
+    assert [*left_out(str(data), uris, ["a"])] == [
+        f"{data}/sub2 is skipped: {data}/sub is read already under another name."
+    ]
+
+
+def test_folders_of_partitions_are_said_to_be_no_columns() -> None:
+    uris = ["s3://b/year=2026/month=1/a.parquet", "s3://b/year=2026/month=2/x=y.parquet"]
+    assert [*left_out("s3://b", uris, ["month"])] == [
+        "The folders year=... are not read as columns. If the model needs this value, write it into the files."
+    ]
+    assert [*left_out("s3://b", uris, ["month", "year"])] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -158,7 +159,7 @@ def test_compressed_files() -> None:
         (b'{"a":18446744073709551616}\n', {}, r"column 'a' has integers that need more than 64 bits"),
         (b'{"a":1}\n', {"columns": ("b",)}, r"memory://data has no column 'b'"),
         (b'{"a":1}\n{"a":1.5}\n', {"column_types": {"a": "int64"}}, r"record 1 .*: column 'a' is not int64: 1\.5"),
-        (b'{"a":9007199254740993}\n{"a":0.5}\n', {}, r"fractions and integers beyond 2\^53"),
+        (b'{"a":9007199254740993}\n{"a":0.5}\n', {}, r"fractions, NaN or infinity, and integers beyond 2\^53"),
         (b'{"a":1}\n{"b":1}\n', {}, r"values are missing in 'a' \(1 of type int64, the first in record 1"),
         (gzip.compress(b'{"a":1}\n', mtime=0), {}, r"compressed with gzip, but its name does not end with \.gz"),
         (b'{"a":[1,2]}\n{"a":[1]}\n', {"column_types": {"a": "int64[2]"}}, r"record 1 .*column 'a' is not int64\[2\]"),
@@ -171,3 +172,23 @@ def test_what_is_refused(
     monkeypatch.setattr(json_lines, "_CHUNK_BYTES", chunk_bytes)
     with pytest.raises(UserError, match=message):
         planned(ReaderOptions(**options), a=data)
+
+
+@pytest.mark.parametrize(
+    ("data", "values"),
+    [
+        (b'{"a": Infinity}\n{"a": 1}\n', [math.inf, 1]),
+        (b'{"a": -Infinity}\n', [-math.inf]),
+        (b'{"a": 9007199254740992}\n{"a": NaN}\n', [2.0**53, math.nan]),
+        (b'{"a": -1152921504606846976}\n{"a": Infinity}\n', [-(2.0**60), math.inf]),
+    ],
+)
+def test_infinity_and_nan_make_a_column_of_floats(data: bytes, values: list[float]) -> None:
+    reader, plan = planned(part=data)
+    assert types(plan) == {"a": "float64"}
+    np.testing.assert_array_equal(column(reader, "a"), values)
+
+
+def test_an_integer_beside_nan_is_not_rounded() -> None:
+    with pytest.raises(UserError, match=r"column 'a' has .*NaN.* and integers beyond 2\^53"):
+        planned(part=b'{"a": 9007199254740993}\n{"a": NaN}\n')

@@ -323,3 +323,28 @@ def test_a_file_that_changes_between_its_check_and_its_read_is_an_error(name: st
     store.replaces = True
     with pytest.raises(UserError):
         reader.read(shard)
+
+
+def test_parquet_files_with_columns_in_another_order_are_read_by_name() -> None:
+    files = []
+    for names in (["a", "b"], ["b", "a"]):
+        file = io.BytesIO()
+        pq.write_table(pa.table({name: [1, 2] if name == "a" else ["x", "y"] for name in names}), file)
+        files.append(file.getvalue())
+    store, planned = planned_with(a_parquet=files[0], b_parquet=files[1])
+    reader = reader_of(store, planned)
+    blocks = [reader.read(Shard(source=number, start=0, end=2)) for number in (0, 1)]
+    assert [list(block.columns) for block in blocks] == [["a", "b"]] * 2
+    assert [block.columns["a"].tolist() for block in blocks] == [[1, 2]] * 2
+    for number, block in enumerate(blocks):
+        assert block.take(range(2)).checksum == planned.indices[number].total
+
+
+def test_parquet_files_with_other_columns_are_refused() -> None:
+    files = []
+    for names in (["a", "b"], ["a", "b", "c"]):
+        file = io.BytesIO()
+        pq.write_table(pa.table({name: [1] for name in names}), file)
+        files.append(file.getvalue())
+    with pytest.raises(UserError, match=r"columns differ: .* has a, b; .* has a, b, c"):
+        planned_with(a_parquet=files[0], b_parquet=files[1])

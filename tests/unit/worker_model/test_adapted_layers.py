@@ -229,6 +229,28 @@ def test_missing_numbers_and_data_without_columns_are_refused(tmp_path: Path) ->
         no_columns.adapt(layers.Normalization(), ("income",))
 
 
+def with_texts(*texts: str) -> ColumnBlocks:
+    return lambda: iter([{"text": np.array(texts, object)}])
+
+
+def test_the_empty_text_as_last_word_is_refused_because_keras_loses_it(tmp_path: Path) -> None:
+    message = r"StringLookup .*, 'text'\): some values are empty.*\n  .*--fill_missing text=unknown\. .*mask_token=''"
+    for make in (layers.StringLookup, lambda: layers.StringLookup(num_oov_indices=0, output_mode="one_hot")):
+        with pytest.raises(UserError, match=message):
+            first(tmp_path, with_texts("a", "", "b", "a", "b")).adapt(make(), ("text",))
+
+
+@pytest.mark.parametrize(("mask", "texts"), [("", ["a", "", "b", "a", "b"]), (None, ["a", "", "", "b"])])
+def test_keras_loads_a_lookup_with_the_empty_text_elsewhere(mask: str | None, texts: list[str], tmp_path: Path) -> None:
+    lookup = layers.StringLookup(mask_token=mask)
+    first(tmp_path, with_texts(*texts)).adapt(lookup, ("text",))
+    model = keras.Sequential([keras.Input((1,), dtype="string"), lookup])
+    model.save(tmp_path / "model.keras")
+    values = tf.constant([["a"], [""], ["c"]])
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert np.asarray(loaded(values)).tolist() == np.asarray(model(values)).tolist()
+
+
 def test_an_error_in_the_data_stays_what_it_is(tmp_path: Path) -> None:
     def damaged() -> Iterator[Mapping[str, ColumnValues]]:
         yield from blocks()()

@@ -13,7 +13,7 @@ from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.trained_model.flags import TrainedModelFlags
 from elasticdl.shared.data import PlannedData, broken_link, plan_sources
-from elasticdl.shared.data.discovery import split_paths
+from elasticdl.shared.data.discovery import left_out, split_paths
 from elasticdl.shared.data.formats.csv_file import delimiter_hint
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import READER, find_reader, takes_columns
@@ -93,6 +93,8 @@ def _plan_files(
         )
         if reused := _reused_line(planned[-1]):
             progress(reused)
+        for line in left_out_lines(paths, planned[-1]):
+            progress(line)
         if schema is None:
             _show_columns(planned[0], progress)
     return planned
@@ -123,6 +125,12 @@ def _plan_custom(
 def _show_columns(data: PlannedData, progress: Progress) -> None:
     for line in column_lines(data):
         progress(line)
+
+
+def left_out_lines(paths: str, data: PlannedData) -> Iterator[str]:
+    """What a person may take for data that is not read; the first and the last file show partitions."""
+    names = data.schema.metadata.column_names
+    return left_out(paths, [data.sources[0].uri, data.sources[-1].uri], names) if names else iter(())
 
 
 def column_lines(data: PlannedData) -> Iterator[str]:

@@ -46,6 +46,7 @@ class FoundColumn:
         first_text: record number of the first value that is no number, in a CSV column with more numbers than text;
             -1: none.
         text: that value.
+        read_as: the first CSV number that is read as another one than people may expect, in words; else empty.
     """
 
     name: str
@@ -59,6 +60,7 @@ class FoundColumn:
     leading_zeros: bool = False
     first_text: int = -1
     text: str = ""
+    read_as: str = ""
 
     def with_more(self, later: FoundColumn) -> FoundColumn:
         """This and what later records of the column hold; of this type."""
@@ -72,6 +74,7 @@ class FoundColumn:
             leading_zeros=self.leading_zeros or later.leading_zeros,
             first_text=self.first_text if self.first_text >= 0 else later.first_text,
             text=self.text if self.first_text >= 0 else later.text,
+            read_as=self.read_as or later.read_as,
         )
 
     def with_csv(self, later: FoundColumn) -> FoundColumn:

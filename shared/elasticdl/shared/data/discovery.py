@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from elasticdl.shared.storage import (
     scheme_of,
     to_uri,
 )
+from elasticdl.shared.storage.file_store import repeated_folders
 from elasticdl.shared.storage.uris import local_path
 
 _EXTENSION = re.compile(r"\.([A-Za-z][A-Za-z0-9]*)(-\d+-of-\d+)?$")
@@ -40,6 +41,8 @@ _FORMATS = {
 _FORMATS |= dict.fromkeys(image_folder.EXTENSIONS, DataFormat.IMAGES)
 _COMPRESSED = {"gzip", "bz2", "xz", "zst", "zip", "lz4"}
 _GLOB_CHARACTERS = re.compile(r"[*?\[]")
+_PARTITION = re.compile(r"(?<=/)([^/=]+)=[^/]*(?=/)")
+"""The name of a column in the name of a folder, as Hive and Spark write partitions."""
 _SNIFF_BYTES = 4096
 
 
@@ -134,6 +137,27 @@ def source_info(store: ObjectStore, uri: str, data_format: DataFormat) -> Object
     return idx.source_info(store, uri) if data_format is DataFormat.IDX else store.info(uri)
 
 
+def left_out(paths: str, uris: Sequence[str], columns: Sequence[str]) -> Iterator[str]:
+    """What a person may take for data that is not read, a sentence for each.
+
+    Args:
+        paths: as ``discover`` takes them.
+        uris: some of the objects that were found.
+        columns: of the data.
+    """
+    keys = dict.fromkeys(key for uri in uris for key in _PARTITION.findall(display(uri).rpartition("/")[0] + "/"))
+    if unread := [key for key in keys if key not in columns]:
+        several = len(unread) > 1
+        yield (
+            f"The folders {', '.join(f'{key}=...' for key in unread)} are not read as columns. If the model needs "
+            f"{'these values' if several else 'this value'}, write {'them' if several else 'it'} into the files."
+        )
+    for path in split_paths(paths):
+        if scheme_of(to_uri(path)) == "file":
+            for link, folder in repeated_folders(local_path(to_uri(path))):
+                yield f"{link} is skipped: {folder} is read already under another name."
+
+
 def would_find(path: str, uri: str) -> bool:
     """Whether ``discover`` would take an object for data, if it existed.
 
@@ -154,7 +178,7 @@ def would_find(path: str, uri: str) -> bool:
 def _discover_one(path: str, store: ObjectStore) -> Iterator[DataObject]:
     found = sorted({info.uri: info for info in _listed(path, store)}.items())
     if scheme_of(to_uri(path)) == "file":
-        _refuse_broken_links(local_path(to_uri(path)))
+        _refuse_unreadable(local_path(to_uri(path)))
     if not found:
         raise UserError(f"there is no data file in {path}", hint="Give a file, a folder or a glob of data files.")
     for _, info in found:
@@ -171,6 +195,8 @@ def _listed(training_data: str, store: ObjectStore) -> Iterator[ObjectInfo]:
     if _GLOB_CHARACTERS.search(training_data) and not _has_any(store, uri):
         yield from _matching(uri, store)
         return
+    if scheme_of(uri) == "file":
+        _refuse_special(local_path(uri))
     folder = uri.rstrip("/") + "/"
     below = list(store.list(folder))
     if not below and not (scheme_of(uri) == "file" and local_path(uri).is_dir()):
@@ -178,12 +204,24 @@ def _listed(training_data: str, store: ObjectStore) -> Iterator[ObjectInfo]:
     yield from (info for info in below if not _hidden(info.uri[len(folder) :]))
 
 
-def _refuse_broken_links(folder: Path) -> None:
-    """Listings skip broken links, so training would silently skip their data."""
+def _refuse_unreadable(folder: Path) -> None:
+    """Listings skip broken links and files that are not regular, so training would silently skip their data."""
     for parent, _, names in os.walk(folder):
         for path in (Path(parent, name) for name in names):
-            if path.is_symlink() and not path.exists() and not _hidden(str(path.relative_to(folder))):
-                raise broken_link(path)
+            if not _hidden(str(path.relative_to(folder))):
+                _refuse_special(path)
+
+
+def _refuse_special(path: Path) -> None:
+    """Refuse what is neither a regular file nor a folder, nor a link to one."""
+    if path.is_symlink() and not path.exists():
+        raise broken_link(path)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        kind = "a named pipe (FIFO)" if path.is_fifo() else "a socket or a device"
+        raise UserError(
+            f"{path} is {kind}, not a file: data is read several times",
+            hint="Write the data to a file, and give that.",
+        )
 
 
 def broken_link(path: Path) -> UserError:
@@ -226,6 +264,7 @@ def _local(pattern: str, store: ObjectStore) -> Iterator[ObjectInfo]:
         if Path(path).is_dir():
             yield from store.list(to_uri(path).rstrip("/") + "/")
         else:
+            _refuse_special(Path(path))
             yield store.info(to_uri(path))
 
 

@@ -73,6 +73,18 @@ class SourceIndex:
         first = min(first, len(self.marks) - 2)
         return int(self.marks[first]), int(self.positions[first]), int(self.positions[last])
 
+    def has_sum(self, first: int, hashes: Hashes) -> bool:
+        """Whether records from one mark to another are those that were indexed.
+
+        Args:
+            first: number of the first record.
+            hashes: record hashes of all of them.
+        """
+        begin, end = np.searchsorted(self.marks, [first, first + len(hashes)])
+        ends = (first, first + len(hashes))
+        is_marked = end < len(self.marks) and (self.marks[begin], self.marks[end]) == ends
+        return bool(is_marked) and add(int(self.sums[end]), -int(self.sums[begin])) == total(hashes)
+
     def checksum(self, start: int, end: int, hashes: Callable[[int, int], Hashes]) -> int:
         """Sum of the hashes of the records ``[start, end)`` modulo 2**64.
 

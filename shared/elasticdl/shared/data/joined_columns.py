@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -23,6 +23,29 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import display
 
 _TEXT_SHOWN = 30
+
+
+class ColumnError(UserError):
+    """Columns whose types can't hold the values of all sources.
+
+    Attributes:
+        columns: their names.
+        have_one_type: whether each has one type in all sources.
+    """
+
+    def __init__(self, message: str, *, columns: Sequence[str], hint: str, have_one_type: bool = True) -> None:
+        super().__init__(message, hint=hint)
+        self.columns = tuple(columns)
+        self.have_one_type = have_one_type
+
+
+def refuse(error: ColumnError) -> None:
+    """Raise it.
+
+    Raises:
+        ColumnError: always.
+    """
+    raise error
 
 
 @dataclass(slots=True)
@@ -77,7 +100,7 @@ class _JoinedColumn:
             column.type == known.type
             and column.least >= known.least
             and column.greatest <= known.greatest
-            and not (column.missing or column.was or column.leading_zeros)
+            and not (column.missing or column.was or column.leading_zeros or column.read_as)
             and column.first_inexact < 0
             and column.first_text < 0
         )
@@ -138,16 +161,18 @@ class JoinedColumns:
         uris = {"first_missing": self._first_uri} if self._records else {}
         return _JoinedColumn(absent_column(name, 0, self._records), uris=uris)
 
-    def resolve(self, paths: str, *, strict: bool) -> tuple[Column, ...]:
+    def resolve(
+        self, paths: str, *, strict: bool, report: Callable[[ColumnError], None] = refuse
+    ) -> tuple[Column, ...]:
         """The columns of the data set, each with a type that holds the values of all sources.
 
         Args:
             paths: of the data set; named in errors.
             strict: refuse what these types can't hold. False for CSV whose lines the model's ``feed`` parses itself.
+            report: is called if the sources' types don't go together, an integer would be rounded, or one is missing.
 
         Raises:
-            UserError: no source has a column that is asked for, the sources' types don't go together, an integer would
-                be rounded, or one is missing.
+            UserError: no source has a column that is asked for, or a given value is of another type than its column.
         """
         options = self._options
         names = selected(paths, list(self._columns), options) if self._may_lack else tuple(self._columns)
@@ -157,17 +182,17 @@ class JoinedColumns:
             found = self._columns[name]
             if found.conflict and not given:
                 hint = f"Write all files with one schema, or give a type: --column_types {name}=TYPE"
-                raise UserError(found.conflict, hint=hint)
+                report(ColumnError(found.conflict, columns=[name], hint=hint, have_one_type=False))
             kind = given or found.all.type
             if strict and given is None and element_type(kind) == "float64":
-                _refuse_rounding(found)
+                _find_rounding(found, report)
             if kind == "null":
                 kind = "string" if self._csv else "float64"
             columns.append(Column(name=name, type=kind, fill=options.fill_missing.get(name)))
         for column in columns:
             fill_scalar(column)
         if strict:
-            self._refuse_missing(columns)
+            self._find_missing(columns, report)
         return tuple(columns)
 
     def remarks(self, columns: Sequence[Column]) -> Mapping[str, str]:
@@ -185,16 +210,19 @@ class JoinedColumns:
             is_text = column.type == "string"
             if missing := found.text_missing if is_text else found.all.missing:
                 value = column.fill if column.fill is not None else "NaN" if _is_float(column.type) else '""'
-                parts.append(f"{missing:,} missing, filled with {value}")
+                is_filled = column.fill is not None or not needs_fill(column.type)
+                parts.append(f"{missing:,} missing{f', filled with {value}' if is_filled else ''}")
             if is_text and found.all.first_text >= 0:
                 text = found.all.text if len(found.all.text) <= _TEXT_SHOWN else found.all.text[:_TEXT_SHOWN] + "..."
                 place = f"record {found.all.first_text:,} (from 0) of {display(found.uris['first_text'])}"
                 parts.append(f"because {place} has {text!r}, where most values are numbers")
+            if found.all.read_as and not is_text:
+                parts.append(found.all.read_as)
             if parts:
                 texts[column.name] = ", ".join(parts)
         return texts
 
-    def _refuse_missing(self, columns: Sequence[Column]) -> None:
+    def _find_missing(self, columns: Sequence[Column], report: Callable[[ColumnError], None]) -> None:
         wrong, exact = [], True
         for column in columns:
             if column.fill is not None or not needs_fill(column.type):
@@ -209,12 +237,20 @@ class JoinedColumns:
             return
         unused = {"i": "-1", "u": "0", "b": "false"}
         fills = ",".join(f"{column.name}={unused[np.dtype(element_type(column.type)).kind]}" for column, _ in wrong)
-        floats = ",".join(f"{column.name}=float64" for column, _ in wrong)
-        nan = f" Or read the columns as floats, with NaN: --column_types {floats}" if exact else ""
-        raise UserError(
-            f"values are missing in {', '.join(text for _, text in wrong)}. Records are counted from 0.",
-            hint=f"Give a value for them: --fill_missing {fills} (a value that the data does not contain marks them)."
-            f"{nan}",
+        # Lists take another type in JSON lines alone.
+        floats = ",".join(
+            f"{column.name}={column.type.replace(element_type(column.type), 'float64', 1)}"
+            for column, _ in wrong
+            if self._may_lack or element_type(column.type) == column.type
+        )
+        nan = f" Or read the columns as floats, with NaN: --column_types {floats}" if exact and floats else ""
+        report(
+            ColumnError(
+                f"values are missing in {', '.join(text for _, text in wrong)}. Records are counted from 0.",
+                hint=f"Give a value for them: --fill_missing {fills} (a value that the data does not contain marks "
+                f"them).{nan}",
+                columns=[column.name for column, _ in wrong],
+            )
         )
 
 
@@ -222,11 +258,14 @@ def _is_float(kind: str) -> bool:
     return element_type(kind).startswith("float")
 
 
-def _refuse_rounding(found: _JoinedColumn) -> None:
+def _find_rounding(found: _JoinedColumn, report: Callable[[ColumnError], None]) -> None:
     if found.all.first_inexact >= 0:
         name = found.all.name
-        raise UserError(
-            f"column {name!r} has fractions and integers beyond 2^53, which float64 would round; the "
-            f"first is in {display(found.uris['first_inexact'])}, record {found.all.first_inexact} (from 0)",
-            hint=f"Give its type: --column_types {name}=string, or {name}=float64 to round.",
+        report(
+            ColumnError(
+                f"column {name!r} has fractions, NaN or infinity, and integers beyond 2^53, which float64 would round; "
+                f"the first is in {display(found.uris['first_inexact'])}, record {found.all.first_inexact} (from 0)",
+                hint=f"Give its type: --column_types {name}=string, or {name}=float64 to round.",
+                columns=[name],
+            )
         )

@@ -9,10 +9,11 @@ from typing import NamedTuple
 from elasticdl.shared.data.column_types import check_options
 from elasticdl.shared.data.discovery import DataObject, discover
 from elasticdl.shared.data.formats.image_folder import class_names
+from elasticdl.shared.data.formats.parquet import column_names
 from elasticdl.shared.data.index import ScannedSource, SourceIndex, scan_sources
 from elasticdl.shared.data.indices import IndexFile, IndexWriter
 from elasticdl.shared.data.indices.shared_index import SharedIndex, facts_of
-from elasticdl.shared.data.joined_columns import JoinedColumns
+from elasticdl.shared.data.joined_columns import ColumnError, JoinedColumns, refuse
 from elasticdl.shared.data.schema import DataFormat, DataSchema, ReaderOptions, schema_of, spec_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Source
@@ -57,6 +58,7 @@ def plan_sources(
     raw_lines: bool = False,
     scan: Scan = scan_sources,
     shared_folder: str = "",
+    report: Callable[[ColumnError], None] = refuse,
 ) -> PlannedData:
     """Find, read and index a data set; a file is read once from beginning to end, if no former job has indexed it.
 
@@ -68,6 +70,7 @@ def plan_sources(
         raw_lines: the model's ``feed`` parses CSV lines itself, so types only describe the data.
         scan: reads the files.
         shared_folder: URI of the folder of indices that jobs share; empty: they share none.
+        report: is called with each problem of a column whose values are otherwise all right; raises it if not given.
 
     Raises:
         UserError: the data is missing, empty, damaged or inconsistent; names the file, and if possible the record.
@@ -75,6 +78,8 @@ def plan_sources(
     objects = discover(paths, store)
     data_format = objects[0].format
     options = _completed(options, objects, schema, raw_lines=raw_lines)
+    if data_format is DataFormat.PARQUET and not options.columns:
+        options = replace(options, column_order=column_names(store, objects[0].info))
     settings = facts_of(options) | {"raw_lines": raw_lines, "structure": _DATA.structure, "format": data_format.value}
     shared = SharedIndex(shared_folder, paths, objects, settings)
     previous = shared.load(objects)
@@ -88,7 +93,7 @@ def plan_sources(
         if not joined.records:
             what = "Training" if schema is None else "Validation"
             raise UserError(f"{paths} has no records", hint=f"{what} data needs at least one.")
-        columns = joined.resolve(paths, strict=not (csv and raw_lines))
+        columns = joined.resolve(paths, strict=not (csv and raw_lines), report=report)
         planned = DataSchema(
             format=data_format,
             columns=columns,
@@ -111,7 +116,7 @@ def _planned(indices: IndexFile, options: ReaderOptions, shared: SharedIndex | N
         sources=Source.sequence_of(index.source for index in indices),
         schema=schema,
         indices=indices,
-        options=replace(options, columns=schema.metadata.column_names),
+        options=replace(options, columns=schema.metadata.column_names, column_order=()),
         remarks=indices.facts["remarks"],
         shared=shared,
     )
@@ -127,7 +132,7 @@ def _scan_to(writer: IndexWriter, scanned: Iterable[ScannedSource], joined: Join
             raise UserError(
                 f"columns differ: {display(named.source.uri)} has {', '.join(named.names)}; "
                 f"{display(index.source.uri)} has {', '.join(index.names)}",
-                hint="All files of a data set must have the same columns in the same order.",
+                hint="All files of a data set must have the same columns; in CSV files in the same order.",
             )
         writer.add(index, each.found.columns)
         joined.take(each.found)

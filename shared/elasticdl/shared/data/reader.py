@@ -109,8 +109,7 @@ class Reader:
             return RecordBlock(lines=None, hashes=rows.hashes, parse=lambda: rows.columns, first=rows.first)
         if self._schema.format is DataFormat.IMAGES:
             return self._images(shard)
-        lines = self._lines(shard, info)
-        hashes = bind(content_hashes(lines), shard.source, shard.start)
+        lines, hashes = self._lines(shard, info)
         raw = None if self._schema.format is DataFormat.JSON_LINES else lines
         return RecordBlock(lines=raw, hashes=hashes, parse=partial(self._parse, shard, lines))
 
@@ -132,13 +131,12 @@ class Reader:
         infos = {number: self._verified(number) for number in dict.fromkeys(shard.source for shard in shards)}
         if self._schema.format not in (DataFormat.CSV, DataFormat.JSON_LINES):
             return RecordBlock.joined([self._read(shard, infos[shard.source]) for shard in shards])
-        parts = []
+        parts, hashes = [], []
         for shard in shards:
             self._check(shard)
-            parts.append(self._lines(shard, infos[shard.source]))
-        hashes = [
-            bind(content_hashes(part), shard.source, shard.start) for shard, part in zip(shards, parts, strict=True)
-        ]
+            lines, own = self._lines(shard, infos[shard.source])
+            parts.append(lines)
+            hashes.append(own)
         lines = [line for part in parts for line in part]
         raw = None if self._schema.format is DataFormat.JSON_LINES else lines
         parse = partial(self._parse_all, shards, parts, lines)
@@ -209,9 +207,14 @@ class Reader:
             raise changed(images.uri(int(wrong[0])))
         return RecordBlock(lines=None, hashes=hashes, parse=lambda: images.columns)
 
-    def _lines(self, shard: Shard, info: ObjectInfo) -> list[bytes]:
-        uri = info.uri
-        record, begin, end = self.index(shard.source).around(shard.start, shard.end)
+    def _lines(self, shard: Shard, info: ObjectInfo) -> tuple[list[bytes], Hashes]:
+        """The records of a shard and their hashes.
+
+        The records between the marks around it are compared with the index: a file that was changed in place may have
+        its old size and time.
+        """
+        uri, index = info.uri, self.index(shard.source)
+        record, begin, end = index.around(shard.start, shard.end)
         if is_compressed(uri):
             data = self._gzip.read(uri, begin, end - begin)
         else:
@@ -227,10 +230,11 @@ class Reader:
             lines = [line for chunk in chunks for line in chunk]
         else:
             lines = tfrecord.records_in(data, uri, record, begin)
-        wanted = lines[shard.start - record : shard.end - record]
-        if len(wanted) != shard.records:
+        hashes = bind(content_hashes(lines), shard.source, record)
+        if not index.has_sum(record, hashes):
             raise changed(uri)
-        return wanted
+        wanted = slice(shard.start - record, shard.end - record)
+        return lines[wanted], hashes[wanted]
 
     def _parse(self, shard: Shard, lines: list[bytes]) -> ColumnBatch:
         if not self._schema.format.has_columns:

@@ -44,6 +44,7 @@ class ReaderOptions:
         csv_header: the first line of every CSV file names the columns; otherwise they are called ``column_0``...
         csv_delimiter: one ASCII character between columns; empty: a comma, in ``.tsv`` files a tab.
         columns: names of the columns to read, in this order; empty: all.
+        column_order: all columns of the first Parquet file, whose order all others are read in; without ``columns``.
         column_types: column -> type, where it is not to be inferred.
         fill_missing: column -> text of the value that replaces missing ones.
         class_names: of images in folders, in the order of their labels; empty: they are found.
@@ -52,6 +53,7 @@ class ReaderOptions:
     csv_header: bool = True
     csv_delimiter: str = ""
     columns: tuple[str, ...] = ()
+    column_order: tuple[str, ...] = ()
     column_types: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     fill_missing: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     class_names: tuple[str, ...] = ()

@@ -99,18 +99,34 @@ def _etag(status: os.stat_result) -> str:
 
 def _walk(folder: str, prefix: str) -> Iterator[str]:
     """Files below ``folder`` whose path begins with ``prefix``, without entering folders that can't hold any."""
-    entered: set[str] = set()  # a link to a folder above would be a circle
-    for parent, folders, files in os.walk(folder, followlinks=True):
-        real = os.path.realpath(parent)
-        if real in entered:
-            folders.clear()
+    for parent, folders, files, is_repeated in _folders(folder):
+        if is_repeated:
             continue
-        entered.add(real)
         folders[:] = [name for name in folders if _may_hold(os.path.join(parent, name) + "/", prefix)]
         for name in files:
             path = os.path.join(parent, name)
             if path.startswith(prefix) and not name.endswith(PARTIAL_SUFFIX):
                 yield path
+
+
+def _folders(folder: str) -> Iterator[tuple[str, list[str], list[str], bool]]:
+    """As ``os.walk``, through links; a folder that was entered already under another name is not entered again."""
+    entered: set[str] = set()  # a link to a folder above would be a circle
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        folders.sort()
+        real = os.path.realpath(parent)
+        is_repeated = real in entered
+        if is_repeated:
+            folders.clear()
+        entered.add(real)
+        yield parent, folders, files, is_repeated
+
+
+def repeated_folders(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """The links below a folder whose files ``FileStore.list`` leaves out, and the folder that each leads to."""
+    for parent, _, _, is_repeated in _folders(str(folder)):
+        if is_repeated:
+            yield Path(parent), Path(parent).resolve()
 
 
 def _may_hold(folder: str, prefix: str) -> bool:

@@ -25,7 +25,14 @@ from elasticdl.shared.data.column_types import (
 )
 from elasticdl.shared.data.formats import arrow_columns
 from elasticdl.shared.data.formats.arrow_columns import found
-from elasticdl.shared.data.formats.segments import Positions, Segment, cut_at, part_of_text, text_segments
+from elasticdl.shared.data.formats.segments import (
+    Positions,
+    Segment,
+    cut_at,
+    part_of_text,
+    refuse_no_text,
+    text_segments,
+)
 from elasticdl.shared.data.hashing import content_hashes
 from elasticdl.shared.data.ragged import Columns
 from elasticdl.shared.data.schema import Column, ReaderOptions
@@ -35,7 +42,6 @@ from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 RECORD_BYTES_MAX = 64 << 20
 _CHUNK_BYTES = 4 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_GZIP = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _NEWLINE, _QUOTE, _POINT = 10, 34, 46
 _ZERO = np.uint8(48)
@@ -44,6 +50,10 @@ _TO_UTF8 = "Convert the file to UTF-8, for example from Latin-1: iconv -f LATIN1
 _DELIMITERS = {";": "';'", "\t": "$'\\t'", "|": "'|'", ",": ","}
 """Usual delimiters, each as a shell takes it."""
 _STRAY_QUOTE = "a quote is in the middle of a value, where quotes must be doubled and the whole value quoted"
+_AFTER_QUOTE = (
+    "a value begins with a quote, and text follows the quote that closes it, where only a delimiter or the end of the "
+    "line can follow"
+)
 _ARROW_TYPES = {"string": pa.string()}
 Parsed = TypeVar("Parsed")
 
@@ -68,6 +78,45 @@ def cut(data: bytes, *, final: bool) -> tuple[list[bytes], Positions, int]:
     if final and used < len(data) and quotes.size % 2 == 0:
         ends = np.append(ends, len(data))
     return cut_at(data, ends)
+
+
+def quote_error(data: bytes, delimiter: str) -> str:
+    """What is wrong with the quotes of records; empty: ``cut`` and pyarrow see the same quoted values in them.
+
+    For ``cut``, every second quote ends what the one before has begun. For pyarrow, a quote begins something only
+    where a value begins.
+
+    Args:
+        data: whole records, separated by line feeds.
+        delimiter: between columns.
+    """
+    raw = np.frombuffer(data, dtype=np.uint8)
+    quotes = np.flatnonzero(raw == _QUOTE)
+    if not quotes.size:
+        return ""
+    if quotes.size % 2:
+        return _STRAY_QUOTE
+    outside = np.zeros(256, dtype=bool)
+    outside[[_NEWLINE, ord(delimiter)]] = True
+    begins_value = (quotes == 0) | outside[raw[quotes - 1]]
+    # A doubled quote stands for one: it ends nothing.
+    is_doubled = quotes[1:-1:2] + 1 == quotes[2::2]
+    first = np.concatenate([[0], 2 * np.flatnonzero(~is_doubled) + 2])
+    last = np.append(first[1:] - 1, quotes.size - 1)
+    is_quoted = begins_value[first]
+    behind = quotes[last] + 1
+    ends_value = (behind == len(data)) | outside[raw[np.minimum(behind, len(data) - 1)]]
+    if np.any(is_quoted & ~ends_value):
+        return _AFTER_QUOTE
+    # Pairs of quotes inside a value that does not begin with one are a part of it.
+    pairs = np.flatnonzero(~is_quoted)
+    if pairs.size:
+        lines = np.searchsorted(np.flatnonzero(raw == _NEWLINE), quotes)
+        values = np.concatenate([[0], np.cumsum(begins_value)])
+        several = (lines[first] != lines[last]) | (values[first] != values[last + 1])
+        if np.any(several[pairs]):
+            return _STRAY_QUOTE
+    return ""
 
 
 class Parser:
@@ -114,6 +163,8 @@ class Parser:
 
     def _parse(self, lines: list[bytes]) -> pa.Table:
         data = b"\n".join(lines)
+        if error := quote_error(data, self._delimiter):
+            raise ValueError(error)
         table = pa.csv.read_csv(
             pa.BufferReader(data),
             read_options=pa.csv.ReadOptions(
@@ -180,6 +231,8 @@ def delimiter_hint(line: str, delimiter: str) -> str:
 
 
 def _reason(line: bytes, names: Sequence[str], delimiter: str, error: Exception) -> str:
+    if wrong := quote_error(line, delimiter):
+        return wrong
     try:
         rows = list(csv.reader([line.decode()], delimiter=delimiter))
     except UnicodeDecodeError:
@@ -229,6 +282,7 @@ class Scan:
         self._found: list[FoundColumn] = []
         self._records = 0
         self._may_have_zeros = False
+        self._may_have_hex = False
         self._parser: Parser | None = None
 
     @property
@@ -272,6 +326,7 @@ class Scan:
             lines, starts = self._begin(lines, starts)
         if lines and self._parser is not None:
             self._may_have_zeros = _may_have_leading_zeros(data)
+            self._may_have_hex = b"0x" in data or b"0X" in data
             self._learn(self._parser, lines)
         self._records += len(lines)
         if final and used < len(data):
@@ -280,11 +335,7 @@ class Scan:
 
     def _checked(self, chunk: bytes) -> bytes:
         """The first bytes of the file, with line breaks in place of a byte order mark: positions stay byte offsets."""
-        if chunk.startswith(_GZIP):
-            raise UserError(
-                f"{display(self._info.uri)} is compressed with gzip, but its name does not end with .gz",
-                hint="Rename it.",
-            )
+        refuse_no_text(self._info.uri, chunk)
         if chunk.startswith(_UTF16):
             raise self._error(
                 "it is UTF-16, not UTF-8 text", _TO_UTF8.replace("LATIN1", "UTF-16").replace("Latin-1", "UTF-16")
@@ -305,6 +356,8 @@ class Scan:
             raise self._error("its first line is not UTF-8 text", _TO_UTF8) from error
         except csv.Error as error:
             raise self._error(f"its first line is not CSV separated by {delimiter!r}: {error}") from error
+        if wrong := quote_error(lines[0], delimiter):
+            raise self._error(f"{wrong}, in its first line: {_shown(lines[0])}")
         header = self._options.csv_header
         names = [(name.strip() if header else "") or f"column_{number}" for number, name in enumerate(first)]
         if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -337,6 +390,11 @@ class Scan:
         column = found(name, kind, "", values, self._records)
         if pa.types.is_string(values.type):
             return with_text_among_numbers(column, values, self._records)
+        if kind == "int64" and self._may_have_hex:
+            column = replace(column, read_as=_read_as(parser.texts(lines, name), values, "(?i)0x"))
+        if kind == "float64" and pc.any(pc.is_inf(values)).as_py():
+            beyond = pc.if_else(pc.is_inf(values), parser.texts(lines, name), "")
+            column = replace(column, read_as=_read_as(beyond, values, "[0-9]"))
         if kind == "int64" and self._may_have_zeros:
             zeros = pc.any(pc.match_substring_regex(parser.texts(lines, name), "^[+-]?0[0-9]")).as_py()
             return replace(column, leading_zeros=bool(zeros))
@@ -356,6 +414,12 @@ def _may_have_leading_zeros(data: bytes) -> bool:
     before, after = raw[zeros - 1], raw[zeros + 1]
     is_first = (before - _ZERO > 9) & (before != _POINT)  # Unsigned: characters before "0" wrap around.
     return bool(np.any(is_first & (after - _ZERO <= 9)))
+
+
+def _read_as(texts: pa.ChunkedArray, values: pa.ChunkedArray, pattern: str) -> str:
+    """What the first text with a pattern is read as, in words; empty: there is none."""
+    place = pc.index(pc.match_substring_regex(texts, pattern), True).as_py()
+    return "" if place < 0 else f"{texts[place].as_py().strip()} is read as {values[place].as_py()}"
 
 
 def _inferred_type(kind: pa.DataType) -> str:

@@ -28,7 +28,14 @@ from elasticdl.shared.data.column_types import (
 )
 from elasticdl.shared.data.formats import arrow_columns
 from elasticdl.shared.data.formats.arrow_columns import found, natural_type
-from elasticdl.shared.data.formats.segments import Positions, Segment, cut_at, part_of_text, text_segments
+from elasticdl.shared.data.formats.segments import (
+    Positions,
+    Segment,
+    cut_at,
+    part_of_text,
+    refuse_no_text,
+    text_segments,
+)
 from elasticdl.shared.data.hashing import content_hashes
 from elasticdl.shared.data.ragged import Columns
 from elasticdl.shared.data.schema import Column, ReaderOptions
@@ -235,7 +242,8 @@ class TypeLearner:
 
     def _exact(self, column: FoundColumn, values: pa.ChunkedArray, lines: list[bytes]) -> FoundColumn:
         """What a column is that pyarrow read as floats because an integer needs more than 63 bits."""
-        texts = [json.loads(line, parse_int=str, parse_float=str).get(column.name) or "" for line in lines]
+        records = (json.loads(line, parse_int=str, parse_float=str, parse_constant=str) for line in lines)
+        texts = [record.get(column.name) or "" for record in records]
         column = exact_integers(column, pa.chunked_array([texts]), values.is_valid(), self.records)
         if column.type == "string":
             raise _error(
@@ -299,8 +307,7 @@ class Scan:
     def _checked(self, chunk: bytes) -> bytes:
         """The first bytes of the file, with line breaks in place of a byte order mark: positions stay byte offsets."""
         uri = self._info.uri
-        if chunk.startswith(b"\x1f\x8b"):
-            raise _error(uri, "it is compressed with gzip, but its name does not end with .gz", hint="Rename it.")
+        refuse_no_text(uri, chunk)
         if chunk.startswith(_BYTE_ORDER_MARK):
             chunk = b"\n\n\n" + chunk[3:]
         if chunk.lstrip().startswith(b"["):

@@ -69,7 +69,8 @@ class Scan:
         schema = self._file.schema_arrow
         if len(set(schema.names)) != len(schema.names):
             raise UserError(f"{display(info.uri)} has two columns of the same name", hint="Rename one of them.")
-        self._names = selected(info.uri, schema.names, options)
+        has_same = set(schema.names) == set(options.column_order)
+        self._names = selected(info.uri, options.column_order if has_same else schema.names, options)
         types = [self._type(schema.field(name), options.column_types.get(name)) for name in self._names]
         self._found = [
             FoundColumn(name=name, type=kind, was=was) for name, (kind, was) in zip(self._names, types, strict=True)
@@ -131,6 +132,15 @@ class Scan:
                 f"{column.type}: {values[record].as_py()!r}",
                 hint=f"Correct the value, or give the column another type with --column_types {column.name}=TYPE.",
             ) from error
+
+
+def column_names(store: ObjectStore, info: ObjectInfo) -> tuple[str, ...]:
+    """The columns of a file, in its order.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    return tuple(_open(store, info).schema_arrow.names)
 
 
 def divided(store: ObjectStore, info: ObjectInfo, range_bytes: int) -> list[int]:

@@ -17,6 +17,15 @@ from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 Positions = npt.NDArray[np.int64]
 _RETURN = 13
 _LOOK_BACK_BYTES = 64 << 10
+_NO_TEXT = (
+    (b"\x1f\x8b", "compressed with gzip, but its name does not end with .gz", "Rename it."),
+    (b"PK\x03\x04", "a zip archive", "Unpack it, and give the files in it: unzip"),
+    (b"PAR1", "a Parquet file", "Give it the extension .parquet."),
+    (b"BZh", "compressed with bzip2, which can't be read; gzip (.gz) can", "Decompress it first: bunzip2"),
+    (b"\xfd7zXZ\0", "compressed with xz, which can't be read; gzip (.gz) can", "Decompress it first: unxz"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd, which can't be read; gzip (.gz) can", "Decompress it first: unzstd"),
+)
+"""What a file of another kind begins with, what it is, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +180,21 @@ def cut_at(data: bytes, ends: Positions) -> tuple[list[bytes], Positions, int]:
     starts, stops = starts[full], stops[full]
     lines = [data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
     return lines, starts, min(int(ends[-1]) + 1, len(data))
+
+
+def refuse_no_text(uri: str, start: bytes) -> None:
+    """Refuse a file of another kind under the name of a file of text.
+
+    Args:
+        uri: URI of the file.
+        start: its first bytes.
+
+    Raises:
+        UserError: says what it is.
+    """
+    for magic, kind, hint in _NO_TEXT:
+        if start.startswith(magic):
+            raise UserError(f"{display(uri)} is {kind}", hint=hint)
 
 
 def deleted(uri: str) -> UserError:

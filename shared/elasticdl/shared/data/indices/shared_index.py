@@ -142,7 +142,10 @@ def _downloaded(store: ObjectStore, info: ObjectInfo) -> IndexFile:
 
 def facts_of(options: ReaderOptions) -> dict[str, Any]:
     """Options as JSON."""
-    facts = {name: getattr(options, name) for name in ("csv_header", "csv_delimiter", "columns", "class_names")}
+    facts = {
+        name: getattr(options, name)
+        for name in ("csv_header", "csv_delimiter", "columns", "column_order", "class_names")
+    }
     return facts | {"types": dict(options.column_types), "fill": dict(options.fill_missing)}
 
 

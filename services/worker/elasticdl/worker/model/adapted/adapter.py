@@ -14,7 +14,7 @@ import keras
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectNotFoundError, display, join, open_store
 from elasticdl.worker.model.adapted.columns import ColumnBlocks, ColumnDataset
-from elasticdl.worker.model.adapted.states import encode_state, is_finite, key_of, set_state
+from elasticdl.worker.model.adapted.states import encode_state, ends_with_empty_word, is_finite, key_of, set_state
 from elasticdl.worker.model.user.calls import user_code
 
 _FOLDER = "adapted"
@@ -146,6 +146,13 @@ def adapt_to(
             raise UserError(
                 f"{where}: the layer learned NaN or infinite numbers, because values are missing or too large",
                 hint=f"Give missing numbers a value, such as --fill_missing={columns[0]}=0.",
+            )
+        if ends_with_empty_word(layer):
+            fills = ",".join(f"{name}=unknown" for name in columns if types[name] == "string")
+            raise UserError(
+                f"{where}: some values are empty, and the empty text is the last word of the vocabulary, which Keras "
+                "loses when it loads a model",
+                hint=f"Give empty values a word: --fill_missing {fills}. Or make them the mask: mask_token=''.",
             )
         return encode_state(layer)
 

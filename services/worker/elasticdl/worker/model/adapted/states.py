@@ -42,6 +42,13 @@ def is_finite(layer: Any) -> bool:
     return all(np.isfinite(array).all() for array in _variables(layer).values() if array.dtype.kind == "f")
 
 
+def ends_with_empty_word(layer: Any) -> bool:
+    """Whether the last word of a vocabulary is the empty text: Keras loses it when it loads the layer's file."""
+    if isinstance(layer, keras.utils.FeatureSpace):
+        return any(ends_with_empty_word(part) for part in layer.preprocessors.values())
+    return isinstance(layer, keras.layers.StringLookup) and layer.get_vocabulary()[-1:] == [""]
+
+
 def _state(layer: Any) -> dict[str, Any]:
     if isinstance(layer, keras.utils.FeatureSpace):
         parts = {name: _state(part) for name, part in layer.preprocessors.items() if hasattr(part, "adapt")}
