@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,14 +31,16 @@ from elasticdl.worker.model.build import make
 from elasticdl.worker.model.dense import Float32Array
 from elasticdl.worker.model.embeddings.swap import FLOAT_BYTES, Census, bytes_text
 from elasticdl.worker.model.export.comparison import compare_files, kept, predictions_of, served
+from elasticdl.worker.model.export.failures import check_resources, writing
+from elasticdl.worker.model.export.serving_signature import as_inputs, named, signature_of
 from elasticdl.worker.model.runner import ModelRunner
 
 WEIGHTS_SUFFIX = ".weights.h5"
+WEIGHTS_FILE = f"model{WEIGHTS_SUFFIX}"
+"""What an export leaves at the output if it can't write the model."""
 EXPORTED = (SAVED_MODEL, KERAS_FILE)
 """Each of them holds all weights."""
 _DISK_FULL = os.strerror(errno.ENOSPC)
-_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.-]*")
-"""What TensorFlow takes for a name."""
 ROWS_PER_READ = 1 << 16
 COMPARED_BYTES_MAX = 1 << 30
 """Largest model whose files are compared with it: each of them is loaded for that, beside the model itself."""
@@ -103,23 +104,50 @@ def export(
         PermanentError, TransientError: the folder can't be written, because the disk is full for instance.
     """
     size = check_export(runner, np.iinfo(np.int64).max)
+    path = runner.module.path
     model = _plain_model(runner, dense, rows_of)
-    with disk_errors_of(output_dir), _unfinished(output_dir) as folder:
+    with _unfinished(output_dir) as folder:
         written = Path(folder)
         if SAVED_MODEL in names:
-            _write_saved_model(model, runner.example.spec.features, written / SAVED_MODEL)
+            with writing(path, SAVED_MODEL), disk_errors_of(output_dir):
+                _write_saved_model(model, runner, written / SAVED_MODEL)
         if KERAS_FILE in names:
-            model.save(written / KERAS_FILE)
+            with writing(path, KERAS_FILE), disk_errors_of(output_dir):
+                model.save(written / KERAS_FILE)
         if size <= COMPARED_BYTES_MAX and runner.example.labels is not None:
             features = runner.example.features
             files = {
-                SAVED_MODEL: partial(served, written / SAVED_MODEL, features),
+                SAVED_MODEL: partial(served, written / SAVED_MODEL, as_inputs(model, features)),
                 KERAS_FILE: partial(kept, runner, written / KERAS_FILE, features),
             }
             files = {name: files[name] for name in names}
-            compare_files(runner, model, predictions_of(runner, dense, rows_of), files)
-        for name in names:
-            _replace(written / name, output_dir / name, written / f"old-{name}")
+            with writing(path, "and comparing the exported files"):
+                compare_files(runner, model, predictions_of(runner, dense, rows_of), files)
+        with disk_errors_of(output_dir):
+            for name in names:
+                _replace(written / name, output_dir / name, written / f"old-{name}")
+            (output_dir / WEIGHTS_FILE).unlink(missing_ok=True)
+
+
+def export_or_save_weights(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, output_dir: Path) -> None:
+    """As ``export``, but if the model can't be exported, write its weights alone, so that training was not for nothing.
+
+    Raises:
+        UserError: as ``export``; names the file with the weights, and what to do.
+        PermanentError, TransientError: as ``export``.
+    """
+    try:
+        export(runner, dense, rows_of, output_dir)
+    except UserError as error:
+        try:
+            export_file(runner, dense, rows_of, output_dir / WEIGHTS_FILE)
+        except UserError:
+            raise error from None  # The model can't even be made.
+        make = f"{runner.module.file.symbol}()"
+        raise UserError(
+            f"{error!s}\n  The weights are in {WEIGHTS_FILE} of the output.",
+            hint=f'They load into the model that {make} returns: model.load_weights("{WEIGHTS_FILE}").',
+        ) from error
 
 
 def export_file(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, file: Path) -> None:
@@ -137,7 +165,7 @@ def export_file(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction,
     """
     check_export(runner, np.iinfo(np.int64).max)
     model = _plain_model(runner, dense, rows_of)
-    with disk_errors_of(file.parent), _unfinished(file.parent) as folder:
+    with _unfinished(file.parent) as folder, writing(runner.module.path, file.name), disk_errors_of(file.parent):
         written = Path(folder, file.name)
         save = model.save_weights if file.name.endswith(WEIGHTS_SUFFIX) else model.save
         save(written)
@@ -147,8 +175,10 @@ def export_file(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction,
 @contextmanager
 def _unfinished(output_dir: Path) -> Iterator[str]:
     """A folder on the same disk for files that are not complete; it is deleted in the end."""
-    output_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output_dir, prefix=".export-") as folder:
+    with disk_errors_of(output_dir):
+        output_dir.mkdir(parents=True, exist_ok=True)
+        temporary = tempfile.TemporaryDirectory(dir=output_dir, prefix=".export-")
+    with temporary as folder:
         yield folder
 
 
@@ -165,30 +195,19 @@ def disk_errors_of(folder: Path) -> Iterator[None]:
         raise translate(error, to_uri(folder)) from error
 
 
-def _write_saved_model(model: Any, features: Any, folder: Path) -> None:
+def _write_saved_model(model: Any, runner: ModelRunner, folder: Path) -> None:
     """Like ``model.export``, but never in training mode, which RandomTranslation and its like take when nobody says."""
+    taken = signature_of(model)
+    types = named(model, runner.example.spec.features) if taken is None else taken
     archive = keras.export.ExportArchive()
     archive.track(model)
-    archive.add_endpoint("serve", lambda inputs: model(inputs, training=False), [_named(model, features)])
-    archive.write_out(folder, verbose=False)
-
-
-def _named(model: Any, features: Any) -> Any:
-    """The features' types with the names under which whoever serves the model gives them."""
-    if isinstance(features, Mapping):
-        return {key: _with_name(spec, str(key)) for key, spec in features.items()}
-    inputs = getattr(model, "inputs", None) or []
-    if isinstance(features, (tuple, list)) and len(inputs) == len(features):
-        return type(features)(_with_name(spec, one.name) for spec, one in zip(features, inputs, strict=True))
-    if len(inputs) == 1:
-        return _with_name(features, inputs[0].name)
-    return features
-
-
-def _with_name(spec: Any, name: str) -> Any:
-    if not isinstance(spec, tf.TensorSpec) or not _NAME.fullmatch(name):
-        return spec
-    return tf.TensorSpec(spec.shape, spec.dtype, name=name)
+    archive.add_endpoint("serve", lambda inputs: model(inputs, training=False), [types])
+    try:
+        archive.write_out(folder, verbose=False)
+    except AssertionError as error:
+        traced = archive._tf_trackable.serve._list_all_concrete_functions()
+        check_resources(runner.module.path, model, (one.graph for one in traced), error)
+        raise
 
 
 def _plain_model(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction) -> Any:
