@@ -61,6 +61,8 @@ def next_step(job: str, state: State, *, has_snapshots: bool = False) -> str:
         return _UNTRAINED[kind] if kind else f"Nothing was trained yet. To start the job again: {resume}"
     if kind is FailureKind.ENVIRONMENT and state.closing.audit and state.spec.output and not state.closing.exported:
         return f"The model is trained. To export it again, or to another folder: {resume} --output=DIR"
+    if kind is FailureKind.USER_CODE and state.closing.audit and state.closing.export_dispatch:
+        return f"The model is trained. Fix the model file, then export it without training: elasticdl export {job}"
     match kind:
         case FailureKind.USER_CODE:
             return f"Fix the model file and start a new job. If the cause is elsewhere, fix it and resume: {resume}"

@@ -30,7 +30,7 @@ from elasticdl.worker.input.job_data import all_columns, first_batch, open_reade
 from elasticdl.worker.model.adapted.adapter import ExportedModelAdapter, JobAdapter, adapt_to, refuse_missing, wait_for
 from elasticdl.worker.model.build import looked_at
 from elasticdl.worker.model.export import weight_summaries
-from elasticdl.worker.model.export.export import check_export, export, export_file
+from elasticdl.worker.model.export.export import check_export, export_file, export_or_save_weights
 from elasticdl.worker.model.export.keras_file import loading_notes
 from elasticdl.worker.model.export.without_tables import choose_tables, write_without_tables
 from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint, fingerprint
@@ -120,8 +120,8 @@ class Built:
         return Hooks(made, model, params, module.path)
 
     def write(self, dense: Floats, rows_of: Callable[[str, Ids], Floats], folder: Path) -> None:
-        """Write the model's files into a local folder."""
-        export(self.runner, dense, rows_of, folder)
+        """Write the model's files into a local folder, or its weights alone if the model can't be exported."""
+        export_or_save_weights(self.runner, dense, rows_of, folder)
 
     def with_tables(self, spec: JobSpec, dense: Floats, parts: Parts) -> TablesExport:
         """An export of the model with its tables in Parquet, which are read from snapshots."""

@@ -58,9 +58,7 @@ def run_any(function: Callable[[], ModelCheck], folder: Path, number: int) -> in
         sys.stderr.write(f"{error}\n")
         return exit_code(error)
     except (UserError, PermanentError, ProtocolError) as error:
-        failure = of_start(error)
-        shown = failure.traceback if "File" in failure.traceback else ""
-        ModelCheck(error=f"{failure.message}\n{shown}".strip()).write(folder, number)
+        ModelCheck(error=of_start(error).shown).write(folder, number)
         return EXIT_REFUSED
     finally:
         follow_user_code(None)
@@ -83,7 +81,7 @@ def main() -> int:
     def check(spec: JobSpec, folder: Path, number: int) -> ModelCheck:
         built = _build(spec, number)
         models.append(built)
-        return _check(spec, built, folder) if number == 0 else _export(spec, built)
+        return _check(spec, built, folder) if number == 0 else _export(spec, built, folder)
 
     code = run(check, folder, number)
     if code or handover is None:
@@ -115,7 +113,7 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
     with running_batches_file() as running_batches:
         try_model(built, running_batches)
     mine = built.fingerprint()
-    problem = _export_problem(spec, built, KERAS_FILE)
+    problem = _export_problem(spec, built, KERAS_FILE, folder, 0)
     other = _second(folder)
     if other is not None and other.fingerprint:  # Without one it failed by itself, and the workers compare.
         expected = Fingerprint.decode(other.fingerprint)
@@ -139,22 +137,25 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
     )
 
 
-def _export(spec: JobSpec, built: Built) -> ModelCheck:
+def _export(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
     fingerprint = built.fingerprint().encode()
-    return ModelCheck(error=_export_problem(spec, built, SAVED_MODEL), fingerprint=fingerprint)
+    return ModelCheck(error=_export_problem(spec, built, SAVED_MODEL, folder, 1), fingerprint=fingerprint)
 
 
-def _export_problem(spec: JobSpec, built: Built, name: str) -> str:
+def _export_problem(spec: JobSpec, built: Built, name: str, folder: Path, number: int) -> str:
     """Why a file of the model can't be exported; empty if it can, or no export is wanted."""
     from elasticdl.worker.model_trial import try_export
 
-    try:
-        if spec.output and spec.prediction is None:
-            try_export(built, spec.output, name)
-        elif built.callbacks.checkpoint_folder and name == KERAS_FILE:
-            try_export(built, built.callbacks.checkpoint_folder, name)
-    except UserError as error:
-        return str(error)
+    output = spec.output if spec.prediction is None else ""
+    if not output and name == KERAS_FILE:
+        output = built.callbacks.checkpoint_folder
+    if not output:
+        return ""
+    with model_check.trying_export(folder, number):
+        try:
+            try_export(built, output, name)
+        except UserError as error:
+            return of_start(error).shown
     return ""
 
 

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from elasticdl.shared.errors import UserError
 from elasticdl.shared.exported.writing import Parts, TablesExport, delete_tables, served_parts
 from elasticdl.shared.model.whole_model import RowsFunction
 from elasticdl.shared.storage import join, open_store, scheme_of
@@ -124,13 +125,18 @@ def write_output(output: str, write: Callable[[Path], None], progress: Callable[
 
     Raises:
         PermanentError, TransientError: the output can't be written.
+        UserError: the model can't be exported.
     """
     if scheme_of(output) == "file":
         write(local_path(output))
     else:
         with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as name:
             folder = Path(name)
-            write(folder)
+            try:
+                write(folder)
+            except UserError:
+                _upload(folder, output, progress)  # The weights, if nothing else could be written.
+                raise
             _upload(folder, output, progress)
     delete_tables(output)
 

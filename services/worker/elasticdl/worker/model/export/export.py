@@ -34,6 +34,7 @@ from elasticdl.worker.model.export.comparison import compare_files, kept, predic
 from elasticdl.worker.model.export.failures import check_resources, writing
 from elasticdl.worker.model.export.serving_signature import as_inputs, named, signature_of
 from elasticdl.worker.model.runner import ModelRunner
+from elasticdl.worker.model.user.calls import UserCodeError
 
 WEIGHTS_SUFFIX = ".weights.h5"
 WEIGHTS_FILE = f"model{WEIGHTS_SUFFIX}"
@@ -144,9 +145,11 @@ def export_or_save_weights(runner: ModelRunner, dense: Float32Array, rows_of: Ro
         except UserError:
             raise error from None  # The model can't even be made.
         make = f"{runner.module.file.symbol}()"
-        raise UserError(
-            f"{error!s}\n  The weights are in {WEIGHTS_FILE} of the output.",
-            hint=f'They load into the model that {make} returns: model.load_weights("{WEIGHTS_FILE}").',
+        raise UserCodeError(
+            str(error),
+            hint=f"The weights are in {WEIGHTS_FILE} of the output, for the model that {make} returns: "
+            f'model.load_weights("{WEIGHTS_FILE}").',
+            traceback=getattr(error, "traceback", ""),
         ) from error
 
 
