@@ -74,7 +74,8 @@ def write_model(
         is_changed: the model file is another one than at the start of the job; its variables have to be the same.
 
     Raises:
-        ElasticDLError: its data changed, the model file makes other variables, it has no such version, or the output can't be written.
+        ElasticDLError: its data changed, the model file makes other variables, it has no such version, or the output
+            can't be written.
     """
     output = settings.output or job.spec.output
     if not output:

@@ -37,6 +37,8 @@ PLANNING = module_command(DATA_PLANNING)
 EXPORT = module_command("elasticdl.worker.model_export")
 _LOG_LINES = 20
 _POLL_S = 0.01
+_OWN_ENDS = (ExitCause.OWN_FAULT, ExitCause.REFUSED)
+"""How a process ends that was not killed. Python's exit code for an unexpected exception is that of a refusal."""
 
 
 class UnfinishedError(PermanentError):
@@ -190,7 +192,7 @@ def _exit_code(pid: int) -> int | None:
 
 def _crash_of_export(folder: Path, number: int, code: int, model: str) -> str:
     """Why the model can't be exported, if a process crashed while it tried; empty if not, or if it was killed."""
-    if not model_check.was_exporting(folder, number) or classify_exit(code) is not ExitCause.OWN_FAULT:
+    if not model_check.was_exporting(folder, number) or classify_exit(code) not in _OWN_ENDS:
         return ""
     return (
         f"{model}: the model can't be exported. A process that tried to write it ended with {describe_exit(code)}.\n"

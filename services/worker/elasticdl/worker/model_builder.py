@@ -22,7 +22,7 @@ from elasticdl.shared.job.model_file import KERAS_FILE, literal_params
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import DataSpec, ExportTables, JobKind, JobSpec
 from elasticdl.shared.process.running_batches import RunningBatchesFile
-from elasticdl.shared.storage import open_store, scheme_of
+from elasticdl.shared.storage import display, open_store, scheme_of
 from elasticdl.shared.storage.cache import DataCacheSettings, DataStores
 from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.execution.input_lane import Dataset
@@ -66,7 +66,8 @@ class Built:
         runner: the model.
         training: the training data.
         validation: the validation data, if there is any.
-        export_notes: what the user has to know about the files that will be exported.
+        export_notes: where the tables of the exported model will be, for the user.
+        loading_notes: what the exported files need to be loaded elsewhere.
         export_tables: where the tables of the exported model will be.
         kind: what the job does with the model.
         outputs: what a prediction job writes; None: the job is of another kind.
@@ -79,6 +80,7 @@ class Built:
     training: Dataset
     validation: Dataset | None
     export_notes: tuple[str, ...] = ()
+    loading_notes: tuple[str, ...] = ()
     export_tables: ExportTables = ExportTables.MODEL
     kind: JobKind = JobKind.TRAIN
     outputs: ModelOutputs | None = None
@@ -102,7 +104,9 @@ class Built:
         """Lines for the job's start: what the model takes, and what the ps hold."""
         feed = self._feeder.default_feed
         adapted = [f"adapted {each}" for each in self.adapter.adapted] if self.adapter else []
-        return [*([feed.describe()] if feed else []), *adapted, *self.runner.describe()]
+        module = self.runner.module
+        weights = [module.weights.note(module.file.symbol)] if module.weights else []
+        return [*weights, *([feed.describe()] if feed else []), *adapted, *self.runner.describe()]
 
     def fingerprint(self) -> Fingerprint:
         """What has to be the same in all processes of the job."""
@@ -119,9 +123,13 @@ class Built:
         model = CallbackModel(rate, has_schedule=has_schedule, path=module.path, save=save, summarize=summarize)
         return Hooks(made, model, params, module.path)
 
-    def write(self, dense: Floats, rows_of: Callable[[str, Ids], Floats], folder: Path) -> None:
-        """Write the model's files into a local folder, or its weights alone if the model can't be exported."""
-        export_or_save_weights(self.runner, dense, rows_of, folder)
+    def write(self, dense: Floats, rows_of: Callable[[str, Ids], Floats], folder: Path) -> list[str]:
+        """Write the model's files into a local folder, or its weights alone if the model can't be exported.
+
+        Returns:
+            What the user has to know about files that don't load.
+        """
+        return export_or_save_weights(self.runner, dense, rows_of, folder)
 
     def with_tables(self, spec: JobSpec, dense: Floats, parts: Parts) -> TablesExport:
         """An export of the model with its tables in Parquet, which are read from snapshots."""
@@ -185,6 +193,7 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile, adapts: Adapting =
     facts = ModelFacts(directions=runner.metric_directions, has_schedule=runner.has_schedule)
     found = check_callbacks(callbacks, module.path, spec, facts)
     export_notes: tuple[str, ...] = ()
+    loading: tuple[str, ...] = ()
     export_tables = ExportTables.MODEL
     if spec.best is not None:
         _check_metric(spec.best.metric, runner)
@@ -196,12 +205,13 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile, adapts: Adapting =
         export_tables, note = choose_tables(runner, spec, needs_whole_models=whole)
         if whole or export_tables is ExportTables.MODEL:
             check_export(runner, spec.limits.export_bytes_max)
-        export_notes = (*([note] if note else []), *loading_notes(runner))
+        export_notes, loading = (note,) if note else (), tuple(loading_notes(runner))
     built = Built(
         runner=runner,
         training=training,
         validation=validation,
         export_notes=export_notes,
+        loading_notes=loading,
         export_tables=export_tables,
         kind=spec.kind,
         outputs=outputs,
@@ -226,7 +236,7 @@ def _load(spec: JobSpec, adapts: Adapting, stores: DataStores) -> tuple[UserModu
     module = load(spec.model.file, literal_params(spec.model.params))
     loaded.append(module)
     if spec.model.exported:
-        module = replace(module, exported=_local_copy(spec.model.exported))
+        module = module.with_exported(_local_copy(spec.model.exported), display(spec.model.exported))
     return module, adapter
 
 

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,20 +114,21 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
     with running_batches_file() as running_batches:
         try_model(built, running_batches)
     mine = built.fingerprint()
-    problem = _export_problem(spec, built, KERAS_FILE, folder, 0)
+    trial = _try_export(spec, built, KERAS_FILE, folder, 0)
     other = _second(folder)
     if other is not None and other.fingerprint:  # Without one it failed by itself, and the workers compare.
         expected = Fingerprint.decode(other.fingerprint)
         mine.check(expected, Path(spec.model.path), "each process builds a different model")
-    if problem := problem or (other.error if other else ""):
+    if problem := trial.error or (other.error if other else ""):
         return ModelCheck(error=problem)
+    loading = (*trial.notes, *(other.notes if other else ())) or built.loading_notes
     if spec.initial and spec.initial.file and not spec.initial.adapted and built.adapter:
         built.adapter.refuse_file(spec.initial.source)
     if spec.initial:
         model_check.begin_conversion(folder)
     initial = spec.initial and prepare(spec.initial, built.runner, spec.storage)
     return ModelCheck(
-        notes=(*built.describe(), *built.export_notes, *built.callbacks.notes),
+        notes=(*built.describe(), *built.export_notes, *loading, *built.callbacks.notes),
         fingerprint=mine.encode(),
         callbacks=built.callbacks.names,
         best=built.callbacks.best,
@@ -139,24 +141,23 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
 
 def _export(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
     fingerprint = built.fingerprint().encode()
-    return ModelCheck(error=_export_problem(spec, built, SAVED_MODEL, folder, 1), fingerprint=fingerprint)
+    return replace(_try_export(spec, built, SAVED_MODEL, folder, 1), fingerprint=fingerprint)
 
 
-def _export_problem(spec: JobSpec, built: Built, name: str, folder: Path, number: int) -> str:
-    """Why a file of the model can't be exported; empty if it can, or no export is wanted."""
+def _try_export(spec: JobSpec, built: Built, name: str, folder: Path, number: int) -> ModelCheck:
+    """Why a file of the model can't be exported, or what to know about it; empty if no export is wanted."""
     from elasticdl.worker.model_trial import try_export
 
     output = spec.output if spec.prediction is None else ""
     if not output and name == KERAS_FILE:
         output = built.callbacks.checkpoint_folder
     if not output:
-        return ""
+        return ModelCheck()
     with model_check.trying_export(folder, number):
         try:
-            try_export(built, output, name)
+            return ModelCheck(notes=tuple(try_export(built, output, name)))
         except UserError as error:
-            return of_start(error).shown
-    return ""
+            return ModelCheck(error=of_start(error).shown)
 
 
 def _second(folder: Path) -> ModelCheck | None:

@@ -28,12 +28,13 @@ def _export(spec: JobSpec, folder: Path, _number: int) -> ModelCheck:
         built = build(spec, running_batches)
     _check_signature(built, folder, spec)
     dense, rows_of = read_model((folder / model_check.MODEL_FILE).read_bytes())
+    found: list[str] = []
     if built.export_tables is ExportTables.PARQUET:
         parts = json.loads((folder / model_check.PARTS_FILE).read_text())
         built.with_tables(spec, dense, [(uri, tuple(map(tuple, ranges))) for uri, ranges in parts]).write(spec.output)
     else:
-        write_output(spec.output, lambda output: built.write(dense, rows_of, output))
-    return ModelCheck(notes=built.export_notes)
+        write_output(spec.output, lambda output: found.extend(built.write(dense, rows_of, output)))
+    return ModelCheck(notes=(*built.export_notes, *(found or built.loading_notes)))
 
 
 def _check_signature(built: Built, folder: Path, spec: JobSpec) -> None:

@@ -17,7 +17,7 @@ from elasticdl.worker.ports import Floats, Ids
 from elasticdl.worker.ps_client import PsClient
 from elasticdl.worker.ps_client.requests import NO_INSTANCES, Instances
 
-WriteModel = Callable[[Floats, RowsFunction, Path], None]
+WriteModel = Callable[[Floats, RowsFunction, Path], object]
 """(dense values, (table, ids) -> rows, local folder or file) -> the files are in the folder, or the file is there."""
 
 
@@ -115,7 +115,7 @@ class Exporter:
             open_store(uri).write(uri, file)
 
 
-def write_output(output: str, write: Callable[[Path], None], progress: Callable[[], None] = lambda: None) -> None:
+def write_output(output: str, write: Callable[[Path], object], progress: Callable[[], None] = lambda: None) -> None:
     """Write files to a folder on disk or in object storage, replacing what is there.
 
     Args:

@@ -35,6 +35,7 @@ from elasticdl.worker.model.export.failures import check_resources, writing
 from elasticdl.worker.model.export.serving_signature import as_inputs, named, signature_of
 from elasticdl.worker.model.runner import ModelRunner
 from elasticdl.worker.model.user.calls import UserCodeError
+from elasticdl.worker.model.user.keras_weights import KerasWeights
 
 WEIGHTS_SUFFIX = ".weights.h5"
 WEIGHTS_FILE = f"model{WEIGHTS_SUFFIX}"
@@ -90,7 +91,7 @@ def export(
     rows_of: RowsFunction,
     output_dir: Path,
     names: Collection[str] = EXPORTED,
-) -> None:
+) -> list[str]:
     """Write ``saved_model`` and ``model.keras`` into a local folder, replacing what is there.
 
     Args:
@@ -100,6 +101,9 @@ def export(
         output_dir: where to; the files are complete before they take their names.
         names: which of the two.
 
+    Returns:
+        What the user has to know about files that don't load.
+
     Raises:
         UserError: the model can't be exported, or what was written predicts something else than the trained model.
         PermanentError, TransientError: the folder can't be written, because the disk is full for instance.
@@ -107,6 +111,7 @@ def export(
     size = check_export(runner, np.iinfo(np.int64).max)
     path = runner.module.path
     model = _plain_model(runner, dense, rows_of)
+    notes: list[str] = []
     with _unfinished(output_dir) as folder:
         written = Path(folder)
         if SAVED_MODEL in names:
@@ -123,14 +128,35 @@ def export(
             }
             files = {name: files[name] for name in names}
             with writing(path, "and comparing the exported files"):
-                compare_files(runner, model, predictions_of(runner, dense, rows_of), files)
+                problems = compare_files(runner, model, predictions_of(runner, dense, rows_of), files)
+            notes += (_note_on(runner, written / name, problem) for name, problem in problems.items())
         with disk_errors_of(output_dir):
             for name in names:
                 _replace(written / name, output_dir / name, written / f"old-{name}")
             (output_dir / WEIGHTS_FILE).unlink(missing_ok=True)
+    return notes
 
 
-def export_or_save_weights(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, output_dir: Path) -> None:
+def _note_on(runner: ModelRunner, file: Path, problem: str) -> str:
+    """Which parts of a file load that does not load as a model, found by trying."""
+    if file.name != KERAS_FILE:
+        return f"{file.name} does not load: {problem}"
+    module = runner.module
+    weights = KerasWeights(file=file, shown=file.name, problem=problem)
+    whole = make(module, runner.example, Census(swap_bytes_min=0, plain=True), seed=runner.settings.seed)
+    try:
+        weights.load_into(whole, module.path)
+    except UserError:
+        return f"{file.name} does not load, nor do its weights alone: {problem}. Use {SAVED_MODEL}"
+    return (
+        f"{file.name} does not load as a model, as {problem}. {SAVED_MODEL} loads, and so do the weights: "
+        f'{module.file.symbol}().load_weights("{file.name}")'
+    )
+
+
+def export_or_save_weights(
+    runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, output_dir: Path
+) -> list[str]:
     """As ``export``, but if the model can't be exported, write its weights alone, so that training was not for nothing.
 
     Raises:
@@ -138,7 +164,7 @@ def export_or_save_weights(runner: ModelRunner, dense: Float32Array, rows_of: Ro
         PermanentError, TransientError: as ``export``.
     """
     try:
-        export(runner, dense, rows_of, output_dir)
+        return export(runner, dense, rows_of, output_dir)
     except UserError as error:
         try:
             export_file(runner, dense, rows_of, output_dir / WEIGHTS_FILE)

@@ -48,7 +48,10 @@ def loading_notes(runner: ModelRunner) -> list[str]:
             "or use saved_model, which needs neither"
         )
     if "" in found:
-        notes.append("model.keras holds a lambda: load it with safe_mode=False, or use saved_model")
+        notes.append(
+            "model.keras holds a lambda: it loads with safe_mode=False, if the lambda uses nothing but its arguments. "
+            "saved_model always loads"
+        )
     return notes
 
 
