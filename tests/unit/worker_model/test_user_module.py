@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -132,6 +133,14 @@ def test_an_error_of_tensorflow_is_shown_without_its_names_of_operations(tmp_pat
     with pytest.raises(UserCodeError) as raised, user_code(tmp_path / "model.py", "loss()"):
         tf.zeros(2) + tf.zeros((3, 7))
     assert str(raised.value) == "loss() of model.py raised InvalidArgumentError: Incompatible shapes: [2] vs. [3,7]"
+
+
+def test_an_error_of_keras_is_shown_without_its_colours(tmp_path: Path) -> None:
+    inputs = keras.Input((3,))
+    with pytest.raises(UserCodeError) as raised, user_code(tmp_path / "model.py", "custom_model()"):
+        keras.layers.Lambda(lambda x: x * MISSING)(inputs)  # type: ignore[name-defined]  # noqa: F821
+    assert "Lambda.call()" in raised.value.traceback
+    assert "\x1b" not in raised.value.traceback + str(raised.value)
 
 
 def test_a_model_at_the_top_level_is_made_again_for_each_call(write_module: WriteModule) -> None:

@@ -192,9 +192,7 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile, adapts: Adapting =
     runner = ModelRunner(module, example, settings)
     facts = ModelFacts(directions=runner.metric_directions, has_schedule=runner.has_schedule)
     found = check_callbacks(callbacks, module.path, spec, facts)
-    export_notes: tuple[str, ...] = ()
-    loading: tuple[str, ...] = ()
-    export_tables = ExportTables.MODEL
+    exports = _Exports()
     if spec.best is not None:
         _check_metric(spec.best.metric, runner)
     outputs = None
@@ -202,17 +200,14 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile, adapts: Adapting =
         outputs = ModelOutputs(runner=runner, processor=load_processor(module, spec.prediction.processor))
     elif spec.output or (spec.best and spec.best.save) or found.best or found.checkpoint_folder:
         whole = bool((spec.best and spec.best.save) or found.best or found.checkpoint_folder)
-        export_tables, note = choose_tables(runner, spec, needs_whole_models=whole)
-        if whole or export_tables is ExportTables.MODEL:
-            check_export(runner, spec.limits.export_bytes_max)
-        export_notes, loading = (note,) if note else (), tuple(loading_notes(runner))
+        exports = _Exports.of(runner, spec, needs_whole_models=whole)
     built = Built(
         runner=runner,
         training=training,
         validation=validation,
-        export_notes=export_notes,
-        loading_notes=loading,
-        export_tables=export_tables,
+        export_notes=exports.notes,
+        loading_notes=exports.loading_notes,
+        export_tables=exports.tables,
         kind=spec.kind,
         outputs=outputs,
         callbacks=found,
@@ -224,6 +219,23 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile, adapts: Adapting =
         problem = "this process built a model that differs from the one that the job was started with"
         built.fingerprint().check(Fingerprint.decode(spec.model.fingerprint), module.path, problem)
     return built
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exports:
+    """What is known before training about the files that will be exported; the fields are those of ``Built``."""
+
+    notes: tuple[str, ...] = ()
+    loading_notes: tuple[str, ...] = ()
+    tables: ExportTables = ExportTables.MODEL
+
+    @classmethod
+    def of(cls, runner: ModelRunner, spec: JobSpec, *, needs_whole_models: bool) -> _Exports:
+        """Check the model for an export; errors as ``build``."""
+        tables, note = choose_tables(runner, spec, needs_whole_models=needs_whole_models)
+        if needs_whole_models or tables is ExportTables.MODEL:
+            check_export(runner, spec.limits.export_bytes_max)
+        return cls(notes=(note,) if note else (), loading_notes=tuple(loading_notes(runner)), tables=tables)
 
 
 def _load(spec: JobSpec, adapts: Adapting, stores: DataStores) -> tuple[UserModule, JobAdapter | None]:

@@ -93,7 +93,7 @@ def try_export(built: Built, output: str, name: str) -> list[str]:
         _check_room(output, built.runner.dense.size * FLOAT_BYTES)
         if name == KERAS_FILE:
             with tempfile.TemporaryDirectory(prefix="elasticdl-trial-") as folder:
-                write_without_tables(built.runner, built.runner.initial_dense(), Path(folder, name))
+                return write_without_tables(built.runner, built.runner.initial_dense(), Path(folder, name))
         return []
     size = check_export(built.runner, np.iinfo(np.int64).max)
     _check_room(output, len(EXPORTED) * size)

@@ -24,7 +24,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elasticdl.shared.errors import InvariantError, UserError
-from elasticdl.shared.job.model_file import KERAS_FILE, SAVED_MODEL
+from elasticdl.shared.job.model_file import KERAS_FILE, SAVED_MODEL, WEIGHTS_FILE
 from elasticdl.shared.storage import to_uri
 from elasticdl.shared.storage.file_store import translate
 from elasticdl.worker.model.build import make
@@ -38,8 +38,6 @@ from elasticdl.worker.model.user.calls import UserCodeError
 from elasticdl.worker.model.user.keras_weights import KerasWeights
 
 WEIGHTS_SUFFIX = ".weights.h5"
-WEIGHTS_FILE = f"model{WEIGHTS_SUFFIX}"
-"""What an export leaves at the output if it can't write the model."""
 EXPORTED = (SAVED_MODEL, KERAS_FILE)
 """Each of them holds all weights."""
 _DISK_FULL = os.strerror(errno.ENOSPC)
@@ -133,7 +131,6 @@ def export(
         with disk_errors_of(output_dir):
             for name in names:
                 _replace(written / name, output_dir / name, written / f"old-{name}")
-            (output_dir / WEIGHTS_FILE).unlink(missing_ok=True)
     return notes
 
 

@@ -6,12 +6,13 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import h5py
 import tensorflow as tf
+from keras.src.saving.saving_lib import H5IOStore  # It reads what ``model.save()`` writes.
 
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.user.calls import without_colours
@@ -102,8 +103,8 @@ class KerasWeights:
             )
 
     def _shapes(self) -> Shapes:
-        with zipfile.ZipFile(self.file) as archive, archive.open(_WEIGHTS) as file, h5py.File(file, "r") as weights:
-            return _shapes_in(weights)
+        with zipfile.ZipFile(self.file) as archive, closing(H5IOStore(_WEIGHTS, archive=archive)) as store:
+            return _shapes_in(store.h5_file)
 
 
 def has_weights(file: Path) -> bool:
@@ -118,16 +119,16 @@ def _shapes_of(model: Any) -> Shapes:
     with tempfile.TemporaryDirectory(prefix="elasticdl-weights-") as folder:
         file = Path(folder, _WEIGHTS)
         model.save_weights(file)
-        with h5py.File(file, "r") as weights:
-            return _shapes_in(weights)
+        with closing(H5IOStore(file)) as store:
+            return _shapes_in(store.h5_file)
 
 
 def _shapes_in(weights: Any) -> Shapes:
     shapes: dict[str, tuple[str, tuple[tuple[int, ...], ...]]] = {}
 
     def visit(place: str, group: Any) -> None:
-        if isinstance(group, h5py.Group) and place.rpartition("/")[2] == "vars" and not place.startswith(_OPTIMIZER):
-            found = tuple(tuple(each.shape) for each in group.values() if isinstance(each, h5py.Dataset))
+        if place.rpartition("/")[2] == "vars" and not place.startswith(_OPTIMIZER):
+            found = tuple(tuple(each.shape) for each in group.values())
             if found:
                 shapes[place] = _NUMBER.sub("", str(group.attrs.get("name", ""))), found
 
