@@ -214,6 +214,24 @@ def test_a_module_that_always_gives_the_same_model_is_refused(tmp_path: Path) ->
         del sys.model_of_test  # type: ignore[attr-defined]
 
 
+def test_a_model_of_an_installed_package_is_refused_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    (installed / "models_of_a_package.py").write_text(MODEL_ELSEWHERE)
+    monkeypatch.syspath_prepend(installed)
+    path = tmp_path / "job.py"
+    path.write_text("from models_of_a_package import model\n")
+    try:
+        with pytest.raises(
+            UserError, match=r"(?s)made by models_of_a_package, which is an installed package and is not"
+        ):
+            load(resolve(str(path), (tmp_path,))).make_model()
+    finally:
+        del sys.modules["models_of_a_package"]
+
+
 def test_flags_name_other_functions_than_those_of_the_contract(tmp_path: Path) -> None:
     path = tmp_path / "net.py"
     path.write_text(

@@ -161,9 +161,13 @@ class UserModule:
         again = getattr(_without_bytecode(lambda: _executed(self.path, self.module.__name__)), self.file.symbol)
         _forget_modules_with(again, besides=self.module.__name__)
         if again is present:
+            package = _installed_module_with(present)
             raise UserError(
                 f"{self.path} gives the same model each time it is run, and a job needs new ones",
-                hint="Define a function that returns a new model.",
+                hint=f"The model is made by {package}, which is an installed package and is not run again. Import a "
+                "function that makes the model."
+                if package
+                else "Define a function that returns a new model.",
             )
         return again
 
@@ -315,15 +319,27 @@ def _forget_modules_with(model: Any, besides: str) -> None:
         model: the model.
         besides: name of the model file itself.
     """
-    for name, module in list(sys.modules.items()):
-        path = Path(getattr(module, "__file__", None) or "")
-        if name == besides or not path.name or not _INSTALLED.isdisjoint(path.parts):
-            continue
-        if any(value is model for value in list(vars(module).values())):
+    for name in _modules_with(model):
+        if name != besides and not _is_installed(sys.modules[name]):
             del sys.modules[name]
             package, _, last = name.rpartition(".")
             if package in sys.modules:
                 vars(sys.modules[package]).pop(last, None)  # Otherwise ``from package import`` finds it there.
+
+
+def _modules_with(model: Any) -> list[str]:
+    """Names of the modules from files that bind a model."""
+    modules = [(name, module) for name, module in sys.modules.items() if getattr(module, "__file__", None)]
+    return [name for name, module in modules if any(value is model for value in list(vars(module).values()))]
+
+
+def _installed_module_with(model: Any) -> str:
+    """The name of a module of an installed package that binds a model; empty: there is none."""
+    return next((name for name in _modules_with(model) if _is_installed(sys.modules[name])), "")
+
+
+def _is_installed(module: ModuleType) -> bool:
+    return not _INSTALLED.isdisjoint(Path(module.__file__ or "").parts)
 
 
 def _first_package_folder() -> int:
