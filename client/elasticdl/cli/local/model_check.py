@@ -97,6 +97,8 @@ def check_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelChec
         result = _result("model check", folder, (pods[0], pids[pods[0]]), runtime, second)
         if result.error:
             raise UserError(result.error)
+        for line in result.unloadable:
+            runtime.show(line)
         if (folder_uri := result.tensorboard_log_dir) and not spec.tensorboard_log_dir:
             check_writable(f"{display(folder_uri)}, the folder of the TensorBoard callback,", folder_uri)
         if runtime.keep:

@@ -121,7 +121,8 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
         mine.check(expected, Path(spec.model.path), "each process builds a different model")
     if problem := trial.error or (other.error if other else ""):
         return ModelCheck(error=problem)
-    loading = (*trial.notes, *(other.notes if other else ())) or built.loading_notes
+    unloadable = (*trial.unloadable, *(other.unloadable if other else ()))
+    loading = () if unloadable else built.loading_notes
     if spec.initial and spec.initial.file and not spec.initial.adapted and built.adapter:
         built.adapter.refuse_file(spec.initial.source)
     if spec.initial:
@@ -129,6 +130,7 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
     initial = spec.initial and prepare(spec.initial, built.runner, spec.storage)
     return ModelCheck(
         notes=(*built.describe(), *built.export_notes, *loading, *built.callbacks.notes),
+        unloadable=unloadable,
         fingerprint=mine.encode(),
         callbacks=built.callbacks.names,
         best=built.callbacks.best,
@@ -155,7 +157,7 @@ def _try_export(spec: JobSpec, built: Built, name: str, folder: Path, number: in
         return ModelCheck()
     with model_check.trying_export(folder, number):
         try:
-            return ModelCheck(notes=tuple(try_export(built, output, name)))
+            return ModelCheck(unloadable=tuple(try_export(built, output, name)))
         except UserError as error:
             return ModelCheck(error=of_start(error).shown)
 

@@ -38,6 +38,7 @@ class ModelCheck:
     Attributes:
         error: why the model can't be trained or exported; empty if it can.
         notes: what the user should know about the model.
+        unloadable: which exported files don't load, why, and what loads, found by trying.
         fingerprint: of the model, encoded; empty after an error.
         callbacks: class names of the model file's callbacks.
         best: the model that one of them restores at the end; None: none does.
@@ -49,6 +50,7 @@ class ModelCheck:
 
     error: str = ""
     notes: tuple[str, ...] = ()
+    unloadable: tuple[str, ...] = ()
     fingerprint: bytes = b""
     callbacks: tuple[str, ...] = ()
     best: BestModel | None = None
@@ -62,6 +64,7 @@ class ModelCheck:
         facts = {
             "error": self.error,
             "notes": self.notes,
+            "unloadable": self.unloadable,
             "fingerprint": base64.b64encode(self.fingerprint).decode(),
             "callbacks": self.callbacks,
             "best": _BEST.dump(self.best),
@@ -85,6 +88,7 @@ class ModelCheck:
         return cls(
             error=facts["error"],
             notes=tuple(facts["notes"]),
+            unloadable=tuple(facts["unloadable"]),
             fingerprint=base64.b64decode(facts["fingerprint"]),
             callbacks=tuple(facts["callbacks"]),
             best=_BEST.load(facts["best"]),

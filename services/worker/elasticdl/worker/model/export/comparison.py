@@ -59,7 +59,7 @@ def compare_files(
             predicted = flat(predict())
         except LOAD_ERRORS as error:
             problems[name] = loading_problem(error)
-            _log.warning("an exported file could not be loaded to compare it", file=name, reason=problems[name])
+            _log.info("an exported file could not be loaded to compare it", file=name, reason=problems[name])
             continue
         _check(runner.module.path, name, predicted, computed, limit)
     return problems

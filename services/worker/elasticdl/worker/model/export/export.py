@@ -120,12 +120,12 @@ def export(
                 model.save(written / KERAS_FILE)
         if size <= COMPARED_BYTES_MAX and runner.example.labels is not None:
             features = runner.example.features
-            files = {
-                SAVED_MODEL: partial(served, written / SAVED_MODEL, as_inputs(model, features)),
-                KERAS_FILE: partial(kept, runner, written / KERAS_FILE, features),
-            }
-            files = {name: files[name] for name in names}
             with writing(path, "and comparing the exported files"):
+                files = {
+                    SAVED_MODEL: partial(served, written / SAVED_MODEL, as_inputs(model, features)),
+                    KERAS_FILE: partial(kept, runner, written / KERAS_FILE, features),
+                }
+                files = {name: files[name] for name in names}
                 problems = compare_files(runner, model, predictions_of(runner, dense, rows_of), files)
             notes += (_note_on(runner, written / name, problem) for name, problem in problems.items())
         with disk_errors_of(output_dir):

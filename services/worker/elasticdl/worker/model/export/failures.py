@@ -28,11 +28,14 @@ def writing(path: Path, name: str) -> Iterator[None]:
 
     Raises:
         UserError: something else than an error of this package was raised.
+        MemoryError, tf.errors.ResourceExhaustedError: there was too little memory, which is not the fault of the code.
     """
     try:
         with user_code(path, f"writing {name}"):
             yield
     except UserCodeError as error:
+        if isinstance(error.__cause__, MemoryError | tf.errors.ResourceExhaustedError):
+            raise error.__cause__ from None
         if error.hint:
             raise
         raise UserCodeError(

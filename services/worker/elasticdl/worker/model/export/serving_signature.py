@@ -51,8 +51,8 @@ def named(model: Any, features: Any) -> Any:
 
 def _functional(model: Any) -> Any | None:
     """The graph of layers that has the model's inputs; None: there is none, or they are sparse, ragged or optional."""
-    functional = model if isinstance(model, Functional) else getattr(model, "_functional", None)
-    if functional is None:
+    functional = model._functional if isinstance(model, keras.Sequential) else model
+    if not isinstance(functional, Functional):
         return None
     inputs = keras.tree.flatten(functional._inputs_struct)
     is_dense = not any(one.sparse or getattr(one, "ragged", False) for one in inputs)
