@@ -60,8 +60,8 @@ def prepare(initial: InitialModel, runner: ModelRunner, storage: str) -> Initial
     is_keras_file = initial.file.endswith(KERAS_SUFFIX)
     if is_keras_file:
         census = Census(swap_bytes_min=0, plain=True)
-        whole = partial(make, runner.module, runner.example, census, seed=runner.settings.seed)
-        found = read_keras_file(initial.file, runner.module, runner.built.model, whole)
+        with_tables = partial(make, runner.module, runner.example, census, seed=runner.settings.seed)
+        found = read_keras_file(initial.file, runner.module, runner.built.model, with_tables)
     else:
         found = read_saved_model(initial.file)
     names = list(_structural_names(runner) if is_keras_file else _built_names(runner))
