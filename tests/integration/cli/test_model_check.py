@@ -74,6 +74,33 @@ def test_a_process_that_ends_without_a_result_is_reported_with_what_it_ran(tmp_p
     ]
 
 
+EXPORTS = """
+import os, signal, pathlib, time
+from elasticdl.shared.process.model_check import ModelCheck, trying_export
+folder, number = pathlib.Path({folder!r}), int(os.environ["ELASTICDL_MODEL_CHECK_NUMBER"])
+if number == {crashes}:
+    with trying_export(folder, number):
+        {ends}
+while number == 0 and (other := ModelCheck.read(folder, 1)) is None:
+    time.sleep(0.01)
+ModelCheck(error=other.error if number == 0 else "", fingerprint=b"made").write(folder, number)
+"""
+
+
+@pytest.mark.parametrize("crashes", [0, 1])
+@pytest.mark.parametrize(
+    ("ends", "how"), [("os._exit(70)", "exit code 70"), ("os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV")]
+)
+def test_a_crash_of_the_trial_export_refuses_the_model(tmp_path: Path, crashes: int, ends: str, how: str) -> None:
+    with pytest.raises(UserError, match=f"model can't be exported. A process that tried to write it ended with {how}"):
+        check(tmp_path, EXPORTS.format(folder=str(tmp_path), crashes=crashes, ends=ends))
+
+
+def test_a_kill_of_the_trial_export_from_outside_refuses_nothing(tmp_path: Path) -> None:
+    code = EXPORTS.format(folder=str(tmp_path), crashes=1, ends="os.kill(os.getpid(), signal.SIGKILL)")
+    assert check(tmp_path, code).fingerprint == b"made"
+
+
 def test_a_check_that_takes_too_long_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,9 @@ import pytest
 from tests.unit.worker_model.conftest import RECOMMENDER, Tables, WriteModule, columns, runner_of
 
 from elasticdl.shared.errors import UserError
-from elasticdl.worker.model.export.export import check_export, export
+from elasticdl.worker.model.export.export import check_export, export, export_or_save_weights
 from elasticdl.worker.model.export.keras_file import loading_notes
+from elasticdl.worker.model.runner import ModelRunner, RunnerSettings
 from elasticdl.worker.model.user.feeder import BatchFeeder
 
 pytestmark = pytest.mark.tensorflow
@@ -237,7 +239,7 @@ def subclassed(registered: str = "", activation: str = "None", argument: str = "
         (RECOMMENDER, None),
         (subclassed("@keras.saving.register_keras_serializable('test_export')"), None),
         (subclassed(), "Tower is not registered"),
-        (WITH_CHANCE.replace("layers.Dense(1)", "layers.Lambda(lambda x: x[:, :1])"), "safe_mode=False"),
+        (WITH_CHANCE.replace("layers.Dense(1)", "layers.Lambda(lambda x: x[:, :1])"), "loads with safe_mode=False, if"),
         (WITH_COMBINERS, None),
     ],
 )
@@ -259,3 +261,161 @@ def test_a_model_that_can_not_be_described_is_refused_at_the_start(write_module:
     runner, _ = runner_of(write_module(subclassed(argument="thing, ", value="object()")), columns())
     with pytest.raises(UserError, match="Tower was created by passing"):
         loading_notes(runner)
+
+
+NO_KEYWORDS = """
+FACTOR = 3.0
+
+class Tower(layers.Layer):
+    def __init__(self, units):
+        super().__init__()
+        self.units = units
+        self.dense = layers.Dense(units, name="inner")
+
+    def call(self, x):
+        return self.dense(x)
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}
+
+def custom_model(units=2):
+    numbers = keras.Input((5,), name="numbers")
+    return keras.Model({"numbers": numbers}, layers.Dense(1)(LAYER(numbers)))
+
+def feed_batch(records, mode, metadata):
+    return {"numbers": records["numbers"]}, records["label"]
+"""
+NO_KEYWORDS, GLOBAL = (
+    NO_KEYWORDS.replace("LAYER", each) for each in ("Tower(units)", "layers.Lambda(lambda x: x * FACTOR)")
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (NO_KEYWORDS, "Tower.__init__() does not take '"),
+        (GLOBAL, "a Lambda layer is whole in a file only if it uses nothing but its arguments"),
+    ],
+)
+def test_a_file_that_does_not_load_is_told_with_what_does(
+    write_module: WriteModule, tmp_path: Path, body: str, reason: str
+) -> None:
+    runner, batch = runner_of(write_module(body), columns())
+    dense = runner.initial_dense() + 0.1
+    output = tmp_path / "output"
+    (note,) = export(runner, dense, lambda *_: np.zeros(0, np.float32), output)
+    assert reason in note
+    assert 'saved_model loads, and so do the weights: custom_model().load_weights("model.keras")' in note
+    assert "config" not in note.replace("get_config()", "")
+
+    module = runner.module.with_exported(output / "model.keras", "out/model.keras")
+    assert module.weights is not None
+    assert reason in module.weights.note("custom_model")
+    again = ModelRunner(module, batch, RunnerSettings(swap_bytes_min=1 << 62))
+    np.testing.assert_allclose(again.predict(batch, again.initial_dense(), {}), runner.predict(batch, dense, {}))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "difference"),
+    [
+        ("units=2", "units=3", "the variables of layer dense are (2, 1), (1,) there and (3, 1), (1,) here"),
+        ('name="inner"', 'name="outer"', "the layer inner of the file is called outer in the model"),
+        (
+            "layers.Dense(1)(Tower",
+            "layers.Dense(1, use_bias=False)(Tower",
+            "the variables of layer dense are (2, 1), (1,)",
+        ),
+        ("layers.Dense(1)(Tower(units)(numbers))", "Tower(units)(numbers)", "the file has a layer dense"),
+    ],
+)
+def test_weights_of_another_model_are_refused(
+    write_module: WriteModule, tmp_path: Path, old: str, new: str, difference: str
+) -> None:
+    assert old in NO_KEYWORDS
+    runner, batch = runner_of(write_module(NO_KEYWORDS), columns())
+    export(runner, runner.initial_dense(), lambda *_: np.zeros(0, np.float32), tmp_path / "output")
+    other = write_module(NO_KEYWORDS.replace(old, new), name="other")
+    other = other.with_exported(tmp_path / "output" / "model.keras", "out/model.keras")
+    with pytest.raises(UserError, match=r"out/model.keras can't be loaded as a model: Tower.*" + re.escape(difference)):
+        ModelRunner(other, batch, RunnerSettings())
+
+
+SHAPES = """
+def custom_model():
+    one = keras.Input((1,), name="one")
+    many = keras.Input((None,), dtype="int64", name="many")
+    x = layers.GlobalAveragePooling1D()(layers.Embedding(10, 2)(many))
+    return keras.Model({inputs}, layers.Dense(1)(layers.Concatenate()([one, x])))
+
+def feed_batch(records, mode, metadata):
+    return {{"one": records["numbers"][:, 0], "many": tf.cast(records["item"] % 10, tf.int32)}}, records["label"]
+"""
+
+
+@pytest.mark.parametrize("inputs", ["[one, many]", '{"one": one, "many": many}'])
+def test_the_inputs_of_the_saved_model_are_those_of_keras_own_export(
+    write_module: WriteModule, tmp_path: Path, inputs: str
+) -> None:
+    import tensorflow as tf
+
+    module = write_module(SHAPES.format(inputs=inputs))
+    runner, _ = runner_of(module, columns(), swap_bytes_min=1 << 62)
+    export(runner, runner.initial_dense(), lambda *_: np.zeros(0, np.float32), tmp_path / "ours")
+    runner.built.model.export(tmp_path / "keras", verbose=False)
+    ours, theirs = (tf.saved_model.load(str(tmp_path / name)) for name in ("ours/saved_model", "keras"))
+    signatures = [one.signatures["serving_default"].structured_input_signature[1] for one in (ours, theirs)]
+    assert signatures[0] == signatures[1]
+    assert signatures[0]["one"].shape == (None, 1)
+    taken = {"one": tf.ones((3, 1)), "many": tf.ones((3, 7), tf.int64)}
+    given = taken if "{" in inputs else [taken["one"], taken["many"]]
+    np.testing.assert_allclose(ours.serve(given), theirs.serve(given))
+
+
+def test_a_sequential_model_has_the_signature_of_its_input(write_module: WriteModule, tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    body = """
+    def custom_model():
+        return keras.Sequential([keras.Input((1,), name="x"), layers.Dense(1)])
+
+    def feed_batch(records, mode, metadata):
+        return records["numbers"][:, 0], records["label"]
+    """
+    runner, _ = runner_of(write_module(body), columns())
+    export(runner, runner.initial_dense(), lambda *_: np.zeros(0, np.float32), tmp_path / "output")
+    loaded = tf.saved_model.load(str(tmp_path / "output/saved_model"))
+    assert loaded.serve(tf.ones((4, 1))).shape == (4, 1)
+
+
+def test_what_layers_raise_while_they_are_written_is_one_sentence(write_module: WriteModule, tmp_path: Path) -> None:
+    body = NO_KEYWORDS.replace(
+        "    def get_config", "    def save_assets(self, folder):\n        return {}['x']\n\n    def get_config"
+    )
+    runner, _ = runner_of(write_module(body), columns())
+    with pytest.raises(UserError, match=r"writing model.keras of model.py raised KeyError at model.py:\d+: 'x'"):
+        export(runner, runner.initial_dense(), lambda *_: np.zeros(0, np.float32), tmp_path / "output")
+    assert not list((tmp_path / "output").iterdir())
+    with pytest.raises(UserError, match="The weights are in"):
+        export_or_save_weights(runner, runner.initial_dense(), lambda *_: np.zeros(0, np.float32), tmp_path / "output")
+    assert [path.name for path in (tmp_path / "output").iterdir()] == ["trained.weights.h5"]
+
+
+TABLE_IN_CALL = """
+class Table(layers.Layer):
+    def call(self, x):
+        values = tf.lookup.KeyValueTensorInitializer(tf.constant([1, 2], tf.int64), tf.constant([1.0, 2.0]))
+        return tf.lookup.StaticHashTable(values, 0.0).lookup(tf.cast(x, tf.int64))
+
+def custom_model():
+    numbers = keras.Input((5,), name="numbers")
+    return keras.Model({"numbers": numbers}, layers.Dense(1)(Table(name="ranks")(numbers)))
+
+def feed_batch(records, mode, metadata):
+    return {"numbers": records["numbers"]}, records["label"]
+"""
+
+
+def test_a_layer_with_a_table_that_it_does_not_hold_is_named(write_module: WriteModule, tmp_path: Path) -> None:
+    runner, _ = runner_of(write_module(TABLE_IN_CALL), columns())
+    with pytest.raises(UserError, match=r"layer 'ranks' can't be written as saved_model(.|\n)*self.table = "):
+        export(runner, runner.initial_dense(), lambda *_: np.zeros(0, np.float32), tmp_path / "output")

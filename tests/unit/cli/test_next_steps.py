@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.unit.cli.job_log import NEXT_PROCESS, PROCESS, PS, SPEC, TASK, WORKER
 from elasticdl.cli.display.next_steps import next_step, resume_line
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.master.core import State
+from elasticdl.master.core.closing.audit import AuditResult
 from elasticdl.ps.snapshots.recovery import NothingLeftError
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
@@ -168,3 +170,17 @@ def test_a_job_without_usable_snapshots_is_not_resumed(log: Log, tmp_path: Path)
 def test_success_needs_no_next_step(log: Log, tmp_path: Path) -> None:
     log.decide(commands.EnterState(state=JobState.SUCCEEDED))
     assert suggested(log, tmp_path) == ""
+
+
+def test_a_job_whose_export_fails_in_the_users_code_is_exported_once_the_model_file_is_fixed(
+    log: Log, tmp_path: Path
+) -> None:
+    initialise(log)
+    finish_one(log)
+    state = log.state
+    state.spec = replace(SPEC, output="file:///out")
+    state.closing.audit = AuditResult(exact=True, groups=1, batches=32, records=2000)
+    state.closing.export_dispatch = 3
+    state.fail("no attribute of a layer", guilty=WORKER, kind=FailureKind.USER_CODE)
+    says = "The model is trained. Fix the model file, then export it without training: "
+    assert suggested(log, tmp_path) == f"{says}elasticdl export {SPEC.job} --run_dir={tmp_path}"

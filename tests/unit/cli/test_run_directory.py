@@ -140,8 +140,12 @@ def test_a_folder_with_a_model_comes_before_a_job_of_its_name_and_any_other_fold
     assert not is_job("./digits", root) and not is_job("digits.keras", root) and not is_job("other", root)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "digits").mkdir()
+    lines: list[str] = []
     for find_place in (find_model, find_initial_model):
         with run.lock(), pytest.raises(UserError, match="job digits-aaaaaa is in use"):
-            find_place("digits", root)
+            find_place("digits", root, lines.append)
+        assert lines.pop() == "Reading the log and the snapshots of job digits-aaaaaa"
     (tmp_path / "digits" / "model.keras").touch()
-    assert find_model("digits", root).exported == find_initial_model("digits", root).file != ""
+    assert (
+        find_model("digits", root, lines.append).exported == find_initial_model("digits", root, lines.append).file != ""
+    )

@@ -12,7 +12,7 @@ from elasticdl.master.core.training.task_messages import task_messages
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import Dispatch, JobState
-from elasticdl.shared.messages.events import ExitCause
+from elasticdl.shared.messages.events import ExitCause, FailureKind
 from elasticdl.shared.names import Purpose, Service
 
 
@@ -109,3 +109,19 @@ def test_an_export_of_a_former_run_does_not_end_the_present_one(driver: Driver) 
     finished = events.TaskFinished(task=EXPORT, dispatch=stale.dispatch, attempt=1)
     driver.feed(finished, Service.WORKER, "worker-0", former)
     assert driver.is_in(JobState.CLOSING)
+
+
+def fail_export(driver: Driver, export: Dispatch, attempt: int, kind: FailureKind = FailureKind.USER_CODE) -> None:
+    failed = events.TaskFailed(
+        task=EXPORT, dispatch=export.dispatch, attempt=attempt, kind=kind, message="untracked resource"
+    )
+    driver.feed(failed, Service.WORKER, "worker-0", driver.incarnation("worker-0"))
+
+
+def test_an_export_that_fails_in_the_users_code_is_final_after_one_confirmation(driver: Driver) -> None:
+    export = export_of(driver)
+    fail_export(driver, export, attempt=1)
+    assert driver.is_in(JobState.CLOSING)
+    fail_export(driver, export, attempt=2)
+    assert driver.state.failure is not None
+    assert "untracked resource" in driver.state.failure.message

@@ -380,3 +380,18 @@ def test_restored_weights_are_those_of_the_best_model() -> None:
     assert (found.names, found.best) == (("EarlyStopping",), best)
     with pytest.raises(UserError, match="both say which model is the best"):
         check_callbacks([callback], PATH, replace(spec, best=replace(best, metric="loss")), FACTS)
+
+
+def test_a_function_that_forgets_to_return_its_callbacks_is_refused(write_module: WriteModule) -> None:
+    module = write_module(RECOMMENDER_WITHOUT_RETURN)
+    with pytest.raises(UserError, match=r"callbacks\(\) returns nothing, so the job would have no callbacks"):
+        make_callbacks(module)
+
+
+RECOMMENDER_WITHOUT_RETURN = """
+def custom_model():
+    return keras.Sequential([keras.Input((1,)), layers.Dense(1)])
+
+def callbacks():
+    [keras.callbacks.EarlyStopping("val_loss")]
+"""

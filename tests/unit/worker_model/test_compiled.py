@@ -226,3 +226,43 @@ def test_outputs_without_a_loss_or_a_metric_need_no_label(
 ) -> None:
     module = write_module(MODEL + TWO + AS_LIST + f"OPTIONS = dict({options})")
     assert Compiled(module.make_model(), module.path).unlabelled(("value", "kind")) == unlabelled
+
+
+@pytest.mark.parametrize("gives", ["numbers", "(numbers,)", "(numbers, None)"])
+def test_a_feed_gives_no_labels_to_a_model_whose_layers_add_the_loss(write_module: WriteModule, gives: str) -> None:
+    adding = f"""
+class Adding(layers.Layer):
+    def call(self, inputs, outputs):
+        self.add_loss(ops.mean(ops.square(inputs - outputs)))
+        return outputs
+
+def custom_model():
+    inputs = keras.Input((4,), name="numbers")
+    model = keras.Model({{"numbers": inputs}}, Adding()(inputs, layers.Dense(4)(inputs)))
+    model.compile("adam")
+    return model
+
+def feed_batch(records, mode, metadata):
+    numbers = {{"numbers": records["numbers"]}}
+    return {gives}
+"""
+    module = write_module(MODEL + adding)
+    batch = fed(module, raw_columns())
+    runner = ModelRunner(module, batch)
+    result = runner.train(batch, runner.initial_dense(), step_seed=1)
+    assert result.loss == pytest.approx(runner.evaluate(batch, runner.initial_dense()), rel=1e-5)
+    assert result.loss > 0 and np.any(result.dense_gradient)
+
+
+def test_a_feed_that_gives_no_labels_to_a_loss_is_refused(write_module: WriteModule) -> None:
+    feed = "\ndef feed_batch(records, mode, metadata):\n    return {'numbers': records['numbers']}\n"
+    compiled = """
+def custom_model():
+    inputs = keras.Input((4,), name="numbers")
+    model = keras.Model({"numbers": inputs}, layers.Dense(1)(inputs))
+    model.compile("adam", loss="mse")
+    return model
+"""
+    module = write_module(MODEL + compiled + feed)
+    with pytest.raises(UserError, match="the feed gives no labels, and the loss of the model needs them"):
+        ModelRunner(module, fed(module, raw_columns()))

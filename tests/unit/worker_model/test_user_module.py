@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -134,6 +135,14 @@ def test_an_error_of_tensorflow_is_shown_without_its_names_of_operations(tmp_pat
     assert str(raised.value) == "loss() of model.py raised InvalidArgumentError: Incompatible shapes: [2] vs. [3,7]"
 
 
+def test_an_error_of_keras_is_shown_without_its_colours(tmp_path: Path) -> None:
+    inputs = keras.Input((3,))
+    with pytest.raises(UserCodeError) as raised, user_code(tmp_path / "model.py", "custom_model()"):
+        keras.layers.Lambda(lambda x: x * MISSING)(inputs)  # type: ignore[name-defined]  # noqa: F821
+    assert "Lambda.call()" in raised.value.traceback
+    assert "\x1b" not in raised.value.traceback + str(raised.value)
+
+
 def test_a_model_at_the_top_level_is_made_again_for_each_call(write_module: WriteModule) -> None:
     module = write_module("model = keras.Sequential([keras.Input((2,)), layers.Dense(1)])\ndef custom_model(): ...\n")
     module = replace(module, file=replace(module.file, symbol="model"))
@@ -203,6 +212,24 @@ def test_a_module_that_always_gives_the_same_model_is_refused(tmp_path: Path) ->
             load(resolve(str(path), (tmp_path,))).make_model()
     finally:
         del sys.model_of_test  # type: ignore[attr-defined]
+
+
+def test_a_model_of_an_installed_package_is_refused_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    (installed / "models_of_a_package.py").write_text(MODEL_ELSEWHERE)
+    monkeypatch.syspath_prepend(installed)
+    path = tmp_path / "job.py"
+    path.write_text("from models_of_a_package import model\n")
+    try:
+        with pytest.raises(
+            UserError, match=r"(?s)made by models_of_a_package, which is an installed package and is not"
+        ):
+            load(resolve(str(path), (tmp_path,))).make_model()
+    finally:
+        del sys.modules["models_of_a_package"]
 
 
 def test_flags_name_other_functions_than_those_of_the_contract(tmp_path: Path) -> None:

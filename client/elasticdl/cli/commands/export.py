@@ -20,12 +20,12 @@ from elasticdl.cli.local.processes.environment import job_environment
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.cli.submission.extras import check_extras
 from elasticdl.cli.submission.preflight import check_apart, check_writable, data_paths
-from elasticdl.cli.submission.source_check import check_data, check_model_files
+from elasticdl.cli.submission.source_check import changed_model_files, check_data
 from elasticdl.ps.snapshots.kept_versions import write_version
 from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.job.spec import ExportTables
 from elasticdl.shared.model.whole_model import saved_model_uri
-from elasticdl.shared.process.model_check import MODEL_FILE, PARTS_FILE
+from elasticdl.shared.process.model_check import MODEL_FILE, PARTS_FILE, SIGNATURE_FILE
 from elasticdl.shared.storage import display, join, to_uri
 from elasticdl.shared.storage.file_store import translate
 
@@ -39,8 +39,8 @@ def export(job: str, root: Path, settings: ExportSettings) -> None:
         settings: what to export.
 
     Raises:
-        ElasticDLError: the job is running, its data or its model file changed, it has no such version, or the output
-            can't be written.
+        ElasticDLError: the job is running, its data changed, it has no such version, its model file is missing or makes
+            other variables, or the output can't be written.
     """
     settings.check()
     check_extras()
@@ -51,12 +51,19 @@ def export(job: str, root: Path, settings: ExportSettings) -> None:
     working_directory.enter(record)
     if output:
         check_apart(f"--output={settings.output}", join(output, "file"), data_paths(record))
-    check_model_files(run, record)
+    changed = changed_model_files(run, record)
     with run.lock():
-        write_model(read_ended_job(run, record), run, replace(settings, output=output), console.print_line)
+        job_with_model = read_ended_job(run, record)
+        if changed:
+            console.print_line(
+                f"{changed} changed since job {run.job} was planned. The model is exported with its present code."
+            )
+        write_model(job_with_model, run, replace(settings, output=output), console.print_line, is_changed=bool(changed))
 
 
-def write_model(job: EndedJob, run: RunDirectory, settings: ExportSettings, show: Callable[[str], None]) -> None:
+def write_model(
+    job: EndedJob, run: RunDirectory, settings: ExportSettings, show: Callable[[str], None], *, is_changed: bool = False
+) -> None:
     """Write a version of a job's model to the output.
 
     Args:
@@ -64,9 +71,11 @@ def write_model(job: EndedJob, run: RunDirectory, settings: ExportSettings, show
         run: a folder for the logs of the process that writes it.
         settings: what to export; its output is a URI.
         show: shows the user a line.
+        is_changed: the model file is another one than at the start of the job; its variables have to be the same.
 
     Raises:
-        ElasticDLError: its data changed, it has no such version, or the output can't be written.
+        ElasticDLError: its data changed, the model file makes other variables, it has no such version, or the output
+            can't be written.
     """
     output = settings.output or job.spec.output
     if not output:
@@ -88,7 +97,9 @@ def write_model(job: EndedJob, run: RunDirectory, settings: ExportSettings, show
         runtime = CheckRuntime(starter=Spawner(), environment=environment, logs=run.logs, show=show)
         # The best model is saved as a whole, but this one is exported.
         best = None if tables is ExportTables.PARQUET else job.spec.best
-        result = export_model(replace(job.spec, output=output, export_tables=tables, best=best), folder, runtime)
+        model = replace(job.spec.model, fingerprint=b"") if is_changed else job.spec.model
+        spec = replace(job.spec, model=model, output=output, export_tables=tables, best=best)
+        result = export_model(spec, folder, runtime)
     for note in result.notes:
         show(note)
     show(f"The model is in {exported_text(display(output), tables.value)}.")
@@ -97,6 +108,8 @@ def write_model(job: EndedJob, run: RunDirectory, settings: ExportSettings, show
 def _write_version(job: EndedJob, settings: ExportSettings, folder: Path) -> tuple[str, ExportTables]:
     """Write the wanted version into local files; returns its name for people, and where its tables will be."""
     file = folder / MODEL_FILE
+    if job.versions:
+        (folder / SIGNATURE_FILE).write_text(job.versions[0].signature.to_json())
     if settings.best:
         return _write_best(job, file), ExportTables.MODEL
     version = job.version(settings.step)

@@ -59,8 +59,8 @@ def next_step(job: str, state: State, *, has_snapshots: bool = False) -> str:
         return f"To continue with the tasks that are not predicted yet: {resume}"
     if not _has_trained(state, kind):
         return _UNTRAINED[kind] if kind else f"Nothing was trained yet. To start the job again: {resume}"
-    if kind is FailureKind.ENVIRONMENT and state.closing.audit and state.spec.output and not state.closing.exported:
-        return f"The model is trained. To export it again, or to another folder: {resume} --output=DIR"
+    if (export := _export_step(job, state, kind)) is not None:
+        return export
     match kind:
         case FailureKind.USER_CODE:
             return f"Fix the model file and start a new job. If the cause is elsewhere, fix it and resume: {resume}"
@@ -68,6 +68,17 @@ def next_step(job: str, state: State, *, has_snapshots: bool = False) -> str:
             return f"Fix the data and start a new job. If you can restore the data as it was, resume: {resume}"
         case _:
             return f"To resume from the latest snapshots: {resume}"
+
+
+def _export_step(job: str, state: State, kind: FailureKind | None) -> str | None:
+    """What to do if only the export has failed; None: something else has."""
+    if state.closing.audit is None or not state.job.output or state.closing.exported:
+        return None
+    if kind is FailureKind.ENVIRONMENT:
+        return f"The model is trained. To export it again, or to another folder: {resume_line(job)} --output=DIR"
+    if kind is FailureKind.USER_CODE and state.closing.export_dispatch:
+        return f"The model is trained. Fix the model file, then export it without training: elasticdl export {job}"
+    return None
 
 
 def find_next_step(job: JobHandle, state: State) -> str:

@@ -23,8 +23,9 @@ from elasticdl.cli.submission.preflight import check_writable
 from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.codec import encode_spec
+from elasticdl.shared.messages.events import ExitCause
 from elasticdl.shared.names import PodName, Service, pod_name
-from elasticdl.shared.pods.causes import describe_exit
+from elasticdl.shared.pods.causes import classify_exit, describe_exit
 from elasticdl.shared.process import model_check
 from elasticdl.shared.process.handover import WaitingProcess
 from elasticdl.shared.process.model_check import ModelCheck
@@ -41,6 +42,8 @@ _MEMORY_HINT = (
     "workers: --worker_resource_request=memory=QUANTITY."
 )
 _POLL_S = 0.01
+_OWN_ENDS = (ExitCause.OWN_FAULT, ExitCause.REFUSED)
+"""How a process ends that was not killed. Python's exit code for an unexpected exception is that of a refusal."""
 
 
 class UnfinishedError(PermanentError):
@@ -97,15 +100,19 @@ def check_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelChec
             with contextlib.suppress(OSError):  # Without a pipe, the worker builds the model again.
                 os.mkfifo(model_check.pipe_of(folder, number))
     with _processes(CHECK, pods, folder, runtime) as pids:
-        result = _result("model check", folder, (pods[0], pids[pods[0]]), runtime)
+        second = _Second(folder=folder, pid=pids[pods[1]], log=runtime.logs / f"{pods[1]}.log", model=spec.model.path)
+        result = _result("model check", folder, (pods[0], pids[pods[0]]), runtime, second)
         if result.error:
             raise UserError(result.error)
+        for line in result.unloadable:
+            runtime.show(line)
         if (folder_uri := result.tensorboard_log_dir) and not spec.tensorboard_log_dir:
             check_writable(f"{display(folder_uri)}, the folder of the TensorBoard callback,", folder_uri)
         if runtime.keep:
             for number, pod in enumerate(pods):
                 pipe = model_check.pipe_of(folder, number)
-                if pipe.exists() and ModelCheck.read(folder, number):
+                checked = ModelCheck.read(folder, number)
+                if pipe.exists() and checked and checked.fingerprint:
                     runtime.keep(runtime.logs / f"{pod}.log", WaitingProcess(pid=pids[pod], pipe=pipe))
                     del pids[pod]
     return result
@@ -158,12 +165,58 @@ def export_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelChe
     return result
 
 
-def _result(what: str, folder: Path, process: tuple[PodName, int], runtime: CheckRuntime) -> ModelCheck:
+@dataclass(slots=True, kw_only=True)
+class _Second:
+    """The second process of a model check, which the first one waits for.
+
+    Attributes:
+        folder: of the check.
+        pid: of the process; 0: it has ended.
+        log: its log.
+        model: the model file.
+    """
+
+    folder: Path
+    pid: int
+    log: Path
+    model: str
+
+    def settle(self) -> None:
+        """If the process has ended without a result, write one in its place: a crash of an export is its result."""
+        if not self.pid or (code := _exit_code(self.pid)) is None:
+            return
+        self.pid = 0
+        if ModelCheck.read(self.folder, 1) is None:
+            crash = _crash_of_export(self.folder, 1, code, self.model)
+            ModelCheck(error=crash and crash + _end_of_log(self.log, logs_stay=False)).write(self.folder, 1)
+
+
+def _exit_code(pid: int) -> int | None:
+    """The exit code of a process, or minus the number of its signal; None: it runs. It is reaped later."""
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    if ended is None:
+        return None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
+def _crash_of_export(folder: Path, number: int, code: int, model: str) -> str:
+    """Why the model can't be exported, if a process crashed while it tried; empty if not, or if it was killed."""
+    if not model_check.was_exporting(folder, number) or classify_exit(code) not in _OWN_ENDS:
+        return ""
+    return (
+        f"{model}: the model can't be exported. A process that tried to write it ended with {describe_exit(code)}.\n"
+        "  Change the layers that Keras or TensorFlow can't write, or train without --output."
+    )
+
+
+def _result(
+    what: str, folder: Path, process: tuple[PodName, int], runtime: CheckRuntime, second: _Second | None = None
+) -> ModelCheck:
     """Wait for the result of process 0, whose name and id are given; after ``slow_s`` tell the user what it does.
 
     Raises:
-        UserError: there is no result after ``limit_s``, or memory ran out. The conversion of initial weights may take
-            any time.
+        UserError: there is no result after ``limit_s``, memory ran out, or the process crashed while it tried to export
+            the model. The conversion of initial weights may take any time.
         UnfinishedError: the process has ended without a result.
     """
     pod, pid = process
@@ -171,14 +224,16 @@ def _result(what: str, folder: Path, process: tuple[PodName, int], runtime: Chec
     started_s = time.monotonic()
     slow_s, limit_s = started_s + runtime.slow_s, started_s + runtime.limit_s
     while True:
-        # WNOWAIT: the process is reaped with the others.
-        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        code = _exit_code(pid)
+        if second:
+            second.settle()
         if result := ModelCheck.read(folder, 0):
             return result
-        if ended is not None:
+        if code is not None:
+            if second and (crash := _crash_of_export(folder, 0, code, second.model)):
+                raise UserError(crash + _end_of_log(log, logs_stay=runtime.logs_stay))
             phase = model_check.read_phase(folder, 0)
             while_ = f" while {phase}" if phase else ""
-            code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
             if runtime.oom_watch.has_killed(pod, code):
                 raise UserError(
                     f"the {what} ran out of memory{while_}: the kernel killed its process.",

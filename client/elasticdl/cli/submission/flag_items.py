@@ -7,6 +7,7 @@ from pathlib import Path
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.quantities import parse_bytes
+from elasticdl.shared.process.keras_backend import KERAS_BACKEND, TENSORFLOW
 
 _NEXT_COLUMN = re.compile(r",(?=[^,=]+=)")
 _NEXT_VARIABLE = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
@@ -18,7 +19,7 @@ def parse_envs(text: str) -> dict[str, str]:
     """Split ``--envs`` (``NAME=value,NAME=value``). A comma belongs to a value unless ``NAME=`` follows it.
 
     Raises:
-        UserError: an item has no name.
+        UserError: an item has no name, or would make Keras use another backend than TensorFlow.
     """
     variables: dict[str, str] = {}
     for item in _NEXT_VARIABLE.split(text) if text else ():
@@ -31,6 +32,10 @@ def parse_envs(text: str) -> dict[str, str]:
                 hint=f"If it is the value of {name}, set this variable in the environment of elasticdl train instead. "
                 "Workers and parameter servers inherit it.",
                 usage=True,
+            )
+        if name == KERAS_BACKEND and value != TENSORFLOW:
+            raise UserError(
+                f"--envs: jobs train with Keras on TensorFlow, so {item} can't be set", hint="Leave it out.", usage=True
             )
         variables[name] = value
     return variables

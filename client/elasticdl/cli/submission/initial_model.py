@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from elasticdl.cli.jobs import run_directory
@@ -14,18 +15,20 @@ from elasticdl.shared.job.spec import InitialModel, JobSpec
 from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import ObjectNotFoundError, join, open_store, to_uri
 
+Progress = Callable[[str], None]
 KERAS_SUFFIX = ".keras"
 _MARK = "saved_model.pb"
 """The file that every SavedModel has."""
 _WEIGHTS_ONLY = (".h5", ".hdf5", ".index", ".ckpt")
 
 
-def find_initial_model(source: str, root: Path | None) -> InitialModel:
+def find_initial_model(source: str, root: Path | None, progress: Progress) -> InitialModel:
     """The model that a value of ``--initial_model`` names.
 
     Args:
         source: a folder or file, local or in object storage, or the id or name of a job.
         root: folder of the run directories; None: no job is found.
+        progress: is called with a line before a job's log is read.
 
     Raises:
         ElasticDLError: there is no such model, or what is there holds none.
@@ -39,7 +42,7 @@ def find_initial_model(source: str, root: Path | None) -> InitialModel:
                 raise
     elif "/" in source or local.suffix == KERAS_SUFFIX or root is None:
         raise UserError(f"--initial_model={source} does not exist", usage=True)
-    return version_of_job(source, root)[0]
+    return version_of_job(source, root, progress)[0]
 
 
 def is_job(source: str, root: Path) -> bool:
@@ -56,17 +59,19 @@ def is_job(source: str, root: Path) -> bool:
     return is_name and run_directory.find_if_any(root, source) is not None
 
 
-def version_of_job(job: str, root: Path) -> tuple[InitialModel, JobSpec]:
+def version_of_job(job: str, root: Path, progress: Progress) -> tuple[InitialModel, JobSpec]:
     """The newest version of a job's model, and that job.
 
     Args:
         job: its id or name.
         root: folder of the run directories.
+        progress: is called with a line first: a server is started to read the log, which takes long on a busy machine.
 
     Raises:
         ElasticDLError: there is no such job, it is running, or it has no complete snapshot.
     """
     run = run_directory.find(root, job)
+    progress(f"Reading the log and the snapshots of job {run.job}")
     with run.lock():
         ended = read_ended_job(run, run.read())
         return ended.initial_model(), ended.spec

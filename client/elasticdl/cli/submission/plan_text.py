@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 
 from rich.table import Table
@@ -13,6 +14,7 @@ from elasticdl.cli.local.processes.imports import threads_each
 from elasticdl.cli.submission.submit import Submission
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import InitialModel, JobKind, JobSpec
+from elasticdl.shared.process.keras_backend import KERAS_BACKEND, TENSORFLOW
 from elasticdl.shared.storage import display
 
 _SOURCES_SHOWN = 10
@@ -48,6 +50,8 @@ def start_lines(spec: JobSpec, run: RunDirectory | None = None) -> list[str]:
         lines.append(f"Curves: tensorboard --logdir={shlex.quote(display(spec.tensorboard_log_dir))}")
     if note := _small_batches_text(spec):
         lines.append(note)
+    if (backend := os.environ.get(KERAS_BACKEND, TENSORFLOW)) != TENSORFLOW:
+        lines.append(f"{KERAS_BACKEND}={backend} has no effect on the job: it trains with Keras on TensorFlow.")
     is_asynchronous = spec.kind is JobKind.TRAIN and not spec.synchronous
     if spec.workers > 1 and is_asynchronous and spec.max_staleness != 0:
         size = _near_multiple(spec.plan.minibatch_size, spec.workers)

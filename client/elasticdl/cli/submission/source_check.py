@@ -35,21 +35,28 @@ def check_model_files(run: RunDirectory, record: JobRecord) -> None:
     Raises:
         UserError: names the file that is missing or changed.
     """
+    if changed := changed_model_files(run, record):
+        raise UserError(
+            f"{changed} changed since job {run.job} was planned",
+            hint="Undo the change, or train the new model with: elasticdl train",
+        )
+
+
+def changed_model_files(run: RunDirectory, record: JobRecord) -> str:
+    """The model file and modules beside it that changed since the job was planned, for people; empty if none did.
+
+    Raises:
+        UserError: the model file is missing.
+    """
     path = Path(record.model.rpartition(":")[0])
     if not record.model_files:
-        return
+        return ""
     if not path.is_file():
         raise UserError(
             f"the model file {path} of job {run.job} does not exist any more",
             hint="Restore it, or start a new job with: elasticdl train",
         )
-    changed = changed_files(record.model_files, file_digests(path))
-    if changed:
-        names = ", ".join(str(path.parent / name) for name in changed)
-        raise UserError(
-            f"{names} changed since job {run.job} was planned",
-            hint="Undo the change, or train the new model with: elasticdl train",
-        )
+    return ", ".join(str(path.parent / name) for name in changed_files(record.model_files, file_digests(path)))
 
 
 def check_data(spec: JobSpec, progress: Progress) -> None:

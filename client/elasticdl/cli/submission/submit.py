@@ -102,7 +102,7 @@ def prepare(
     envs = parse_envs(flags.envs)
     destinations = flags.data_cache | _checked_destinations(flags, root, job)
     if flags.initial_model and initial is None:
-        initial = find_initial_model(flags.initial_model, root)
+        initial = find_initial_model(flags.initial_model, root, progress)
     data, validation = plan_data(flags, model, progress, forks, shared_indices_of(flags))
     plan = _training_plan(flags, data)
     spec = JobSpec(

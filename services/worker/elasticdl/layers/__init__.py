@@ -3,8 +3,12 @@
 May import Keras and TensorFlow; must not import the worker: without it the layers are ordinary Keras layers.
 """
 
-from elasticdl.layers.adapting import adapt
-from elasticdl.layers.embedding import Embedding
-from elasticdl.layers.exported import load_model
+from elasticdl.layers.backend import require_tensorflow
+
+require_tensorflow()
+
+from elasticdl.layers.adapting import adapt  # noqa: E402
+from elasticdl.layers.embedding import Embedding  # noqa: E402
+from elasticdl.layers.exported import load_model  # noqa: E402
 
 __all__ = ["Embedding", "adapt", "load_model"]

@@ -27,6 +27,12 @@ class Failure:
     message: str
     traceback: str = ""
 
+    @property
+    def shown(self) -> str:
+        """The message, and the traceback if it shows a file of the user."""
+        lines = self.traceback if "File" in self.traceback else ""
+        return f"{self.message}\n{lines}".strip()
+
 
 def of_user_error(error: UserError, kind: FailureKind) -> Failure:
     """The failure for an error in the user's input or code.

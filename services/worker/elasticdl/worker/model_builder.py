@@ -21,7 +21,7 @@ from elasticdl.shared.exported.writing import Parts, TablesExport
 from elasticdl.shared.job.model_file import KERAS_FILE, literal_params
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import DataSpec, ExportTables, JobKind, JobSpec
-from elasticdl.shared.storage import open_store, scheme_of
+from elasticdl.shared.storage import display, open_store, scheme_of
 from elasticdl.shared.storage.cache import DataCacheSettings, DataStores
 from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.execution.input_lane import Dataset
@@ -29,7 +29,7 @@ from elasticdl.worker.input.job_data import all_columns, first_batch, open_reade
 from elasticdl.worker.model.adapted.adapter import ExportedModelAdapter, JobAdapter, adapt_to, refuse_missing, wait_for
 from elasticdl.worker.model.build import look_at
 from elasticdl.worker.model.export import weight_summaries
-from elasticdl.worker.model.export.export import check_export, export, export_file
+from elasticdl.worker.model.export.export import check_export, export_file, export_or_save_weights
 from elasticdl.worker.model.export.keras_file import loading_notes
 from elasticdl.worker.model.export.without_tables import choose_tables, write_without_tables
 from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint, fingerprint
@@ -66,7 +66,8 @@ class Built:
         runner: the model.
         training: the training data.
         validation: the validation data, if there is any.
-        export_notes: what the user has to know about the files that will be exported.
+        export_notes: where the tables of the exported model will be, for the user.
+        loading_notes: what the exported files need to be loaded elsewhere.
         export_tables: where the tables of the exported model will be.
         kind: what the job does with the model.
         outputs: what a prediction job writes; None: the job is of another kind.
@@ -79,6 +80,7 @@ class Built:
     training: Dataset
     validation: Dataset | None
     export_notes: tuple[str, ...] = ()
+    loading_notes: tuple[str, ...] = ()
     export_tables: ExportTables = ExportTables.MODEL
     kind: JobKind = JobKind.TRAIN
     outputs: ModelOutputs | None = None
@@ -102,7 +104,9 @@ class Built:
         """Lines for the job's start: what the model takes, and what the ps hold."""
         feed = self._feeder.default_feed
         adapted = [f"adapted {each}" for each in self.adapter.adapted] if self.adapter else []
-        return [*([feed.describe()] if feed else []), *adapted, *self.runner.describe()]
+        module = self.runner.module
+        weights = [module.weights.note(module.file.symbol)] if module.weights else []
+        return [*weights, *([feed.describe()] if feed else []), *adapted, *self.runner.describe()]
 
     def fingerprint(self) -> Fingerprint:
         """What has to be the same in all processes of the job."""
@@ -119,9 +123,13 @@ class Built:
         model = CallbackModel(rate, has_schedule=has_schedule, path=module.path, save=save, summarize=summarize)
         return Hooks(made, model, params, module.path)
 
-    def write(self, dense: Floats, rows_of: Callable[[str, Ids], Floats], folder: Path) -> None:
-        """Write the model's files into a local folder."""
-        export(self.runner, dense, rows_of, folder)
+    def write(self, dense: Floats, rows_of: Callable[[str, Ids], Floats], folder: Path) -> list[str]:
+        """Write the model's files into a local folder, or its weights alone if the model can't be exported.
+
+        Returns:
+            What the user has to know about files that don't load.
+        """
+        return export_or_save_weights(self.runner, dense, rows_of, folder)
 
     def with_tables(self, spec: JobSpec, dense: Floats, parts: Parts) -> TablesExport:
         """An export of the model with its tables in Parquet, which are read from snapshots."""
@@ -183,8 +191,7 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
     runner = ModelRunner(module, example, settings)
     facts = ModelFacts(directions=runner.metric_directions, has_schedule=runner.has_schedule)
     found = check_callbacks(callbacks, module.path, spec, facts)
-    export_notes: tuple[str, ...] = ()
-    export_tables = ExportTables.MODEL
+    exports = _Exports()
     if spec.best is not None:
         _check_metric(spec.best.metric, runner)
     outputs = None
@@ -192,16 +199,14 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
         outputs = ModelOutputs(runner=runner, processor=load_processor(module, spec.prediction.processor))
     elif spec.output or (spec.best and spec.best.save) or found.best or found.checkpoint_folder:
         whole = bool((spec.best and spec.best.save) or found.best or found.checkpoint_folder)
-        export_tables, note = choose_tables(runner, spec, needs_whole_models=whole)
-        if whole or export_tables is ExportTables.MODEL:
-            check_export(runner, spec.limits.export_bytes_max)
-        export_notes = (*([note] if note else []), *loading_notes(runner))
+        exports = _Exports.of(runner, spec, needs_whole_models=whole)
     built = Built(
         runner=runner,
         training=training,
         validation=validation,
-        export_notes=export_notes,
-        export_tables=export_tables,
+        export_notes=exports.notes,
+        loading_notes=exports.loading_notes,
+        export_tables=exports.tables,
         kind=spec.kind,
         outputs=outputs,
         callbacks=found,
@@ -215,6 +220,23 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
     return built
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exports:
+    """What is known before training about the files that will be exported; the fields are those of ``Built``."""
+
+    notes: tuple[str, ...] = ()
+    loading_notes: tuple[str, ...] = ()
+    tables: ExportTables = ExportTables.MODEL
+
+    @classmethod
+    def of(cls, runner: ModelRunner, spec: JobSpec, *, needs_whole_models: bool) -> _Exports:
+        """Check the model for an export; errors as ``build``."""
+        tables, note = choose_tables(runner, spec, needs_whole_models=needs_whole_models)
+        if needs_whole_models or tables is ExportTables.MODEL:
+            check_export(runner, spec.limits.export_bytes_max)
+        return cls(notes=(note,) if note else (), loading_notes=tuple(loading_notes(runner)), tables=tables)
+
+
 def _load(spec: JobSpec, adapts: Adapting, stores: DataStores) -> tuple[UserModule, JobAdapter | None]:
     """The model file, and what adapts its layers."""
     seed_process(spec.plan.seed)  # The model file may draw random numbers and make tables while it is imported.
@@ -225,7 +247,7 @@ def _load(spec: JobSpec, adapts: Adapting, stores: DataStores) -> tuple[UserModu
     module = load(spec.model.file, literal_params(spec.model.params))
     loaded.append(module)
     if spec.model.exported:
-        module = replace(module, exported=_local_copy(spec.model.exported))
+        module = module.with_exported(_local_copy(spec.model.exported), display(spec.model.exported))
     return module, adapter
 
 

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,9 +63,7 @@ def run_any(function: Callable[[], ModelCheck], folder: Path, number: int) -> in
         sys.stderr.write(f"{error}\n")
         return exit_code(error)
     except (UserError, PermanentError, ProtocolError) as error:
-        failure = of_start(error)
-        shown = failure.traceback if "File" in failure.traceback else ""
-        ModelCheck(error=f"{failure.message}\n{shown}".strip()).write(folder, number)
+        ModelCheck(error=of_start(error).shown).write(folder, number)
         return EXIT_REFUSED
     except MemoryError as error:
         ModelCheck(error=reason_of(error)).write(folder, number)
@@ -90,7 +89,7 @@ def main() -> int:
     def check(spec: JobSpec, folder: Path, number: int) -> ModelCheck:
         built = _build(spec, number)
         models.append(built)
-        return _check(spec, built, folder) if number == 0 else _export(spec, built)
+        return _check(spec, built, folder) if number == 0 else _export(spec, built, folder)
 
     code = run(check, folder, number)
     if code or handover is None:
@@ -136,20 +135,23 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
     with running_batches(spec) as running:
         try_model(built, running)
     mine = built.fingerprint()
-    problem = _export_problem(spec, built, KERAS_FILE)
+    trial = _try_export(spec, built, KERAS_FILE, folder, 0)
     other = _second(folder)
     if other is not None and other.fingerprint:  # Without one it failed by itself, and the workers compare.
         expected = Fingerprint.decode(other.fingerprint)
         mine.check(expected, Path(spec.model.path), "each process builds a different model")
-    if problem := problem or (other.error if other else ""):
+    if problem := trial.error or (other.error if other else ""):
         return ModelCheck(error=problem)
+    unloadable = (*trial.unloadable, *(other.unloadable if other else ()))
+    loading = () if unloadable else built.loading_notes
     if spec.initial and spec.initial.file and not spec.initial.adapted and built.adapter:
         built.adapter.refuse_file(spec.initial.source)
     if spec.initial:
         model_check.begin_conversion(folder)
     initial = spec.initial and prepare(spec.initial, built.runner, spec.storage)
     return ModelCheck(
-        notes=(*built.describe(), *built.export_notes, *built.callbacks.notes),
+        notes=(*built.describe(), *built.export_notes, *loading, *built.callbacks.notes),
+        unloadable=unloadable,
         fingerprint=mine.encode(),
         callbacks=built.callbacks.names,
         best=built.callbacks.best,
@@ -160,23 +162,25 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
     )
 
 
-def _export(spec: JobSpec, built: Built) -> ModelCheck:
+def _export(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
     fingerprint = built.fingerprint().encode()
-    return ModelCheck(error=_export_problem(spec, built, SAVED_MODEL), fingerprint=fingerprint)
+    return replace(_try_export(spec, built, SAVED_MODEL, folder, 1), fingerprint=fingerprint)
 
 
-def _export_problem(spec: JobSpec, built: Built, name: str) -> str:
-    """Why a file of the model can't be exported; empty if it can, or no export is wanted."""
+def _try_export(spec: JobSpec, built: Built, name: str, folder: Path, number: int) -> ModelCheck:
+    """Why a file of the model can't be exported, or what to know about it; empty if no export is wanted."""
     from elasticdl.worker.model_trial import try_export
 
-    try:
-        if spec.output and spec.prediction is None:
-            try_export(built, spec.output, name)
-        elif built.callbacks.checkpoint_folder and name == KERAS_FILE:
-            try_export(built, built.callbacks.checkpoint_folder, name)
-    except UserError as error:
-        return str(error)
-    return ""
+    output = spec.output if spec.prediction is None else ""
+    if not output and name == KERAS_FILE:
+        output = built.callbacks.checkpoint_folder
+    if not output:
+        return ModelCheck()
+    with model_check.trying_export(folder, number):
+        try:
+            return ModelCheck(unloadable=tuple(try_export(built, output, name)))
+        except UserError as error:
+            return ModelCheck(error=of_start(error).shown)
 
 
 def _second(folder: Path) -> ModelCheck | None:

@@ -75,13 +75,16 @@ def try_model(built: Built, running_batches: RunningBatches) -> None:
         runner.evaluate(batch, runner.initial_dense(), _rows(built, batch, training=False))
 
 
-def try_export(built: Built, output: str, name: str) -> None:
+def try_export(built: Built, output: str, name: str) -> list[str]:
     """Write a file of the untrained model as the end of the job will, and compare it with the model.
 
     Args:
         built: the model and its data.
         output: URI of the folder for the exported model.
         name: of the file, one of ``EXPORTED``.
+
+    Returns:
+        What the user has to know about a file that doesn't load.
 
     Raises:
         UserError: a file can't be written, or predicts something else, or the output has no room for the model.
@@ -90,15 +93,15 @@ def try_export(built: Built, output: str, name: str) -> None:
         _check_room(output, built.runner.dense.size * FLOAT_BYTES)
         if name == KERAS_FILE:
             with tempfile.TemporaryDirectory(prefix="elasticdl-trial-") as folder:
-                write_without_tables(built.runner, built.runner.initial_dense(), Path(folder, name))
-        return
+                return write_without_tables(built.runner, built.runner.initial_dense(), Path(folder, name))
+        return []
     size = check_export(built.runner, np.iinfo(np.int64).max)
     _check_room(output, len(EXPORTED) * size)
     if size > EXPORT_BYTES_MAX:
-        return
+        return []
     tables = {table.name: table for table in built.runner.tables}
     with tempfile.TemporaryDirectory(prefix="elasticdl-trial-") as folder:
-        export(
+        return export(
             built.runner,
             built.runner.initial_dense(),
             lambda table, ids: np.float32(_ROW_SCALE) * waves(ids, tables[table].width),

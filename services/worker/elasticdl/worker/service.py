@@ -346,7 +346,13 @@ def _holders(placement: Placement) -> list[PodName]:
 
 def start_notes(built: Built, settings: WorkerSettings, gpu: str) -> list[str]:
     """The start-up lines that a user sees."""
-    return [*built.describe(), _device(gpu, settings.compute_threads), *built.export_notes, *built.callbacks.notes]
+    return [
+        *built.describe(),
+        _device(gpu, settings.compute_threads),
+        *built.export_notes,
+        *built.loading_notes,
+        *built.callbacks.notes,
+    ]
 
 
 def _device(gpu: str, threads: int) -> str:

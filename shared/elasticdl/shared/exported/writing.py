@@ -28,7 +28,7 @@ from elasticdl.shared.exported.layout import (
 from elasticdl.shared.exported.merging import updates_by_partition
 from elasticdl.shared.exported.parquet import write_rows
 from elasticdl.shared.exported.spilled import SpilledRows
-from elasticdl.shared.job.model_file import KERAS_FILE, SAVED_MODEL
+from elasticdl.shared.job.model_file import KERAS_FILE, SAVED_MODEL, WEIGHTS_FILE
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.model.manifests import ChunkPart, read_manifest
 from elasticdl.shared.model.partitioning import partitions_of
@@ -75,7 +75,7 @@ class TablesExport:
     parts: Parts
     snapshots: ObjectStore
     adapted: Sequence[str]
-    write_model: Callable[[Path], None]
+    write_model: Callable[[Path], object]
 
     def write(self, output: str, progress: Callable[[], None] = lambda: None) -> None:
         """Write it to a folder, replacing what is there once it is complete.
@@ -218,7 +218,7 @@ def _only(chain: Chain, number: int) -> Chain:
 
 
 def delete_tables(output: str) -> None:
-    """Delete an export with tables in Parquet from a folder, if there is one, because another export is there now.
+    """Delete what earlier exports have left in a folder, because the files of a model are there now.
 
     Args:
         output: URI of the folder.
@@ -228,12 +228,16 @@ def delete_tables(output: str) -> None:
     """
     store = open_store(output)
     store.delete(join(output, MARK))
-    _delete(store, output, is_version)
+    _delete(store, output, lambda name: is_version(name) or name == WEIGHTS_FILE)
 
 
 def _delete_others(store: ObjectStore, output: str, version: str) -> None:
     """Delete what earlier exports have left in a folder."""
-    _delete(store, output, lambda name: name in (KERAS_FILE, SAVED_MODEL) or (is_version(name) and name != version))
+    _delete(
+        store,
+        output,
+        lambda name: name in (KERAS_FILE, SAVED_MODEL, WEIGHTS_FILE) or (is_version(name) and name != version),
+    )
 
 
 def _delete(store: ObjectStore, output: str, is_obsolete: Callable[[str], bool]) -> None:

@@ -37,6 +37,11 @@ class Match:
         """Whether every variable and table of the new model is among them."""
         return len(self.taken) == len(_shapes(self.new))
 
+    @property
+    def is_same(self) -> bool:
+        """Whether both models have the same variables and tables, in the same order."""
+        return [*_shapes(self.new).items()] == [*_shapes(self.trained).items()] and not self.differences
+
     def note(self, source: str) -> str:
         """What the new model takes over and what it does not, for people.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,11 @@ NUMBER_VARIABLE = "ELASTICDL_MODEL_CHECK_NUMBER"
 SPEC_FILE = "spec"
 """The encoded specification of the job."""
 _CONVERSION = "conversion"
+_TRIAL_EXPORT = "trial-export"
 MODEL_FILE = "model.npz"
 """Export: the version to write; see ``elasticdl.shared.model.whole_model``."""
+SIGNATURE_FILE = "signature.json"
+"""Export: the signature of the version; see ``elasticdl.shared.model.signature``."""
 PARTS_FILE = "parts.json"
 """Export with tables in Parquet: the snapshots that have the rows, as JSON of (URI, partitions) pairs."""
 _BEST = JsonCodec(BestModel | None)
@@ -34,6 +38,7 @@ class ModelCheck:
     Attributes:
         error: why the model can't be trained or exported; empty if it can.
         notes: what the user should know about the model.
+        unloadable: which exported files don't load, why, and what loads, found by trying.
         fingerprint: of the model, encoded; empty after an error.
         callbacks: class names of the model file's callbacks.
         best: the model that one of them restores at the end; None: none does.
@@ -45,6 +50,7 @@ class ModelCheck:
 
     error: str = ""
     notes: tuple[str, ...] = ()
+    unloadable: tuple[str, ...] = ()
     fingerprint: bytes = b""
     callbacks: tuple[str, ...] = ()
     best: BestModel | None = None
@@ -58,6 +64,7 @@ class ModelCheck:
         facts = {
             "error": self.error,
             "notes": self.notes,
+            "unloadable": self.unloadable,
             "fingerprint": base64.b64encode(self.fingerprint).decode(),
             "callbacks": self.callbacks,
             "best": _BEST.dump(self.best),
@@ -81,6 +88,7 @@ class ModelCheck:
         return cls(
             error=facts["error"],
             notes=tuple(facts["notes"]),
+            unloadable=tuple(facts["unloadable"]),
             fingerprint=base64.b64decode(facts["fingerprint"]),
             callbacks=tuple(facts["callbacks"]),
             best=_BEST.load(facts["best"]),
@@ -125,6 +133,20 @@ def begin_conversion(folder: Path) -> None:
 def is_converting(folder: Path) -> bool:
     """Whether process 0 has checked the model and converts its initial weights, however large they are."""
     return (folder / _CONVERSION).exists()
+
+
+@contextmanager
+def trying_export(folder: Path, number: int) -> Iterator[None]:
+    """Record in the block that a process tries to export the model: it calls code that no other step calls."""
+    mark = folder / f"{_TRIAL_EXPORT}-{number}"
+    mark.touch()
+    yield
+    mark.unlink()
+
+
+def was_exporting(folder: Path, number: int) -> bool:
+    """Whether a process that has ended was trying to export the model."""
+    return (folder / f"{_TRIAL_EXPORT}-{number}").exists()
 
 
 def pipe_of(folder: Path, number: int) -> Path:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from elasticdl.shared.names import Service
+from elasticdl.shared.process.keras_backend import KERAS_BACKEND, TENSORFLOW
 
 MODULES: Mapping[Service, str] = {
     Service.MASTER: "elasticdl.master.main",
@@ -81,12 +82,18 @@ def import_defaults(threads: int, *, hides_gpus: bool = True) -> dict[str, str]:
 def import_constants(seed: int) -> dict[str, str]:
     """Variables that all processes of a job need as they are.
 
-    Python prints a traceback at a crash, and log lines are written at once, before a crash can lose them.
+    Python prints a traceback at a crash, and log lines are written at once, before a crash can lose them. Workers train
+    with TensorFlow, also where Keras is set to another backend for everything else that the user does.
 
     Args:
         seed: of the job.
     """
-    return {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": str(seed % _HASH_SEEDS)}
+    return {
+        "PYTHONFAULTHANDLER": "1",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONHASHSEED": str(seed % _HASH_SEEDS),
+        KERAS_BACKEND: TENSORFLOW,
+    }
 
 
 def _cache_folder(base: Mapping[str, str]) -> Path:

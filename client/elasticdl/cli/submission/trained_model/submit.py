@@ -55,7 +55,7 @@ def prepare(
         UserError: something is wrong with the input; says what to do.
     """
     flags.check()
-    source = trained_by(*version) if version else find_model(flags.source, root)
+    source = trained_by(*version) if version else find_model(flags.source, root, progress)
     if isinstance(flags, EvaluateFlags):
         return _submission(flags, root, progress, forks, JobKind.EVALUATE, job, source)
     output = to_uri(flags.output)
@@ -168,12 +168,13 @@ def trained_by(version: InitialModel, job: JobSpec) -> TrainedModel:
     return TrainedModel(initial=replace(version, is_whole=True), seed=job.plan.seed)
 
 
-def find_model(source: str, root: Path | None) -> TrainedModel:
+def find_model(source: str, root: Path | None, progress: Progress) -> TrainedModel:
     """Find a trained model.
 
     Args:
         source: value of ``--model``.
         root: folder of the run directories; None: no job is found.
+        progress: is called with a line before a job's log is read.
 
     Raises:
         UserError: there is no such model.
@@ -182,13 +183,13 @@ def find_model(source: str, root: Path | None) -> TrainedModel:
     if "://" not in source and not path.exists():
         if path.suffix == ".keras" or "/" in source or root is None:
             raise UserError(f"--model={source} does not exist", usage=True)
-        return trained_by(*version_of_job(source, root))
+        return trained_by(*version_of_job(source, root, progress))
     try:
         file = model_file("--model", source)
     except UserError:  # A folder without a model may have the name of a job.
         if root is None or not is_job(source, root):
             raise
-        return trained_by(*version_of_job(source, root))
+        return trained_by(*version_of_job(source, root, progress))
     if file.endswith(KERAS_SUFFIX):
         return TrainedModel(exported=file)
     folder = export_folder(file)

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from elasticdl.shared.errors import UserError
 from elasticdl.shared.exported.writing import Parts, TablesExport, delete_tables, served_parts
 from elasticdl.shared.model.whole_model import RowsFunction
 from elasticdl.shared.storage import join, open_store, scheme_of
@@ -18,7 +19,7 @@ from elasticdl.worker.ports import Floats, Ids
 from elasticdl.worker.ps_client import PsClient
 from elasticdl.worker.ps_client.requests import NO_INSTANCES, Instances
 
-WriteModel = Callable[[Floats, RowsFunction, Path], None]
+WriteModel = Callable[[Floats, RowsFunction, Path], object]
 """(dense values, (table, ids) -> rows, local folder or file) -> the files are in the folder, or the file is there."""
 
 
@@ -141,7 +142,7 @@ class Exporter:
                 open_store(uri).write(uri, file)
 
 
-def write_output(output: str, write: Callable[[Path], None], watch: ExportWatch | None = None) -> None:
+def write_output(output: str, write: Callable[[Path], object], watch: ExportWatch | None = None) -> None:
     """Write files to a folder on disk or in object storage, replacing what is there.
 
     Args:
@@ -151,6 +152,7 @@ def write_output(output: str, write: Callable[[Path], None], watch: ExportWatch 
 
     Raises:
         PermanentError, TransientError: the output can't be written.
+        UserError: the model can't be exported.
     """
     watch = watch or ExportWatch()
     if scheme_of(output) == "file":
@@ -158,7 +160,12 @@ def write_output(output: str, write: Callable[[Path], None], watch: ExportWatch 
     else:
         with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as name:
             folder = Path(name)
-            write(folder)
+            try:
+                write(folder)
+            except UserError:
+                with watch.waiting():
+                    _upload(folder, output, watch.progress)  # The weights, if nothing else could be written.
+                raise
             with watch.waiting():
                 _upload(folder, output, watch.progress)
     with watch.waiting():

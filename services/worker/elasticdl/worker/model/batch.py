@@ -19,12 +19,14 @@ class BatchSpec:
         features: structure of ``tf.TypeSpec``.
         labels: the same, or None (predict).
         weights: the same, or None.
+        has_labels: whether the labels are the user's. Otherwise they are zeros that nothing looks at.
         key: equal for equal specs.
     """
 
     features: Structure
     labels: Structure = None
     weights: Structure = None
+    has_labels: bool = True
     key: str = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -127,11 +127,15 @@ def _repeated(module: UserModule, attempt: Callable[[Census], Made], swap_bytes_
 
 def make(module: UserModule, example: Batch, census: Census, *, seed: int) -> Any:
     """Make the model once, its variables built; the same seed gives the same names and initial values."""
+    if module.weights:
+        census.plain = True  # The file has the tables of all layers.
     with _making(census, seed):
         model = module.make_model()
         if not model.built:
             with user_code(module.path, "the model's first call"):
                 model(example.features, training=False)
+        if module.weights:
+            module.weights.load_into(model, module.path)
     _refuse(module, model)
     return model
 

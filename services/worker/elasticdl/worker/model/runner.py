@@ -109,6 +109,11 @@ class ModelRunner:
         seed, swap_bytes_min, eager = self.settings.seed, self.settings.swap_bytes_min, self.settings.eager
         self.built = build(module, example, seed=seed, swap_bytes_min=swap_bytes_min, eager=eager)
         self.module = module = module.completed_by(self.built.model)
+        if not example.spec.has_labels and module.has_loss:
+            raise UserError(
+                f"{module.path}: the feed gives no labels, and the loss of the model needs them",
+                hint="Return (features, labels) from the feed. Only a model whose layers call add_loss() needs none.",
+            )
         optimizer = module.make_optimizer()
         with user_code(module.path, "the learning-rate schedule"):
             self.optimizer = translate(optimizer)

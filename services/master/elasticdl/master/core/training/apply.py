@@ -32,6 +32,8 @@ from elasticdl.shared.names import Incarnation, Purpose, TaskId
 
 FATAL_FAILURES = (FailureKind.NOT_FINITE, FailureKind.DATA, FailureKind.ENVIRONMENT)
 """Kinds of failure that another attempt would not change: they end the job at once."""
+EXPORT_ATTEMPTS_MAX = 2
+"""Failures of an export in the user's code before the job fails."""
 
 
 def on_task_taken(state: State, envelope: Envelope, event: TaskTaken) -> None:
@@ -113,8 +115,14 @@ def on_task_failed(state: State, envelope: Envelope, event: TaskFailed) -> None:
     _end_attempt(state, envelope, event)
     failures = state.failures.setdefault(event.task, [])
     failures.append(event)
-    if event.kind in FATAL_FAILURES or _is_of_callbacks(state, event) or len(failures) >= state.job.limits.attempts_max:
+    if event.kind in FATAL_FAILURES or _is_of_callbacks(state, event) or len(failures) >= _attempts_max(state, event):
         state.fail(failure_text(event, envelope.name), guilty=envelope.name, kind=event.kind)
+
+
+def _attempts_max(state: State, event: TaskFailed) -> int:
+    """An export reads no data and runs the same code again, so one more attempt shows whether it can work."""
+    most = state.job.limits.attempts_max
+    return min(most, EXPORT_ATTEMPTS_MAX) if event.task.purpose is Purpose.EXPORT else most
 
 
 def _is_of_callbacks(state: State, event: TaskFailed) -> bool:

@@ -15,31 +15,32 @@ from numpy.typing import NDArray
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.dense import Float32Array
 from elasticdl.worker.model.runner import ModelRunner
+from elasticdl.worker.model.user.keras_weights import LOAD_ERRORS, loading_problem
 
 _log = structlog.get_logger()
 _TOLERANCE = 1e-3
 """Difference that counts as none, relative to the largest prediction: operations are fused in another way."""
 _HALF_TOLERANCE = 0.05
 """The same for mixed precision."""
-_LOAD_ERRORS = (TypeError, ValueError, KeyError, AttributeError, NotImplementedError, ImportError, OSError)
-"""What Keras raises for a file that needs classes which are not registered."""
 
 Predictions = list[NDArray[Any]]
 
 
 def compare_files(
     runner: ModelRunner, model: Any, computed: Predictions, files: Mapping[str, Callable[[], Any]]
-) -> None:
+) -> dict[str, str]:
     """Check that every file predicts what the trained model does.
 
-    A model that draws random numbers when it predicts can't be compared. A file that can't be loaded in this process is
-    reported in the log only: the start of the job has named the classes that it needs.
+    A model that draws random numbers when it predicts can't be compared.
 
     Args:
         runner: the trained model.
         model: the model that was written.
         computed: the trained model's predictions for the runner's example.
         files: name of each file -> a function that loads it and predicts for the example.
+
+    Returns:
+        Name of each file that can't be loaded, even with all that the model file defines -> why.
 
     Raises:
         UserError: a file predicts something else.
@@ -48,23 +49,20 @@ def compare_files(
     once, again = (flat(model(features, training=False)) for _ in range(2))
     if _difference(once, again):
         _log.info("exported files are not compared, because the model draws random numbers when it predicts")
-        return
+        return {}
     is_half = any(layer.compute_dtype in ("float16", "bfloat16") for layer in model._flatten_layers())
     limit = _HALF_TOLERANCE if is_half else _TOLERANCE
     _check(runner.module.path, "the model made for the export", once, computed, limit)
+    problems = {}
     for name, predict in files.items():
         try:
             predicted = flat(predict())
-        except _LOAD_ERRORS as error:
-            _log.warning("an exported file could not be loaded to compare it", file=name, reason=_reason(error))
+        except LOAD_ERRORS as error:
+            problems[name] = loading_problem(error)
+            _log.info("an exported file could not be loaded to compare it", file=name, reason=problems[name])
             continue
         _check(runner.module.path, name, predicted, computed, limit)
-
-
-def _reason(error: Exception) -> str:
-    """The last line of an error: Keras puts the configuration of the whole model before it."""
-    lines = str(error).strip().splitlines()
-    return lines[-1] if lines else type(error).__name__
+    return problems
 
 
 def served(folder: Path, features: Any) -> Any:

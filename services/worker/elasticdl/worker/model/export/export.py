@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import errno
 import os
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,22 +22,24 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elasticdl.shared.errors import InvariantError, UserError
-from elasticdl.shared.job.model_file import KERAS_FILE, SAVED_MODEL
+from elasticdl.shared.job.model_file import KERAS_FILE, SAVED_MODEL, WEIGHTS_FILE
 from elasticdl.shared.storage import to_uri
 from elasticdl.shared.storage.file_store import translate
 from elasticdl.worker.model.build import make
 from elasticdl.worker.model.dense import Float32Array
 from elasticdl.worker.model.embeddings.swap import FLOAT_BYTES, Census, bytes_text
 from elasticdl.worker.model.export.comparison import compare_files, kept, predictions_of, served
+from elasticdl.worker.model.export.failures import check_resources, writing
 from elasticdl.worker.model.export.replacing import replace, unfinished
+from elasticdl.worker.model.export.serving_signature import as_inputs, named, signature_of
 from elasticdl.worker.model.runner import ModelRunner
+from elasticdl.worker.model.user.calls import UserCodeError
+from elasticdl.worker.model.user.keras_weights import KerasWeights
 
 WEIGHTS_SUFFIX = ".weights.h5"
 EXPORTED = (SAVED_MODEL, KERAS_FILE)
 """Each of them holds all weights."""
 _DISK_FULL = os.strerror(errno.ENOSPC)
-_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.-]*")
-"""What TensorFlow takes for a name."""
 ROWS_PER_READ = 1 << 16
 COMPARED_BYTES_MAX = 1 << 30
 """Largest model whose files are compared with it: each of them is loaded for that, beside the model itself."""
@@ -87,7 +88,7 @@ def export(
     rows_of: RowsFunction,
     output_dir: Path,
     names: Collection[str] = EXPORTED,
-) -> None:
+) -> list[str]:
     """Write ``saved_model`` and ``model.keras`` into a local folder, replacing what is there.
 
     Args:
@@ -97,27 +98,80 @@ def export(
         output_dir: where to; the files are complete before they take their names.
         names: which of the two.
 
+    Returns:
+        What the user has to know about files that don't load.
+
     Raises:
         UserError: the model can't be exported, or what was written predicts something else than the trained model.
         PermanentError, TransientError: the folder can't be written, because the disk is full for instance.
     """
     size = check_export(runner, np.iinfo(np.int64).max)
+    path = runner.module.path
     model = _plain_model(runner, dense, rows_of)
-    with disk_errors_of(output_dir), unfinished(output_dir) as written:
+    notes: list[str] = []
+    with _unfinished(output_dir) as written:
         if SAVED_MODEL in names:
-            _write_saved_model(model, runner.example.spec.features, written / SAVED_MODEL)
+            with writing(path, SAVED_MODEL), disk_errors_of(output_dir):
+                _write_saved_model(model, runner, written / SAVED_MODEL)
         if KERAS_FILE in names:
-            model.save(written / KERAS_FILE)
+            with writing(path, KERAS_FILE), disk_errors_of(output_dir):
+                model.save(written / KERAS_FILE)
         if size <= COMPARED_BYTES_MAX and runner.example.labels is not None:
             features = runner.example.features
-            files = {
-                SAVED_MODEL: partial(served, written / SAVED_MODEL, features),
-                KERAS_FILE: partial(kept, runner, written / KERAS_FILE, features),
-            }
-            files = {name: files[name] for name in names}
-            compare_files(runner, model, predictions_of(runner, dense, rows_of), files)
-        for name in names:
-            replace(written / name, output_dir / name)
+            with writing(path, "and comparing the exported files"):
+                files = {
+                    SAVED_MODEL: partial(served, written / SAVED_MODEL, as_inputs(model, features)),
+                    KERAS_FILE: partial(kept, runner, written / KERAS_FILE, features),
+                }
+                files = {name: files[name] for name in names}
+                problems = compare_files(runner, model, predictions_of(runner, dense, rows_of), files)
+            notes += (_note_on(runner, written / name, problem) for name, problem in problems.items())
+        with disk_errors_of(output_dir):
+            for name in names:
+                replace(written / name, output_dir / name)
+    return notes
+
+
+def _note_on(runner: ModelRunner, file: Path, problem: str) -> str:
+    """Which parts of a file load that does not load as a model, found by trying."""
+    if file.name != KERAS_FILE:
+        return f"{file.name} does not load: {problem}"
+    module = runner.module
+    weights = KerasWeights(file=file, shown=file.name, problem=problem)
+    whole = make(module, runner.example, Census(swap_bytes_min=0, plain=True), seed=runner.settings.seed)
+    try:
+        weights.load_into(whole, module.path)
+    except UserError:
+        return f"{file.name} does not load, nor do its weights alone: {problem}. Use {SAVED_MODEL}"
+    return (
+        f"{file.name} does not load as a model, as {problem}. {SAVED_MODEL} loads, and so do the weights: "
+        f'{module.file.symbol}().load_weights("{file.name}")'
+    )
+
+
+def export_or_save_weights(
+    runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, output_dir: Path
+) -> list[str]:
+    """As ``export``, but if the model can't be exported, write its weights alone, so that training was not for nothing.
+
+    Raises:
+        UserError: as ``export``; names the file with the weights, and what to do.
+        PermanentError, TransientError: as ``export``.
+    """
+    try:
+        return export(runner, dense, rows_of, output_dir)
+    except UserError as error:
+        try:
+            export_file(runner, dense, rows_of, output_dir / WEIGHTS_FILE)
+        except UserError:
+            raise error from None  # The model can't even be made.
+        make = f"{runner.module.file.symbol}()"
+        raise UserCodeError(
+            str(error),
+            hint=f"The weights are in {WEIGHTS_FILE} of the output, for the model that {make} returns: "
+            f'model.load_weights("{WEIGHTS_FILE}").',
+            traceback=getattr(error, "traceback", ""),
+        ) from error
 
 
 def export_file(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, file: Path) -> None:
@@ -135,11 +189,20 @@ def export_file(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction,
     """
     check_export(runner, np.iinfo(np.int64).max)
     model = _plain_model(runner, dense, rows_of)
-    with disk_errors_of(file.parent), unfinished(file.parent) as folder:
+    with _unfinished(file.parent) as folder, writing(runner.module.path, file.name), disk_errors_of(file.parent):
         written = folder / file.name
         save = model.save_weights if file.name.endswith(WEIGHTS_SUFFIX) else model.save
         save(written)
         written.replace(file)
+
+
+@contextmanager
+def _unfinished(output_dir: Path) -> Iterator[Path]:
+    """``replacing.unfinished``, whose errors of the disk are told from those of the model."""
+    with ExitStack() as stack:
+        with disk_errors_of(output_dir):
+            folder = stack.enter_context(unfinished(output_dir))
+        yield folder
 
 
 @contextmanager
@@ -155,30 +218,19 @@ def disk_errors_of(folder: Path) -> Iterator[None]:
         raise translate(error, to_uri(folder)) from error
 
 
-def _write_saved_model(model: Any, features: Any, folder: Path) -> None:
+def _write_saved_model(model: Any, runner: ModelRunner, folder: Path) -> None:
     """Like ``model.export``, but never in training mode, which RandomTranslation and its like take when nobody says."""
+    taken = signature_of(model)
+    types = named(model, runner.example.spec.features) if taken is None else taken
     archive = keras.export.ExportArchive()
     archive.track(model)
-    archive.add_endpoint("serve", lambda inputs: model(inputs, training=False), [_named(model, features)])
-    archive.write_out(folder, verbose=False)
-
-
-def _named(model: Any, features: Any) -> Any:
-    """The features' types with the names under which whoever serves the model gives them."""
-    if isinstance(features, Mapping):
-        return {key: _with_name(spec, str(key)) for key, spec in features.items()}
-    inputs = getattr(model, "inputs", None) or []
-    if isinstance(features, (tuple, list)) and len(inputs) == len(features):
-        return type(features)(_with_name(spec, one.name) for spec, one in zip(features, inputs, strict=True))
-    if len(inputs) == 1:
-        return _with_name(features, inputs[0].name)
-    return features
-
-
-def _with_name(spec: Any, name: str) -> Any:
-    if not isinstance(spec, tf.TensorSpec) or not _NAME.fullmatch(name):
-        return spec
-    return tf.TensorSpec(spec.shape, spec.dtype, name=name)
+    archive.add_endpoint("serve", lambda inputs: model(inputs, training=False), [types])
+    try:
+        archive.write_out(folder, verbose=False)
+    except AssertionError as error:
+        traced = archive._tf_trackable.serve._list_all_concrete_functions()
+        check_resources(runner.module.path, model, (one.graph for one in traced), error)
+        raise
 
 
 def _plain_model(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction) -> Any:

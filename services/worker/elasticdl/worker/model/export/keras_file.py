@@ -10,6 +10,7 @@ import keras
 
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.runner import ModelRunner
+from elasticdl.worker.model.user.calls import without_colours
 
 _KNOWN_MODULES = ("keras", "builtins", "elasticdl")
 """Keras finds what is its own; layers of this package are replaced by Keras' own in the file."""
@@ -25,7 +26,7 @@ def configuration(runner: ModelRunner) -> Any:
         with warnings.catch_warnings(action="ignore"):  # The file's own warnings come when it is written.
             return keras.saving.serialize_keras_object(runner.built.model)
     except (NotImplementedError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
+        reason = " ".join(without_colours(str(error)).split())
         raise UserError(
             f"{runner.module.path}: the model can't be written as model.keras: {reason}",
             hint="Give the class a get_config(), or run without --output and ModelCheckpoint.",
@@ -48,7 +49,10 @@ def loading_notes(runner: ModelRunner) -> list[str]:
             "or use saved_model, which needs neither"
         )
     if "" in found:
-        notes.append("model.keras holds a lambda: load it with safe_mode=False, or use saved_model")
+        notes.append(
+            "model.keras holds a lambda: it loads with safe_mode=False, if the lambda uses nothing but its arguments. "
+            "saved_model always loads"
+        )
     return notes
 
 

@@ -20,6 +20,7 @@ from elasticdl.worker.model.dense import Float32Array
 from elasticdl.worker.model.embeddings.swap import Census, bytes_text
 from elasticdl.worker.model.export.comparison import compare_files, predictions_of
 from elasticdl.worker.model.export.export import disk_errors_of
+from elasticdl.worker.model.export.failures import writing
 from elasticdl.worker.model.export.keras_file import configuration
 from elasticdl.worker.model.runner import ModelRunner
 from elasticdl.worker.ports import Ids
@@ -89,7 +90,7 @@ def _served_layers(value: Any) -> Iterator[str]:
             pass
 
 
-def write_without_tables(runner: ModelRunner, dense: Float32Array, file: Path) -> None:
+def write_without_tables(runner: ModelRunner, dense: Float32Array, file: Path) -> list[str]:
     """Write the model, with numbers in the places of the tables that the ps serve, and compare it with the trained one.
 
     Args:
@@ -97,8 +98,11 @@ def write_without_tables(runner: ModelRunner, dense: Float32Array, file: Path) -
         dense: float32, all dense variables in signature order.
         file: a local file that does not exist.
 
+    Returns:
+        What the user has to know if the file doesn't load.
+
     Raises:
-        UserError: what was written predicts something else than the trained model.
+        UserError: the file can't be written, or what was written predicts something else than the trained model.
         PermanentError, TransientError: the folder can't be written, because the disk is full for instance.
     """
     census = Census(swap_bytes_min=runner.settings.swap_bytes_min, kept=dict(runner.built.census.kept))
@@ -108,10 +112,11 @@ def write_without_tables(runner: ModelRunner, dense: Float32Array, file: Path) -
     for number, table in enumerate(runner.built.tables):
         census.layers[table.number].table_number = number
     runner.dense.assign(model.weights, dense)
-    with disk_errors_of(file.parent):
+    path = runner.module.path
+    with writing(path, file.name), disk_errors_of(file.parent):
         model.save(file)
     if runner.example.labels is None:
-        return
+        return []
     # The file has no rows, so any rows show whether it computes the same.
     tables = LoadedTables([_Waves(table.width) for table in runner.tables])
     tables.are_loaded = True
@@ -123,8 +128,9 @@ def write_without_tables(runner: ModelRunner, dense: Float32Array, file: Path) -
 
     widths = {table.name: table.width for table in runner.tables}
     computed = predictions_of(runner, dense, lambda name, ids: waves(ids, widths[name]))
-    with serving.looking_up(tables):
-        compare_files(runner, model, computed, {file.name: loaded})
+    with serving.looking_up(tables), writing(path, f"and comparing {file.name}"):
+        problems = compare_files(runner, model, computed, {file.name: loaded})
+    return [f"elasticdl.layers.load_model() can't load {name}: {problem}" for name, problem in problems.items()]
 
 
 def waves(ids: Ids, width: int) -> Float32Array:

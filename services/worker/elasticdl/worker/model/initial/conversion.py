@@ -20,6 +20,8 @@ from elasticdl.shared.model.matching import Match
 from elasticdl.shared.model.placement import ALL
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.storage import open_store
+from elasticdl.worker.model.build import make
+from elasticdl.worker.model.embeddings.swap import Census
 from elasticdl.worker.model.initial.files import Weights, read_keras_file, read_saved_model
 from elasticdl.worker.model.initial.layer_numbers import UNKNOWN, renumbered_names
 from elasticdl.worker.model.initial.variable_names import (
@@ -57,7 +59,9 @@ def prepare(initial: InitialModel, runner: ModelRunner, storage: str) -> Initial
         return _of_export(initial, folder, mine, storage)
     is_keras_file = initial.file.endswith(KERAS_SUFFIX)
     if is_keras_file:
-        found = read_keras_file(initial.file, runner.module, runner.built.model)
+        census = Census(swap_bytes_min=0, plain=True)
+        with_tables = partial(make, runner.module, runner.example, census, seed=runner.settings.seed)
+        found = read_keras_file(initial.file, runner.module, runner.built.model, with_tables)
     else:
         found = read_saved_model(initial.file)
     names = list(_structural_names(runner) if is_keras_file else _built_names(runner))

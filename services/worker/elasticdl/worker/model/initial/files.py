@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import display, join, open_store, scheme_of
 from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.model.initial.variable_names import named_variables, renumbered
-from elasticdl.worker.model.user.module import UserModule
+from elasticdl.worker.model.user.module import LoadError, UserModule
 
 Weights = dict[str, NDArray[np.float32]]
 """Name -> values of a variable."""
@@ -35,13 +35,14 @@ _NO_WEIGHTS = ("optimizer", "keras_api")
 """Children of the root with the variables of optimizer and metrics."""
 
 
-def read_keras_file(uri: str, module: UserModule, new: Any) -> Weights:
+def read_keras_file(uri: str, module: UserModule, new: Any, make: Callable[[], Any]) -> Weights:
     """The weights of a ``.keras`` file, by the names of ``named_variables``.
 
     Args:
         uri: of the file.
         module: the model file, which has the classes that the file names.
         new: the ``keras.Model`` that takes the weights: numbers in the names of layers are adapted to it.
+        make: makes the model of the model file with all its tables, for a file of which only the weights can be read.
 
     Raises:
         TransientError, PermanentError: the file can't be read.
@@ -49,7 +50,14 @@ def read_keras_file(uri: str, module: UserModule, new: Any) -> Weights:
     """
     with _local(uri) as path:  # Outside of a census, embedding layers have their own tables.
         reset_uids()
-        model = module.load_model(path, shown=display(uri))
+        try:
+            model = module.load_model(path, shown=display(uri))
+        except LoadError as error:
+            weights = error.weights
+            if weights is None:
+                raise
+            model = make()
+            weights.load_into(model, module.path)
     named = named_variables(model, renumbered(model, new))
     return {name: _array(variable) for name, variable in named.items() if _is_float(variable)}
 

@@ -17,6 +17,7 @@ _OUR_FOLDER = Path(__file__).parents[2]
 _NEW_LINE = "\n"
 _GRAPH_ERROR = "Graph execution error:"
 _GRAPH_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OPERATION = re.compile(r"\{\{function_node [^}]*\}\} ?| ?\[Op:\w+\]( name:)?")
 _GRAPH_NOISE = ("Graph execution error:", "Detected at node", "<stack traces unavailable>", "[[")
 _on_change: Callable[[str], None] | None = None
@@ -142,11 +143,16 @@ def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     return written or frames
 
 
+def without_colours(text: str) -> str:
+    """A text without the codes with which Keras colours its messages, also in files."""
+    return _COLOUR.sub("", text)
+
+
 def _message(error: BaseException) -> str:
     """What the exception says, without TensorFlow's account of its graph and its names of operations."""
     if isinstance(error, SystemExit) and not isinstance(error.code, str):
         return f"the code calls exit({'' if error.code is None else error.code}), which a model file must not do"
-    text = _OPERATION.sub("", str(error)).strip()
+    text = _OPERATION.sub("", without_colours(str(error))).strip()
     if not text.startswith(_GRAPH_ERROR):
         return text
     lines = _GRAPH_FRAME.split(text)[-1].splitlines()

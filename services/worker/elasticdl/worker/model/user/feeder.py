@@ -74,6 +74,7 @@ class BatchFeeder:
         self._spec: BatchSpec | None = None
         self._code: user_code | None = None
         """The user's function, with the columns of the first batch, which all batches have."""
+        self._has_labels = True
         self.traces = 0
 
     def feed(self, records: RawBatch, seed: int = 0) -> Batch | None:
@@ -185,6 +186,7 @@ class BatchFeeder:
 
     def _weighted(self, fed: Structure) -> Structure:
         """What the user's function gives, with the weights of classes as sample weights."""
+        fed = self._labelled(fed)
         if self._class_weights is None:
             return fed
         features, labels, weights = self._split(fed)
@@ -194,6 +196,23 @@ class BatchFeeder:
                 hint=f"Remove one of them, as in fit(). Or multiply them in a feed, and rename {CLASS_WEIGHT}.",
             )
         return features, labels, self._class_weights.sample_weights(labels)
+
+    def _labelled(self, fed: Structure) -> Structure:
+        """What the user's function gives. A model whose layers add its loss needs no labels: zeros stand for them."""
+        features = fed[0] if isinstance(fed, tuple) and fed else fed
+        is_alone = not isinstance(fed, tuple) or len(fed) == 1 or (len(fed) == 2 and fed[1] is None)
+        if self._mode == "predict" or not is_alone or self._module.value("loss") is not None:
+            return fed
+        self._has_labels = False
+        first = tf.nest.flatten(features)[0]
+        match first:
+            case tf.RaggedTensor():
+                records = tf.reshape(first.nrows(), [1])
+            case tf.SparseTensor():
+                records = first.dense_shape[:1]
+            case _:
+                records = tf.shape(first)[:1]
+        return features, tf.zeros(records)
 
     def _check_operations(self, graph: Any) -> None:
         for operation in graph.get_operations():
@@ -248,7 +267,7 @@ class BatchFeeder:
         opened = tf.nest.map_structure(
             lambda leaf: None if leaf is None else open_spec(leaf), (features, labels, weights)
         )
-        return BatchSpec(features=opened[0], labels=opened[1], weights=opened[2])
+        return BatchSpec(features=opened[0], labels=opened[1], weights=opened[2], has_labels=self._has_labels)
 
     def _split(self, fed: Structure) -> tuple[Structure, Structure, Structure]:
         """Features, labels and weights; in mode ``predict`` the features alone, whatever else the function gives."""

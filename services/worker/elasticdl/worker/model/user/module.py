@@ -39,12 +39,25 @@ from elasticdl.shared.job.model_file import FEEDS, ModelFile, may_compile
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.compiled import Compiled
 from elasticdl.worker.model.user.default_feed import DefaultFeed
+from elasticdl.worker.model.user.keras_weights import LOAD_ERRORS, KerasWeights, has_weights, loading_problem
 from elasticdl.worker.model.user.printing import show_prints
 
 _INSTALLED = {"site-packages", "dist-packages"}
 """Names of folders of installed packages."""
 COMPILED = ("loss", "optimizer")
 """Functions that a file needs unless its model is compiled."""
+
+
+class LoadError(UserError):
+    """Keras can't load a file as a model.
+
+    Attributes:
+        weights: its weights, which another model may take; None: the file has none.
+    """
+
+    def __init__(self, message: str, *, hint: str, weights: KerasWeights | None) -> None:
+        super().__init__(message, hint=hint)
+        self.weights = weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +69,7 @@ class UserModule:
         params: keyword arguments of the model function.
         module: the module itself.
         exported: a local ``.keras`` file that holds the model, in place of the model function; None: none.
+        weights: a ``.keras`` file whose weights the model of the model function takes; None: none.
         compiled: the model's loss, optimizer and metrics, once it is made and if it is compiled.
         default_feed: stands in for ``feed_batch`` if the file has no feed.
     """
@@ -64,6 +78,7 @@ class UserModule:
     params: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     module: ModuleType
     exported: Path | None = None
+    weights: KerasWeights | None = None
     compiled: Compiled | None = None
     default_feed: DefaultFeed | None = None
 
@@ -116,12 +131,15 @@ class UserModule:
         """Whether the file or ``compile()`` gives a loss. Without one, layers have to add it: ``add_loss()``."""
         return self.value("loss") is not None or self.compiled is None or self.compiled.has_loss
 
+    @property
+    def _lacks_what_compile_gives(self) -> bool:
+        return any(self.value(name) is None for name in COMPILED)
+
     def make_model(self) -> Any:
         """Call the model function with the parameters, or load the file; the result is a ``keras.Model``."""
         if self.exported is not None:
             # What only the file says: once the module is completed by the model, it must load the same one again.
-            compiled = any(self.value(name) is None for name in COMPILED)
-            return self.load_model(self.exported, compiled=compiled)
+            return self.load_model(self.exported, compiled=self._lacks_what_compile_gives)
         make = self.required(self.file.symbol)
         if isinstance(make, keras.Model):
             return self._remade()
@@ -143,9 +161,13 @@ class UserModule:
         again = getattr(_without_bytecode(lambda: _executed(self.path, self.module.__name__)), self.file.symbol)
         _forget_modules_with(again, besides=self.module.__name__)
         if again is present:
+            package = _installed_module_with(present)
             raise UserError(
                 f"{self.path} gives the same model each time it is run, and a job needs new ones",
-                hint="Define a function that returns a new model.",
+                hint=f"The model is made by {package}, which is an installed package and is not run again. Import a "
+                "function that makes the model."
+                if package
+                else "Define a function that returns a new model.",
             )
         return again
 
@@ -177,12 +199,31 @@ class UserModule:
         known = {name: value for name, value in vars(self.module).items() if callable(value)}
         try:
             return keras.saving.load_model(exported, custom_objects=known, compile=compiled)
-        except (TypeError, ValueError, OSError) as error:
-            reason = " ".join(str(error).split())
-            raise UserError(
-                f"{shown or exported} can't be loaded as a Keras model: {reason}",
+        except LOAD_ERRORS as error:
+            problem, name = loading_problem(error), shown or str(exported)
+            raise LoadError(
+                f"{name} can't be loaded as a Keras model: {problem}",
                 hint=f"Layers of your own have to be defined in {self.path}. Is it the model file of this model?",
+                weights=KerasWeights(file=exported, shown=name, problem=problem) if has_weights(exported) else None,
             ) from error
+
+    def with_exported(self, file: Path, shown: str) -> UserModule:
+        """This file with a trained model: as the file describes it, or else with its weights in the model function's.
+
+        Args:
+            file: a local ``.keras`` file.
+            shown: what messages call it.
+
+        Raises:
+            UserError: it is no such file.
+        """
+        try:
+            self.load_model(file, compiled=self._lacks_what_compile_gives, shown=shown)
+        except LoadError as error:
+            if error.weights is None:
+                raise
+            return replace(self, weights=error.weights)
+        return replace(self, exported=file)
 
     def make_optimizer(self) -> Any:
         """Call ``optimizer()``; the result is a ``keras.optimizers.Optimizer``."""
@@ -278,15 +319,27 @@ def _forget_modules_with(model: Any, besides: str) -> None:
         model: the model.
         besides: name of the model file itself.
     """
-    for name, module in list(sys.modules.items()):
-        path = Path(getattr(module, "__file__", None) or "")
-        if name == besides or not path.name or not _INSTALLED.isdisjoint(path.parts):
-            continue
-        if any(value is model for value in list(vars(module).values())):
+    for name in _modules_with(model):
+        if name != besides and not _is_installed(sys.modules[name]):
             del sys.modules[name]
             package, _, last = name.rpartition(".")
             if package in sys.modules:
                 vars(sys.modules[package]).pop(last, None)  # Otherwise ``from package import`` finds it there.
+
+
+def _modules_with(model: Any) -> list[str]:
+    """Names of the modules from files that bind a model."""
+    modules = [(name, module) for name, module in sys.modules.items() if getattr(module, "__file__", None)]
+    return [name for name, module in modules if any(value is model for value in list(vars(module).values()))]
+
+
+def _installed_module_with(model: Any) -> str:
+    """The name of a module of an installed package that binds a model; empty: there is none."""
+    return next((name for name in _modules_with(model) if _is_installed(sys.modules[name])), "")
+
+
+def _is_installed(module: ModuleType) -> bool:
+    return not _INSTALLED.isdisjoint(Path(module.__file__ or "").parts)
 
 
 def _first_package_folder() -> int:

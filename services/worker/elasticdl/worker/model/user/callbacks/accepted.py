@@ -95,7 +95,13 @@ def make_callbacks(module: UserModule, name: str = "") -> list[Any]:
         return []
     name = name or DEFAULT_FUNCTION
     with user_code(module.path, f"{name}()"):
-        made = list(function() or ())
+        returned = function()
+        if returned is None:
+            raise UserError(
+                f"{module.path}: {name}() returns nothing, so the job would have no callbacks",
+                hint="End it with return and a list of callbacks. A job without callbacks needs no such function.",
+            )
+        made = list(returned)
     for callback in made:
         if not isinstance(callback, keras.callbacks.Callback):
             kind = type(callback).__name__
