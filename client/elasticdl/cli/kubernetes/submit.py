@@ -27,7 +27,7 @@ from elasticdl.cli.kubernetes.submission_file import SubmissionFile, seed_of
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.preflight import check_writable
 from elasticdl.shared.bus import Bus, BusSettings, nats_bus
-from elasticdl.shared.errors import ElasticDLError, TransientError, UserError
+from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError, UserError
 from elasticdl.shared.job.spec import InitialModel, JobSpec
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.job_end import end_run
@@ -73,8 +73,13 @@ async def submit(
     try:
         from elasticdl.master.snapshots.recovery import recover
 
-        state = (await recover(bus)).state
-        if state.run == file.run:
+        try:
+            is_open = (await recover(bus)).state.run == file.run
+        except PermanentError:
+            if file.resumption is None or not file.resumption.rebuild_bus:
+                raise
+            is_open = False
+        if is_open:
             _say("The job is on its event log.")
             return
         await asyncio.to_thread(check)

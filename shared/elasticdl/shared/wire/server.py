@@ -15,6 +15,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from elasticdl.shared.errors import ProtocolError, UserError
+from elasticdl.shared.process.repeated_lines import RepeatedLines
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.connection import Connection, ConnectionLostError, Frame
@@ -116,6 +117,7 @@ class WireServer:
         self._connections: dict[Connection, threading.Thread] = {}
         self._closing = threading.Event()
         self._log = structlog.get_logger().bind(part="wire")
+        self._lines = RepeatedLines(self._log)
         self._listener = socket.create_server((self._settings.host, self._settings.port), backlog=128)
         self._acceptor = threading.Thread(target=self._accept, name="wire-accept", daemon=True)
 
@@ -153,7 +155,7 @@ class WireServer:
             except OSError as error:
                 if self._closing.is_set():
                     return
-                self._log.warning("accept failed", reason=str(error))
+                self._lines.warning("accept failed", reason=str(error))
                 self._closing.wait(_ACCEPT_PAUSE_S)
                 continue
             self._admit(accepted, f"{peer[0]}:{peer[1]}")
@@ -174,7 +176,7 @@ class WireServer:
                 self._connections[connection] = thread
                 thread.start()  # ``close`` joins what it finds here.
         if not admitted:
-            self._log.warning("connection refused", peer=peer, connections_max=settings.connections_max)
+            self._lines.warning("connection refused", peer=peer, connections_max=settings.connections_max)
             connection.close()
 
     def _serve(self, connection: Connection, peer: str) -> None:
@@ -190,9 +192,9 @@ class WireServer:
         except ConnectionLostError as lost:
             self._log.debug("connection ended", peer=peer, reason=str(lost))
         except ProtocolError as error:
-            self._log.warning("connection closed", peer=peer, reason=str(error))
+            self._lines.warning("connection closed", peer=peer, reason=str(error))
         except MemoryError:
-            self._log.warning("connection closed: no memory for a frame", peer=peer)
+            self._lines.warning("connection closed: no memory for a frame", peer=peer)
         except BaseException as error:  # the thread's outermost frame: a bug must end the process
             self._log.error("request failed", peer=peer, reason=str(error), exc_info=True)
             self._on_fatal(error)

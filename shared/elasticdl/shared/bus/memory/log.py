@@ -145,7 +145,7 @@ class MemoryEventLog:
         return None if found is None else await self._record(*found)
 
     async def _record(self, seq: int, event: StoredEvent) -> LogRecord:
-        return LogRecord(seq=seq, envelope=await self._payloads.load(event))
+        return await self._payloads.record(seq, event)
 
 
 def _name(envelope: Envelope) -> str:
