@@ -7,6 +7,7 @@ from elasticdl.cli.jobs.resumption import NOTHING_TO_RESUME
 from elasticdl.master.core import State
 from elasticdl.master.core.job.failure import NOT_FINITE_AT_START
 from elasticdl.ps.snapshots.job_recovery import has_snapshots
+from elasticdl.shared.errors import REBUILD
 from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import FailureKind
@@ -47,6 +48,9 @@ def next_step(job: str, state: State, *, has_snapshots: bool = False) -> str:
         return "Start a new job. Resuming this one can't repair its model."
     kind = state.failure.kind if state.failure else None
     resume = resume_line(job)
+    is_needed = state.unreadable_messages.lost_seq or (state.spec is None and state.unreadable_messages.count)
+    if is_needed or (state.failure and REBUILD in state.failure.message):
+        return f"To continue from the snapshots: {resume} {REBUILD}"
     if state.spec is None:
         return f"The event log is lost. To resume from the snapshots: {resume}" if has_snapshots else NOTHING_TO_RESUME
     if state.failure and NOTHING_LEFT in state.failure.message:
