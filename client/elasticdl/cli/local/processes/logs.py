@@ -15,7 +15,7 @@ TAIL_BYTES = 32_768
 PRINTED = ("*.out",)
 """Pattern of the files with what user code prints."""
 LOG_BYTES_MAX = 32 << 20
-"""Bytes from which a log begins again. With its former part a process has at most twice as many, and some of a second."""
+"""Bytes from which a log begins again; its former part is kept."""
 READ_BYTES_MAX = 65_536
 """Bytes read of one file at a time; more output is shown in several steps."""
 
