@@ -135,7 +135,7 @@ def _made(name: str) -> bytes:
             beat = Heartbeat(service=Service.WORKER, name=WORKER, incarnation=STRANGER, time_s=clock.now(), metrics={})
             return codec.encode_heartbeat(beat)
         case "order":
-            return codec.encode_command(TakeSnapshot(ps=PS, request=1 << 40))
+            return codec.encode_command(TakeSnapshot(ps=PS, request=1 << 40, reason="a wrong order"))
         case "placement":
             return encode_placement(Placement.even(1))
         case "wake":
@@ -161,11 +161,11 @@ def _changed(kind: Wrong, name: str, data: bytes, sample: Sample) -> Messages:
         envelope = replace(factory.envelope(TermStarted(term=1000)), incarnation=Incarnation(""), name=PodName(""))
         yield codec.encode_envelope(replace(envelope, number=0)), {_ID: f"{STRANGER}.1"}
     elif (name.startswith("event") or name == "decision") and "Elasticdl-Payload" not in sample.headers:
-        envelope = codec.decode_envelope(data) if sample.data else None
         sender = sample.headers.get(_ID, "cafe.1").rpartition(".")[0]
-        if envelope is not None and is_far:
-            yield codec.encode_envelope(replace(envelope, time_s=FAR_S)), {_ID: f"{sender}.{FAR}"}
-        elif envelope is not None:
+        if sample.data and is_far:
+            late = replace(codec.decode_envelope(data), time_s=FAR_S)
+            yield codec.encode_envelope(late), {_ID: f"{sender}.{FAR}"}
+        elif sample.data:
             yield data, {_ID: f"{STRANGER}.1"}
     elif name == "register" and sample.data:
         register = decode_register(data)
