@@ -79,7 +79,7 @@ def in_memory() -> Stranger:
 
 
 async def unreadable(bus: Bus) -> list[tuple[int, str, str]]:
-    found = []
+    found: list[tuple[int, str, str]] = []
     for record in await read_present(bus.log):
         if isinstance(record.envelope.event, MessageUnreadable):
             found.append((record.seq, record.envelope.name, record.envelope.event.reason))
