@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import signal
@@ -11,6 +12,11 @@ from pathlib import Path
 import pytest
 from tests.e2e.elastic import PROGRESS, Elastic, Outcome, check_exact
 from tests.e2e.models import SLOW, write_data, write_model
+
+from elasticdl.cli.jobs.open_log import open_bus
+from elasticdl.cli.jobs.run_directory import RunDirectory
+from elasticdl.shared.bus.subjects import PLACEMENT
+from elasticdl.shared.names import JobId
 
 RECORDS = 8_000
 
@@ -77,6 +83,25 @@ def test_a_job_whose_event_log_is_lost_goes_on_from_its_snapshots(elastic: Elast
     assert len(resumed.report["history"]["epochs"]) == 3
     status = elastic.run("status", elastic.job)
     assert "Part of the event log is lost: from the start of the job" in status.output
+
+
+async def spoil(run: Path, *registers: str) -> None:
+    """Replace registers of a job that does not run by bytes that nobody can read."""
+    async with open_bus(RunDirectory(run.parent, JobId(run.name))) as bus:
+        for name in registers:
+            entry = await bus.registers.read(name)
+            await bus.registers.write(name, b"\xff\x00garbage", after=entry.seq if entry else 0)
+
+
+@pytest.mark.parametrize("flags", [["--rebuild_bus"], pytest.param([], marks=pytest.mark.thorough)])
+def test_a_job_whose_registers_cant_be_read_continues(elastic: Elastic, job_flags: list[str], flags: list[str]) -> None:
+    run = stopped(elastic, job_flags, r"validation at step")
+    asyncio.run(spoil(run, "ps-0", PLACEMENT))
+    elastic.remove_delay()
+    resumed = elastic.run("resume", elastic.job, *flags)
+    assert resumed.exit_code == 0, resumed.output
+    check_exact(resumed)
+    assert resumed.report["batches_computed"] < 3 * RECORDS / 32, "what the snapshots hold was not computed again"
 
 
 @pytest.mark.thorough

@@ -262,6 +262,11 @@ def _garble(world: World, targets: tuple[str, ...], _for_s: float) -> None:
         world.garble(process)
 
 
+def _garbage(world: World, targets: tuple[str, ...], _for_s: float) -> None:
+    """Somebody publishes bytes on a subject of the bus that nobody can read."""
+    world.garbage(targets[0])
+
+
 def _damage(world: World, targets: tuple[str, ...], _for_s: float) -> None:
     """Storage does not keep what it was given: the newest manifest of a ps, or anything of its chain."""
     ps, part = targets
@@ -288,6 +293,7 @@ ACTIONS: dict[str, Action] = {
     "resume": _resume,
     "scale": _scale,
     "garble": _garble,
+    "garbage": _garbage,
     "lose_log": _lose_log,
     "damage": _damage,
     "delay": _delay,

@@ -168,7 +168,24 @@ def random_schedule(seed: int) -> Schedule:
     schedule = replace(schedule, shape=_catching_up(seed, shape, CATCHING_UP))
     clocks = _clock_faults(seed, schedule.shape, schedule.horizon_s)
     pods = _pod_faults(seed, schedule.shape, schedule.horizon_s)
-    return replace(schedule, faults=clocks + schedule.faults + pods)
+    garbage = _garbage_faults(seed, schedule.shape, schedule.horizon_s)
+    return replace(schedule, faults=clocks + schedule.faults + pods + garbage)
+
+
+GARBAGE = 0.1
+"""Share of all schedules in which messages that nobody can read are published. They change nothing else of a seed."""
+
+
+def _garbage_faults(seed: int, shape: Shape, horizon_s: float) -> tuple[Fault, ...]:
+    random = Random(seed * 7919 + 61)
+    if random.random() >= GARBAGE:
+        return ()
+    around = Around(random=random, shape=shape, horizon_s=horizon_s)
+    subjects = ("task", "heartbeat", "launcher", around.anybody(), around.anybody())
+    return tuple(
+        Fault(at_s=around.moment(), action="garbage", targets=(random.choice(subjects),))
+        for _ in range(random.randint(1, 4))
+    )
 
 
 EVALUATED_EPOCHS = 0.12

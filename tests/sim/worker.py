@@ -103,7 +103,9 @@ class WorkerProcess(Process):
         )
         self.ps = ps_calls(self)
         self._predictor = SimPredictor(self) if spec.prediction else None
-        self._deliveries = Deliveries(self.bus.tasks, PURPOSES_OF_PREDICTION if spec.prediction else PURPOSES)
+        self._deliveries = Deliveries(
+            self.bus.tasks, PURPOSES_OF_PREDICTION if spec.prediction else PURPOSES, spec.has_task
+        )
         self._known = asyncio.Event()
         self._weights: dict[BatchRef, Weights] = {}
         self._metrics = SimMetrics(self)
@@ -189,9 +191,12 @@ class WorkerProcess(Process):
 
     async def _take(self, command: commands.TakeTasks) -> events.Event:
         try:
-            return await self._deliveries.take(command.wait_s, command.count)
+            taken = await self._deliveries.take(command.wait_s, command.count)
         except TransientError:
             return events.QueueEmpty(is_unavailable=True)
+        for message in self._deliveries.unreadable():
+            await self.say(message)
+        return taken
 
     @staticmethod
     async def _answer(answer: Awaitable[None]) -> None:

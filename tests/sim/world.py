@@ -24,16 +24,19 @@ from tests.sim.worker import Hang, WorkerProcess
 from elasticdl.cli.jobs.run_directory import LogEnd
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.settings import BusSettings
-from elasticdl.shared.bus.stored_events import StoredEvent
+from elasticdl.shared.bus.stored_events import StoredEvent, unreadable
+from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.ledger import Verdict
 from elasticdl.shared.messages.events import Envelope, LogRecord, ScaleRequested
 from elasticdl.shared.messages.registers import decode_register
 from elasticdl.shared.model.manifests import MANIFEST_NAME, chunk_uri
-from elasticdl.shared.names import PodName
+from elasticdl.shared.names import MASTER, PodName, Purpose
 from elasticdl.shared.wire.message_codec import encode_request
 from elasticdl.shared.wire.messages import Push
 from elasticdl.worker.core.commands import MergeResult
 from elasticdl.worker.ps_client.splitter import Splitter
+
+GARBAGE = b"\xff\x00garbage"
 
 CALM_S_MAX = 400.0
 """Virtual seconds after the end of the faults within which the job must be done."""
@@ -155,18 +158,35 @@ class World:
     def last_record(self) -> LogRecord | None:
         """The last record of the log."""
         data = self.broker.records.data
-        return LogRecord(seq=len(data), envelope=self._envelope(data[-1])) if data else None
+        return self._record(len(data), data[-1]) if data else None
 
     def records(self) -> list[LogRecord]:
         """The log."""
         data = self.broker.records.data
-        return [LogRecord(seq=seq, envelope=self._envelope(data[seq - 1])) for seq in range(1, len(data) + 1)]
+        return [self._record(seq, data[seq - 1]) for seq in range(1, len(data) + 1)]
 
-    def _envelope(self, data: StoredEvent) -> Envelope:
-        """The envelope of a record, decoded once for all who judge the run; processes decode for themselves."""
+    def _record(self, seq: int, data: StoredEvent) -> LogRecord:
+        """A record, decoded once for all who judge the run; processes decode for themselves."""
         if data not in self._envelopes:
-            self._envelopes[data] = self.broker.envelope(data)
-        return self._envelopes[data]
+            try:
+                self._envelopes[data] = self.broker.envelope(data)
+            except ProtocolError as error:
+                return unreadable(seq, data, str(error))
+        return LogRecord(seq=seq, envelope=self._envelopes[data])
+
+    def garbage(self, subject: str) -> None:
+        """Somebody publishes bytes that nobody can read: as a task, as a heartbeat, or as an event of a process."""
+        match subject:
+            case "task":
+                self.broker.queue.publish_bytes(Purpose.TRAIN, GARBAGE)
+            case "heartbeat":
+                for _, listener in self.broker.subscriptions.heartbeats:
+                    listener.put_nowait(GARBAGE)
+            case "master":
+                records = self.broker.records
+                records.append_fenced(StoredEvent(MASTER, "", GARBAGE), records.last_fenced())
+            case _:
+                self.broker.records.append(StoredEvent(PodName(subject), "", GARBAGE))
 
     def clock_of(self, name: str) -> ProcessClock:
         """The clock of a process' machine; it outlives the process."""

@@ -35,6 +35,10 @@ def resume(
     output: Annotated[
         str, Flag("Folder or s3:// address for the exported model.", metavar="DIR", shows="as before")
     ] = "",
+    rebuild_bus: Annotated[
+        bool,
+        Flag("Delete the job's event log, tasks and registers if they can't be read. Continue from the snapshots."),
+    ] = False,
     run_dir: RunDir = None,
     namespace: Namespace = "",
     detach: Detach = False,
@@ -45,7 +49,7 @@ def resume(
 
     With --num_epochs, a job that has finished or stopped early also continues, and trains more epochs.
     """
-    changes = ResumeChanges(ps=num_ps_pods, epochs=num_epochs, output=output)
+    changes = ResumeChanges(ps=num_ps_pods, epochs=num_epochs, output=output, rebuild_bus=rebuild_bus)
     if in_cluster := cluster_job(job, run_dir, namespace):
         from elasticdl.cli.kubernetes.ended_jobs import resume as kubernetes
 

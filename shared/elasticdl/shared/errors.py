@@ -42,6 +42,22 @@ class ProtocolError(ElasticDLError):
     """A peer sent something that the protocol does not allow."""
 
 
+REBUILD = "--rebuild_bus"
+"""The flag of ``elasticdl resume`` that replaces the streams of a job by what its snapshots say."""
+
+
+class UnreadableError(ProtocolError):
+    """Something on the bus can't be read, and the job can't continue without it.
+
+    Args:
+        what: names it, with its number.
+        reason: why it can't be read.
+    """
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(f"{what} can't be read: {reason}. Resume the job with {REBUILD}")
+
+
 class InvariantError(ElasticDLError):
     """An invariant does not hold: a bug in ElasticDL. The process exits instead of continuing with wrong state."""
 

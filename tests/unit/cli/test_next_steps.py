@@ -13,6 +13,7 @@ from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.master.core import State
 from elasticdl.master.core.closing.audit import AuditResult
 from elasticdl.ps.snapshots.recovery import NothingLeftError
+from elasticdl.shared.errors import UnreadableError
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
@@ -80,6 +81,13 @@ def test_a_job_with_progress_may_be_resumed_once_the_cause_is_fixed(
     text = suggested(log, tmp_path)
     assert text.startswith(f"Fix the {thing} and start a new job. If ")
     assert text.endswith(f"elasticdl resume {SPEC.job} --run_dir={tmp_path}")
+
+
+def test_what_cant_be_read_and_replaced_is_resumed_with_a_new_bus(log: Log) -> None:
+    initialise(log)
+    finish_one(log)
+    log.state.fail(str(UnreadableError("the register of ps-0", "it is damaged")), guilty=PS)
+    assert next_step("j", log.state) == f"To resume from the latest snapshots: {resume_line('j')} --rebuild_bus"
 
 
 def test_a_diverged_model_is_not_resumed_and_reported_once(log: Log, tmp_path: Path) -> None:

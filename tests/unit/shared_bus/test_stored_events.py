@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.histories.logs import FOLDER, read_log
@@ -9,7 +11,7 @@ from elasticdl.shared.bus.stored_events import DATA_BYTES_MAX, StoredEvent, from
 from elasticdl.shared.job.tasks import TaskMessage, TaskRef
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.events import Envelope
-from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
+from elasticdl.shared.names import MASTER, Incarnation, PodName, Purpose, Service
 from elasticdl.worker.core.core import taken_events
 from elasticdl.worker.core.tasks.leased import LeasedTask
 
@@ -17,7 +19,10 @@ from elasticdl.worker.core.tasks.leased import LeasedTask
 @settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_an_event_is_read_as_it_was_stored(data: st.DataObject) -> None:
-    sent = data.draw(values(Envelope).filter(lambda each: bool(each.incarnation)))
+    service = data.draw(st.sampled_from(Service))
+    name = MASTER if service is Service.MASTER else PodName("worker-0")
+    drawn = data.draw(values(Envelope).filter(lambda each: bool(each.incarnation)))
+    sent = replace(drawn, service=service, name=name, incarnation=Incarnation("cafe"), number=max(1, drawn.number))
     assert from_stored(to_stored(sent)) == sent
 
 

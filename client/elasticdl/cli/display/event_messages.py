@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from elasticdl.cli.display.history import epoch_rows, evaluation_rows, metrics_text, validation_warnings
-from elasticdl.cli.display.incidents import damage_text, lost_row, lost_text
+from elasticdl.cli.display.incidents import damage_text, lost_row, lost_text, unreadable_text
 from elasticdl.master.core import State
 from elasticdl.master.core.closing.state import EXPORT_TASKS
 from elasticdl.shared.job.spec import JobKind
@@ -64,7 +64,7 @@ class EventMessages:
             pass
         self._state = state.job_state
 
-    def _event(self, envelope: events.Envelope, state: State) -> Iterator[str]:
+    def _event(self, envelope: events.Envelope, state: State) -> Iterator[str]:  # noqa: C901  One line for each kind.
         continues = state.failure is None
         match envelope.event:
             case events.Decided() as decided:
@@ -84,6 +84,8 @@ class EventMessages:
                 yield lost_text(lost_row(envelope.time_s, lost))
             case events.SnapshotDamaged() as damaged:
                 yield damage_text(damaged)
+            case events.MessageUnreadable() as message if _is_told(state.unreadable_messages.count):
+                yield unreadable_text(envelope.name, message)
             case events.TaskFailed() as failed if continues:
                 yield (
                     f"{envelope.name} failed at {failed.task}, batch {failed.batch}: {_first_line(failed.message)}. "
@@ -211,6 +213,11 @@ def _consequence(exited: events.PodExited) -> str:
     if exited.service is Service.PS:
         return ". Restoring it from its latest snapshot."
     return ""
+
+
+def _is_told(number: int) -> bool:
+    """Whether a message that can't be read is shown: one of the first, then each tenth, hundredth..."""
+    return str(number).lstrip("123456789").strip("0") == "" and (number < 4 or number % 10 == 0)
 
 
 def _first_line(text: str) -> str:

@@ -1,4 +1,7 @@
-"""Damaged snapshots and lost parts of the event log, and how the job went on: as rows and as messages. Pure."""
+"""Damaged snapshots, unreadable messages and lost parts of the event log, and how the job continued. Pure.
+
+Each as a row and as a message.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TypedDict
 
 from elasticdl.cli.display.quantities import count, moment
 from elasticdl.master.core import State
-from elasticdl.shared.messages.events import LostLog, SnapshotDamaged
+from elasticdl.shared.messages.events import LostLog, MessageUnreadable, SnapshotDamaged
 from elasticdl.shared.storage import display
 
 
@@ -80,8 +83,51 @@ def lost_text(row: LostRow) -> str:
     )
 
 
+class UnreadableRow(TypedDict):
+    """A message on the bus that can't be read: its number in its stream, who sent or found it, subject and reason."""
+
+    seq: int
+    sender: str
+    subject: str
+    reason: str
+
+
+class UnreadableFacts(TypedDict):
+    """The messages that can't be read: how many, and the first ones."""
+
+    count: int
+    first: list[UnreadableRow]
+
+
+def unreadable_facts(state: State) -> UnreadableFacts:
+    """The messages on the bus that can't be read."""
+    found = state.unreadable_messages
+    rows = [
+        UnreadableRow(
+            seq=each.message.seq, sender=each.sender, subject=each.message.subject, reason=each.message.reason
+        )
+        for each in found.first
+    ]
+    return UnreadableFacts(count=found.count, first=rows)
+
+
+def unreadable_text(sender: str, message: MessageUnreadable) -> str:
+    """A message about a message that can't be read."""
+    return f"Message {message.seq} on {message.subject} (from {sender}) can't be read and is skipped: {message.reason}"
+
+
+def unreadable_lines(state: State) -> Iterator[str]:
+    """Messages about the first messages that can't be read, and how many there are besides."""
+    found = state.unreadable_messages
+    for each in found.first:
+        yield unreadable_text(each.sender, each.message)
+    if found.count > len(found.first):
+        yield f"{count(found.count, 'message')} on the bus can't be read and are skipped; the first are shown."
+
+
 def incident_lines(state: State) -> Iterator[str]:
     """Messages about all incidents."""
+    yield from unreadable_lines(state)
     for row in lost_rows(state):
         yield lost_text(row)
     for event in state.damaged.values():

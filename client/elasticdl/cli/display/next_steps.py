@@ -7,6 +7,7 @@ from elasticdl.cli.jobs.resumption import NOTHING_TO_RESUME
 from elasticdl.master.core import State
 from elasticdl.master.core.job.failure import NOT_FINITE_AT_START
 from elasticdl.ps.snapshots.job_recovery import has_snapshots
+from elasticdl.shared.errors import REBUILD
 from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import FailureKind
@@ -46,7 +47,7 @@ def next_step(job: str, state: State, *, has_snapshots: bool = False) -> str:
     if state.closing.audit is not None and not state.closing.audit.exact:
         return "Start a new job. Resuming this one can't repair its model."
     kind = state.failure.kind if state.failure else None
-    resume = resume_line(job)
+    resume = f"{resume_line(job)} {REBUILD}" if _needs_rebuilding(state) else resume_line(job)
     if state.spec is None:
         return f"The event log is lost. To resume from the snapshots: {resume}" if has_snapshots else NOTHING_TO_RESUME
     if state.failure and NOTHING_LEFT in state.failure.message:
@@ -98,6 +99,13 @@ def find_next_step(job: JobHandle, state: State) -> str:
     if not storage:
         return NOTHING_TO_RESUME
     return next_step(job.arguments, state, has_snapshots=has_snapshots(open_store(storage), storage, job.job))
+
+
+def _needs_rebuilding(state: State) -> bool:
+    """Whether something on the bus can't be read that the job can't do without."""
+    unreadable = state.unreadable_messages
+    is_lost = bool(unreadable.lost_seq or (unreadable.count and state.spec is None))
+    return is_lost or (state.failure is not None and REBUILD in state.failure.message)
 
 
 def _has_trained(state: State, kind: FailureKind | None) -> bool:

@@ -86,6 +86,8 @@ them.
                             ``after_s``, the last record before it (null: it started with the job); ``until_s``, the
                             last record in it (null: unknown), in seconds since the epoch; ``records``, their number
                             (null: unknown). The progress made in that time is known, its duration is not
+``log.unreadable``          messages on the bus that can't be read and were skipped: their ``count``, and of the
+                            ``first`` ones ``seq``, their number in their stream, ``sender``, ``subject`` and ``reason``
 ``predictions``             of a prediction: predicted ``files`` and ``records``, ``format`` of the files; else null
 ``output``                  folder of the exported model or of the predictions, or empty
 ``export_tables``           whether tables are in the files of the exported model (``model``) or beside it (``parquet``)
@@ -110,7 +112,7 @@ from elasticdl.cli.display.history import (
     metrics_text,
     validation_warnings,
 )
-from elasticdl.cli.display.incidents import damaged_rows, lost_rows, lost_text
+from elasticdl.cli.display.incidents import damaged_rows, lost_rows, lost_text, unreadable_facts
 from elasticdl.cli.display.progress_snapshot import records_of
 from elasticdl.cli.display.quantities import count, duration, size, times, transfers
 from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
@@ -180,7 +182,7 @@ def build(state: State) -> Report:
             for name, each in sorted(state.processes.items())
         },
         "resumes": state.resumes,
-        "log": {"lost": lost_rows(state)},
+        "log": {"lost": lost_rows(state), "unreadable": unreadable_facts(state)},
         "predictions": _predictions(state),
         "output": display(spec.output),
         "export_tables": spec.export_tables.value,
@@ -271,6 +273,11 @@ def _summary(report: Report) -> Iterator[tuple[str, str]]:
         yield "initial weights", report["initial_model"]["note"]
     for lost in report["log"]["lost"]:
         yield "log", lost_text(lost)
+    if unreadable := report["log"]["unreadable"]["count"]:
+        yield (
+            "bus",
+            f"{count(unreadable, 'message')} could not be read and {'was' if unreadable == 1 else 'were'} skipped",
+        )
     for row in report["snapshots"]["damaged"]:
         instead = f"; {row['ps']} used {row['instead']} instead" if row["instead"] else ""
         yield "snapshots", f"damaged: {row['object']} {row['problem']}{instead}"

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from elasticdl.cli.display.history import epoch_rows, evaluation_rows, metrics_text, validation_warnings
-from elasticdl.cli.display.incidents import damaged_rows, incident_lines, lost_rows
+from elasticdl.cli.display.incidents import damaged_rows, incident_lines, lost_rows, unreadable_facts, unreadable_lines
 from elasticdl.cli.display.live import progress_line
 from elasticdl.cli.display.progress_snapshot import progress_snapshot
 from elasticdl.cli.display.quantities import count, size, time_of_day
@@ -84,7 +84,7 @@ def status_facts(job: JobId, condition: Condition, state: State) -> dict[str, An
         "tables": table_rows(state),
         "pods": pods,
         "snapshots": {"damaged": damaged_rows(state)},
-        "log": {"lost": lost_rows(state)},
+        "log": {"lost": lost_rows(state), "unreadable": unreadable_facts(state)},
     }
 
 
@@ -123,6 +123,8 @@ def print_state(state: State, console: Console, now_s: float, *, evaluations: in
     """
     if state.spec is None:
         console.print("The event log holds no job yet.")
+        for line in unreadable_lines(state):
+            console.print(line)
         return
     reason = f" ({state.stop_reason})" if state.stop_reason else ""
     console.print(f"{state.job.job}: {state.job_state.value}{reason}")

@@ -13,8 +13,10 @@ class ResumeChanges:
         ps: number of parameter servers.
         epochs: number of epochs in total.
         output: URI of the folder for the exported model.
+        rebuild_bus: whether the streams of the job are replaced by what its snapshots say.
     """
 
     ps: int = 0
     epochs: int = 0
     output: str = ""
+    rebuild_bus: bool = False

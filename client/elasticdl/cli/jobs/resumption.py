@@ -12,12 +12,18 @@ from elasticdl.cli.jobs.former_run import FormerRun
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.cli.jobs.run_directory import LogEnd
 from elasticdl.master.core import State
-from elasticdl.master.snapshots.recovery import recover
-from elasticdl.ps.snapshots.job_recovery import RecoveredJob, recover_job, restore_registers, settle_placement
+from elasticdl.master.snapshots.recovery import check_complete, recover
+from elasticdl.ps.snapshots.job_recovery import (
+    RecoveredJob,
+    recover_job,
+    restore_placement,
+    restore_registers,
+    settle_placement,
+)
 from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.ports import KeyValue
 from elasticdl.shared.bus.reading import record_at
-from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
+from elasticdl.shared.errors import REBUILD, PermanentError, ProtocolError, UserError
 from elasticdl.shared.job.spec import JobKind, JobSpec
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Event, JobResumed, JobSubmitted, LogRecord, LostLog
@@ -57,23 +63,28 @@ class NextRun:
 async def plan_next_run(bus: Bus, store: ObjectStore, former: FormerRun, changes: ResumeChanges) -> NextRun:
     """Read the log, and make sure that the key-value registers of the ps name existing snapshots.
 
+    With ``changes.rebuild_bus`` the streams are removed first, once there is a snapshot that says what the job is.
+
     Raises:
         UserError: nothing is left to resume from or to train, or a change is not possible.
         TransientError, PermanentError: the store or NATS.
     """
+    recovered = None
+    if changes.rebuild_bus:
+        recovered = await recover_without_log(former, store)
+        await bus.rebuild()
     try:
         state = (await recover(bus)).state
+        check_complete(state)
         left = await record_at(bus.log, await bus.log.last_seq())
     except (PermanentError, ProtocolError) as error:
         raise UserError(
             f"the event log of job {former.job} can't be read: {error}",
-            hint=f"The job can be resumed from its snapshots without the log: delete {former.log_place}, then resume "
-            "again.",
+            hint=f"To resume from the snapshots, without the log: elasticdl resume {former.arguments} {REBUILD}",
         ) from error
-    recovered = None
     spec = state.spec
     if spec is None:
-        recovered = await recover_without_log(former, store)
+        recovered = recovered or await recover_without_log(former, store)
         spec = recovered.spec
     if spec.kind is not JobKind.TRAIN and (changes.epochs or changes.output):
         raise UserError(
@@ -98,6 +109,7 @@ async def plan_next_run(bus: Bus, store: ObjectStore, former: FormerRun, changes
         output=changes.output,
         continues=state.run,
     )
+    await restore_placement(bus.registers, state.placement)
     resumed = await resume_event(bus.registers, store, spec, recovered, resumed, time.time())
     opening = (resumed,) if state.spec else (JobSubmitted(spec=spec), resumed)
     if resumed.epochs:

@@ -24,7 +24,7 @@ from elasticdl.cli.kubernetes.submission_file import SubmissionFile, seed_of
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.preflight import check_writable
 from elasticdl.shared.bus import Bus, BusSettings, nats_bus
-from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.shared.errors import ElasticDLError, PermanentError, UserError
 from elasticdl.shared.job.spec import InitialModel, JobSpec
 from elasticdl.shared.kubernetes.names import ERROR_PREFIX, JOB_FOLDER, NAMESPACE_OBJECT, SUBMISSION_FILE
 from elasticdl.shared.messages.events import Event, JobSubmitted
@@ -64,8 +64,13 @@ async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None
     try:
         from elasticdl.master.snapshots.recovery import recover
 
-        state = (await recover(bus)).state
-        if state.run == file.run:
+        try:
+            is_open = (await recover(bus)).state.run == file.run
+        except PermanentError:
+            if file.resumption is None or not file.resumption.rebuild_bus:
+                raise
+            is_open = False
+        if is_open:
             _say("The job is on its event log.")
             return
         if file.resumption is not None:

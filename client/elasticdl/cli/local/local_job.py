@@ -20,7 +20,7 @@ from elasticdl.cli.local.pods import LocalPods
 from elasticdl.cli.local.processes.children import ChildProcesses, Usage, own_usage
 from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.local.processes.imports import service_command
-from elasticdl.cli.local.processes.logs import last_error
+from elasticdl.cli.local.processes.logs import bound, last_error
 from elasticdl.cli.local.processes.service_processes import ProcessSettings, ServiceProcesses
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.cli.local.restart_policy import RestartPolicy
@@ -244,6 +244,7 @@ class LocalJob:
                 self._observer.on_tick(self._monitor.state, self._monitor.heartbeats, pids, self._monitor.goodput)
                 await asyncio.sleep(TICK_S)
             self._processes.sample()
+            bound(self._run.logs)
             problem = self._folder_problem()
             if problem and not self._run.is_there():
                 raise PermanentError(problem)

@@ -24,7 +24,7 @@ from elasticdl.master.ledger_reads import LedgerReader, LedgerReads
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.bus.subjects import PLACEMENT
 from elasticdl.shared.bus.terms import LaterTermError
-from elasticdl.shared.errors import ElasticDLError, FencedError, PermanentError, TransientError
+from elasticdl.shared.errors import ElasticDLError, FencedError, PermanentError, TransientError, UnreadableError
 from elasticdl.shared.job.tasks import TaskMessage
 from elasticdl.shared.messages import commands
 from elasticdl.shared.messages.commands import Command, Dispatch
@@ -200,7 +200,7 @@ class Outbox:
         while True:
             try:
                 entry = await self._bus.registers.read(PLACEMENT)
-                if entry is None or decode_placement(entry.value).version < placement.version:
+                if entry is None or _version_in(entry.value) < placement.version:
                     await self._bus.registers.write(
                         PLACEMENT, encode_placement(placement), after=entry.seq if entry else 0
                     )
@@ -241,6 +241,15 @@ class Outbox:
     def _has_exited(self, name: PodName) -> bool:
         pod = self.state.pods.get(name)
         return pod is not None and pod.phase is PodPhase.EXITED
+
+
+def _version_in(register: bytes) -> int:
+    """The version of a published placement; 0 if it can't be read: the log says what it has to be."""
+    try:
+        return decode_placement(register).version
+    except UnreadableError as error:
+        _log.warning("the published placement is replaced", reason=str(error))
+        return 0
 
 
 def lane_of(command: Command) -> str:

@@ -13,7 +13,7 @@ from elasticdl.master.ledger_reads import LedgerReader
 from elasticdl.master.measuring.run_meter import RunMeter
 from elasticdl.master.outbox import Outbox
 from elasticdl.master.pod_recovery import supervisor_of
-from elasticdl.master.snapshots.recovery import Recovered, recover
+from elasticdl.master.snapshots.recovery import Recovered, check_complete, recover
 from elasticdl.master.snapshots.writer import CoreSnapshotWriter
 from elasticdl.master.timer_service import TimerService
 from elasticdl.shared.bus.ports import Bus
@@ -118,6 +118,7 @@ class Master:
         Raises:
             FencedError: a later master has taken over.
             PermanentError: the log refuses, for example because its disk is full.
+            UnreadableError: a record that the state follows from can't be read.
         """
         recovered = await self._recover()
         self._snapshots = CoreSnapshotWriter(self._bus.core_snapshots, self._options.snapshot_records, recovered)
@@ -148,6 +149,7 @@ class Master:
         for attempt in range(1, TAKEOVER_TRIES_MAX + 1):
             recovered = await recover(self._bus)
             self.state = recovered.state
+            check_complete(self.state)
             self._outbox.state = self.state
             self._read_seq = recovered.read_seq
             # Only a folded record may be named here, so that a later decision makes the log refuse this append.

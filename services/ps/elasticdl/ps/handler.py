@@ -13,6 +13,7 @@ from elasticdl.ps.shard.round_sums import RoundExchange
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.names import Incarnation
 from elasticdl.shared.process.clock import Clock, SystemClock
+from elasticdl.shared.process.repeated_lines import RepeatedLines
 from elasticdl.shared.wire.buffers import BufferPool, Bytes
 from elasticdl.shared.wire.connection import Frame
 from elasticdl.shared.wire.message_codec import decode_request, encode_reply
@@ -30,7 +31,7 @@ from elasticdl.shared.wire.messages import (
 )
 from elasticdl.shared.wire.server import Response
 
-_log = structlog.get_logger()
+_lines = RepeatedLines(structlog.get_logger())
 
 PULL_WAIT_S = 0.1
 """A worker that waits longer asks again; meanwhile it can look for another task or stop."""
@@ -85,7 +86,7 @@ class PsHandler:
             return self._respond(Refusal(kind=RefusalKind.PROTOCOL, message=str(error)))
         except MemoryError:
             # Nothing has changed: an error while a push is applied is an InvariantError.
-            _log.warning("no memory for a request", request=type(request).__name__)
+            _lines.warning("no memory for a request", request=type(request).__name__)
             return self._respond(Refusal(kind=RefusalKind.NOT_READY, message="this ps has no memory for the request"))
 
     def on_closed(self, sender: int) -> None:

@@ -120,7 +120,7 @@ class Worker:
         )
         purposes = PURPOSES_OF_PREDICTION if spec.prediction else PURPOSES
         broker = BrokerLane(
-            Deliveries(self.bus.tasks, purposes),
+            Deliveries(self.bus.tasks, purposes, self.spec.has_task),
             EventPublisher(self.bus.log, self._envelopes),
             self.bus.stored_states,
             self._read_ahead,

@@ -8,6 +8,7 @@ removes them.
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -18,6 +19,9 @@ from elasticdl.shared.bus.ports import KeyValue, KeyValueEntry
 from elasticdl.shared.errors import PermanentError, TransientError
 
 _MAGIC = b"EDLP"
+_NAMED = re.compile(rb"([0-9a-f]{1,32}) ([0-9]{1,6}) ([0-9a-f]{32})")
+PARTS_MAX = 1024
+"""Most parts of a value: 512 MiB with parts of the usual size."""
 _log = structlog.get_logger()
 
 
@@ -40,8 +44,11 @@ class _Parts:
 
     @staticmethod
     def decode(value: bytes) -> _Parts:
-        write, count, digest = value.removeprefix(_MAGIC).decode().split()
-        return _Parts(write, int(count), digest)
+        """Inverse of ``encode``. What can't be read names no part, and no value has its digest."""
+        found = _NAMED.fullmatch(value.removeprefix(_MAGIC))
+        if found is None or int(found[2]) > PARTS_MAX:
+            return _Parts("0", 0, "")
+        return _Parts(found[1].decode(), int(found[2]), found[3].decode())
 
     def names(self, name: str) -> list[str]:
         return [f"{name}.{self.write}-{number}" for number in range(self.count)]

@@ -9,7 +9,7 @@ from typing import Protocol
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.job.tasks import TaskMessage
 from elasticdl.shared.messages.commands import Command
-from elasticdl.shared.messages.events import Envelope, LogRecord
+from elasticdl.shared.messages.events import Envelope, LogRecord, MessageUnreadable
 from elasticdl.shared.names import PodName, Purpose
 
 OrderHandler = Callable[[Command, str], Awaitable[None]]
@@ -82,7 +82,8 @@ class EventLog(Protocol):
 
         Raises:
             PermanentError: the log, or a part of it that is still to be read, is gone.
-            ProtocolError: a record that this version can't read.
+
+        A record that this version can't read has the event ``MessageUnreadable``.
         """
         ...
 
@@ -134,9 +135,22 @@ class Delivery(Protocol):
         """Renew the lease. Has no effect while NATS is unreachable."""
         ...
 
+    async def put_aside(self, reason: str) -> None:
+        """Remove the task from the queue, because it can't be executed, and note it in ``TaskQueue.unreadable``.
+
+        Raises:
+            TransientError: NATS is unreachable; the task is delivered again.
+        """
+        ...
+
 
 class TaskQueue(Protocol):
     """The queue of tasks from the master to the workers."""
+
+    @property
+    def unreadable(self) -> list[MessageUnreadable]:
+        """The messages that this client has removed from the queue because it can't read them; empty it."""
+        ...
 
     async def publish(self, messages: Sequence[tuple[TaskMessage, bool]]) -> None:
         """Queue tasks, each with whether it is dispatched *again* (before all others), and wake idle workers.
@@ -357,6 +371,15 @@ class Bus(Protocol):
     @property
     def signals(self) -> Signals:
         """Messages that are not stored."""
+        ...
+
+    async def rebuild(self) -> None:
+        """Remove everything that the broker has stored of the job. No process of the job may run.
+
+        Raises:
+            TransientError: NATS was unreachable for longer than the settings allow.
+            PermanentError: the server refuses.
+        """
         ...
 
     async def close(self) -> None:

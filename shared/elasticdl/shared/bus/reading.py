@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import TypeVar
 
-from elasticdl.shared.bus.ports import EventLog
-from elasticdl.shared.errors import FencedError, TransientError
+from elasticdl.shared.bus.ports import Delivery, EventLog
+from elasticdl.shared.errors import FencedError, ProtocolError, TransientError, UnreadableError
 from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.messages.events import Envelope, JobSubmitted, LogRecord
+from elasticdl.shared.messages.events import Envelope, JobSubmitted, LogRecord, MessageUnreadable
+
+DeliveryT = TypeVar("DeliveryT", bound=Delivery)
+
+
+async def readable(deliveries: Sequence[DeliveryT]) -> list[DeliveryT]:
+    """The deliveries whose tasks can be read. The others are removed from the queue: the ledgers say what is left.
+
+    Raises:
+        TransientError: NATS is unreachable; the tasks are delivered again.
+    """
+    found = []
+    for delivery in deliveries:
+        try:
+            _ = delivery.task
+        except ProtocolError as error:
+            await delivery.put_aside(str(error))
+        else:
+            found.append(delivery)
+    return found
 
 
 async def read_spec(log: EventLog) -> JobSpec:
@@ -18,10 +38,21 @@ async def read_spec(log: EventLog) -> JobSpec:
 
     Raises:
         TransientError: the connection was closed before.
+        UnreadableError: a record can't be read, and the log has no specification.
     """
+    last, unreadable = await log.last_seq(), None
     async for record in log.read(0):
-        if isinstance(record.envelope.event, JobSubmitted):
-            return record.envelope.event.spec
+        match record.envelope.event:
+            case JobSubmitted(spec=spec):
+                return spec
+            case MessageUnreadable() as event:
+                unreadable = unreadable or event
+            case _:
+                pass
+        if unreadable and record.seq >= last:
+            raise UnreadableError(
+                f"record {unreadable.seq} of the event log, which says what the job is,", unreadable.reason
+            )
     raise TransientError("the log ended before a job was submitted")
 
 

@@ -16,6 +16,8 @@ from elasticdl.shared.errors import PermanentError, UserError
 
 PAYLOAD_BYTES_MAX = 8 << 20
 """The largest message that nats-server recommends."""
+LOG_BYTES_MAX = 16 << 20
+"""Size from which the server's log begins again; it keeps one former part. Refused clients write lines, too."""
 _START_S = 30.0
 _STOP_S = 10.0
 _POLL_S = 0.01
@@ -129,6 +131,8 @@ class NatsServer:
             "max_payload": PAYLOAD_BYTES_MAX,
             "jetstream": {"store_dir": str(self._directory)},
             "log_file": str(self.log_path),
+            "logfile_size_limit": LOG_BYTES_MAX,
+            "logfile_max_num": 2,
             "ports_file_dir": str(self._directory),
         }
         if self._token:

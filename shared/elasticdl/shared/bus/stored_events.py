@@ -7,15 +7,18 @@ cores know nothing about it.
 
 from __future__ import annotations
 
+import re
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from elasticdl.shared.bus.ports import KeyValue
-from elasticdl.shared.errors import FencedError, PermanentError
+from elasticdl.shared.errors import FencedError, ProtocolError
 from elasticdl.shared.messages import codec
-from elasticdl.shared.messages.events import Envelope
-from elasticdl.shared.names import NOBODY, Incarnation, PodName
+from elasticdl.shared.messages.compression import decompressed
+from elasticdl.shared.messages.events import Envelope, LogRecord, MessageUnreadable
+from elasticdl.shared.names import MASTER, NOBODY, Incarnation, PodName, Service
 from elasticdl.shared.process.operating_system import return_freed_memory
 
 EVENT_BYTES_MAX = 512
@@ -24,10 +27,19 @@ DATA_BYTES_MAX = 256
 """The largest data of an event; the rest is for subject, headers and the broker's own bytes."""
 PART_BYTES_MAX = 512 << 10
 """The largest part of a payload: brokers limit messages, usually to 1 MiB."""
+PARTS_MAX = 512
+"""Most parts of a payload. The data of a job with a million files takes some 40."""
+PAYLOAD_BYTES_MAX = 1 << 30
+"""The largest data of an event before it is compressed."""
+REASON_CHARS_MAX = 120
+"""Of what is said about a message that can't be read."""
 LARGE_PARTS = 4
 """After reading a payload of so many parts, most of what its decoding took is free."""
 _COMPRESSION = 1
 _NO_NAME = PodName("")
+_SERVICES: Mapping[str, Service] = {service.value: service for service in Service}
+_PAYLOAD = re.compile(r"([0-9a-f]{32})\.([0-9]{1,6})")
+_ID = re.compile(r"([!-~]{1,64})\.([1-9][0-9]{0,18})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +60,30 @@ class StoredEvent:
 
     @property
     def parts(self) -> list[str]:
-        """Names of the parts of its payload."""
-        digest, _, count = self.payload.partition(".")
-        return [f"{digest}-{part}" for part in range(int(count or 0))]
+        """Names of the parts of its payload.
+
+        Raises:
+            ProtocolError: the payload's name is none.
+        """
+        if not self.payload:
+            return []
+        name = _PAYLOAD.fullmatch(self.payload)
+        if name is None or not 0 < int(name[2]) <= PARTS_MAX:
+            raise ProtocolError(f"{self.payload[:60]!r} is not the name of a payload")
+        return [f"{name[1]}-{part}" for part in range(int(name[2]))]
 
     def whole(self, parts: list[bytes]) -> StoredEvent:
-        """The same with the data in it, from the parts of its payload."""
-        return StoredEvent(self.sender, self.id, zlib.decompress(b"".join(parts))) if self.payload else self
+        """The same with the data in it, from the parts of its payload.
+
+        Raises:
+            ProtocolError: they are damaged, or stand for more than an event may have.
+        """
+        if not self.payload:
+            return self
+        try:
+            return StoredEvent(self.sender, self.id, decompressed(b"".join(parts), PAYLOAD_BYTES_MAX))
+        except zlib.error as error:
+            raise ProtocolError(f"its payload can't be read: {error}") from error
 
 
 def to_stored(envelope: Envelope) -> StoredEvent:
@@ -67,13 +96,40 @@ def from_stored(stored: StoredEvent) -> Envelope:
     """Inverse of ``to_stored``. Events of earlier versions repeat everything.
 
     Raises:
-        ProtocolError: this version can't read the event.
+        ProtocolError: this version can't read the event, or it is under the subject of another service.
     """
     envelope = codec.decode_envelope(stored.data)
+    if (stored.sender == MASTER) != (envelope.service is Service.MASTER):
+        raise ProtocolError(f"an event of service {envelope.service.value} under the subject of {stored.sender}")
     if envelope.incarnation:
         return envelope
-    incarnation, _, number = stored.id.rpartition(".")
-    return replace(envelope, name=stored.sender, incarnation=Incarnation(incarnation), number=int(number or 0))
+    incarnation, number = _named_by(stored.id)
+    if not incarnation:
+        raise ProtocolError(f"{stored.id[:60]!r} is not the id of an event")
+    return replace(envelope, name=stored.sender, incarnation=incarnation, number=number)
+
+
+def unreadable(seq: int, stored: StoredEvent, reason: str) -> LogRecord:
+    """The record that readers get in place of one that can't be read."""
+    incarnation, number = _named_by(stored.id)
+    event = MessageUnreadable(subject=f"event.{stored.sender}", seq=seq, reason=shortened(reason))
+    service = _SERVICES.get(stored.sender.partition("-")[0], Service.CLIENT)
+    envelope = Envelope(
+        service=service, name=stored.sender, incarnation=incarnation, number=number, time_s=0.0, event=event
+    )
+    return LogRecord(seq=seq, envelope=envelope)
+
+
+def shortened(reason: str) -> str:
+    """A reason as one line that fits into an event."""
+    text = " ".join("".join(each if each.isprintable() else " " for each in reason).split())
+    return text if len(text) <= REASON_CHARS_MAX else text[: REASON_CHARS_MAX - 3] + "..."
+
+
+def _named_by(message_id: str) -> tuple[Incarnation, int]:
+    """The incarnation and the number that a message id consists of; none if it is not of ours."""
+    found = _ID.fullmatch(message_id)
+    return (Incarnation(found[1]), int(found[2])) if found else (NOBODY, 0)
 
 
 class Payloads:
@@ -110,19 +166,29 @@ class Payloads:
         except FencedError:
             return  # It is there: its name is the digest of its content.
 
+    async def record(self, seq: int, stored: StoredEvent) -> LogRecord:
+        """The record of an event; its event is ``MessageUnreadable`` if this version can't read it.
+
+        Raises:
+            TransientError: NATS was unreachable for longer than the settings allow.
+        """
+        try:
+            return LogRecord(seq=seq, envelope=await self.load(stored))
+        except ProtocolError as error:
+            return unreadable(seq, stored, str(error))
+
     async def load(self, stored: StoredEvent) -> Envelope:
         """The event that was stored.
 
         Raises:
-            PermanentError: its payload is lost.
-            ProtocolError: this version can't read it.
+            ProtocolError: its payload is lost, or this version can't read it.
             TransientError: NATS was unreachable for longer than the settings allow.
         """
         parts: list[bytes] = []
         for name in stored.parts:
             entry = await self._parts.read(name)
             if entry is None:
-                raise PermanentError(f"the broker has lost payload {name} of event {stored.id}")
+                raise ProtocolError(f"the broker has lost its payload {name}")
             parts.append(entry.value)
         is_large = len(parts) >= LARGE_PARTS
         stored = stored.whole(parts)

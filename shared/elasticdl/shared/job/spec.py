@@ -12,7 +12,8 @@ from types import MappingProxyType
 from elasticdl.shared.job.model_file import ModelFile
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.rounds import Rounds
-from elasticdl.shared.names import JobId
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.names import JobId, Purpose
 from elasticdl.shared.storage.uris import display
 
 DATA_CACHE_BYTES = 10 << 30
@@ -373,6 +374,18 @@ class JobSpec:
     def bounds_staleness(self) -> bool:
         """Whether a ps delays pulls to bound the staleness."""
         return self.max_staleness is not None or self.staleness_by_workers
+
+    def has_task(self, task: TaskRef) -> bool:
+        """Whether the job has a task of this number, with the epochs that a resume may add."""
+        match task.purpose:
+            case Purpose.TRAIN:
+                return self.plan.defines(task.number)
+            case Purpose.EVALUATE:
+                return self.validation is not None and task.number >= 0
+            case Purpose.PREDICT:
+                return self.validation is not None and self.validation.defines(task.number)
+            case Purpose.MERGE | Purpose.EXPORT:
+                return task.number >= 0
 
     def with_epochs(self, epochs: int) -> JobSpec:
         """The job with another number of whole epochs. Tasks that both have are the same ones."""

@@ -531,6 +531,24 @@ class Decided:
     reasons: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageUnreadable:
+    """A message on the bus that can't be read and is put aside. The job continues without it: ledgers decide.
+
+    Readers of the log make this event of a record that they can't read, so every consumer of the log gets it in the
+    same way. A worker appends it for a task that it has removed from the queue.
+
+    Attributes:
+        subject: the message's subject, without the part that all subjects of the job have.
+        seq: its sequence number in its stream.
+        reason: why it can't be read.
+    """
+
+    subject: str
+    seq: int
+    reason: str
+
+
 Event = (
     JobSubmitted
     | JobResumed
@@ -566,6 +584,7 @@ Event = (
     | Decided
     | RunMeasured
     | ProcessMeasured
+    | MessageUnreadable
 )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
-from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.errors import UnreadableError
 from elasticdl.shared.names import Incarnation
 from elasticdl.shared.proto import wire_pb2
 
@@ -47,12 +47,14 @@ def decode_register(data: bytes) -> PsRegister:
     """Inverse of ``encode_register``.
 
     Raises:
-        ProtocolError: the bytes are not a register.
+        UnreadableError: the bytes are not a register.
     """
     try:
         message = wire_pb2.Register.FromString(data)
     except DecodeError as error:
-        raise ProtocolError("the register of a ps is malformed") from error
+        raise UnreadableError("the register of a ps", str(error)) from error
+    if not message.incarnation and not (message.manifest or message.older):
+        raise UnreadableError("the register of a ps", "it names neither an owner nor a snapshot")
     return PsRegister(
         address=message.address,
         incarnation=Incarnation(message.incarnation),

@@ -16,11 +16,18 @@ import numpy.typing as npt
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.tasks import MetricStates, StatesFragment, StatesPart
 from elasticdl.shared.messages import codec
+from elasticdl.shared.messages.compression import decompressed
 
 MetricArrays = Mapping[str, list[npt.NDArray[np.float64]]]
 """Metric -> its state variables; states of disjoint batches add up. The mean loss is the metric ``loss``."""
 PART_VALUES_MAX = 1 << 16
 """Values in a part of stored states: 512 KiB before they are compressed."""
+PART_BYTES_MAX = 2 * 8 * PART_VALUES_MAX + (1 << 20)
+"""The largest part before it is compressed: its values, and the names of its metrics."""
+VARIABLES_MAX = 1 << 12
+"""Most state variables of a metric."""
+VALUES_MAX = 1 << 27
+"""Most values of a state variable: the confusion matrix of 11,000 classes."""
 _COMPRESSION = 1
 _VALUE_BYTES = 8
 
@@ -89,7 +96,7 @@ def add_parts(states: MetricStates, parts: Iterable[bytes]) -> MetricStates:
     total = {name: [array.copy() for array in arrays] for name, arrays in decode_states(states).items()}
     for part in parts:
         try:
-            fragments = codec.decode_states_part(zlib.decompress(part)).fragments
+            fragments = codec.decode_states_part(decompressed(part, PART_BYTES_MAX)).fragments
         except zlib.error as error:
             raise ProtocolError(f"stored metric states are damaged: {error}") from error
         for fragment in fragments:
@@ -98,6 +105,8 @@ def add_parts(states: MetricStates, parts: Iterable[bytes]) -> MetricStates:
 
 
 def _add(total: dict[str, list[npt.NDArray[np.float64]]], fragment: StatesFragment) -> None:
+    if not (0 <= fragment.variable < VARIABLES_MAX and 0 <= fragment.offset <= fragment.length <= VALUES_MAX):
+        raise ProtocolError(f"stored states of metric {fragment.metric} are above the limits")
     variables = total.setdefault(fragment.metric, [])
     while len(variables) <= fragment.variable:
         variables.append(np.zeros(0))

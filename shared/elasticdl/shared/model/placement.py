@@ -10,7 +10,7 @@ from itertools import groupby
 
 from google.protobuf.message import DecodeError
 
-from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.errors import UnreadableError
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.names import GroupId, PodName, Service, pod_name
 from elasticdl.shared.proto import wire_pb2
@@ -110,10 +110,10 @@ def decode_placement(data: bytes) -> Placement:
     """Inverse of ``encode_placement``.
 
     Raises:
-        ProtocolError: the bytes are no table.
+        UnreadableError: the bytes are no table.
     """
     try:
         message = wire_pb2.Placement.FromString(data)
         return Placement(version=message.version, owners=tuple(message.owners))
     except (DecodeError, ValueError) as error:
-        raise ProtocolError("the placement of the job's partitions can't be read") from error
+        raise UnreadableError("the placement of the job's partitions", str(error)) from error

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.codec import decode_spec, encode_spec
+from elasticdl.shared.messages.compression import decompressed_object
 from elasticdl.shared.model.manifests import READS, DamagedError, Manifest, folder_of, snapshots_folder
 from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore
 
@@ -82,7 +83,7 @@ def _decoded(encoded: bytes, place: str, snapshot: str) -> JobSpec:
 
 def _unpacked(data: bytes) -> bytes:
     try:
-        return zlib.decompress(data.removeprefix(_MAGIC))
+        return decompressed_object(data.removeprefix(_MAGIC))
     except zlib.error:
         return b""
 

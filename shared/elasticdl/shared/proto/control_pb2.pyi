@@ -1867,6 +1867,31 @@ class JobResumed(_message.Message):
 Global___JobResumed: _TypeAlias = JobResumed  # noqa: Y015
 
 @_typing.final
+class MessageUnreadable(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    subject: _builtins.str
+    seq: _builtins.int
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        subject: _builtins.str = ...,
+        seq: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "seq", b"seq", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MessageUnreadable: _TypeAlias = MessageUnreadable  # noqa: Y015
+
+@_typing.final
 class StopRequested(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3061,6 +3086,7 @@ class Envelope(_message.Message):
     RUN_MEASURED_FIELD_NUMBER: _builtins.int
     PROCESS_MEASURED_FIELD_NUMBER: _builtins.int
     BATCH_SLOW_FIELD_NUMBER: _builtins.int
+    MESSAGE_UNREADABLE_FIELD_NUMBER: _builtins.int
     service: Global___Service.ValueType
     name: _builtins.str
     incarnation: _builtins.str
@@ -3137,6 +3163,8 @@ class Envelope(_message.Message):
     def process_measured(self) -> Global___ProcessMeasured: ...
     @_builtins.property
     def batch_slow(self) -> Global___BatchSlow: ...
+    @_builtins.property
+    def message_unreadable(self) -> Global___MessageUnreadable: ...
     def __init__(
         self,
         *,
@@ -3182,12 +3210,13 @@ class Envelope(_message.Message):
         run_measured: Global___RunMeasured | None = ...,
         process_measured: Global___ProcessMeasured | None = ...,
         batch_slow: Global___BatchSlow | None = ...,
+        message_unreadable: Global___MessageUnreadable | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_slow", b"batch_slow", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "pod_exited", b"pod_exited", "pod_pending", b"pod_pending", "pod_started", b"pod_started", "process_measured", b"process_measured", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "run_measured", b"run_measured", "scale_requested", b"scale_requested", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "table_counted", b"table_counted", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "tasks_finished", b"tasks_finished", "tasks_taken", b"tasks_taken", "term_started", b"term_started", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_slow", b"batch_slow", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "message_unreadable", b"message_unreadable", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "pod_exited", b"pod_exited", "pod_pending", b"pod_pending", "pod_started", b"pod_started", "process_measured", b"process_measured", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "run_measured", b"run_measured", "scale_requested", b"scale_requested", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "table_counted", b"table_counted", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "tasks_finished", b"tasks_finished", "tasks_taken", b"tasks_taken", "term_started", b"term_started", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_slow", b"batch_slow", "cause", b"cause", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "incarnation", b"incarnation", "instance", b"instance", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "name", b"name", "number", b"number", "pod_exited", b"pod_exited", "pod_pending", b"pod_pending", "pod_started", b"pod_started", "process_measured", b"process_measured", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "run", b"run", "run_measured", b"run_measured", "scale_requested", b"scale_requested", "service", b"service", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "table_counted", b"table_counted", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "tasks_finished", b"tasks_finished", "tasks_taken", b"tasks_taken", "term_started", b"term_started", "time_s", b"time_s", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_slow", b"batch_slow", "cause", b"cause", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "incarnation", b"incarnation", "instance", b"instance", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "message_unreadable", b"message_unreadable", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "name", b"name", "number", b"number", "pod_exited", b"pod_exited", "pod_pending", b"pod_pending", "pod_started", b"pod_started", "process_measured", b"process_measured", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "run", b"run", "run_measured", b"run_measured", "scale_requested", b"scale_requested", "service", b"service", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "table_counted", b"table_counted", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "tasks_finished", b"tasks_finished", "tasks_taken", b"tasks_taken", "term_started", b"term_started", "time_s", b"time_s", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["job_submitted", "job_resumed", "stop_requested", "pod_started", "pod_exited", "worker_started", "worker_stopped", "worker_failed", "task_taken", "task_finished", "task_returned", "task_failed", "ps_started", "model_initialised", "snapshot_taken", "model_pinned", "step_reached", "term_started", "timer_fired", "heartbeats_missed", "ledgers_read", "commands_ran", "decided", "scale_requested", "snapshot_damaged", "group_held", "round_delayed", "pod_pending", "table_counted", "tasks_taken", "tasks_finished", "run_measured", "process_measured", "batch_slow"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["job_submitted", "job_resumed", "stop_requested", "pod_started", "pod_exited", "worker_started", "worker_stopped", "worker_failed", "task_taken", "task_finished", "task_returned", "task_failed", "ps_started", "model_initialised", "snapshot_taken", "model_pinned", "step_reached", "term_started", "timer_fired", "heartbeats_missed", "ledgers_read", "commands_ran", "decided", "scale_requested", "snapshot_damaged", "group_held", "round_delayed", "pod_pending", "table_counted", "tasks_taken", "tasks_finished", "run_measured", "process_measured", "batch_slow", "message_unreadable"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 
 from elasticdl.shared.addresses import authority
 from elasticdl.shared.errors import ProtocolError, UserError
+from elasticdl.shared.process.repeated_lines import RepeatedLines
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.connection import Connection, ConnectionLostError, Frame
@@ -116,9 +117,8 @@ class WireServer:
         self._lock = threading.Lock()
         self._connections: dict[Connection, threading.Thread] = {}
         self._closing = threading.Event()
-        self._refusal = ""
-        """Why the last connection was refused, which is logged once; empty: it was not."""
         self._log = structlog.get_logger().bind(part="wire")
+        self._lines = RepeatedLines(self._log)
         place = (self._settings.host, self._settings.port)
         family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
         self._listener = socket.create_server(place, family=family, backlog=128)
@@ -157,7 +157,7 @@ class WireServer:
             except OSError as error:
                 if self._closing.is_set():
                     return
-                self._log.warning("accept failed", reason=str(error))
+                self._lines.warning("accept failed", reason=str(error))
                 self._closing.wait(_ACCEPT_PAUSE_S)
                 continue
             self._admit(accepted, authority(*peer[:2]))
@@ -170,10 +170,8 @@ class WireServer:
             accepted.close()
             return
         if problem := self._begin(connection, peer):
-            if problem != self._refusal:
-                self._log.warning("connection refused", peer=peer, reason=problem)
+            self._lines.warning("connection refused", peer=peer, reason=problem)
             connection.close()
-        self._refusal = problem
 
     def _begin(self, connection: Connection, peer: str) -> str:
         """Serve a connection on a thread of its own; returns why it can't be served, or nothing."""
@@ -204,9 +202,9 @@ class WireServer:
         except ConnectionLostError as lost:
             self._log.debug("connection ended", peer=peer, reason=str(lost))
         except ProtocolError as error:
-            self._log.warning("connection closed", peer=peer, reason=str(error))
+            self._lines.warning("connection closed", peer=peer, reason=str(error))
         except MemoryError:
-            self._log.warning("connection closed: no memory for a frame", peer=peer)
+            self._lines.warning("connection closed: no memory for a frame", peer=peer)
         except BaseException as error:  # the thread's outermost frame: a bug must end the process
             self._log.error("request failed", peer=peer, reason=str(error), exc_info=True)
             self._on_fatal(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,8 +14,31 @@ TAIL_BYTES = 32_768
 """Bytes of a log that are read first; more if they hold too few lines."""
 PRINTED = ("*.out",)
 """Pattern of the files with what user code prints."""
+LOG_BYTES_MAX = 32 << 20
+"""Bytes from which a log begins again; its former part is kept."""
 READ_BYTES_MAX = 65_536
 """Bytes read of one file at a time; more output is shown in several steps."""
+
+
+def bound(folder: Path, bytes_max: int = LOG_BYTES_MAX) -> None:
+    """Keep the files of a folder small. The launcher calls it about once a second.
+
+    The content of a file above the limit becomes its former part, and the file begins again. Processes append to it, so
+    they need not know. What they write at this very moment may be lost.
+    """
+    for path in _files(folder, ("*.log", *PRINTED)):
+        if path.stat().st_size <= bytes_max:
+            continue
+        try:
+            shutil.copyfile(path, former_part(path))
+        except OSError:  # The disk is full: the job needs the space more than the former part of a log.
+            former_part(path).unlink(missing_ok=True)
+        os.truncate(path, 0)
+
+
+def former_part(path: Path) -> Path:
+    """The file with what was in a log before it began again."""
+    return path.with_name(f"{path.name}.1")
 
 
 def tail(path: Path, lines: int = TAIL_LINES) -> str:
@@ -30,6 +54,13 @@ def tail_and_end(path: Path, lines: int, *, complete: bool = False) -> tuple[Seq
         lines: how many, at most.
         complete: leave out a last line that has no end yet.
     """
+    found, end = _last_lines(path, lines, complete=complete)
+    if len(found) < lines:
+        found = [*_last_lines(former_part(path), lines - len(found), complete=False)[0], *found]
+    return found, end
+
+
+def _last_lines(path: Path, lines: int, *, complete: bool) -> tuple[list[str], int]:
     size = TAIL_BYTES
     try:
         with path.open("rb") as file:
@@ -78,6 +109,8 @@ class NewLines:
         """
         found = []
         for path in self._files():
+            if path.stat().st_size < self._read.get(path, 0):  # It has begun again.
+                self._read[path] = 0
             with path.open("rb") as file:
                 file.seek(self._read.get(path, 0))
                 piece = file.read(READ_BYTES_MAX)
@@ -91,4 +124,8 @@ class NewLines:
         return found
 
     def _files(self) -> list[Path]:
-        return sorted(path for pattern in self._patterns for path in self._folder.glob(pattern))
+        return _files(self._folder, self._patterns)
+
+
+def _files(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    return sorted(path for pattern in patterns for path in folder.glob(pattern))

@@ -45,6 +45,16 @@ def evolve(state: State, record: LogRecord) -> State:
         The same state, changed in place.
     """
     envelope = record.envelope
+    if envelope.service is Service.MASTER:
+        state.master_seq = max(state.master_seq, record.seq)
+    if isinstance(envelope.event, events.MessageUnreadable):
+        state.unreadable_messages.add(record, envelope.event, state.seen)
+        return state
+    if problem := identity.problem_of(state, envelope):
+        subject = f"event.{envelope.name}"
+        message = events.MessageUnreadable(subject=subject, seq=record.seq, reason=problem)
+        state.unreadable_messages.add(record, message, {})
+        return state
     if not identity.is_new(state, envelope):
         return state
     envelope = identity.with_declared_sender(state, envelope)
@@ -54,8 +64,6 @@ def evolve(state: State, record: LogRecord) -> State:
     else:
         state.seq = record.seq
         state.last_id = envelope.id
-    if envelope.service is Service.MASTER:
-        state.master_seq = max(state.master_seq, record.seq)
     if not envelope.run and envelope.service is not Service.MASTER:
         envelope = identity.of_earlier_version(state, envelope)
     match identity.classify_sender(state, envelope):

@@ -29,6 +29,9 @@ OF_FORMER_INSTANCES = (
 - SnapshotTaken, ModelPinned: an order for the present instance has reached a former one, so it is given again.
 """
 
+NUMBERS_SKIPPED_MAX = 1 << 20
+"""Events that a log can lose between two of the same process."""
+_ABOUT_TASKS = (events.TaskTaken, events.TaskFinished, events.TaskReturned, events.TaskFailed, events.RoundDelayed)
 _UNNAMED = "unnamed"
 """Begins the names that instances get whose start names none."""
 
@@ -41,6 +44,21 @@ class Sender(Enum):
     """A process whose start has not been reported yet, or that ended before another one is reported."""
     FORMER = "former"
     """A former run or a former instance: the record has no effect."""
+
+
+def problem_of(state: State, envelope: Envelope) -> str:
+    """Why a record can't be one of this job, although it can be read; empty: it can.
+
+    Such a record would hide the later ones of its sender, or name what the plan does not have.
+    """
+    last = state.seen.get(envelope.incarnation, 0)
+    if last and envelope.number > last + NUMBERS_SKIPPED_MAX:
+        return f"number {envelope.number} follows number {last}"
+    if state.spec is not None:
+        for event in events.one_by_one(envelope.event):
+            if isinstance(event, _ABOUT_TASKS) and not state.spec.has_task(event.task):
+                return f"the job has no task {event.task}"
+    return ""
 
 
 def is_new(state: State, envelope: Envelope) -> bool:

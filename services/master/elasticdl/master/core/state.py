@@ -15,6 +15,7 @@ from elasticdl.master.core.pods.state import Pod, PodPhase
 from elasticdl.master.core.prediction.state import Prediction
 from elasticdl.master.core.snapshots.state import RegisteredSnapshot
 from elasticdl.master.core.training.state import RunningAttempt, Training
+from elasticdl.master.core.unreadable_messages import UnreadableMessages
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.job.tasks import TaskRef
@@ -58,7 +59,9 @@ class State:
     last_id: str = ""
     """Id of that input's envelope."""
     master_seq: int = 0
-    """Log sequence of the last applied record of a master."""
+    """Log sequence of the last record of a master: the next append of a master names it."""
+    unreadable_messages: UnreadableMessages = field(default_factory=UnreadableMessages)
+    """Messages that were put aside because they can't be read."""
     term: int = 0
     """Term of the latest master; 0: there was none."""
     submitted_s: float = 0.0

@@ -204,7 +204,7 @@ class RunMeter:
             if is_former:
                 self._computed_at_first.setdefault(process, batches)
             self._computed_before.append((heartbeat.time_s, self.batches_computed))
-            while self._computed_before[0][0] < heartbeat.time_s - RECENT_S:
+            while abs(self._computed_before[0][0] - heartbeat.time_s) > RECENT_S:  # Clocks may step back.
                 self._computed_before.popleft()
             self._worker_time.on_heartbeat(heartbeat)
         if heartbeat.service is not Service.PS:

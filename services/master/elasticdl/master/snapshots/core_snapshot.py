@@ -21,6 +21,7 @@ from elasticdl.master.core.job.policy import policy_of
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.plan import Source
 from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.messages.compression import decompressed_object
 from elasticdl.shared.messages.json_codec import JsonCodec
 
 _MAGIC = b"EDLC"
@@ -76,7 +77,10 @@ def decode(data: bytes, submitted: JobSpec) -> State:
         raise ProtocolError("the checksum differs, so it is damaged")
     if head[:_SCHEMA_BYTES] != schema():
         raise ProtocolError("it was written by another version of this program")
-    state: State = _plain().load(json.loads(zlib.decompress(body)))
+    try:
+        state: State = _plain().load(json.loads(decompressed_object(body)))
+    except (zlib.error, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ProtocolError(f"its content is no state: {error!r}") from error
     if state.spec:
         state.spec = _with_sources(state.spec, submitted)
     if state.training and state.spec:

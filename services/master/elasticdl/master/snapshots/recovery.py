@@ -10,7 +10,7 @@ from elasticdl.master.core import Fold, State
 from elasticdl.master.snapshots import core_snapshot
 from elasticdl.shared.bus.ports import Bus, EventLog
 from elasticdl.shared.bus.reading import present_records, record_at
-from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.errors import ProtocolError, UnreadableError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.events import JobSubmitted, LogRecord
 from elasticdl.shared.names import MASTER
@@ -45,7 +45,6 @@ async def recover(bus: Bus, until: int = 0) -> Recovered:
     Raises:
         TransientError: NATS was unreachable for too long.
         PermanentError: a part of the log is lost.
-        ProtocolError: a record that this version can't read.
     """
     entry = await bus.core_snapshots.read(MASTER)
     folding = Fold()
@@ -61,6 +60,19 @@ async def recover(bus: Bus, until: int = 0) -> Recovered:
     return Recovered(
         state=folding.finish(), read_seq=read_seq, snapshot_seq=before, entry_seq=entry.seq if entry else 0
     )
+
+
+def check_complete(state: State) -> None:
+    """Refuse to continue a job whose state does not follow from the records that can be read.
+
+    Raises:
+        UnreadableError: a decision, or the record that says what the job is, can't be read.
+    """
+    unreadable = state.unreadable_messages
+    if unreadable.lost_seq or (unreadable.count and state.spec is None):
+        seq = unreadable.lost_seq or unreadable.first[0].message.seq
+        reason = next((each.message.reason for each in unreadable.first if each.message.seq == seq), "it is damaged")
+        raise UnreadableError(f"record {seq} of the event log, which the state of the job follows from,", reason)
 
 
 async def recover_with_evaluations(bus: Bus, until: int = 0) -> Recovered:

@@ -16,12 +16,13 @@ from elasticdl.ps.shard.admission import RefusedError, check_known
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.snapshots.requests import HoldRequest, SnapshotRequest
 from elasticdl.ps.snapshots.writer import SnapshotWriter
+from elasticdl.shared.bus.ports import KeyValueEntry
 from elasticdl.shared.bus.subjects import PLACEMENT
-from elasticdl.shared.errors import InvariantError, PermanentError, TransientError
+from elasticdl.shared.errors import InvariantError, PermanentError, TransientError, UnreadableError
 from elasticdl.shared.messages.commands import ClosePin, Command, HoldGroup, OpenPin, TakeSnapshot
 from elasticdl.shared.messages.events import ModelPinned, StepReached
 from elasticdl.shared.messages.registers import decode_register
-from elasticdl.shared.model.placement import Placement, decode_placement
+from elasticdl.shared.model.placement import decode_placement
 from elasticdl.shared.process.core_runner import SetTimer, TimerFired
 from elasticdl.shared.process.procedures import Issued, Procedure, Procedures
 
@@ -138,7 +139,7 @@ class PsController:
             case events.OrderReceived(command=command, cause=cause):
                 self._on_order(command, cause)
             case events.KeyChanged(name=name, entry=entry) if name == PLACEMENT:
-                self._procedures.start(self._adopt(decode_placement(entry.value)))
+                self._procedures.start(self._adopt(entry))
             case events.KeyChanged(name=name, entry=entry):
                 if name == self._settings.ps:
                     self._registration.check_owner(entry)
@@ -274,7 +275,12 @@ class PsController:
 
     # --- procedures beside the sequence -------------------------------------------------------------------------------
 
-    def _adopt(self, placement: Placement) -> Procedure[None]:
+    def _adopt(self, entry: KeyValueEntry) -> Procedure[None]:
+        try:
+            placement = decode_placement(entry.value)
+        except UnreadableError as error:  # The one before stays valid: the master publishes later ones.
+            yield commands.Log(level="warning", message="a register is ignored", facts={"reason": str(error)})
+            return
         if (yield commands.AdoptPlacement(placement=placement)):
             self._has_rows_to_drop = True
             facts = {"version": placement.version, "partitions": self._core.owned}

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from elasticdl.shared.bus.ports import KeyValue
+from elasticdl.shared.bus.ports import KeyValue, KeyValueEntry
 from elasticdl.shared.bus.subjects import PLACEMENT
-from elasticdl.shared.errors import FencedError
+from elasticdl.shared.errors import FencedError, UnreadableError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.events import LostLog
 from elasticdl.shared.messages.registers import PsRegister, decode_register, encode_register
@@ -20,7 +20,7 @@ from elasticdl.shared.model.manifests import (
     read_manifest,
     snapshots_folder,
 )
-from elasticdl.shared.model.placement import PARTITIONS, Placement, encode_placement
+from elasticdl.shared.model.placement import PARTITIONS, Placement, decode_placement, encode_placement
 from elasticdl.shared.model.stored_spec import read_spec_of
 from elasticdl.shared.names import NOBODY, JobId, PodName, Service, pod_name, pod_number
 from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore
@@ -154,7 +154,7 @@ async def restore_registers(
         ps = pod_name(Service.PS, number)
         for attempt in range(1, _TRIES_MAX + 1):
             entry = await registers.read(ps)
-            former = decode_register(entry.value) if entry else PsRegister(address="", incarnation=NOBODY)
+            former = _readable(entry) or PsRegister(address="", incarnation=NOBODY)
             if await asyncio.to_thread(_names_something, store, former):
                 break
             recovered = recovered or await asyncio.to_thread(recover_job, store, spec.storage, spec.job, spec)
@@ -166,6 +166,28 @@ async def restore_registers(
             except FencedError:  # A late write of a former incarnation.
                 if attempt == _TRIES_MAX:
                     raise
+
+
+async def restore_placement(registers: KeyValue, placement: Placement) -> None:
+    """Publish the placement that the log says, if what is published can't be read. When to call it: see above.
+
+    Raises:
+        TransientError, PermanentError: the broker.
+    """
+    entry = await registers.read(PLACEMENT)
+    if entry is None:
+        return
+    try:
+        decode_placement(entry.value)
+    except UnreadableError:
+        await _write(registers, PLACEMENT, encode_placement(placement))
+
+
+def _readable(entry: KeyValueEntry | None) -> PsRegister | None:
+    try:
+        return decode_register(entry.value) if entry else None
+    except UnreadableError:
+        return None
 
 
 def _names_something(store: ObjectStore, register: PsRegister) -> bool:

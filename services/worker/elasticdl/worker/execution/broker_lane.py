@@ -11,9 +11,11 @@ import structlog
 from elasticdl.shared.bus import Delivery, StoredStates, TaskQueue
 from elasticdl.shared.errors import TransientError
 from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages.events import MessageUnreadable
 from elasticdl.shared.model.metric_states import pack_states
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.process.event_publisher import EventPublisher
+from elasticdl.shared.process.repeated_lines import RepeatedLines
 from elasticdl.worker.core.commands import (
     AckTask,
     ExtendLease,
@@ -41,10 +43,17 @@ class Deliveries:
     Args:
         queue: the bus' queue.
         purposes: of the tasks that are taken, the most urgent first.
+        is_planned: whether the job has a task.
     """
 
-    def __init__(self, queue: TaskQueue, purposes: Sequence[Purpose] = PURPOSES) -> None:
+    def __init__(
+        self,
+        queue: TaskQueue,
+        purposes: Sequence[Purpose] = PURPOSES,
+        is_planned: Callable[[TaskRef], bool] = lambda _task: True,
+    ) -> None:
         self._queue = queue
+        self._is_planned = is_planned
         self._purposes = purposes
         self._numbers = itertools.count(1)
         self._deliveries: dict[int, Delivery] = {}
@@ -55,13 +64,31 @@ class Deliveries:
         Raises:
             TransientError: the broker is unavailable.
         """
-        deliveries = await self._queue.take_several(self._purposes, count)
+        deliveries = await self._take_planned(count)
         if not deliveries and wait_s > 0:
             await self._queue.wait(wait_s)
-            deliveries = await self._queue.take_several(self._purposes, count)
+            deliveries = await self._take_planned(count)
         if not deliveries:
             return QueueEmpty()
         return TasksDelivered(leases=tuple(map(self._lease, deliveries)))
+
+    def unreadable(self) -> list[MessageUnreadable]:
+        """The messages that were removed from the queue since the last call."""
+        found = list(self._queue.unreadable)
+        self._queue.unreadable.clear()
+        return found
+
+    async def _take_planned(self, count: int) -> list[Delivery]:
+        while deliveries := await self._queue.take_several(self._purposes, count):
+            planned = []
+            for delivery in deliveries:
+                if self._is_planned(delivery.task.task):
+                    planned.append(delivery)
+                else:
+                    await delivery.put_aside(f"the job has no task {delivery.task.task}")
+            if planned:
+                return planned
+        return []
 
     def _lease(self, delivery: Delivery) -> LeasedTask:
         number = next(self._numbers)
@@ -110,6 +137,7 @@ class BrokerLane:
         self._deliveries = deliveries
         self._publisher = publisher
         self._states = states
+        self._lines = RepeatedLines(_log)
 
     async def publish(self, command: PublishEvent) -> None:
         """Store an event; errors as ``EventPublisher.publish``."""
@@ -134,6 +162,9 @@ class BrokerLane:
         except TransientError as error:
             _log.info("no task taken", reason=str(error))
             return QueueEmpty(is_unavailable=True)
+        for message in self._deliveries.unreadable():
+            self._lines.warning("task put aside", subject=message.subject, seq=message.seq, reason=message.reason)
+            await self._publisher.publish(message)
         if isinstance(event, TasksDelivered):
             self._taken([lease.message.task for lease in event.leases])
         return event

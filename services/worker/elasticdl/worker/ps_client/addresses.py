@@ -10,13 +10,14 @@ import structlog
 
 from elasticdl.shared.bus import KeyValue, subjects
 from elasticdl.shared.bus.loop_thread import LoopThread
-from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.errors import UnreadableError
 from elasticdl.shared.messages.registers import decode_register
 from elasticdl.shared.model.placement import Placement, decode_placement
 from elasticdl.shared.names import PodName
+from elasticdl.shared.process.repeated_lines import RepeatedLines
 from elasticdl.worker.ps_client.steps import PsAddress, PsDirectory
 
-_log = structlog.get_logger()
+_lines = RepeatedLines(structlog.get_logger())
 
 
 class Addresses:
@@ -35,6 +36,10 @@ class Addresses:
         self._changed = threading.Condition()
         self._known: Mapping[PodName, PsAddress] = MappingProxyType({})
         self._placement = placement
+        self._read: set[str] = set()
+        """Names whose value could be read once."""
+        self._unreadable: UnreadableError | None = None
+        """Of a value that is needed: none was known before it."""
         loop.spawn_endless(self._follow(register), failed)
 
     @property
@@ -51,9 +56,16 @@ class Addresses:
         return self._placement
 
     def wait_known(self, names: Collection[PodName], *, timeout_s: float) -> bool:
-        """Wait until all of these have registered; returns whether they have."""
+        """Wait until all of these have registered; returns whether they have.
+
+        Raises:
+            UnreadableError: a register can't be read, and its former value is not known.
+        """
         with self._changed:
-            return self._changed.wait_for(lambda: self._known.keys() >= set(names), timeout_s)
+            known = self._changed.wait_for(lambda: self._unreadable or self._known.keys() >= set(names), timeout_s)
+        if self._unreadable:
+            raise self._unreadable
+        return bool(known)
 
     async def _follow(self, register: KeyValue) -> None:
         async for name, entry in register.watch():
@@ -62,10 +74,16 @@ class Addresses:
             try:
                 if name == subjects.PLACEMENT:
                     self._placement = decode_placement(entry.value)
+                    self._read.add(name)
                     continue
                 owner = decode_register(entry.value)
-            except ProtocolError as error:
-                _log.warning("register not readable", name=name, reason=str(error))
+                self._read.add(name)
+            except UnreadableError as error:
+                _lines.warning("a register is ignored", name=name, reason=str(error))
+                if name not in self._read:
+                    with self._changed:
+                        self._unreadable = error
+                        self._changed.notify_all()
                 continue
             if not owner.address:
                 continue  # A resumed job: no ps has claimed the name yet.

@@ -45,6 +45,14 @@ class MemoryBroker:
         transport = transport or DirectTransport(self.server)
         return MemoryBus(self, Client(transport=transport, settings=self.settings))
 
+    def rebuild(self) -> None:
+        """Forget everything that is stored."""
+        self.records.cut(0)
+        self.queue.purge(self.queue.last_number)
+        self.states.parts.clear()
+        for entries in (self.registers, self.core_snapshots, self.payloads):
+            entries.clear()
+
     def stop(self) -> None:
         """The broker dies; what it has acknowledged is on its disk."""
         self.server.stop()
@@ -68,6 +76,10 @@ class MemoryBus:
         self.core_snapshots = SplitValues(snapshots, client.settings.part_bytes_max)
         self.stored_states = MemoryStoredStates(client, broker.states)
         self.signals = MemorySignals(client, broker.subscriptions)
+
+    async def rebuild(self) -> None:
+        """Forget everything that is stored of the job."""
+        await self.client.ask("rebuild", self._broker.rebuild)
 
     async def close(self) -> None:
         """Hang up; iterators end, orders are no longer served."""

@@ -34,7 +34,7 @@ class Records:
     def append(self, event: StoredEvent) -> int:
         """Store a record, unless the same message id was stored lately; returns its number."""
         now_s = self._clock.monotonic()
-        known = self._seqs.get(event.id)
+        known = self._seqs.get(event.id) if event.id else None  # Strangers may give none.
         if known is not None and now_s - known[1] < self._dedupe_window_s:
             return known[0]
         if len(event.data) > DATA_BYTES_MAX:
@@ -145,7 +145,7 @@ class MemoryEventLog:
         return None if found is None else await self._record(*found)
 
     async def _record(self, seq: int, event: StoredEvent) -> LogRecord:
-        return LogRecord(seq=seq, envelope=await self._payloads.load(event))
+        return await self._payloads.record(seq, event)
 
 
 def _name(envelope: Envelope) -> str:

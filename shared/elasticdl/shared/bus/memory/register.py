@@ -53,6 +53,10 @@ class Entries:
             if self.former[each][-1].seq < before:
                 del self.former[each]
 
+    def clear(self) -> None:
+        """Lose all values."""
+        self.former.clear()
+
     def cut(self, name: str, length: int) -> None:
         """Lose all values of a name but the first ``length``, as a disk that lost its last writes."""
         del self.former[name][length:]

@@ -7,14 +7,18 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
 
+import structlog
+
 from elasticdl.shared.bus.memory.transport import Client
 from elasticdl.shared.bus.ports import OrderHandler
+from elasticdl.shared.bus.stored_events import shortened
 from elasticdl.shared.bus.terms import LaterTermError, Terms
-from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError
+from elasticdl.shared.errors import ElasticDLError, PermanentError, ProtocolError, TransientError
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.names import PodName
+from elasticdl.shared.process.repeated_lines import RepeatedLines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,7 @@ class MemorySignals:
     def __init__(self, client: Client, subscriptions: Subscriptions) -> None:
         self._client = client
         self._subscriptions = subscriptions
+        self._lines = RepeatedLines(structlog.get_logger())
         self.served: list[OrderServer] = []
         """What this client serves."""
 
@@ -107,7 +112,12 @@ class MemorySignals:
         self._subscriptions.heartbeats.append(subscription)
         try:
             while (data := await queue.get()) is not None:
-                yield codec.decode_heartbeat(data)
+                try:
+                    heartbeat = codec.decode_heartbeat(data)
+                except ProtocolError as error:
+                    self._lines.warning("malformed heartbeat ignored", reason=shortened(str(error)))
+                    continue
+                yield heartbeat
         finally:
             if subscription in self._subscriptions.heartbeats:
                 self._subscriptions.heartbeats.remove(subscription)

@@ -6,10 +6,14 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from elasticdl.shared.bus.memory.transport import Changes, Client
+from elasticdl.shared.bus.reading import readable
+from elasticdl.shared.bus.stored_events import shortened
 from elasticdl.shared.job.tasks import TaskMessage
 from elasticdl.shared.messages import codec
+from elasticdl.shared.messages.events import MessageUnreadable
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.process.clock import Clock
 
@@ -52,6 +56,7 @@ class Delivered:
     number: int
     attempt: int
     again: bool
+    subject: Purpose
     data: bytes
 
 
@@ -83,10 +88,16 @@ class Queue:
             return
         self._known[task.message_id] = now_s
         self.last_number += 1
-        subject = (task.task.purpose, again)
-        queued = _Queued(
-            number=self.last_number, subject=subject, message_id=task.message_id, data=codec.encode_task(task)
-        )
+        self._append((task.task.purpose, again), task.message_id, codec.encode_task(task))
+
+    def publish_bytes(self, purpose: Purpose, data: bytes) -> None:
+        """Queue any bytes, as any client of the broker can."""
+        self.last_number += 1
+        self._append((purpose, False), "", data)
+        self.changes.notify()
+
+    def _append(self, subject: tuple[Purpose, bool], message_id: str, data: bytes) -> None:
+        queued = _Queued(number=self.last_number, subject=subject, message_id=message_id, data=data)
         self._waiting.setdefault(subject, _Waiting()).first.append(queued)
 
     def take_several(self, purposes: Sequence[Purpose], count: int) -> list[Delivered]:
@@ -103,7 +114,8 @@ class Queue:
         queued.attempt += 1
         self._delivered[queued.number] = queued
         self.extend(queued.number)
-        return Delivered(number=queued.number, attempt=queued.attempt, again=queued.subject[1], data=queued.data)
+        purpose, again = queued.subject
+        return Delivered(number=queued.number, attempt=queued.attempt, again=again, subject=purpose, data=queued.data)
 
     def extend(self, number: int) -> None:
         """Begin a new lease."""
@@ -148,10 +160,16 @@ class MemoryDelivery:
     def __init__(self, queue: MemoryTaskQueue, delivered: Delivered) -> None:
         self._queue = queue
         self._number = delivered.number
-        self.task = codec.decode_task(delivered.data)
+        self._data = delivered.data
         self.attempt = delivered.attempt
         self.again = delivered.again
         self.reply = f"memory.{delivered.number}.{delivered.attempt}"
+        self._subject = delivered.subject
+
+    @cached_property
+    def task(self) -> TaskMessage:
+        """The task. A delivery whose task raises ProtocolError is put aside at once."""
+        return codec.decode_task(self._data)
 
     async def ack(self) -> None:
         """It is done; confirmed by the broker."""
@@ -165,6 +183,15 @@ class MemoryDelivery:
         """Begin a new lease; not confirmed."""
         self._queue.client.transport.send("extend", lambda: self._queue.state.extend(self._number))
 
+    async def put_aside(self, reason: str) -> None:
+        """Remove it from the queue; confirmed by the broker."""
+        await self.ack()
+        again = ".again" if self.again else ""
+        message = MessageUnreadable(
+            subject=f"task.{self._subject.value}{again}", seq=self._number, reason=shortened(reason)
+        )
+        self._queue.unreadable.append(message)
+
 
 class MemoryTaskQueue:
     """See ``ports.TaskQueue``."""
@@ -172,6 +199,7 @@ class MemoryTaskQueue:
     def __init__(self, client: Client, state: Queue) -> None:
         self.client = client
         self.state = state
+        self.unreadable: list[MessageUnreadable] = []
         self._woken: asyncio.Future[None] | None = None
 
     async def publish(self, messages: Sequence[tuple[TaskMessage, bool]]) -> None:
@@ -191,8 +219,12 @@ class MemoryTaskQueue:
     async def take_several(self, purposes: Sequence[Purpose], count: int) -> list[MemoryDelivery]:
         """Tasks, if any are waiting; one try."""
         self._listen()  # before looking: a task that is published from now on must end the next wait
-        delivered = await self.client.transport.request("take", lambda: self.state.take_several(purposes, count))
-        return [MemoryDelivery(self, each) for each in delivered]
+        while delivered := await self.client.transport.request(
+            "take", lambda: self.state.take_several(purposes, count)
+        ):
+            if found := await readable([MemoryDelivery(self, each) for each in delivered]):
+                return found
+        return []
 
     async def wait(self, timeout_s: float) -> None:
         """Until there may be a task."""

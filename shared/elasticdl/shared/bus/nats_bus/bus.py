@@ -9,7 +9,7 @@ from elasticdl.shared.bus.nats_bus.log import NatsEventLog
 from elasticdl.shared.bus.nats_bus.register import NatsKeyValue
 from elasticdl.shared.bus.nats_bus.signals import NatsSignals
 from elasticdl.shared.bus.nats_bus.stored_states import NatsStoredStates
-from elasticdl.shared.bus.nats_bus.streams import create_streams
+from elasticdl.shared.bus.nats_bus.streams import create_streams, remove_streams
 from elasticdl.shared.bus.nats_bus.tasks import NatsTaskQueue
 from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.bus.stored_events import Payloads
@@ -30,6 +30,11 @@ class NatsBus:
         self.core_snapshots = SplitValues(snapshots, connection.settings.part_bytes_max)
         self.stored_states = NatsStoredStates(connection)
         self.signals = NatsSignals(connection)
+
+    async def rebuild(self) -> None:
+        """Remove the streams of the job and create empty ones."""
+        await remove_streams(self._connection, self._connection.job)
+        await create_streams(self._connection)
 
     async def close(self) -> None:
         """Close the connection; iterators end."""

@@ -12,7 +12,7 @@ from elasticdl.shared.bus.nats_bus.publications import Publication
 from elasticdl.shared.bus.retries import append_once
 from elasticdl.shared.bus.stored_events import Payloads, StoredEvent
 from elasticdl.shared.messages.events import Envelope, LogRecord
-from elasticdl.shared.names import PodName
+from elasticdl.shared.names import MASTER, PodName
 
 _ID = "Nats-Msg-Id"
 """The header by which JetStream recognises repetitions."""
@@ -100,9 +100,12 @@ class NatsEventLog:
         return await self._connection.store(self._stream, subject, stored.data, {**_headers_of(stored), **expected})
 
     async def _record_of(self, message: StoredMessage) -> LogRecord:
-        sender, headers = PodName(message.subject.rpartition(".")[2]), message.headers
+        subject, headers = message.subject, message.headers
+        sender = PodName(subject.rpartition(".")[2])
+        if sender == MASTER and subject != subjects.decision(self._connection.job):
+            sender = PodName(".".join(subject.split(".")[-2:]))  # No master's: those append to one subject.
         stored = StoredEvent(sender, headers.get(_ID, ""), message.data, headers.get(_PAYLOAD, ""))
-        return LogRecord(seq=message.seq, envelope=await self._payloads.load(stored))
+        return await self._payloads.record(message.seq, stored)
 
 
 def _headers_of(stored: StoredEvent) -> dict[str, str]:
@@ -111,5 +114,5 @@ def _headers_of(stored: StoredEvent) -> dict[str, str]:
 
 def _headers(block: bytes) -> dict[str, str]:
     """The headers of a stored message, as JetStream's API returns them."""
-    lines = (line.partition(": ") for line in block.decode().split("\r\n"))
+    lines = (line.partition(": ") for line in block.decode(errors="replace").split("\r\n"))
     return {name: value for name, separator, value in lines if separator}

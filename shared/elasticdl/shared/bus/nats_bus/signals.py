@@ -11,12 +11,14 @@ from nats.aio.msg import Msg
 from elasticdl.shared.bus import subjects
 from elasticdl.shared.bus.nats_bus.connection import Connection, NoRespondersError
 from elasticdl.shared.bus.ports import OrderHandler
+from elasticdl.shared.bus.stored_events import shortened
 from elasticdl.shared.bus.terms import LaterTermError, Terms
 from elasticdl.shared.errors import ElasticDLError, PermanentError, ProtocolError, TransientError
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.names import PodName
+from elasticdl.shared.process.repeated_lines import RepeatedLines
 
 _CAUSE, _TERM = "Elasticdl-Cause", "Elasticdl-Term"
 
@@ -28,6 +30,7 @@ class NatsSignals:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._lines = RepeatedLines(_log)
 
     async def send_heartbeat(self, heartbeat: Heartbeat) -> None:
         """Send a heartbeat."""
@@ -51,7 +54,9 @@ class NatsSignals:
                 try:
                     heartbeat = codec.decode_heartbeat(message.data)
                 except ProtocolError as error:
-                    _log.warning("malformed heartbeat ignored", subject=message.subject, reason=str(error))
+                    self._lines.warning(
+                        "malformed heartbeat ignored", subject=message.subject, reason=shortened(str(error))
+                    )
                     continue
                 yield heartbeat
         except nats.errors.ConnectionClosedError:

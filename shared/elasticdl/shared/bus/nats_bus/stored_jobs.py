@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from elasticdl.shared.bus import subjects
-from elasticdl.shared.bus.nats_bus.connection import STREAM_NOT_FOUND, Connection, RefusedError
-from elasticdl.shared.bus.nats_bus.streams import stream_configs
+from elasticdl.shared.bus.nats_bus.connection import Connection, RefusedError
+from elasticdl.shared.bus.nats_bus.streams import remove_streams
 from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.names import JobId
 
@@ -60,7 +60,7 @@ async def stored_logs(url: str) -> list[StoredLog]:
 
 
 async def remove_job(url: str, job: JobId) -> None:
-    """Remove all streams of a job, the event log last, so that a removal that was interrupted can be repeated.
+    """Remove all streams of a job; see ``remove_streams``.
 
     Args:
         url: as of ``connect``.
@@ -70,15 +70,8 @@ async def remove_job(url: str, job: JobId) -> None:
         UserError, TransientError: as ``connect``.
         PermanentError: the server refuses.
     """
-    names = {config["name"] for config in stream_configs(job, BusSettings())}
-    log = subjects.events_stream(job)
     async with _connection(url) as connection:
-        for name in (*sorted(names - {log}), log):
-            try:
-                await connection.api(f"STREAM.DELETE.{name}", {})
-            except RefusedError as error:
-                if error.error_code != STREAM_NOT_FOUND:
-                    raise
+        await remove_streams(connection, job)
 
 
 @asynccontextmanager

@@ -74,6 +74,23 @@ def stream_configs(job: JobId, settings: BusSettings) -> list[dict[str, Any]]:
     ]
 
 
+async def remove_streams(connection: Connection, job: JobId) -> None:
+    """Remove all streams of a job, the event log last, so that a removal that was interrupted can be repeated.
+
+    Raises:
+        TransientError: NATS was unreachable for longer than the settings allow.
+        PermanentError: the server refuses.
+    """
+    names = {config["name"] for config in stream_configs(job, connection.settings)}
+    log = subjects.events_stream(job)
+    for name in (*sorted(names - {log}), log):
+        try:
+            await connection.api(f"STREAM.DELETE.{name}", {})
+        except RefusedError as error:
+            if error.error_code != STREAM_NOT_FOUND:
+                raise
+
+
 async def create_streams(connection: Connection) -> None:
     """Create those that are missing; existing ones stay as they are."""
     for config in stream_configs(connection.job, connection.settings):

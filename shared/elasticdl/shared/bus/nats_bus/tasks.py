@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import cached_property
 
 import nats.errors
 from nats.aio.msg import Msg
@@ -18,9 +19,12 @@ from elasticdl.shared.bus.nats_bus.connection import (
 from elasticdl.shared.bus.nats_bus.publications import Publication
 from elasticdl.shared.bus.nats_bus.stored_message_inbox import StoredMessageInbox
 from elasticdl.shared.bus.nats_bus.streams import NANOSECONDS
+from elasticdl.shared.bus.reading import readable
+from elasticdl.shared.bus.stored_events import shortened
 from elasticdl.shared.errors import TransientError
 from elasticdl.shared.job.tasks import TaskMessage
 from elasticdl.shared.messages import codec
+from elasticdl.shared.messages.events import MessageUnreadable
 from elasticdl.shared.names import Purpose
 
 _NOTHING_NOW = ("404", "408")
@@ -33,12 +37,17 @@ class NatsDelivery:
 
     def __init__(self, queue: NatsTaskQueue, message: Msg, *, again: bool) -> None:
         self._queue = queue
+        self._message = message
         self.again = again
-        self.task: TaskMessage = codec.decode_task(message.data)
         self.reply: str = short_reply(queue.stream, message.reply)
         # The short form begins with consumer and attempt. The client's own ``metadata`` costs ten times as much.
         is_short = not self.reply.startswith("$JS.")
         self.attempt: int = int(self.reply.split(".")[1]) if is_short else message.metadata.num_delivered
+
+    @cached_property
+    def task(self) -> TaskMessage:
+        """The task. A delivery whose task raises ProtocolError is put aside at once."""
+        return codec.decode_task(self._message.data)
 
     async def ack(self) -> None:
         """Acknowledge it; the server confirms it unless to find the task complete once more is cheap."""
@@ -55,13 +64,22 @@ class NatsDelivery:
         """Renew the lease."""
         await self._queue.extend(self.reply)
 
+    async def put_aside(self, reason: str) -> None:
+        """Remove it from the queue; confirmed."""
+        await self._queue.answer(self.reply, b"+TERM")
+        subject = self._message.subject.partition(f".{self._queue.job}.")[2]
+        seq = int(self._message.metadata.sequence.stream)
+        self._queue.unreadable.append(MessageUnreadable(subject=subject, seq=seq, reason=shortened(reason)))
+
 
 class NatsTaskQueue:
     """See ``ports.TaskQueue``."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self.job = connection.job
         self.stream = subjects.tasks_stream(connection.job)
+        self.unreadable: list[MessageUnreadable] = []
         self._consumers: set[str] = set()
         self._empty_until_s: dict[str, float] = {}
         self._woken = asyncio.Event()
@@ -98,10 +116,12 @@ class NatsTaskQueue:
         places = [(purpose, again) for purpose in purposes for again in (True, False)]
         places.sort(key=lambda place: self._empty_until_s.get(_consumer(*place), 0.0) > now_s)
         for purpose, again in places:
-            messages = await self._next(purpose, again=again, count=count if purpose is Purpose.TRAIN else 1)
-            if messages:
+            wanted = count if purpose is Purpose.TRAIN else 1
+            while messages := await self._next(purpose, again=again, count=wanted):
                 self._empty_until_s.pop(_consumer(purpose, again), None)
-                return [NatsDelivery(self, message, again=again) for message in messages]
+                found = await readable([NatsDelivery(self, message, again=again) for message in messages])
+                if found:
+                    return found
             self._empty_until_s[_consumer(purpose, again)] = now_s + _EMPTY_S
         return []
 

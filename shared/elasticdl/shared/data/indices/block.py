@@ -11,6 +11,7 @@ import numpy as np
 
 from elasticdl.shared.data.index import SourceIndex
 from elasticdl.shared.job.sources import Source
+from elasticdl.shared.messages.compression import decompressed_object
 
 _COMPRESSION = 1
 _LENGTH_BYTES = 4
@@ -56,7 +57,7 @@ class Block(Sequence[SourceIndex]):
     """
 
     def __init__(self, data: bytes) -> None:
-        content = zlib.decompress(data)
+        content = decompressed_object(data)
         begin = _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES], "little")
         header: dict[str, Any] = json.loads(content[_LENGTH_BYTES:begin])
         self.first: int = header["first"]

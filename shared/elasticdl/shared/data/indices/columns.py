@@ -10,6 +10,7 @@ from dataclasses import fields
 from operator import attrgetter
 
 from elasticdl.shared.data.column_types import FoundColumn
+from elasticdl.shared.messages.compression import decompressed_object
 
 _COMPRESSION = 1
 FIELDS = tuple(field.name for field in fields(FoundColumn))
@@ -33,7 +34,7 @@ def columns_of(data: bytes) -> Iterator[Columns]:
     Raises:
         ValueError, KeyError, TypeError, zlib.error: it is damaged.
     """
-    counts, values = json.loads(zlib.decompress(data))
+    counts, values = json.loads(decompressed_object(data))
     found = (FoundColumn(**dict(zip(FIELDS, each, strict=True))) for each in zip(*values, strict=True))
     for count in counts:
         columns = tuple(itertools.islice(found, count))

@@ -32,6 +32,7 @@ from elasticdl.shared.data.index import ScannedSource, SourceIndex
 from elasticdl.shared.data.indices import columns
 from elasticdl.shared.data.indices.block import Block, to_bytes
 from elasticdl.shared.errors import PermanentError
+from elasticdl.shared.messages.compression import decompressed_object
 
 _SOURCES_MAX = 256
 _BYTES_MAX = 64 << 10
@@ -90,8 +91,8 @@ class PackedIndices(Sequence[SourceIndex]):
         if length > len(end):
             end = self._read(size_bytes - length, length)
         end = end[len(end) - length :]
-        facts: dict[str, Any] = json.loads(zlib.decompress(end[places : places + text]))
-        directory = np.frombuffer(zlib.decompress(end[:places]), dtype="<i8").reshape(2, -1)
+        facts: dict[str, Any] = json.loads(decompressed_object(end[places : places + text]))
+        directory = np.frombuffer(decompressed_object(end[:places]), dtype="<i8").reshape(2, -1)
         self.facts: Mapping[str, Any] = facts
         """What was recorded with the indices."""
         self._firsts: list[int] = directory[0].tolist()

@@ -12,6 +12,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from elasticdl.shared.messages.compression import decompressed_object
+
 _KEY_DIGITS = 16
 
 
@@ -34,7 +36,7 @@ def encode_state(layer: Any) -> bytes:
 
 def set_state(layer: Any, data: bytes) -> None:
     """Give a layer the state of one that had the same ``key_of``."""
-    _set(layer, json.loads(zlib.decompress(data)))
+    _set(layer, json.loads(decompressed_object(data)))
 
 
 def is_finite(layer: Any) -> bool:

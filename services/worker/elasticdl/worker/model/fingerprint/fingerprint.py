@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorflow.python.ops import script_ops  # No public name: where TensorFlow keeps the functions of py_function().
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.messages.compression import decompressed_object
 from elasticdl.worker.model.build import make
 from elasticdl.worker.model.device import gpu_name
 from elasticdl.worker.model.embeddings.swap import Census
@@ -55,7 +56,7 @@ class Fingerprint:
     @classmethod
     def decode(cls, data: bytes) -> Fingerprint:
         """Inverse of ``encode``."""
-        plain = json.loads(zlib.decompress(data))
+        plain = json.loads(decompressed_object(data))
         versions = plain.pop(_VERSIONS)
         entries = {
             kind: {
