@@ -9,13 +9,25 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.events import Envelope, LogRecord
+from elasticdl.shared.names import Service
 from elasticdl.shared.proto import control_pb2
 
 FOLDER = Path(__file__).parent
 SUFFIX = ".log"
 _LENGTH = struct.Struct("<I")
+
+
+async def append(log: EventLog, envelopes: Iterable[Envelope]) -> None:
+    """Append recorded events as their services did: those of masters in one order."""
+    master_seq = 0
+    for envelope in envelopes:
+        if envelope.service is Service.MASTER:
+            master_seq = await log.append_fenced(envelope, after=master_seq)
+        else:
+            await log.append(envelope)
 
 
 def read_log(path: Path) -> Iterator[LogRecord]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.contract.jobs.memory_job import MemoryJob
+from tests.histories.logs import append
 from tests.unit.cli.job_log import SPEC, Log, finish, half_done
 
 from elasticdl.cli.commands import inspect, jobs
@@ -48,8 +49,7 @@ class Case(ABC):
 
     async def _append(self, records: list[LogRecord]) -> None:
         async with self.job.open() as bus:
-            for record in records:
-                await bus.log.append(record.envelope)
+            await append(bus.log, (record.envelope for record in records))
 
     async def _records(self) -> list[LogRecord]:
         async with self.job.open() as bus:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 from tests.contract.bus.conftest import SETTINGS
-from tests.histories.logs import FOLDER, read_log
+from tests.histories.logs import FOLDER, append, read_log
 
 from elasticdl.cli.commands.clean import CleanSettings
 from elasticdl.cli.kubernetes.ended_jobs.clean import clean_logs
@@ -41,8 +41,7 @@ def url(server: str) -> str:
             await nats_bus.remove_job(server, job)
         for job in (FINISHED, PRESENT, BROKEN):
             bus = await nats_bus.connect(server, job, SETTINGS)
-            for envelope in records[: len(records) // 2 if job == BROKEN else None]:
-                await bus.log.append(envelope)
+            await append(bus.log, records[: len(records) // 2 if job == BROKEN else None])
             await bus.close()
 
     asyncio.run(write())

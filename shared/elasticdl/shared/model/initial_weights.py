@@ -1,6 +1,6 @@
 """The weights of a file that a job starts from, written as a snapshot that no ps has taken.
 
-    STORAGE/initial/snapshots/file/0/{dense,rows-TABLE-CHUNK,...,manifest}
+    STORAGE/initial/snapshots/file/0-000000/{dense,rows-TABLE-CHUNK,...,manifest}
 
 So a ps reads them as it reads the snapshots of another job: each one the rows of its own partitions.
 """
@@ -31,7 +31,9 @@ from elasticdl.shared.model.signature import VariableKind as Kind
 from elasticdl.shared.names import Incarnation, JobId, PodName
 from elasticdl.shared.storage import ObjectStore
 
-_JOB, _PS, _NUMBER = JobId("initial"), PodName("file"), "0"
+_JOB, _PS, _INCARNATION = JobId("initial"), PodName("file"), Incarnation("0")
+_FOLDER = f"{_INCARNATION}-000000"
+"""As ``manifests`` name a first snapshot."""
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -107,7 +109,7 @@ def write_weights(
     sizes = {name: (table.rows, table.width) for name, table in tables.items()}
     known = signature_of(shapes, sizes)
     with_initializers = tuple(replace(one, initializer=tables[one.name].initializer) for one in known.tables)
-    folder = snapshots_folder(storage, _JOB, _PS, _NUMBER)
+    folder = snapshots_folder(storage, _JOB, _PS, _FOLDER)
     chunks = []
     for data, chunk in _chunks(list(dense.values()), list(tables.values())):
         store.write(folder + chunk.name, data)
@@ -117,7 +119,7 @@ def write_weights(
     manifest = Manifest(
         job=_JOB,
         ps=_PS,
-        incarnation=Incarnation(_NUMBER),
+        incarnation=_INCARNATION,
         number=0,
         plan="",
         signature=replace(known, tables=with_initializers).to_json(),
