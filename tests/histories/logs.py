@@ -20,14 +20,19 @@ SUFFIX = ".log"
 _LENGTH = struct.Struct("<I")
 
 
-async def append(log: EventLog, envelopes: Iterable[Envelope]) -> None:
-    """Append recorded events as their services did: those of masters in one order."""
-    master_seq = 0
+async def append(log: EventLog, envelopes: Iterable[Envelope], *, after: int = 0) -> int:
+    """Append recorded events as their services did: those of masters in one order, the first after record ``after``.
+
+    Returns:
+        The number of the last record of a master.
+    """
+    master_seq = after
     for envelope in envelopes:
         if envelope.service is Service.MASTER:
             master_seq = await log.append_fenced(envelope, after=master_seq)
         else:
             await log.append(envelope)
+    return master_seq
 
 
 def read_log(path: Path) -> Iterator[LogRecord]:

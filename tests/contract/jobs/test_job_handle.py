@@ -32,6 +32,9 @@ class Case(ABC):
     """A running job with one implementation of the handle."""
 
     job: JobHandle
+    _filled = 0
+    """Records of the log that the job has."""
+    _master_seq = 0
 
     @abstractmethod
     def log_line(self, pod: str, line: str) -> None:
@@ -49,7 +52,9 @@ class Case(ABC):
 
     async def _append(self, records: list[LogRecord]) -> None:
         async with self.job.open() as bus:
-            await append(bus.log, (record.envelope for record in records))
+            new = [record.envelope for record in records[self._filled :]]
+            self._master_seq = await append(bus.log, new, after=self._master_seq)
+            self._filled = len(records)
 
     async def _records(self) -> list[LogRecord]:
         async with self.job.open() as bus:
