@@ -276,7 +276,7 @@ def test_children_share_the_cores_and_get_their_settings(tmp_path: Path) -> None
     own = {"ELASTICDL_IDLE_POLL_S": "7", "ELASTICDL_LEASE_S": "1", "ELASTICDL_RUN_DIR": "/elsewhere"}
     base |= own
     run = RunDirectory(tmp_path, SPEC.job)
-    environment = job_environment(base, SPEC, run, "secret")("nats://x", WORKER, Service.WORKER)
+    environment = job_environment(base, SPEC, run, "secret", SPEC.envs)("nats://x", WORKER, Service.WORKER)
     settings = from_environment(WorkerSettings, environment)
     assert (settings.job, settings.pod, settings.token) == (SPEC.job, WORKER, "secret")
     assert (settings.idle_poll_s, settings.lease_s, settings.run_dir) == (7.0, 10.0, str(tmp_path / SPEC.job))
@@ -287,7 +287,9 @@ def test_children_share_the_cores_and_get_their_settings(tmp_path: Path) -> None
     imports = import_environment(base, processes=SPEC.workers + SPEC.ps, seed=seed)
     read = imports.keys() - own.keys()
     assert {name: environment[name] for name in read} == {name: imports[name] for name in read}
-    assert "MINE" not in job_environment(base, SPEC, run, "secret")("nats://x", PodName("master"), Service.MASTER)
+    assert "MINE" not in job_environment(base, SPEC, run, "secret", SPEC.envs)(
+        "nats://x", PodName("master"), Service.MASTER
+    )
 
 
 def test_restarts_are_reported_in_plain_words(log: Log) -> None:

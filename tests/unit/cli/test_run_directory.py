@@ -149,3 +149,13 @@ def test_a_folder_with_a_model_comes_before_a_job_of_its_name_and_any_other_fold
     assert (
         find_model("digits", root, lines.append).exported == find_initial_model("digits", root, lines.append).file != ""
     )
+
+
+def test_only_the_user_reads_the_secrets_of_a_job(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path, JobId("job"))
+    run.create()
+    record = JobRecord(job=run.job, created_s=1.0, state="running", secret_envs={"API_KEY": "hunter2"})
+    run.write(record)
+    assert (run.path / "job.json").stat().st_mode & 0o077 == 0
+    assert run.read().secret_envs == {"API_KEY": "hunter2"}
+    assert "hunter2" not in repr(record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,11 +58,24 @@ def export(job: str, root: Path, settings: ExportSettings) -> None:
             console.print_line(
                 f"{changed} changed since job {run.job} was planned. The model is exported with its present code."
             )
-        write_model(job_with_model, run, replace(settings, output=output), console.print_line, is_changed=bool(changed))
+        write_model(
+            job_with_model,
+            run,
+            replace(settings, output=output),
+            console.print_line,
+            is_changed=bool(changed),
+            secret_envs=record.secret_envs,
+        )
 
 
 def write_model(
-    job: EndedJob, run: RunDirectory, settings: ExportSettings, show: Callable[[str], None], *, is_changed: bool = False
+    job: EndedJob,
+    run: RunDirectory,
+    settings: ExportSettings,
+    show: Callable[[str], None],
+    *,
+    is_changed: bool = False,
+    secret_envs: Mapping[str, str] | None = None,
 ) -> None:
     """Write a version of a job's model to the output.
 
@@ -72,6 +85,7 @@ def write_model(
         settings: what to export; its output is a URI.
         show: shows the user a line.
         is_changed: the model file is another one than at the start of the job; its variables have to be the same.
+        secret_envs: what ``--envs`` gave the job and its log lacks.
 
     Raises:
         ElasticDLError: its data changed, the model file makes other variables, it has no such version, or the output
@@ -93,7 +107,9 @@ def write_model(
         except OSError as error:
             raise translate(error, to_uri(folder)) from error
         show(f"Exporting {what} of job {job.former.job}.")
-        environment = job_environment({**os.environ, "TMPDIR": name}, job.spec, run, "")
+        environment = job_environment(
+            {**os.environ, "TMPDIR": name}, job.spec, run, "", {**job.spec.envs, **(secret_envs or {})}
+        )
         runtime = CheckRuntime(starter=Spawner(), environment=environment, logs=run.logs, show=show)
         # The best model is saved as a whole, but this one is exported.
         best = None if tables is ExportTables.PARQUET else job.spec.best

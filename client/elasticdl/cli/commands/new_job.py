@@ -117,4 +117,5 @@ def job_record(submission: Submission, flags: TrainFlags | EvaluateFlags | Predi
         nats_url=flags.nats_url,
         own_nats=not flags.nats_url,
         launcher_pid=os.getpid(),
+        secret_envs=submission.secret_envs,
     )

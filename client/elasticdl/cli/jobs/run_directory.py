@@ -59,6 +59,7 @@ class JobRecord:
         temporary: folder of its processes' temporary files, or empty.
         pids: process ids that are in no log: the master and nats-server.
         launcher_pid: process id of the launcher.
+        secret_envs: the variables of ``--envs`` whose names say that they are secret. They are in no log.
         epochs: number of epochs after a resume that added some; 0: as submitted. Serves a resume without the log.
     """
 
@@ -80,6 +81,7 @@ class JobRecord:
     temporary: str = ""
     pids: Mapping[str, int] = field(default_factory=dict)
     launcher_pid: int = 0
+    secret_envs: Mapping[str, str] = field(default_factory=dict, repr=False)
     epochs: int = 0
 
     @classmethod
@@ -204,7 +206,7 @@ class RunDirectory:
             PermanentError: it can't be written.
         """
         try:
-            replace_text(self.path / "job.json", record.to_json())
+            replace_text(self.path / "job.json", record.to_json(), mode=0o600)  # It holds secrets.
         except OSError as error:
             raise PermanentError(f"{self.path / 'job.json'} can't be written: {error.strerror}") from error
 

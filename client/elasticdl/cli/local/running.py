@@ -151,9 +151,10 @@ def try_model(submission: Submission, forks: ForkServers, show: Callable[[str], 
         run = RunDirectory(Path(name), submission.spec.job)
         run.create()
         spec = replace(submission.spec, storage=storage or to_uri(run.path / "storage"))
+        envs = {**spec.envs, **submission.secret_envs}
         submission.save_indices(spec.storage)
         # TensorFlow leaves temporary files behind when its process is killed.
-        environment = job_environment({**os.environ, "TMPDIR": name}, spec, run, "")
+        environment = job_environment({**os.environ, "TMPDIR": name}, spec, run, "", envs)
         runtime = CheckRuntime(
             starter=forks,
             environment=environment,
@@ -222,9 +223,10 @@ def _check_folder(parent: Path) -> Path:
 def _runtime(
     run: RunDirectory, record: JobRecord, spec: JobSpec, observer: JobObserver, options: RunOptions
 ) -> Runtime:
+    envs = {**spec.envs, **record.secret_envs}
     forks = options.forks
     if forks is None and options.command is service_command:
-        forks = fork_servers(processes=spec.workers + spec.ps, seed=spec.plan.seed, envs=spec.envs)
+        forks = fork_servers(processes=spec.workers + spec.ps, seed=spec.plan.seed, envs=envs)
     spawner = forks.spawner if forks else Spawner()
     broker: Broker = EmbeddedBroker(spawner, run) if record.own_nats else ExternalBroker(record.nats_url)
 
@@ -242,7 +244,7 @@ def _runtime(
     return Runtime(
         broker=broker,
         connect=connect,
-        environment=job_environment(base, spec, run, base.get(variable("token")) or secrets.token_hex(16)),
+        environment=job_environment(base, spec, run, base.get(variable("token")) or secrets.token_hex(16), envs),
         spawner=spawner,
         forks=forks,
         command=options.command,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from elasticdl.shared.errors import UserError
@@ -13,6 +14,11 @@ _NEXT_COLUMN = re.compile(r",(?=[^,=]+=)")
 _NEXT_VARIABLE = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
 _VARIABLE_AFTER_SEMICOLON = re.compile(r";\s*[A-Za-z_][A-Za-z0-9_]*=")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET = re.compile(
+    r"(^|_)(PASSWORD|PASSWD|PASSPHRASE|PASS|PWD|SECRETS?|TOKENS?|KEY|KEYS|APIKEY|CREDENTIALS?|DSN)(_|$)"
+    r"|PASSWORD|SECRET|TOKEN|CREDENTIAL",
+    re.IGNORECASE,
+)
 
 
 def parse_envs(text: str) -> dict[str, str]:
@@ -25,10 +31,10 @@ def parse_envs(text: str) -> dict[str, str]:
     for item in _NEXT_VARIABLE.split(text) if text else ():
         name, equals, value = item.partition("=")
         if not equals or not _VARIABLE.fullmatch(name):
-            raise UserError(f"--envs: {item!r} is not of the form NAME=value", usage=True)
+            raise UserError(f"--envs: the item {name[:40]!r} is not of the form NAME=value", usage=True)
         if _VARIABLE_AFTER_SEMICOLON.search(value):
             raise UserError(
-                f"--envs: {item!r} may be several variables, which are separated by commas, not by ';'",
+                f"--envs: the value of {name} may be several variables, which are separated by commas, not by ';'",
                 hint=f"If it is the value of {name}, set this variable in the environment of elasticdl train instead. "
                 "Workers and parameter servers inherit it.",
                 usage=True,
@@ -39,6 +45,17 @@ def parse_envs(text: str) -> dict[str, str]:
             )
         variables[name] = value
     return variables
+
+
+def envs_text(variables: Mapping[str, str]) -> str:
+    """Inverse of ``parse_envs``."""
+    return ",".join(f"{name}={value}" for name, value in variables.items())
+
+
+def split_secrets(variables: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The variables that anyone may read, and those whose names say that they are secret, such as ``API_KEY``."""
+    secret = {name: value for name, value in variables.items() if _SECRET.search(name)}
+    return {name: value for name, value in variables.items() if name not in secret}, secret
 
 
 def parse_columns(flag: str, text: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.options import values_for
-from elasticdl.cli.submission.flag_items import parse_envs
+from elasticdl.cli.submission.flag_items import parse_envs, split_secrets
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.initial_model import find_initial_model
 from elasticdl.cli.submission.job_flags import JobFlags
@@ -42,12 +43,14 @@ class Submission:
         model_files: digests of the model file and of the modules beside it.
         data: sources, schema and indices of the training data.
         validation: those of the validation data, if there is any.
+        secret_envs: variables of ``--envs`` that the event log must not have.
     """
 
     spec: JobSpec
     model_files: dict[str, str]
     data: PlannedData
     validation: PlannedData | None
+    secret_envs: Mapping[str, str]
 
     def save_indices(self, storage: str) -> None:
         """Write the data's indices to a job's storage, where workers read them.
@@ -99,7 +102,7 @@ def prepare(
     model, digests = model_of(flags)
     flags = _with_reader(flags, model)
     job = job or new_job_id(flags.job_name or job_name(Path(model.path).stem))
-    envs = parse_envs(flags.envs)
+    envs, secret_envs = split_secrets(parse_envs(flags.envs))
     destinations = flags.data_cache | _checked_destinations(flags, root, job)
     if flags.initial_model and initial is None:
         initial = find_initial_model(flags.initial_model, root, progress)
@@ -128,7 +131,7 @@ def prepare(
         **destinations,
         **flags.job_values,
     )
-    return Submission(spec=spec, model_files=digests, data=data, validation=validation)
+    return Submission(spec=spec, model_files=digests, data=data, validation=validation, secret_envs=secret_envs)
 
 
 def _with_reader(flags: TrainFlags, model: ModelSpec) -> TrainFlags:

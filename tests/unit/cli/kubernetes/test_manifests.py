@@ -63,6 +63,24 @@ def pods_of(manifest: JobManifest) -> dict[str, dict[str, Any]]:
     }
 
 
+def test_secrets_of_envs_are_in_the_secret_alone() -> None:
+    flags = dataclasses.replace(
+        TRAIN, envs="A=1,DB_PASSWORD=hunter2,hunter2,WANDB_API_KEY=hunter2,ELASTICDL_TOKEN=other"
+    )
+    manifest = planned(flags)
+    job, config_map, secret = manifest.all("team")
+    assert "hunter2" not in json.dumps([job, config_map])
+    assert secret["stringData"] == {
+        "DB_PASSWORD": "hunter2,hunter2",
+        "WANDB_API_KEY": "hunter2",
+        "ELASTICDL_TOKEN": "secret",
+    }
+    pods = pods_of(manifest)
+    assert environment(main_container(pods["worker"]))["A"] == "1"
+    assert {"secretRef": {"name": manifest.settings.job}} in main_container(pods["worker"])["envFrom"]
+    assert SubmissionFile.from_json(config_map["data"]["submission.json"]).flags.envs == "A=1"
+
+
 def test_a_job_consists_of_a_job_a_config_map_and_a_secret() -> None:
     manifest = planned()
     job, config_map, secret = manifest.all("team")

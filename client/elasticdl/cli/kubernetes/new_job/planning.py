@@ -17,7 +17,7 @@ from elasticdl.cli.kubernetes.manifests.templates import TEMPORARY, USER_ID, Job
 from elasticdl.cli.kubernetes.manifests.volumes import Volumes, parse_volumes
 from elasticdl.cli.kubernetes.new_job.model_files import ModelFiles, collect
 from elasticdl.cli.kubernetes.submission_file import CommandFlags, SourceJob, SubmissionFile, kind_of, seed_of
-from elasticdl.cli.submission.flag_items import parse_envs
+from elasticdl.cli.submission.flag_items import envs_text, parse_envs, split_secrets
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.job_flags import JobFlags
 from elasticdl.cli.submission.seed import with_seed
@@ -81,7 +81,8 @@ def plan_job(
     kind = kind_of(flags)
     suffix = "" if kind is JobKind.TRAIN else f"-{kind.value}"
     job = new_job_id(flags.job_name or job_name(f"{model.name}{suffix}"))
-    submitted = replace(flags, model_def=model.model_def, model_zoo="")
+    envs, secrets = split_secrets(parse_envs(flags.envs))
+    submitted = replace(flags, model_def=model.model_def, model_zoo="", envs=envs_text(envs))
     submission = SubmissionFile(
         job=job,
         run=identity.run,
@@ -99,7 +100,7 @@ def plan_job(
         image_pull_s=pods.image_pull_deadline_secs,
         submission=submission.to_json(),
         model=model.contents,
-        secrets=secret_variables(identity.token, flags.nats_url),
+        secrets={**secrets, **secret_variables(identity.token, flags.nats_url)},
         keep_finished_s=pods.keep_finished,
     )
 

@@ -27,7 +27,7 @@ _SETTINGS: Mapping[Service, type[ProcessSettings]] = {
 
 
 def job_environment(
-    base: Mapping[str, str], spec: JobSpec, run: RunDirectory, token: str
+    base: Mapping[str, str], spec: JobSpec, run: RunDirectory, token: str, envs: Mapping[str, str]
 ) -> Callable[[str, PodName, Service], dict[str, str]]:
     """(URL of the NATS server, pod, service) -> the environment of that process.
 
@@ -39,6 +39,7 @@ def job_environment(
         spec: the job.
         run: its folder.
         token: shared secret of the job's processes.
+        envs: ``--envs``, with the secrets that the specification lacks.
     """
     processes = spec.workers + spec.ps
     imports = import_environment(base, processes=processes, seed=spec.plan.seed)
@@ -50,7 +51,7 @@ def job_environment(
         if service is Service.MASTER:
             return {**imports, **settings}
         settings[running_batches.ENVIRONMENT_VARIABLE] = str(run.running_batches / pod)
-        return {**imports, **settings, **spec.envs}
+        return {**imports, **settings, **envs}
 
     return environment
 

@@ -11,7 +11,7 @@ from typing import Any
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.options import values_for
-from elasticdl.cli.submission.flag_items import parse_envs
+from elasticdl.cli.submission.flag_items import parse_envs, split_secrets
 from elasticdl.cli.submission.initial_model import KERAS_SUFFIX, initial_model_of, is_job, model_file, version_of_job
 from elasticdl.cli.submission.plan_data import Progress, plan_data, reader_function
 from elasticdl.cli.submission.preflight import check_destinations
@@ -98,6 +98,7 @@ def _submission(
         flags, RunDirectory(root, job) if root else None, output=facts.get("output", ""), storage=storage
     )
     cache = flags.data_cache
+    envs, secret_envs = split_secrets(parse_envs(flags.envs))
     data, _ = plan_data(flags, model, progress, forks, shared_indices_of(flags))
     plan = Plan(sources=data.sources, epochs=1, shuffle=Shuffle.NONE, seed=source.seed, **values_for("Plan", flags))
     schema = spec_of(data.schema, csv_header=flags.csv_header)
@@ -112,13 +113,13 @@ def _submission(
         validation_data=schema,
         model=replace(model, exported=source.exported),
         storage=storage,
-        envs=parse_envs(flags.envs),
+        envs=envs,
         initial=source.initial,
         **facts,
         **cache,
         **flags.job_values,
     )
-    return Submission(spec=spec, model_files=digests, data=data, validation=None)
+    return Submission(spec=spec, model_files=digests, data=data, validation=None, secret_envs=secret_envs)
 
 
 def _check_kept(kept: tuple[str, ...], schema: DataSchema) -> None:
