@@ -137,6 +137,7 @@ def doctor(
     image_pull_secrets: Annotated[
         str, Flag("Secrets for the registry of the images, separated by commas.", metavar="NAMES")
     ] = "",
+    as_json: Json = False,
 ) -> None:
     """Check whether jobs can run in a namespace of a Kubernetes cluster, and say what repairs it.
 
@@ -144,7 +145,8 @@ def doctor(
     """
     from elasticdl.cli.kubernetes import doctor
 
-    raise typer.Exit(doctor.doctor(namespace, image_name, [name for name in image_pull_secrets.split(",") if name]))
+    pull_secrets = [name for name in image_pull_secrets.split(",") if name]
+    raise typer.Exit(doctor.doctor(namespace, image_name, pull_secrets, as_json=as_json))
 
 
 @command(app, panel=JOBS)
@@ -173,17 +175,21 @@ def chaos(
 
 
 @command(app, "jobs", panel=JOBS)
-def list_jobs(run_dir: RunDir = None, namespace: Namespace = "") -> None:
+def list_jobs(as_json: Json = False, run_dir: RunDir = None, namespace: Namespace = "") -> None:
     """List the jobs on this machine, and those in the namespace of a Kubernetes cluster if there is a kubeconfig."""
     from elasticdl.cli.commands import jobs
     from elasticdl.cli.kubernetes.lookup import has_cluster
 
-    if not namespace:
-        jobs.list_jobs(root_of(run_dir))
+    found = [] if namespace else jobs.list_jobs(root_of(run_dir), as_json=as_json)
     if namespace or (has_cluster(os.environ) and not run_dir):
         from elasticdl.cli.kubernetes.listing import list_jobs
 
-        list_jobs(namespace)
+        found += list_jobs(namespace, as_json=as_json)
+    if as_json:
+        from elasticdl.cli.display.consoles import plain_console
+        from elasticdl.cli.display.output import print_json
+
+        print_json(plain_console(), {"jobs": found})
 
 
 @command(app, panel=JOBS)
@@ -270,13 +276,14 @@ def tasks(
         Flag("Only tasks in this state: finished, running, dispatched, pending, requeued or failed.", metavar="STATE"),
     ] = "",
     limit: Annotated[int, Flag("Show at most this many tasks.", metavar="N", limits=(1, 1 << 31))] = 50,
+    as_json: Json = False,
     run_dir: RunDir = None,
     namespace: Namespace = "",
 ) -> None:
     """List the tasks of a job and their states. Finished tasks are shown once the job has ended, or with --state."""
     from elasticdl.cli.commands import inspect
 
-    inspect.tasks(open_job(job, run_dir, namespace), limit, state)
+    inspect.tasks(open_job(job, run_dir, namespace), limit, state, as_json=as_json)
 
 
 @command(app, panel=JOBS)
@@ -284,26 +291,28 @@ def task(
     job: Job,
     number: Annotated[int, typer.Argument(metavar="N", min=0, help="The number of the task.")],
     purpose: Annotated[str, Flag("Kind of task: train, evaluate, predict, merge or export.", metavar="KIND")] = "train",
+    as_json: Json = False,
     run_dir: RunDir = None,
     namespace: Namespace = "",
 ) -> None:
     """Show the history of one task: every dispatch, delivery, failure and result."""
     from elasticdl.cli.commands import inspect
 
-    inspect.task(open_job(job, run_dir, namespace), number, purpose)
+    inspect.task(open_job(job, run_dir, namespace), number, purpose, as_json=as_json)
 
 
 @command(app, panel=JOBS)
 def events(
     job: Job,
     follow: Annotated[bool, Flag("Print new events until the job ends or its launcher is gone.", letter="f")] = False,
+    as_json: Annotated[bool, Flag("Print one JSON object per line.", name="json")] = False,
     run_dir: RunDir = None,
     namespace: Namespace = "",
 ) -> None:
     """Print the event log of a job, one line per event."""
     from elasticdl.cli.commands import inspect
 
-    inspect.events(open_job(job, run_dir, namespace), follow=follow)
+    inspect.events(open_job(job, run_dir, namespace), follow=follow, as_json=as_json)
 
 
 @command(app, panel=JOBS)
@@ -329,13 +338,14 @@ def replay(
     job: Job,
     until: Annotated[int, Flag("Last event to apply (0: all).", metavar="SEQ", limits=(0, 1 << 62))] = 0,
     verify: Annotated[bool, Flag("Start at the first event, re-run every decision of the master and compare.")] = False,
+    as_json: Json = False,
     run_dir: RunDir = None,
     namespace: Namespace = "",
 ) -> None:
     """Rebuild the master's state as it was after an event, from the event log."""
     from elasticdl.cli.commands import inspect
 
-    if not inspect.replay(open_job(job, run_dir, namespace), until, check=verify):
+    if not inspect.replay(open_job(job, run_dir, namespace), until, check=verify, as_json=as_json):
         raise typer.Exit(exit_codes.FAILURE)
 
 

@@ -156,7 +156,7 @@ def test_batches_that_a_ps_lost_are_not_shown_as_progress() -> None:
 
 def test_the_history_of_a_task_has_all_of_its_events(log: Log) -> None:
     finish(log)
-    turns = [line.split(": ", 1)[1] for line in task_history(log.records, TASK)]
+    turns = [entry.text for entry in task_history(log.records, TASK)]
     assert turns == [
         "dispatched (dispatch 1)",
         "received the task (dispatch 1, attempt 1)",

@@ -6,20 +6,20 @@ They fold the log with the master's own core, so they show exactly what the mast
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable
+from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.next_steps import find_next_step, resume_line
+from elasticdl.cli.display.output import print_json, print_table
 from elasticdl.cli.display.quantities import count, time_of_day
-from elasticdl.cli.display.records import one_line, task_history
+from elasticdl.cli.display.records import history_facts, one_line, record_facts, task_history
 from elasticdl.cli.display.report import build, print_summary
-from elasticdl.cli.display.status import print_state, status_facts, without_processes
-from elasticdl.cli.display.task_table import TaskFilter, count_tasks, task_rows
+from elasticdl.cli.display.status import print_state, state_facts, status_facts, without_processes
+from elasticdl.cli.display.task_table import TASK_COLUMNS, TaskFilter, count_tasks, task_counts, task_rows
 from elasticdl.cli.jobs.handle import JobHandle, read_records
 from elasticdl.master.core import State, evolve, fold
 from elasticdl.master.snapshots.recovery import Recovered, recover, recover_with_evaluations
@@ -62,7 +62,7 @@ def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
             raise
         state, problem = State(), "can't be read"  # The job may wait for the very server that holds its log.
     if as_json:
-        console.print(json.dumps(status_facts(job.job, condition, state), indent=2))
+        print_json(console, status_facts(job.job, condition, state))
         return
     if state.spec is None:
         console.print(f"{job.job}: {condition.state}. Its event log {problem}.")
@@ -96,18 +96,19 @@ def report(job: JobHandle, *, as_json: bool) -> None:
     facts = build(state if alive or ended else without_processes(state))
     console = plain_console()
     if as_json:
-        console.print(json.dumps(facts, indent=2))
+        print_json(console, facts)
     else:
         print_summary(facts, console)
 
 
-def tasks(job: JobHandle, limit: int, task_state: str) -> None:
+def tasks(job: JobHandle, limit: int, task_state: str, *, as_json: bool = False) -> None:
     """Print the training tasks that are not finished; all tasks if the job has finished them.
 
     Args:
         job: the job.
         limit: how many tasks to show.
         task_state: show only tasks in this state; empty: any.
+        as_json: print one JSON object.
 
     Raises:
         UserError: there is no such state, or the log holds no job yet.
@@ -119,24 +120,23 @@ def tasks(job: JobHandle, limit: int, task_state: str) -> None:
     if state.spec is None or state.training is None:
         raise UserError(f"the event log of {job.job} holds no job yet")
     console = plain_console()
-    console.print(count_tasks(state))
     rows, more = task_rows(state, wanted, limit)
+    if as_json:
+        found = [dict(zip(TASK_COLUMNS, row, strict=True)) for row in rows]
+        print_json(console, {"job": job.job, "counts": task_counts(state), "tasks": found, "more": more})
+        return
+    console.print(count_tasks(state))
     if not rows:
         console.print(f"No task is {task_state}." if task_state else "There are no tasks.")
         return
-    table = Table()
-    for column in ("task", "epoch", "source", "records", "batches", "state"):
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+    print_table(console, TASK_COLUMNS, rows)
     if more:
         states = ", ".join(each.value for each in TaskFilter)
         console.print(f"The first {limit}. To show more: --limit=N. To filter: --state=STATE ({states}).")
 
 
-def task(job: JobHandle, number: int, purpose: str) -> None:
-    """Print the history of one task.
+def task(job: JobHandle, number: int, purpose: str, *, as_json: bool = False) -> None:
+    """Print the history of one task, or one JSON object with it.
 
     Raises:
         UserError: there is no such task.
@@ -154,28 +154,45 @@ def task(job: JobHandle, number: int, purpose: str) -> None:
     if ref.purpose is Purpose.TRAIN and state.spec is not None:
         if number >= state.plan.tasks:
             raise UserError(f"there is no task {number}", hint=f"{job.job} has tasks 0 to {state.plan.tasks - 1}.")
-        _print_shard(state, TaskId(number), console)
-    lines = list(task_history(records, ref))
+        if not as_json:
+            _print_shard(state, TaskId(number), console)
+    entries = list(task_history(records, ref))
+    if as_json:
+        print_json(
+            console, {"job": job.job, "task": number, "purpose": purpose, "history": map(history_facts, entries)}
+        )
+        return
+    lines = list(map(str, entries))
     for line in lines or ["No events yet."]:
         console.print(line)
 
 
-def events(job: JobHandle, *, follow: bool) -> None:
-    """Print the event log, one line per record."""
+def events(job: JobHandle, *, follow: bool, as_json: bool = False) -> None:
+    """Print the event log, one line per record; as JSON, one object per line."""
     console = plain_console()
+
+    def show(record: LogRecord) -> None:
+        if as_json:
+            print_json(console, record_facts(record), one_line=True)
+        else:
+            console.print(one_line(record))
+
     if not follow:
-        _print_records(read_records(job), console)
+        for record in read_records(job):
+            show(record)
         return
-    asyncio.run(_follow(job, console))
+    if (interrupted := asyncio.run(_follow(job, show))) and not as_json:
+        console.print(interrupted)
 
 
-def replay(job: JobHandle, until: int, *, check: bool) -> bool:
+def replay(job: JobHandle, until: int, *, check: bool, as_json: bool = False) -> bool:
     """Print the master's state after a record.
 
     Args:
         job: the job.
         until: sequence number of the last record to apply; 0: all.
         check: start at the first record, re-run every decision and compare.
+        as_json: print one JSON object.
 
     Returns:
         Whether all decisions are the same again; True if ``check`` is not set.
@@ -193,6 +210,9 @@ def replay(job: JobHandle, until: int, *, check: bool) -> bool:
         state, last = found.state, found.read_seq
     if until and last < until:
         raise UserError(f"--until={until}: the event log of {job.job} ends at #{last}")
+    if as_json:
+        print_json(console, _replay_facts(state, last, verified))
+        return verified is None or not verified.differences
     console.print(f"State after #{last}, {time_of_day(state.now_s)}, term {state.term}:")
     print_state(state, console, state.now_s)
     for seq, decided in state.pending_commands:
@@ -205,6 +225,20 @@ def replay(job: JobHandle, until: int, *, check: bool) -> bool:
     result = "all are the same" if not differ else f"{differ:,} differ"
     console.print(f"Re-ran {count(verified.decisions, 'decision')}: {result}.")
     return not verified.differences
+
+
+def _replay_facts(state: State, last: int, verified: Verification | None) -> dict[str, Any]:
+    """``replay --json``."""
+    facts: dict[str, Any] = {
+        "seq": last,
+        "time_s": state.now_s,
+        "term": state.term,
+        "pending": [{"seq": seq, "commands": decided.commands} for seq, decided in state.pending_commands],
+        **state_facts(state),
+    }
+    if verified is not None:
+        facts["verified"] = {"decisions": verified.decisions, "differences": list(map(str, verified.differences))}
+    return facts
 
 
 def recovered(job: JobHandle, until: int = 0, *, all_evaluations: bool = True) -> Recovered:
@@ -236,13 +270,14 @@ def _verified(job: JobHandle, until: int) -> Verification:
     return asyncio.run(read())
 
 
-async def _follow(job: JobHandle, console: Console) -> None:
+async def _follow(job: JobHandle, show: Callable[[LogRecord], None]) -> str:
+    """Show records until the job has ended; returns what interrupted it, or nothing."""
     alive = job.condition().is_running
     async with job.open() as bus:
-        printing = asyncio.create_task(_print_until_final(bus.log, console, alive))
+        printing = asyncio.create_task(_show_until_final(bus.log, show, alive))
         if not alive:
             await printing
-            return
+            return ""
         watching = asyncio.create_task(_wait_until_ended(job))
         await asyncio.wait((printing, watching), return_when=asyncio.FIRST_COMPLETED)
         printing.cancel()
@@ -250,18 +285,18 @@ async def _follow(job: JobHandle, console: Console) -> None:
         await asyncio.gather(printing, watching, return_exceptions=True)
     if printing.cancelled():
         reason = job.condition().interruption
-        console.print(f"{job.job} was interrupted: {reason}. To resume: {resume_line(job.arguments)}")
-    else:
-        printing.result()
+        return f"{job.job} was interrupted: {reason}. To resume: {resume_line(job.arguments)}"
+    printing.result()
+    return ""
 
 
-async def _print_until_final(log: EventLog, console: Console, alive: bool) -> None:
-    """Print until the job has ended; without a launcher, until the end of the log."""
+async def _show_until_final(log: EventLog, show: Callable[[LogRecord], None], alive: bool) -> None:
+    """Show until the job has ended; without a launcher, until the end of the log."""
     state = State()
     last = await log.last_seq()
     async for record in log.read(0):
         evolve(state, record)
-        console.print(one_line(record))
+        show(record)
         if record.seq >= last and (state.is_final or not alive):
             return
 
@@ -270,11 +305,6 @@ async def _wait_until_ended(job: JobHandle) -> None:
     """Wait until nothing runs the job any more. Its NATS server ends with it."""
     while job.condition().is_running:
         await asyncio.sleep(GONE_POLL_S)
-
-
-def _print_records(records: Iterable[LogRecord], console: Console) -> None:
-    for record in records:
-        console.print(one_line(record))
 
 
 def _print_shard(state: State, number: TaskId, console: Console) -> None:

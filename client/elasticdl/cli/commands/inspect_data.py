@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from google.protobuf.message import DecodeError
-from rich.table import Table
 
 from elasticdl.cli.commands.column_summaries import ColumnSummary, add_block, shortened
 from elasticdl.cli.data_flags import DataFlags, reader_options
 from elasticdl.cli.display.consoles import plain_console
+from elasticdl.cli.display.output import print_table
 from elasticdl.cli.display.quantities import count, size
 from elasticdl.cli.indexing.scanning import scan_in_parallel
 from elasticdl.cli.submission.plan_data import left_out_lines
@@ -59,13 +59,11 @@ def inspect_data(path: str, flags: DataFlags, samples: int, *, as_json: bool = F
     if as_json:
         facts = _facts(path, data, summaries)
         wrong = [{"problem": Exception.__str__(one), "remedy": one.hint} for one in problems]
-        console.print(
-            json.dumps({**facts, "notes": notes, "samples": [*map(dict, first)], "problems": wrong}, indent=2)
-        )
+        print_json({**facts, "notes": notes, "samples": [*map(dict, first)], "problems": wrong})
     else:
         console.print(_summary(path, data))
         if len(data.sources) > 1:
-            console.print(_files(data))
+            print_table(console, ("file", "records", "size"), _files(data))
         for line in [*notes, *_column_lines(data, summaries)]:
             console.print(line)
         for number, values in enumerate(first):
@@ -160,16 +158,12 @@ def _summary(path: str, data: PlannedData) -> str:
     return f"{path}: {count(records, 'record')} in {files} ({data.schema.format.value}), {size(size_bytes)}"
 
 
-def _files(data: PlannedData) -> Table:
-    table = Table()
-    for column in ("file", "records", "size"):
-        table.add_column(column, justify="left" if column == "file" else "right", overflow="fold")
+def _files(data: PlannedData) -> Iterator[tuple[str, str, str]]:
     for source in data.sources[:_FILES_SHOWN]:
-        table.add_row(display(source.uri), f"{source.records:,}", size(source.size_bytes))
+        yield display(source.uri), f"{source.records:,}", size(source.size_bytes)
     if rest := data.sources[_FILES_SHOWN:]:
         records, size_bytes = sum(source.records for source in rest), sum(source.size_bytes for source in rest)
-        table.add_row(f"and {count(len(rest), 'file')} more", f"{records:,}", size(size_bytes))
-    return table
+        yield f"and {count(len(rest), 'file')} more", f"{records:,}", size(size_bytes)
 
 
 def _samples(data: PlannedData, reader: Reader, samples: int) -> Iterator[list[tuple[str, str]]]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from elasticdl.cli.display.consoles import plain_console
+from elasticdl.cli.display.output import print_table
 from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs import requests, run_directory
 from elasticdl.cli.jobs.handle import Condition, JobHandle, JobNotFoundError
@@ -29,36 +29,58 @@ STOP_S_MAX = 90.0
 SLOW_S = 3.0
 """Seconds after which the user reads what the command waits for."""
 _POLL_S = 0.1
+JOB_COLUMNS = ("job", "state", "submitted", "model", "training data")
 
 
-def list_jobs(root: Path) -> None:
-    """Print one line per job on this machine, oldest first."""
+def list_jobs(root: Path, *, as_json: bool = False) -> list[dict[str, str]]:
+    """Print one line per job on this machine, oldest first.
+
+    Args:
+        root: the folder of run directories.
+        as_json: print nothing.
+
+    Returns:
+        The rows, as JSON values.
+    """
     console = plain_console()
     found = run_directory.run_directories(root)
-    if not found:
-        console.print(f"No jobs in {root}")
-        return
-    table = Table()
-    for column in ("job", "state", "submitted", "model", "training data"):
-        table.add_column(column, overflow="fold", no_wrap=column == "job")  # Users copy the id.
+    rows: list[tuple[str, ...]] = []
     interrupted, errors = [], []
     for run in found:
         try:
             record = run.read()
         except UserError as error:
-            table.add_row(run.job, "damaged", "", "", "")
+            rows.append((run.job, "damaged", "", "", ""))
             errors.append(error)
             continue
         state = shown_state(run, record)
         interrupted += [run] if state == INTERRUPTED else []
         submitted = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.created_s))
         model = Path(record.model.rpartition(":")[0]).name
-        table.add_row(run.job, state, submitted, model, record.training_data)
-    console.print(table)
+        rows.append((run.job, state, submitted, model, record.training_data))
+    facts = job_facts(rows)
+    if as_json:
+        return facts
+    if not found:
+        console.print(f"No jobs in {root}")
+        return facts
+    print_table(console, JOB_COLUMNS, rows, whole="job")
     for damage in errors:
         console.print(str(damage))
     for run in interrupted:
         console.print(f"{run.job} was interrupted: its launcher is not running. {_next_step(run)}")
+    return facts
+
+
+def job_facts(rows: Sequence[Sequence[str]], **more: str) -> list[dict[str, str]]:
+    """Rows of ``JOB_COLUMNS`` as ``jobs --json`` has them.
+
+    Args:
+        rows: the rows.
+        more: what all of them have in common.
+    """
+    names = [column.replace(" ", "_") for column in JOB_COLUMNS]
+    return [{**dict(zip(names, row, strict=True)), **more} for row in rows]
 
 
 def _next_step(run: RunDirectory) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from elasticdl.cli.display.quantities import time_of_day
 from elasticdl.shared.job.tasks import TaskRef
@@ -46,14 +48,45 @@ def command_text(command: commands.Command) -> str:
     return _named(command)
 
 
-def task_history(records: Iterable[LogRecord], task: TaskRef) -> Iterator[str]:
+def record_facts(record: LogRecord) -> dict[str, Any]:
+    """``events --json``: a record with all fields of its event."""
+    envelope = record.envelope
+    return {"seq": record.seq, "time_s": envelope.time_s, "name": envelope.name, "event": envelope.event}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """One line of the history of a task.
+
+    Attributes:
+        seq: number of the record.
+        time_s: its time, seconds since the epoch.
+        name: who sent it.
+        text: what happened.
+    """
+
+    seq: int
+    time_s: float
+    name: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"#{self.seq} {time_of_day(self.time_s)} {self.name}: {self.text}"
+
+
+def history_facts(entry: HistoryEntry) -> dict[str, Any]:
+    """An entry of ``task --json``."""
+    return dataclasses.asdict(entry)
+
+
+def task_history(records: Iterable[LogRecord], task: TaskRef) -> Iterator[HistoryEntry]:
     """The events of one task, in the order of the log."""
     replies: set[str] = set()
     for record in records:
         envelope = record.envelope
         for event in events.one_by_one(envelope.event):
             for text in _about(event, task, replies):
-                yield f"#{record.seq} {time_of_day(envelope.time_s)} {envelope.name}: {text}"
+                yield HistoryEntry(seq=record.seq, time_s=envelope.time_s, name=envelope.name, text=text)
 
 
 def _about(event: events.Event, task: TaskRef, replies: set[str]) -> Iterator[str]:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from elasticdl.cli.display.history import epoch_rows, evaluation_rows, metrics_text, validation_warnings
 from elasticdl.cli.display.incidents import damaged_rows, incident_lines, lost_rows, unreadable_facts, unreadable_lines
 from elasticdl.cli.display.live import progress_line
+from elasticdl.cli.display.output import print_table
 from elasticdl.cli.display.progress_snapshot import progress_snapshot
 from elasticdl.cli.display.quantities import count, size, time_of_day
 from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
@@ -69,12 +69,25 @@ def status_facts(job: JobId, condition: Condition, state: State) -> dict[str, An
             "pid": pid_of(pod.instance),
             "slow": _slow_facts(pod),
         }
-    training = state.training
     return {
         "job": job,
-        "state": name_of_state,
         "alive": alive,
         "waiting": condition.waiting,
+        **state_facts(state),
+        "state": name_of_state,
+        "pods": pods,
+    }
+
+
+def state_facts(state: State) -> dict[str, Any]:
+    """What the log alone says, as JSON values.
+
+    Args:
+        state: folded from the log.
+    """
+    training = state.training
+    return {
+        "state": state.job_state.value,
         "message": state.failure.message if state.failure else state.stop_reason,
         "tasks": {"finished": len(training.complete) if training else 0, "all": state.plan.tasks if training else 0},
         "epochs": epoch_rows(state),
@@ -82,7 +95,6 @@ def status_facts(job: JobId, condition: Condition, state: State) -> dict[str, An
         "warnings": validation_warnings(state),
         "staleness": staleness_facts(state),
         "tables": table_rows(state),
-        "pods": pods,
         "snapshots": {"damaged": damaged_rows(state)},
         "log": {"lost": lost_rows(state), "unreadable": unreadable_facts(state)},
     }
@@ -163,12 +175,10 @@ def _print_evaluations(state: State, console: Console, limit: int) -> None:
 
 
 def _print_pods(state: State, console: Console) -> None:
-    table = Table()
-    for column in ("pod", "phase", "instance", "incarnation", "starts", "tasks"):
-        table.add_column(column)
+    rows = []
     for name, pod in sorted(state.pods.items()):
         tasks = [str(ref) for ref, holders in state.running_attempts.items() if pod.incarnation in holders]
         phase = f"pending: {pod.pending}" if pod.pending else pod.phase.value
-        table.add_row(name, phase, pod.instance, pod.incarnation, str(pod.starts), ", ".join(tasks))
-    if state.pods:
-        console.print(table)
+        rows.append((name, phase, pod.instance, pod.incarnation, str(pod.starts), ", ".join(tasks)))
+    if rows:
+        print_table(console, ("pod", "phase", "instance", "incarnation", "starts", "tasks"), rows)

@@ -13,6 +13,8 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.storage import display
 
+TASK_COLUMNS = ("task", "epoch", "source", "records", "batches", "state")
+
 
 class TaskFilter(Enum):
     """States that tasks are filtered by. A task that failed before is also in one of the other states."""
@@ -52,6 +54,20 @@ def count_tasks(state: State) -> str:
         f"{len(training.complete):,} of {state.plan.tasks:,} training tasks finished, {running:,} running, "
         f"{len(training.outstanding):,} dispatched and not finished, {len(training.lacking):,} requeued"
     )
+
+
+def task_counts(state: State) -> dict[str, int]:
+    """The number of tasks by state, as JSON values."""
+    training = state.training
+    if training is None:
+        return {}
+    return {
+        "all": state.plan.tasks,
+        "finished": len(training.complete),
+        "running": sum(ref.purpose is Purpose.TRAIN for ref in state.running_attempts),
+        "dispatched": len(training.outstanding),
+        "requeued": len(training.lacking),
+    }
 
 
 def task_rows(state: State, wanted: TaskFilter | None, limit: int) -> tuple[list[tuple[str, ...]], bool]:

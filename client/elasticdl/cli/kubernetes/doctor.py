@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.display.consoles import plain_console
+from elasticdl.cli.display.output import print_json
 from elasticdl.cli.kubernetes.checks import (
     Finding,
     defaults_finding,
@@ -29,13 +31,14 @@ WAIT_S_MAX = 60.0
 """Seconds that the pod may wait for a node, or for whatever else it waits for."""
 
 
-def doctor(namespace: str, image_name: str = "", pull_secrets: Sequence[str] = ()) -> int:
+def doctor(namespace: str, image_name: str = "", pull_secrets: Sequence[str] = (), *, as_json: bool = False) -> int:
     """Print one line for each check.
 
     Args:
         namespace: value of ``--namespace``; may be empty.
         image_name: value of ``--image_name``: the image of the workers; empty: that of the namespace.
         pull_secrets: names of Secrets for the registry.
+        as_json: print one JSON object.
 
     Returns:
         The exit code: ``FAILURE`` if there is a problem.
@@ -43,14 +46,25 @@ def doctor(namespace: str, image_name: str = "", pull_secrets: Sequence[str] = (
     Raises:
         ElasticDLError: the API server can't be reached, or refuses.
     """
-    api, problems = connect(namespace), 0
+    api, console = connect(namespace), plain_console()
+    found: list[Finding] = []
+
+    def show(finding: Finding) -> None:
+        found.append(finding)
+        if not as_json:
+            _show(finding)
+
     for finding in findings(api, image_name):
-        problems += _show(finding)
-    if problems:
-        plain_console().print(f"skipped  {_POD}: first repair what is listed above")
-        return exit_codes.FAILURE
-    problems += _run_pod(api, namespace_defaults(api), image_name, pull_secrets)
-    return exit_codes.FAILURE if problems else exit_codes.SUCCESS
+        show(finding)
+    failed = any(each.problem for each in found)
+    if not failed:
+        say = (lambda _line: None) if as_json else console.print
+        _run_pod(api, namespace_defaults(api), (image_name, pull_secrets), show, say)
+    elif not as_json:
+        console.print(f"skipped  {_POD}: first repair what is listed above")
+    if as_json:
+        print_json(console, {"namespace": api.namespace, "findings": list(map(asdict, found)), "skipped": failed})
+    return exit_codes.FAILURE if any(each.problem for each in found) else exit_codes.SUCCESS
 
 
 def findings(api: KubernetesApi, image_name: str = "") -> Iterator[Finding]:
@@ -75,36 +89,40 @@ def findings(api: KubernetesApi, image_name: str = "") -> Iterator[Finding]:
     yield from name_findings(api, SERVICE_ACCOUNT, classes)
 
 
-def _run_pod(api: KubernetesApi, defaults: Mapping[str, str], image_name: str, pull_secrets: Sequence[str]) -> int:
-    """Run a pod, show what it finds, and delete it; returns the number of problems."""
+def _run_pod(
+    api: KubernetesApi,
+    defaults: Mapping[str, str],
+    given: tuple[str, Sequence[str]],
+    show: Callable[[Finding], None],
+    say: Callable[[str], None],
+) -> None:
+    """Run a pod, show what it finds, say what it waits for, and delete it."""
+    image_name, pull_secrets = given
     images = images_of(defaults, image_name)
-    problems = 0
 
-    def show(line: str) -> None:
-        nonlocal problems
+    def take(line: str) -> None:
         if line.startswith("{"):
-            problems += _show(Finding(**json.loads(line)))
+            show(Finding(**json.loads(line)))
         else:
-            plain_console().print(line)
+            say(line)
 
     user = parse_user(defaults.get("run_as_user", ""))
     manifest = check_job(api.namespace, secrets.token_hex(3), images, defaults["storage"], pull_secrets, user)
     try:
-        run_once(api, manifest, show, WAIT_S_MAX)
+        run_once(api, manifest, take, WAIT_S_MAX)
     except UserError as error:
         remedy = error.hint or "Check image_name, master_image and ps_image in ConfigMap elasticdl, and --image_name."
-        return problems + _show(Finding(subject=_POD, problem=str(error.args[0]), remedy=remedy))
-    _show(Finding(subject=_POD, detail=f"it starts with the images {', '.join(dict.fromkeys(images.values()))}"))
-    return problems
+        show(Finding(subject=_POD, problem=str(error.args[0]), remedy=remedy))
+        return
+    show(Finding(subject=_POD, detail=f"it starts with the images {', '.join(dict.fromkeys(images.values()))}"))
 
 
-def _show(finding: Finding) -> bool:
-    """Print a finding; returns whether it is a problem."""
+def _show(finding: Finding) -> None:
+    """Print a finding."""
     console = plain_console()
     if not finding.problem:
         console.print(f"ok       {finding.subject}: {finding.detail}")
-        return False
+        return
     console.print(f"problem  {finding.subject}: {finding.problem}")
     for line in finding.remedy.splitlines():
         console.print(f"         {line}")
-    return True

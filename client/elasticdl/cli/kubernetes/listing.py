@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
-from rich.table import Table
-
+from elasticdl.cli.commands.jobs import JOB_COLUMNS, job_facts
 from elasticdl.cli.display.consoles import plain_console
+from elasticdl.cli.display.output import print_table
 from elasticdl.cli.kubernetes.condition import condition_of
 from elasticdl.cli.kubernetes.lookup import connect, jobs_in
 from elasticdl.shared.errors import ElasticDLError
@@ -24,12 +24,16 @@ from elasticdl.shared.kubernetes.names import (
 from elasticdl.shared.names import Service
 
 
-def list_jobs(namespace: str) -> None:
+def list_jobs(namespace: str, *, as_json: bool = False) -> list[dict[str, str]]:
     """Print one line per job in a namespace, oldest first.
 
     Args:
         namespace: value of ``--namespace``. Empty: the jobs of this machine were listed, and a cluster that can't be
             reached is only mentioned.
+        as_json: print nothing.
+
+    Returns:
+        The rows, as JSON values.
 
     Raises:
         ElasticDLError: the API server can't be reached, or refuses.
@@ -44,17 +48,18 @@ def list_jobs(namespace: str) -> None:
     except ElasticDLError as error:
         if namespace:
             raise
-        console.print(f"The jobs on Kubernetes can't be listed: {str(error).splitlines()[0]}")
-        return
+        if not as_json:
+            console.print(f"The jobs on Kubernetes can't be listed: {str(error).splitlines()[0]}")
+        return []
+    rows = [_row(job, masters, submissions) for job in jobs]
+    facts = job_facts(rows, namespace=api.namespace)
+    if as_json:
+        return facts
     if not jobs:
         console.print(f"No jobs in namespace {api.namespace} of {api.server}")
-        return
-    table = Table(title=f"Namespace {api.namespace}", title_justify="left")
-    for column in ("job", "state", "submitted", "model", "training data"):
-        table.add_column(column, overflow="fold", no_wrap=column == "job")  # Users copy the id.
-    for job in jobs:
-        table.add_row(*_row(job, masters, submissions))
-    console.print(table)
+        return facts
+    print_table(console, JOB_COLUMNS, rows, title=f"Namespace {api.namespace}", whole="job")
+    return facts
 
 
 def _row(job: Manifest, masters: Sequence[Manifest], submissions: dict[str, Manifest]) -> tuple[str, ...]:
