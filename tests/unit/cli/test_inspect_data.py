@@ -50,7 +50,7 @@ def test_many_files_are_added_up(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == ".: 66 records in 12 files (csv), 156 bytes"
     assert [line for line in lines if "part-" in line][-1].split("\t")[1] == "9"
-    assert [cell.strip() for cell in lines[-4].split("│")[1:4]] == ["and 2 files more", "21", "46 bytes"]
+    assert next(line for line in lines if line.startswith("and ")).split("\t") == ["and 2 files more", "21", "46 bytes"]
     assert lines[-2:] == ["Columns:", "  a: int64; values 1"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,7 +11,7 @@ from google.protobuf.message import DecodeError
 from elasticdl.cli.commands.column_summaries import ColumnSummary, add_block, shortened
 from elasticdl.cli.data_flags import DataFlags, reader_options
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.display.output import print_table
+from elasticdl.cli.display.output import print_json, print_table
 from elasticdl.cli.display.quantities import count, size
 from elasticdl.cli.indexing.scanning import scan_in_parallel
 from elasticdl.cli.submission.plan_data import left_out_lines
@@ -59,7 +58,7 @@ def inspect_data(path: str, flags: DataFlags, samples: int, *, as_json: bool = F
     if as_json:
         facts = _facts(path, data, summaries)
         wrong = [{"problem": Exception.__str__(one), "remedy": one.hint} for one in problems]
-        print_json({**facts, "notes": notes, "samples": [*map(dict, first)], "problems": wrong})
+        print_json(console, {**facts, "notes": notes, "samples": [*map(dict, first)], "problems": wrong})
     else:
         console.print(_summary(path, data))
         if len(data.sources) > 1:
