@@ -54,7 +54,11 @@ def test_workers_with_too_little_memory_get_more(
     cluster: Cluster, hungry: CommandLine, click_data: str, service_images: None, workers: int
 ) -> None:
     data = f"--training_data={click_data}/train"
-    small = "--worker_resource_limit=cpu=2,memory=750Mi", "--worker_resource_request=cpu=80m,memory=500Mi"
+    small = [
+        "--worker_resource_limit=cpu=2,memory=750Mi",
+        "--worker_resource_request=cpu=80m,memory=500Mi",
+        "--master_resource_limit=cpu=2,memory=3Gi",  # The model check in its pod builds the model twice.
+    ]
     job = finish(cluster, hungry, "train", data, *flags(f"--num_workers={workers}", *small)).job
     events = hungry.run("events", job)
     assert "out_of_memory" in events, events
