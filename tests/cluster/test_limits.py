@@ -85,4 +85,4 @@ def test_a_ps_whose_image_can_not_be_pulled_ends_the_job(
     (job,) = set(re.findall(r"Created job (\S+) in namespace", created))
     report = user.wait_for_end(job, 200)
     assert report["state"] == "failed"
-    assert "ps-0 could not start within 3 s: can't pull the image localhost/none:1" in str(report), report
+    assert "ps-0 could not start within 3 s: can't pull the image localhost/none:1" in report["message"], report

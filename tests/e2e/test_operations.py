@@ -40,7 +40,7 @@ def test_every_question_has_an_answer(tmp_path: Path) -> None:
     run(f"elasticdl attach {job}")
     answers = {question: run(question.replace(JOB, job)) for question in questions}
     words = {shlex.split(question)[1]: answer for question, answer in answers.items()}
-    assert re.search(rf"{job} .*succeeded", words["jobs"])
+    assert re.search(rf"{job}\s+succeeded", words["jobs"])
     assert "State after #355" in answers[f"elasticdl replay {JOB} --until=355"]
     assert "all are the same" in answers[f"elasticdl replay {JOB} --verify"]
     assert "audit               exact" in answers[f"elasticdl report {JOB}"]
