@@ -124,7 +124,10 @@ def test_the_help_of_train_shows_every_flag_in_full_on_a_narrow_terminal() -> No
         ("--seed=-1", "--seed=-1 is out of range"),
         ("--model_params=x", "--model_params: 'x' is not of the form name=value"),
         ("--envs=x", "--envs: the item 'x' is not of the form NAME=value"),
-        ("--envs=A=1;B=2", "--envs: the value of A may be several variables, which are separated by commas, not by ';'"),
+        (
+            "--envs=A=1;B=2",
+            "--envs: the value of A may be several variables, which are separated by commas, not by ';'",
+        ),
         ("--job_name=A_b", "--job_name='A_b' is not a valid job name"),
         ("--csv_delimiter=ab", "--csv_delimiter='ab' can't separate columns"),
         ("--model_zoo=nowhere", "--model_zoo=nowhere is not a folder"),

@@ -59,7 +59,7 @@ class UnreadableMessages:
         envelope = record.envelope
         if len(self.first) < KEPT:
             self.first.append(PutAside(sender=envelope.name, message=message))
-        # A message of somebody else has no id, or one that is known: then nothing is lost.
+        # A message of another program has no id, or one that is known: then nothing is lost.
         is_of_sender = bool(envelope.number) and envelope.number == seen.get(envelope.incarnation, 0) + 1
         opens_run = envelope.service is Service.LAUNCHER and envelope.number == 1
         if message.seq == record.seq and is_of_sender and (envelope.service is Service.MASTER or opens_run):

@@ -118,9 +118,7 @@ class DenseStore:
         weights, slots = self._state[0], self._state[1:]
         factor, moved = expected.factor * updates, out[: self.trainable]
         predict(expected.kind, weights, slots[expected.momentum], slots[expected.norm], factor, expected.epsilon, moved)
-        for start, stop, is_nonnegative in self._nonnegative:
-            if is_nonnegative:
-                np.maximum(out[start:stop], 0, out=out[start:stop])
+        self._constrain(out)
 
     def set(self, values: Floats) -> None:
         """Set all values, float32[size]; slots start again.
@@ -157,9 +155,12 @@ class DenseStore:
         # In Keras' order: averages have the values as the formula leaves them, and constraints have the last word.
         if self._average:
             self._average.move(self._state[-1], self._state[0], update.iteration)
+        self._constrain(self._state[0])
+
+    def _constrain(self, weights: Floats) -> None:
         for start, stop, is_nonnegative in self._nonnegative:
             if is_nonnegative:
-                np.maximum(self._state[0, start:stop], 0, out=self._state[0, start:stop])
+                np.maximum(weights[start:stop], 0, out=weights[start:stop])
 
     def check_statistics(self, update: Floats) -> None:
         """Refuse an update float32[statistics] of layer state that can't be applied.

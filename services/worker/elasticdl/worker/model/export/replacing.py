@@ -94,6 +94,6 @@ def _remove_left(left: Path, output_dir: Path) -> None:
                 former.rename(target)
         shutil.rmtree(left, ignore_errors=True)
     except OSError:
-        return  # It is in use, or nobody can tell.
+        return  # It is in use, or this process can't tell.
     finally:
         os.close(descriptor)

@@ -38,7 +38,7 @@ def as_inputs(model: Any, features: Any) -> Any:
 
 
 def named(model: Any, features: Any) -> Any:
-    """The types that the feed gives, with the names under which whoever serves the model gives them."""
+    """The types that the feed gives, with the names under which clients of the served model give them."""
     if isinstance(features, Mapping):
         return {key: _with_name(spec, str(key)) for key, spec in features.items()}
     inputs = getattr(model, "inputs", None) or []
