@@ -55,7 +55,7 @@ bench-chaos: build/clicks2m ## Train DeepFM for minutes while its processes are 
 bench-moves: $(READY) ## Measure how long rows wait while they move from one ps to another
 	$(BIN)/python benchmarks/moves.py
 
-quality: $(READY) ## Compare the models of jobs with those of fit, in about an hour; writes docs/quality.md
+quality: $(READY) ## Compare the models of jobs with those of fit, in about two hours; writes docs/quality.md
 	$(BIN)/python -m benchmarks.quality
 
 ##- Testing

@@ -92,7 +92,7 @@ _INTRODUCTION = """\
 Does a job give the model that `model.fit` gives? This page compares fourteen models. `fit` and the jobs have the same
 model file, data, number of epochs and records per update. The values are results on validation data after training. A
 value is marked with ▼ where the median over seeds is worse than the worst of `fit`'s seeds. Models and data are
-small, so that all fits and jobs run in an hour; `fit`'s range says how much of a difference is chance.
+small, so that all fits and jobs run in two hours; `fit`'s range says how much of a difference is chance.
 A dash means that there is no result yet.
 
 ![Each model's results by number of workers, beside the range of fit](quality.svg)"""

@@ -18,6 +18,8 @@ from benchmarks.quality.results import PSS, Cell, Result
 ROOT = Path(__file__).parents[2]
 ELASTICDL = (sys.executable, "-m", "elasticdl.cli")
 
+RANGES = Path(__file__).with_name("ranges.json")
+"""Case -> metric -> least and greatest result of ``fit``, as docs/quality.md has them."""
 DEADLINE_S = 400
 """Seconds after which a run has failed."""
 

@@ -58,7 +58,7 @@ def test_a_nats_server_that_pods_can_not_reach(cluster: Cluster, user: CommandLi
 
 def test_an_image_that_can_not_be_pulled(cluster: Cluster, user: CommandLine) -> None:
     output = user.fails("doctor", "--image_name=registry.invalid/none:1")
-    assert "problem  pod: can't pull the image registry.invalid/none:1" in output
+    assert "problem  pod: the pod can't start: can't pull the image registry.invalid/none:1: " in output
     assert "--image_name" in output
     wait_until_deleted(cluster, user)
 

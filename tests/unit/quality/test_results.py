@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from benchmarks.quality.results import ASYNC, FIT, SYNC, Cell, Result, ResultFile, Summary, summarize, wanted
+from benchmarks.quality.results import (
+    ASYNC,
+    FIT,
+    SYNC,
+    Cell,
+    Result,
+    ResultFile,
+    Summary,
+    summarize,
+    wanted,
+    write_ranges,
+)
 
 
 def result(mode: str = FIT, workers: int = 0, seed: int = 1, **metrics: float) -> Result:
@@ -78,3 +90,10 @@ def test_every_configuration_runs_once_before_any_runs_with_a_second_seed() -> N
         ("a", ASYNC, 2, 2),
         ("b", ASYNC, 2, 2),
     ]
+
+
+def test_the_ranges_are_those_of_fit(tmp_path: Path) -> None:
+    write_ranges(
+        [result(loss=2), result(seed=2, loss=1), result(seed=3, loss=3), result(ASYNC, 2, loss=9)], tmp_path / "f"
+    )
+    assert json.loads((tmp_path / "f").read_text()) == {"gru": {"loss": [1, 3]}}
