@@ -27,6 +27,8 @@ SUBMIT_CONTAINER: Final = "submit"
 
 ERROR_PREFIX: Final = "Error: "
 """How the line in the log of the container ``submit`` begins that says why it has failed."""
+WAITING_PREFIX: Final = "Waiting: "
+"""How the line in the log of the container ``prepare`` begins that says what it waits for."""
 
 NAME_LABEL: Final = "app.kubernetes.io/name"
 JOB_LABEL: Final = "app.kubernetes.io/instance"
