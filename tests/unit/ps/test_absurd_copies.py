@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.ps.example import BATCHES
 from tests.unit.ps.test_damage import ABSURD, chunk_changed, group_changed, rows_of
-from tests.unit.ps.test_moves import ALL, HALF, MakeJob, final, make_job, train, training_with_a_second_ps
+from tests.unit.ps.test_moves import HALF, MakeJob, final, make_job, train, training_with_a_second_ps
 
 from elasticdl.shared.model.manifests import Manifest
 
@@ -42,6 +42,4 @@ def test_a_copy_with_right_checksums_and_absurd_content_fails_the_move_alone(
     mover.move(0, 1, HALF, 3)
     train(client, BATCHES[4:])
     assert [final(job, number, 150 + number).step for number in (0, 1)] == [len(BATCHES)] * 2
-    assert (
-        recipient.core.shard is not None and recipient.core.shard.covers(HALF) and not recipient.core.shard.covers(ALL)
-    )
+    assert recipient.core.owned == HALF

@@ -26,7 +26,7 @@ from elasticdl.cli.kubernetes.new_job.before_run import (
     wait_for_rights,
 )
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile
-from elasticdl.cli.kubernetes.submit import NatsRefusedError, connect, former_run, read_job, report_error
+from elasticdl.cli.kubernetes.submit import NatsRefusedError, connect, former_run, is_open, read_job, report_error
 from elasticdl.shared.errors import ElasticDLError, TransientError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.job_end import end_run
@@ -68,7 +68,7 @@ async def _is_open(file: SubmissionFile, settings: ProcessSettings) -> bool:
 
     bus = await connect(settings.nats_url, file.job, settings.nats_replicas)
     try:
-        return (await recover(bus)).state.run == file.run
+        return is_open((await recover(bus)).state, file)
     finally:
         await bus.close()
 

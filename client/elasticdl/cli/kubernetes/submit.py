@@ -17,6 +17,7 @@ import sys
 import traceback
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from elasticdl.cli.jobs.former_run import FormerRun, streams_of
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
@@ -36,6 +37,9 @@ from elasticdl.shared.process.exit_codes import EXIT_AWAY, exit_code
 from elasticdl.shared.process.logs import hide_details
 from elasticdl.shared.process.settings import ProcessSettings, from_environment, variable
 from elasticdl.shared.storage import display, open_store, scheme_of
+
+if TYPE_CHECKING:
+    from elasticdl.master.core import State
 
 TERMINATION_MESSAGE = Path("/dev/termination-log")
 MESSAGE_CHARS_MAX = 4000
@@ -65,12 +69,12 @@ async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None
         from elasticdl.master.snapshots.recovery import recover
 
         try:
-            is_open = (await recover(bus)).state.run == file.run
+            opened = is_open((await recover(bus)).state, file)
         except PermanentError:
             if file.resumption is None or not file.resumption.rebuild_bus:
                 raise
-            is_open = False
-        if is_open:
+            opened = False
+        if opened:
             _say("The job is on its event log.")
             return
         if file.resumption is not None:
@@ -79,13 +83,18 @@ async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None
             version = await _source_version(file, nats_url, replicas)
             spec = await asyncio.to_thread(plan, file, version)
             await _open(bus, file, JobSubmitted(spec=spec))
-        if (await recover(bus)).state.run != file.run:
+        if not is_open((await recover(bus)).state, file):
             raise UserError(
                 f"another command has resumed job {file.job} meanwhile",
                 hint=f"To follow it: elasticdl attach {file.job}",
             )
     finally:
         await bus.close()
+
+
+def is_open(state: State, file: SubmissionFile) -> bool:
+    """Whether the event log has all that opens the run of a file: a resume without the former log submits first."""
+    return state.run == file.run and (file.resumption is None or state.resumes > 0)
 
 
 async def _source_version(file: SubmissionFile, nats_url: str, replicas: int) -> tuple[InitialModel, JobSpec] | None:
@@ -172,7 +181,7 @@ async def _resume(bus: Bus, file: SubmissionFile, changes: ResumeChanges) -> Non
     from elasticdl.cli.submission.source_check import check_data
 
     former = former_run(file)
-    past = await plan_next_run(bus, open_store(former.storage), former, changes)
+    past = await plan_next_run(bus, open_store(former.storage), former, changes, file.run)
     if past.spec.output:
         await asyncio.to_thread(check_writable, f"the output {display(past.spec.output)}", past.spec.output)
     await asyncio.to_thread(check_data, past.spec, _say)
