@@ -26,7 +26,7 @@ from elasticdl.cli.kubernetes.new_job.before_run import (
     wait_for_rights,
 )
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile
-from elasticdl.cli.kubernetes.submit import NatsRefusedError, connect, former_run, is_open, read_job, report_error
+from elasticdl.cli.kubernetes.submit import NatsRefusedError, connect, former_run, is_open, read_job, report_error, say
 from elasticdl.shared.errors import ElasticDLError, TransientError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.job_end import end_run
@@ -56,7 +56,7 @@ async def prepare(file: SubmissionFile, settings: ProcessSettings) -> None:
 
 def _former_masters(api: KubernetesApi, file: SubmissionFile) -> list[Manifest]:
     """The pods of the run's masters, this one included, if there may be one more."""
-    wait_for_rights(api, _say_waiting, time.sleep)
+    wait_for_rights(api, lambda text: say(f"{WAITING_PREFIX}{text}"), time.sleep)
     masters = masters_of(api, file.job, file.run)
     check_memory(masters, file.job)
     return masters
@@ -71,11 +71,6 @@ async def _is_open(file: SubmissionFile, settings: ProcessSettings) -> bool:
         return is_open((await recover(bus)).state, file)
     finally:
         await bus.close()
-
-
-def _say_waiting(text: str) -> None:
-    sys.stdout.write(f"{WAITING_PREFIX}{text}\n")
-    sys.stdout.flush()
 
 
 def main() -> int:
