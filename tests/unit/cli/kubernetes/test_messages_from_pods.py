@@ -88,9 +88,6 @@ def test_only_a_job_on_this_machine_is_said_to_end_by_a_key() -> None:
             and node.body
             and isinstance(node.body[0], ast.Expr)
         }
-        said += [
-            node.value
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Constant) and "Ctrl-C" in str(node.value) and id(node) not in documented
-        ]
+        texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in documented]
+        said += [node.value for node in texts if isinstance(node.value, str) and "Ctrl-C" in node.value]
     assert said and all("Ctrl-C leaves it running." in text for text in said)
