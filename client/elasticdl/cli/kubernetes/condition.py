@@ -18,6 +18,7 @@ from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import ExitCause
 from elasticdl.shared.names import Service
 from elasticdl.shared.pods.causes import classify_exit
+from elasticdl.shared.pods.log_lines import explaining_lines, readable_lines
 
 PENDING, PLANNING, RUNNING = "pending", "planning", "running"
 """States of a job whose event log is not read: its pod waits, the container ``submit`` runs, or the master does."""
@@ -94,7 +95,11 @@ def _has_failed(terminated: Manifest) -> bool:
 
 def _end_of(pod: Manifest, name: str, terminated: Manifest) -> str:
     if not _lacked_memory(terminated):
-        return terminated.get("message", "").strip() or f"container {name} has ended with exit code {_code(terminated)}"
+        text = terminated.get("message", "").strip()
+        lines = text.splitlines()
+        if any(line.startswith("{") for line in lines):  # It left no message, and this is the end of its log.
+            text = explaining_lines(readable_lines(lines), ExitCause.REFUSED)
+        return text or f"container {name} has ended with exit code {_code(terminated)}"
     # The message is only the end of its log.
     flags, limit_bytes = "worker" if name == SUBMIT_CONTAINER else "master", _memory_limit(pod, name)
     allowed = f" (limit {format_bytes(limit_bytes)})" if limit_bytes else ""

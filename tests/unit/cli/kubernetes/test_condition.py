@@ -195,3 +195,17 @@ def test_a_job_that_ended_before_its_log_says_so_was_interrupted_for_the_reason_
     condition = condition_of(job(FAILED), [pod(DONE, DONE), ended])
     assert condition.interruption == "the master ran out of memory 3 times in a row (limit 256Mi)"
     assert condition_of(job({"type": "Complete", "status": "True"}), []).interruption == "its Kubernetes Job has ended"
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        ('{"level": "error", "event": "the log is full"}', "error: the log is full"),
+        ('{"level": "info", "event": "took over"}', "container master has ended with exit code 143"),
+    ],
+)
+def test_the_end_of_a_log_is_said_as_people_read_it(last: str, said: str) -> None:
+    """The kubelet takes it as the message of a container that has left none."""
+    log = f'cond": "half a line"}}\n{{"level": "info", "event": "start"}}\n{{"level": "info", "event": "b"}}\n{last}\n'
+    log += '{"level": "info", "event": "closed"}\n' * 2
+    assert termination_message(pod(DONE, {"terminated": {"exitCode": 143, "message": log}})) == said

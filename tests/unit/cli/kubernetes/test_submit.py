@@ -209,9 +209,10 @@ def test_pods_whose_master_did_not_start_are_removed_and_those_of_masters_stay()
         master(api, number, prepare=AWAY)
     master(api, 3, prepare=DONE, submit=AWAY)
     master(api, 4, prepare=DONE, submit=DONE, master=AWAY)
-    master(api, 5)["status"]["phase"] = "Running"
+    master(api, 5, prepare=DONE, submit=out_of_memory())
+    master(api, 6)["status"]["phase"] = "Running"
     remove_failed_starts(api, masters_of(api, JOB, RUN))
-    assert list(api.objects) == ["job-1-4", "job-1-5"]
+    assert list(api.objects) == ["job-1-4", "job-1-5", "job-1-6"]
 
 
 def test_the_next_pod_ends_a_job_that_the_container_submit_has_refused() -> None:

@@ -93,12 +93,14 @@ def check_not_refused(masters: Iterable[Manifest]) -> None:
 def remove_failed_starts(api: KubernetesApi, masters: Iterable[Manifest]) -> None:
     """Remove the pods whose master did not start, because a server did not answer for example.
 
+    Those that ran out of memory stay: ``check_memory`` counts them.
+
     Args:
         api: the cluster, and the namespace of the job.
-        masters: of this run. None has refused the job.
+        masters: of this run.
     """
     for pod in masters:
-        if pod.get("status", {}).get("phase") == "Failed" and not has_planned(pod):
+        if pod.get("status", {}).get("phase") == "Failed" and not has_planned(pod) and not refusal(pod):
             with contextlib.suppress(ElasticDLError):  # They are only in the way.
                 api.delete(kinds.POD, pod["metadata"]["name"], uid=pod["metadata"]["uid"])
 
