@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from elasticdl.api.output import Output
@@ -17,15 +19,17 @@ from elasticdl.cli.options import Flag
 from elasticdl.shared.errors import ElasticDLError, UserError
 
 _PREFIX = "Error: "
+_STANDARD_INPUT = "/dev/stdin"
 _COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 """Variables that have programs print to a pipe as they print to a terminal: with colours, and lines that move."""
 
 
-def run(*arguments: str, shows: bool = False) -> str:
+def run(*arguments: str, secrets: Mapping[str, str] = MappingProxyType({}), shows: bool = False) -> str:
     """Run a command to its end.
 
     Args:
         arguments: of the command.
+        secrets: further flags and their values, which no other user of the machine can read.
         shows: also print each line of its output as it comes. In a notebook its progress is one line that changes.
 
     Returns:
@@ -37,9 +41,10 @@ def run(*arguments: str, shows: bool = False) -> str:
         KeyboardInterrupt: the user interrupted it; the command has ended, too.
     """
     lines: list[str] = []
+    job_file = [f"--file={_STANDARD_INPUT}"] * bool(secrets)
     with subprocess.Popen(
-        [sys.executable, "-m", "elasticdl.cli", *arguments],
-        stdin=subprocess.DEVNULL,
+        [sys.executable, "-m", "elasticdl.cli", *arguments, *job_file],
+        stdin=subprocess.PIPE if secrets else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -47,6 +52,9 @@ def run(*arguments: str, shows: bool = False) -> str:
         start_new_session=True,  # A Ctrl-C reaches it once, through this function.
     ) as process:
         assert process.stdout is not None
+        if process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # It may have ended already.
+                pipe.write(json.dumps(dict(secrets)))  # JSON is YAML.
         show = Output() if shows else None
         try:
             for line in process.stdout:
@@ -72,6 +80,18 @@ def run(*arguments: str, shows: bool = False) -> str:
 def _plain_environment() -> dict[str, str]:
     """The environment of a command whose output is read: without colours, which Jupyter asks all programs to use."""
     return {name: value for name, value in os.environ.items() if name not in _COLOURS} | {"NO_COLOR": "1"}
+
+
+def split_secrets(values: Mapping[str, Any], known: Mapping[str, Flag]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Keyword arguments for the command line, and those that may have credentials, as text.
+
+    Args:
+        values: see ``as_flags``.
+        known: the flags of the command, by field name.
+    """
+    secret = {name for name in values if name in known and known[name].is_secret}
+    texts = {name: as_text(name, value) for name, value in values.items() if name in secret and value is not None}
+    return {name: value for name, value in values.items() if name not in secret}, texts
 
 
 def as_flags(values: Mapping[str, Any], known: Mapping[str, Flag], function: str) -> list[str]:

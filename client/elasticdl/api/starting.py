@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from elasticdl.api.commands import as_flags, run
+from elasticdl.api.commands import as_flags, run, split_secrets
 from elasticdl.api.job import Job
 from elasticdl.api.passed_model import model_file
 from elasticdl.cli.kubernetes.flags import KubernetesFlags
@@ -101,8 +101,8 @@ def predict(
 def _start(command: str, known: Mapping[str, Flag], values: Mapping[str, Any], wait: bool, shows: bool) -> Job:
     flags = {name: flag for name, flag in {**known, **flags_of(KubernetesFlags)}.items() if name != "detach"}
     with model_file(values["model_def"]) as model_def:
-        arguments = as_flags({**values, "model_def": model_def}, flags, command)
-        output = run(command, *arguments, "--detach", shows=shows)
+        shown, secrets = split_secrets({**values, "model_def": model_def}, flags)
+        output = run(command, *as_flags(shown, flags, command), "--detach", secrets=secrets, shows=shows)
     accepted = ACCEPTED.search(output)
     if accepted is None:
         raise ElasticDLError(f"elasticdl {command} has not started a job: {output.strip()}")

@@ -39,6 +39,8 @@ class Flag:
         limits: least and greatest value that is accepted; None: any.
         sets: field that takes the value as it is, such as ``JobSpec.workers``; empty: the command interprets it.
         repeated: whether a text may be given several times; the command gets the texts joined with commas.
+        is_secret: whether values may have credentials: the Python API puts none into command lines, which all users of
+            the machine can read.
     """
 
     help: str
@@ -51,6 +53,7 @@ class Flag:
     limits: tuple[float, float] | None = None
     sets: str = ""
     repeated: bool = False
+    is_secret: bool = False
 
     def check(self, name: str, value: float | None) -> None:
         """Refuse a value outside the limits.

@@ -55,6 +55,7 @@ class MemoryJob:
         self.logs = MemoryLogs()
         self.is_running = self.is_reachable = True
         self.is_terminated = False
+        self.waiting = ""
         self._broker = broker
 
     @property
@@ -66,7 +67,8 @@ class MemoryJob:
         return f"{SPEC.job} --platform=memory"
 
     def condition(self) -> Condition:
-        return Condition(is_running=self.is_running, state="training" if self.is_running else "interrupted")
+        state = "training" if self.is_running else "interrupted"
+        return Condition(is_running=self.is_running, state=state, waiting=self.waiting)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Bus]:

@@ -156,6 +156,15 @@ def test_a_job_whose_log_is_out_of_reach_is_stopped_all_the_same() -> None:
     assert job.is_terminated
 
 
+def test_the_status_of_a_job_that_has_begun_says_why_no_master_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    case = MemoryCase()
+    case.fill(half_done())
+    assert isinstance(case.job, MemoryJob)
+    case.job.waiting = "the master ran out of memory (limit 256Mi)"
+    inspect.status(case.job, as_json=False, evaluations=0)
+    assert case.job.waiting in capsys.readouterr().out.splitlines()
+
+
 def test_logs_end_with_their_last_lines(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     for line in ("one", "two", "three"):
         case.log_line("master", line)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from elasticdl.api.commands import run
-from elasticdl.api.starting import ACCEPTED
+from elasticdl.api.starting import ACCEPTED, train
 from elasticdl.shared.errors import ElasticDLError, UserError
 
 
@@ -38,3 +40,22 @@ def test_errors_have_the_messages_of_the_command(tmp_path: Path) -> None:
         run("tasks", "a", "--limit=0")
     with pytest.raises(ElasticDLError, match=r"^there is no job 'nope'"):
         run("report", "nope", f"--run_dir={tmp_path}")
+
+
+def test_secrets_are_read_from_standard_input(tmp_path: Path) -> None:
+    flags = ("--model_def=none.py", "--training_data=none", f"--run_dir={tmp_path}")
+    with pytest.raises(UserError, match="KERAS_BACKEND=jax can't be set"):
+        run("train", *flags, secrets={"envs": "API_TOKEN=hunter2,KERAS_BACKEND=jax"})
+
+
+def test_no_command_line_has_a_value_that_may_have_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$@"\necho "To follow it: elasticdl attach net-1a2b3c"\n')
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    secrets: dict[str, Any] = {"envs": {"API_TOKEN": "hunter2"}, "nats_url": "nats://me:hunter2@host"}
+    train("net.py", "data", wait=False, **secrets)
+    shown = capfd.readouterr().out
+    assert "train --model_def=net.py" in shown and "hunter2" not in shown

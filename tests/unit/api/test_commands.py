@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.api.commands import as_flags
+from elasticdl.api.commands import as_flags, split_secrets
 from elasticdl.cli.options import flags_of
 from elasticdl.cli.submission.flags import TrainFlags
 
@@ -34,6 +34,15 @@ KNOWN = flags_of(TrainFlags)
 )
 def test_flags(values: dict[str, Any], flags: list[str]) -> None:
     assert as_flags(values, KNOWN, "train") == flags
+
+
+def test_values_that_may_have_credentials_are_apart() -> None:
+    values = {"envs": {"A": 1, "TOKEN": "hunter2"}, "nats_url": "nats://user:hunter2@host", "seed": 5}
+    assert split_secrets(values, KNOWN) == (
+        {"seed": 5},
+        {"envs": "A=1,TOKEN=hunter2", "nats_url": "nats://user:hunter2@host"},
+    )
+    assert split_secrets({"envs": None}, KNOWN) == ({}, {})
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:

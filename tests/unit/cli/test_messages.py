@@ -253,7 +253,8 @@ def test_the_last_error_is_reported_with_the_lines_after_it(tmp_path: Path) -> N
     path.write_text('{"event": "one"}\nno such setting\n')
     assert last_error(path, 3) == "info: one\nno such setting"
     path.write_text('{"level": "error", "event": "long ago"}\n' + "told since\n" * 5)
-    assert last_error(path, 3) == "\n".join(["told since"] * 3)
+    assert last_error(path, 3) == "error: long ago\ntold since\ntold since"
+    assert last_error(path, 1) == "error: long ago"
 
 
 def test_printed_lines_are_shown_complete_and_once(tmp_path: Path) -> None:

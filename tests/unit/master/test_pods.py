@@ -108,6 +108,11 @@ def test_a_worker_whose_start_gets_no_memory_ends_the_job_with_one_sentence(driv
     )
 
 
+def test_a_process_that_refuses_without_a_reason_is_said_to_have_given_none(driver: Driver) -> None:
+    driver.exit_pod(WORKER, ExitCause.REFUSED, exit_code=2)
+    assert failure_of(driver) == "worker-0 can't continue.\nIt ended with exit code 2, and its log has no error."
+
+
 def _pending(driver: Driver, name: PodName, limit_s: float, reason: str = "can't pull the image x:1: gone") -> None:
     service = Service(name.split("-")[0])
     driver.feed_from_launcher(events.PodPending(pod=name, service=service, reason=reason, limit_s=limit_s))

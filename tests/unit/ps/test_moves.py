@@ -20,7 +20,7 @@ from elasticdl.ps.snapshots.references import is_copy_for
 from elasticdl.shared.errors import PermanentError, TransientError
 from elasticdl.shared.messages.commands import HoldGroup, OpenPin, TakeSnapshot
 from elasticdl.shared.messages.events import GroupHeld, ModelInitialised, PsStarted, SnapshotDamaged, SnapshotTaken
-from elasticdl.shared.model.manifests import ChunkPart, Manifest, chunk_uri, folder_of, read_manifest
+from elasticdl.shared.model.manifests import ChunkPart, Manifest, chunk_uri, encode_manifest, folder_of, read_manifest
 from elasticdl.shared.model.placement import ALL, PARTITIONS, Placement, Ranges
 from elasticdl.shared.names import PodName, TaskId
 from elasticdl.shared.storage import MemoryStore
@@ -58,7 +58,17 @@ class Mover:
         self.placement = Placement.even(1)
         self.requests = 0
 
-    def copy(self, donor: int, recipient: int, partitions: Ranges, move: int, *, freeze: bool) -> GroupHeld:
+    def copy(
+        self,
+        donor: int,
+        recipient: int,
+        partitions: Ranges,
+        move: int,
+        *,
+        freeze: bool,
+        change: Callable[[Manifest], Manifest] = lambda manifest: manifest,
+    ) -> GroupHeld:
+        """Copy and hold; ``change``: what happens to the manifest of the copy before it is read."""
         self.requests += 1
         request = self.requests
         order = TakeSnapshot(
@@ -72,6 +82,7 @@ class Mover:
         )
         self.job.order(order, donor)
         manifest = self.job.await_event(SnapshotTaken, where=lambda taken: taken.request == request).manifest
+        self.job.store.write(manifest, encode_manifest(change(read_manifest(self.job.store, manifest))))
         hold = HoldGroup(
             ps=PodName(f"ps-{recipient}"),
             move=move,
@@ -195,7 +206,7 @@ def test_a_move_that_is_given_up_leaves_everything_where_it_was(make_job: MakeJo
 
 def test_rows_that_come_after_the_outcome_are_not_loaded(make_job: MakeJob) -> None:
     job, _, mover, recipient = training_with_a_second_ps(make_job)
-    assert recipient.core.await_rows(signature("adam"), 2, HALF)
+    assert recipient.core.await_rows(signature("adam"), 2, HALF, "memory://job/manifest")
     ids, slabs = np.array([3, 5], np.int64), np.zeros((2, 13), np.float32)
     recipient.core.hold_rows(2, 0, ids, slabs, saved=True)
     mover.end(2)

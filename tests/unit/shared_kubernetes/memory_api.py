@@ -25,6 +25,8 @@ class MemoryApi(KubernetesApi):
         self.jobs: dict[str, Manifest] = {}
         self.has_lost_rights = False
         """Patches are refused."""
+        self.logs: dict[str, str] = {}
+        """Container -> its log."""
         self.refusals: list[ElasticDLError] = []
         """The next creations fail with these."""
         self.is_asked = threading.Event()
@@ -83,7 +85,7 @@ class MemoryApi(KubernetesApi):
             self._changes.put(Change(type="DELETED", object=self.objects.pop(name)))
 
     def log(self, pod: str, *, container: str = "", tail_lines: int | None = None, bytes_max: int | None = None) -> str:
-        return ""
+        return self.logs.get(container, "")
 
     def close(self) -> None:
         """There is no connection."""

@@ -59,7 +59,7 @@ async def _follow(job: JobHandle, view: JobView) -> bool:
     left, loop = asyncio.Event(), asyncio.get_running_loop()
     with interrupts.handled(loop, lambda _: left.set()):
         showing = asyncio.create_task(_show(job, view))
-        tasks = [showing, asyncio.create_task(_until_gone(job)), asyncio.create_task(left.wait())]
+        tasks = [showing, asyncio.create_task(_until_gone(job, view)), asyncio.create_task(left.wait())]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             task.cancel()
@@ -128,7 +128,12 @@ def _goodput(state: State) -> float | None:
     return min(1.0, run.batches_absorbed / run.batches_computed)
 
 
-async def _until_gone(job: JobHandle) -> None:
-    """Wait until nothing runs the job any more. Its NATS server ends with it."""
-    while job.condition().is_running:
+async def _until_gone(job: JobHandle, view: JobView) -> None:
+    """Wait until nothing runs the job any more, and show why no master does. Its NATS server ends with it."""
+    told = ""
+    while (condition := job.condition()).is_running:
+        if condition.waiting != told:
+            told = condition.waiting
+            if told:
+                view.print_line(f"Waiting: {told}")
         await asyncio.sleep(GONE_POLL_S)

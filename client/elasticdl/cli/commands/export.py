@@ -76,6 +76,7 @@ def write_model(
     *,
     is_changed: bool = False,
     secret_envs: Mapping[str, str] | None = None,
+    logs_stay: bool = True,
 ) -> None:
     """Write a version of a job's model to the output.
 
@@ -86,6 +87,7 @@ def write_model(
         show: shows the user a line.
         is_changed: the model file is another one than at the start of the job; its variables have to be the same.
         secret_envs: what ``--envs`` gave the job and its log lacks.
+        logs_stay: whether the user can read the logs afterwards.
 
     Raises:
         ElasticDLError: its data changed, the model file makes other variables, it has no such version, or the output
@@ -110,7 +112,9 @@ def write_model(
         environment = job_environment(
             {**os.environ, "TMPDIR": name}, job.spec, run, "", {**job.spec.envs, **(secret_envs or {})}
         )
-        runtime = CheckRuntime(starter=Spawner(), environment=environment, logs=run.logs, show=show)
+        runtime = CheckRuntime(
+            starter=Spawner(), environment=environment, logs=run.logs, show=show, logs_stay=logs_stay
+        )
         # The best model is saved as a whole, but this one is exported.
         best = None if tables is ExportTables.PARQUET else job.spec.best
         model = replace(job.spec.model, fingerprint=b"") if is_changed else job.spec.model

@@ -71,6 +71,8 @@ def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
         elif not alive and condition.state != JobState.SUCCEEDED.value:
             console.print(find_next_step(job, state))
         return
+    if condition.waiting:
+        console.print(condition.waiting)
     if not alive and not state.is_final:
         console.print(f"{job.job} was interrupted: {condition.interruption}. {find_next_step(job, state)}")
     if not alive:

@@ -28,7 +28,7 @@ from elasticdl.shared.job.spec import JobKind, JobSpec
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Event, JobResumed, JobSubmitted, LogRecord, LostLog
 from elasticdl.shared.model.manifests import DamagedError
-from elasticdl.shared.names import Incarnation, JobId
+from elasticdl.shared.names import NOBODY, Incarnation, JobId
 from elasticdl.shared.storage import ObjectStore, display
 
 NOTHING_TO_RESUME = (
@@ -60,10 +60,19 @@ class NextRun:
         return f"Resuming job {self.spec.job}: {finished:,} of {count(self.spec.plan.tasks, 'task')} finished."
 
 
-async def plan_next_run(bus: Bus, store: ObjectStore, former: FormerRun, changes: ResumeChanges) -> NextRun:
+async def plan_next_run(
+    bus: Bus, store: ObjectStore, former: FormerRun, changes: ResumeChanges, run: Incarnation = NOBODY
+) -> NextRun:
     """Read the log, and make sure that the key-value registers of the ps name existing snapshots.
 
     With ``changes.rebuild_bus`` the streams are removed first, once there is a snapshot that says what the job is.
+
+    Args:
+        bus: of the job.
+        store: holds the snapshots.
+        former: the job.
+        changes: what changes.
+        run: that is to be opened, if a former process may have begun to.
 
     Raises:
         UserError: nothing is left to resume from or to train, or a change is not possible.
@@ -73,15 +82,7 @@ async def plan_next_run(bus: Bus, store: ObjectStore, former: FormerRun, changes
     if changes.rebuild_bus:
         recovered = await recover_without_log(former, store)
         await bus.rebuild()
-    try:
-        state = (await recover(bus)).state
-        check_complete(state)
-        left = await record_at(bus.log, await bus.log.last_seq())
-    except (PermanentError, ProtocolError) as error:
-        raise UserError(
-            f"the event log of job {former.job} can't be read: {error}",
-            hint=f"To resume from the snapshots, without the log: elasticdl resume {former.arguments} {REBUILD}",
-        ) from error
+    state, left = await _log_of(bus, former, run)
     spec = state.spec
     if spec is None:
         recovered = recovered or await recover_without_log(former, store)
@@ -115,6 +116,26 @@ async def plan_next_run(bus: Bus, store: ObjectStore, former: FormerRun, changes
     if resumed.epochs:
         spec = spec.with_epochs(resumed.epochs)
     return NextRun(spec=replace(spec, output=changes.output or spec.output), state=state, opening=opening)
+
+
+async def _log_of(bus: Bus, former: FormerRun, run: Incarnation) -> tuple[State, LogRecord | None]:
+    """The job and the last record of its log; empty and None: the log is lost. Arguments as of ``plan_next_run``.
+
+    Raises:
+        UserError: the log can't be read.
+        TransientError: NATS.
+    """
+    try:
+        state = (await recover(bus)).state
+        check_complete(state)
+        if run and state.run == run:
+            return State(), None  # A process has repeated the submission of the lost log, and then ended.
+        return state, await record_at(bus.log, await bus.log.last_seq())
+    except (PermanentError, ProtocolError) as error:
+        raise UserError(
+            f"the event log of job {former.job} can't be read: {error}",
+            hint=f"To resume from the snapshots, without the log: elasticdl resume {former.arguments} {REBUILD}",
+        ) from error
 
 
 async def purge_former_tasks(bus: Bus, run: Incarnation) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from elasticdl.cli.jobs.handle import Condition, JobNotFoundError
-from elasticdl.cli.kubernetes.condition import condition_of
+from elasticdl.cli.kubernetes.condition import condition_of, is_preparing, latest
 from elasticdl.cli.kubernetes.nats_route import reachable_url
 from elasticdl.cli.kubernetes.pod_logs import KubernetesLogs
 from elasticdl.shared.bus import Bus, BusSettings, nats_bus
+from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import JOB, POD, Manifest
-from elasticdl.shared.kubernetes.names import labels, object_name, selector
+from elasticdl.shared.kubernetes.names import PREPARE_CONTAINER, WAITING_PREFIX, labels, object_name, selector
 from elasticdl.shared.kubernetes.refusals import ApiRefusedError
 from elasticdl.shared.names import JobId, Service
 
@@ -45,7 +47,10 @@ class KubernetesJobHandle:
 
     def condition(self) -> Condition:
         """See ``JobHandle``."""
-        return condition_of(self.job_object(), self.masters())
+        masters = self.masters()
+        condition = condition_of(self.job_object(), masters)
+        waiting = condition.waiting or (self.waits_for(latest(masters)) if condition.is_running else "")
+        return replace(condition, waiting=waiting)
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[Bus]:
@@ -76,6 +81,17 @@ class KubernetesJobHandle:
                     f"there is no job {self._job} in namespace {self.api.namespace} any more"
                 ) from refusal
             raise
+
+    def waits_for(self, master: Manifest | None) -> str:
+        """What the container ``prepare`` of a master's pod waits for; empty: it does not, or the API server is away."""
+        if master is None or not is_preparing(master):
+            return ""
+        try:
+            log = self.api.log(master["metadata"]["name"], container=PREPARE_CONTAINER)
+        except ElasticDLError:
+            return ""
+        _, prefix, text = log.rpartition(WAITING_PREFIX)
+        return text.strip() if prefix else ""
 
     def masters(self) -> tuple[Manifest, ...]:
         """The pods of the Job."""

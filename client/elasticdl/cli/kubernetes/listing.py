@@ -9,7 +9,8 @@ from pathlib import PurePosixPath
 from elasticdl.cli.commands.jobs import JOB_COLUMNS, job_facts
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.output import print_table
-from elasticdl.cli.kubernetes.condition import condition_of
+from elasticdl.cli.jobs.handle import Condition
+from elasticdl.cli.kubernetes.condition import FAILED_BY_MASTER, condition_of
 from elasticdl.cli.kubernetes.lookup import connect, jobs_in
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, POD, Manifest
@@ -51,7 +52,8 @@ def list_jobs(namespace: str, *, as_json: bool = False) -> list[dict[str, str]]:
         if not as_json:
             console.print(f"The jobs on Kubernetes can't be listed: {str(error).splitlines()[0]}")
         return []
-    rows = [_row(job, masters, submissions) for job in jobs]
+    conditions = [condition_of(job, _pods_of(job, masters)) for job in jobs]
+    rows = [_row(job, condition, submissions) for job, condition in zip(jobs, conditions, strict=True)]
     facts = job_facts(rows, namespace=api.namespace)
     if as_json:
         return facts
@@ -59,17 +61,28 @@ def list_jobs(namespace: str, *, as_json: bool = False) -> list[dict[str, str]]:
         console.print(f"No jobs in namespace {api.namespace} of {api.server}")
         return facts
     print_table(console, JOB_COLUMNS, rows, title=f"Namespace {api.namespace}", whole="job")
+    for job, condition in zip(jobs, conditions, strict=True):
+        if reason := reason_of(condition):
+            console.print(f"{job['metadata']['name']}: {reason}")
     return facts
 
 
-def _row(job: Manifest, masters: Sequence[Manifest], submissions: dict[str, Manifest]) -> tuple[str, ...]:
+def _pods_of(job: Manifest, masters: Sequence[Manifest]) -> list[Manifest]:
+    return [pod for pod in masters if pod["metadata"]["labels"].get(JOB_LABEL) == job["metadata"]["name"]]
+
+
+def reason_of(condition: Condition) -> str:
+    """Why no master of a job runs, or why it has failed without a master that said so on its log; else empty."""
+    return condition.waiting or ("" if condition.message.startswith(FAILED_BY_MASTER) else condition.message)
+
+
+def _row(job: Manifest, condition: Condition, submissions: dict[str, Manifest]) -> tuple[str, ...]:
     name = job["metadata"]["name"]
-    own = [pod for pod in masters if pod["metadata"]["labels"].get(JOB_LABEL) == name]
     submitted = job["metadata"]["creationTimestamp"].replace("T", " ")[:16]
     content = submissions.get(name, {}).get("data") or {}
     flags = json.loads(content.get(SUBMISSION_FILE, "{}")).get("flags", {})
     model = PurePosixPath(flags.get("model_def", "").rpartition(":")[0]).name
-    return name, condition_of(job, own).state, submitted, model, _data(flags)
+    return name, condition.state, submitted, model, _data(flags)
 
 
 def _data(flags: Mapping[str, str]) -> str:

@@ -13,64 +13,64 @@ import asyncio
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable
 
-from elasticdl.cli.kubernetes.condition import refusal
 from elasticdl.cli.kubernetes.manifests.job_objects import FAILED_CODES
-from elasticdl.cli.kubernetes.new_job.before_run import check_not_begun, check_rights
+from elasticdl.cli.kubernetes.new_job.before_run import (
+    check_memory,
+    check_not_begun,
+    check_not_refused,
+    masters_of,
+    remove_failed_starts,
+    wait_for_rights,
+)
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile
-from elasticdl.cli.kubernetes.submit import NatsRefusedError, connect, former_run, read_job, report_error
-from elasticdl.shared.errors import ElasticDLError, TransientError, UserError
-from elasticdl.shared.kubernetes import kinds
+from elasticdl.cli.kubernetes.submit import NatsRefusedError, connect, former_run, is_open, read_job, report_error, say
+from elasticdl.shared.errors import ElasticDLError, TransientError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.job_end import end_run
-from elasticdl.shared.kubernetes.job_pods import job_pods, order_of, run_of
-from elasticdl.shared.kubernetes.names import object_name
+from elasticdl.shared.kubernetes.job_pods import job_pods, order_of
+from elasticdl.shared.kubernetes.kinds import Manifest
+from elasticdl.shared.kubernetes.names import WAITING_PREFIX
 from elasticdl.shared.names import Incarnation, JobId
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, exit_code
 from elasticdl.shared.process.logs import hide_details
 from elasticdl.shared.process.settings import ProcessSettings, variable
 
-_JOB_NAME = "batch.kubernetes.io/job-name"
-
-
-class SubmissionRefusedError(UserError):
-    """The container ``submit`` of a former pod has refused the job."""
-
 
 async def prepare(file: SubmissionFile, settings: ProcessSettings) -> None:
-    """Check a run that is not on its log.
+    """Check what a master needs, and more if it is the first of its run.
 
     Raises:
         ElasticDLError: it must not begin, or not now.
     """
+    with contextlib.closing(KubernetesApi.connect()) as api:
+        masters = await asyncio.to_thread(_former_masters, api, file)  # First: the log may be too large for this pod.
+        if not await _is_open(file, settings):
+            storage = "" if file.resumption else former_run(file).storage
+            check_not_refused(masters)
+            await asyncio.to_thread(check_not_begun, api, file.job, file.run, storage)
+        await asyncio.to_thread(remove_failed_starts, api, masters)
+
+
+def _former_masters(api: KubernetesApi, file: SubmissionFile) -> list[Manifest]:
+    """The pods of the run's masters, this one included, if there may be one more."""
+    wait_for_rights(api, lambda text: say(f"{WAITING_PREFIX}{text}"), time.sleep)
+    masters = masters_of(api, file.job, file.run)
+    check_memory(masters, file.job)
+    return masters
+
+
+async def _is_open(file: SubmissionFile, settings: ProcessSettings) -> bool:
+    """Whether the run is on the event log."""
     from elasticdl.master.snapshots.recovery import recover
 
     bus = await connect(settings.nats_url, file.job, settings.nats_replicas)
     try:
-        if (await recover(bus)).state.run == file.run:
-            return
+        return is_open((await recover(bus)).state, file)
     finally:
         await bus.close()
-    await asyncio.to_thread(_check_cluster, file)
-
-
-def _check_cluster(file: SubmissionFile) -> None:
-    with contextlib.closing(KubernetesApi.connect()) as api:
-        check_rights(api)
-        check_not_refused(api, file.job, file.run)
-        check_not_begun(api, file.job, file.run, "" if file.resumption else former_run(file).storage)
-
-
-def check_not_refused(api: KubernetesApi, job: JobId, run: Incarnation) -> None:
-    """Check that no container ``submit`` of this run has refused the job.
-
-    Raises:
-        SubmissionRefusedError: one has; with its message.
-    """
-    for pod in api.list(kinds.POD, labels=f"{_JOB_NAME}={object_name(job)}").items:
-        if run_of(pod) == run and (message := refusal(pod)):
-            raise SubmissionRefusedError(message)
 
 
 def main() -> int:

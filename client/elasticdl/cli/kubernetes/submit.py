@@ -17,6 +17,7 @@ import sys
 import traceback
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from elasticdl.cli.jobs.former_run import FormerRun, streams_of
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
@@ -26,7 +27,13 @@ from elasticdl.cli.submission.preflight import check_writable
 from elasticdl.shared.bus import Bus, BusSettings, nats_bus
 from elasticdl.shared.errors import ElasticDLError, PermanentError, UserError
 from elasticdl.shared.job.spec import InitialModel, JobSpec
-from elasticdl.shared.kubernetes.names import ERROR_PREFIX, JOB_FOLDER, NAMESPACE_OBJECT, SUBMISSION_FILE
+from elasticdl.shared.kubernetes.names import (
+    ERROR_PREFIX,
+    JOB_FOLDER,
+    NAMESPACE_OBJECT,
+    SUBMISSION_FILE,
+    without_pod_folders,
+)
 from elasticdl.shared.messages.events import Event, JobSubmitted
 from elasticdl.shared.names import LAUNCHER, JobId, Service
 from elasticdl.shared.process.clock import SystemClock
@@ -36,6 +43,9 @@ from elasticdl.shared.process.exit_codes import EXIT_AWAY, exit_code
 from elasticdl.shared.process.logs import hide_details
 from elasticdl.shared.process.settings import ProcessSettings, from_environment, variable
 from elasticdl.shared.storage import display, open_store, scheme_of
+
+if TYPE_CHECKING:
+    from elasticdl.master.core import State
 
 TERMINATION_MESSAGE = Path("/dev/termination-log")
 MESSAGE_CHARS_MAX = 4000
@@ -65,13 +75,13 @@ async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None
         from elasticdl.master.snapshots.recovery import recover
 
         try:
-            is_open = (await recover(bus)).state.run == file.run
+            opened = is_open((await recover(bus)).state, file)
         except PermanentError:
             if file.resumption is None or not file.resumption.rebuild_bus:
                 raise
-            is_open = False
-        if is_open:
-            _say("The job is on its event log.")
+            opened = False
+        if opened:
+            say("The job is on its event log.")
             return
         if file.resumption is not None:
             await _resume(bus, file, file.resumption)
@@ -79,13 +89,18 @@ async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None
             version = await _source_version(file, nats_url, replicas)
             spec = await asyncio.to_thread(plan, file, version)
             await _open(bus, file, JobSubmitted(spec=spec))
-        if (await recover(bus)).state.run != file.run:
+        if not is_open((await recover(bus)).state, file):
             raise UserError(
                 f"another command has resumed job {file.job} meanwhile",
                 hint=f"To follow it: elasticdl attach {file.job}",
             )
     finally:
         await bus.close()
+
+
+def is_open(state: State, file: SubmissionFile) -> bool:
+    """Whether the event log has all that opens the run of a file: a resume without the former log submits first."""
+    return state.run == file.run and (file.resumption is None or state.resumes > 0)
 
 
 async def _source_version(file: SubmissionFile, nats_url: str, replicas: int) -> tuple[InitialModel, JobSpec] | None:
@@ -125,16 +140,16 @@ def plan(file: SubmissionFile, version: tuple[InitialModel, JobSpec] | None = No
     with fork_servers(processes=processes, seed=seed_of(flags), envs={}) as forks:
         forks.begin(None, [Service.WORKER])
         if isinstance(flags, TrainFlags):
-            submission = prepare(flags, None, _say, file.job, version[0] if version else None, forks=forks)
+            submission = prepare(flags, None, say, file.job, version[0] if version else None, forks=forks)
         else:
-            submission = trained_model.prepare(flags, None, _say, file.job, version, forks=forks)
+            submission = trained_model.prepare(flags, None, say, file.job, version, forks=forks)
         # Pods mount the model under the same path; the folder that it links to has a name of its own in each pod.
         path = flags.model_def.rpartition(":")[0] or flags.model_def
         spec = replace(submission.spec, model=replace(submission.spec.model, path=path))
         # The check writes the weights of a file for the ps.
         place = spec.storage if spec.initial and spec.initial.file else ""
         try:
-            check = try_model(replace(submission, spec=spec), forks, _say, place)
+            check = try_model(replace(submission, spec=spec), forks, say, place)
             if (folder := check.tensorboard_log_dir) and not spec.tensorboard_log_dir and scheme_of(folder) == "file":
                 raise UserError(
                     f"{display(folder)}, the folder of the TensorBoard callback, would be a folder of a pod",
@@ -146,11 +161,11 @@ def plan(file: SubmissionFile, version: tuple[InitialModel, JobSpec] | None = No
                 _remove_all(place)
             if place or isinstance(error, UserError):
                 raise
-            _say(str(error))
+            say(str(error))
     submission.save_indices(spec.storage)
     submission.share_indices()
     for line in start_lines(spec):
-        _say(line)
+        say(line)
     return spec
 
 
@@ -172,11 +187,11 @@ async def _resume(bus: Bus, file: SubmissionFile, changes: ResumeChanges) -> Non
     from elasticdl.cli.submission.source_check import check_data
 
     former = former_run(file)
-    past = await plan_next_run(bus, open_store(former.storage), former, changes)
+    past = await plan_next_run(bus, open_store(former.storage), former, changes, file.run)
     if past.spec.output:
         await asyncio.to_thread(check_writable, f"the output {display(past.spec.output)}", past.spec.output)
-    await asyncio.to_thread(check_data, past.spec, _say)
-    _say(past.start_line)
+    await asyncio.to_thread(check_data, past.spec, say)
+    say(past.start_line)
     await purge_former_tasks(bus, past.state.run)
     await _open(bus, file, *past.opening)
 
@@ -220,8 +235,9 @@ async def _open(bus: Bus, file: SubmissionFile, *opening: Event) -> None:
         await publisher.open(event)
 
 
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
+def say(line: str) -> None:
+    """Print a line that the client shows."""
+    sys.stdout.write(f"{without_pod_folders(line)}\n")
     sys.stdout.flush()
 
 
@@ -257,12 +273,12 @@ def read_job() -> tuple[SubmissionFile, ProcessSettings]:
     return file, from_environment(ProcessSettings, {**os.environ, **names})
 
 
-def report_error(error: Exception, note: str = "") -> None:
+def report_error(error: Exception, note: str = "", message_file: Path = TERMINATION_MESSAGE) -> None:
     """Write an error to the log of this container, and to its termination message."""
     text = str(error) if isinstance(error, ElasticDLError) else traceback.format_exc()
-    text += f"\n{note}" if note else ""
+    text = without_pod_folders(f"{text}\n{note}".rstrip())
     sys.stderr.write(f"{ERROR_PREFIX}{text}\n")
-    TERMINATION_MESSAGE.write_text(text[-MESSAGE_CHARS_MAX:])
+    message_file.write_text(text[-MESSAGE_CHARS_MAX:])
 
 
 if __name__ == "__main__":

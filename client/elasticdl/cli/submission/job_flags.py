@@ -169,6 +169,7 @@ class JobFlags:
             "Environment variables of workers and parameter servers: NAME=value,NAME=value.",
             metavar="ITEMS",
             panel=PROCESSES,
+            is_secret=True,
         ),
     ] = ""
     checkpoint_dir: Annotated[str, Flag("Alias of --storage.", metavar="DIR", panel=STORAGE)] = ""
@@ -183,6 +184,7 @@ class JobFlags:
             metavar="URL",
             shows="start one for this job",
             panel=STORAGE,
+            is_secret=True,
         ),
     ] = ""
     run_dir: RunDir = None

@@ -102,8 +102,8 @@ class StorageExecutor:
                 return store.write(uri, data)
             case commands.ReadChain(uri=uri):
                 return read_chain(store, uri)
-            case commands.PrepareRows(signature=signature, move=move, partitions=partitions):
-                return core.await_rows(signature, move, partitions)
+            case commands.PrepareRows(signature=signature, move=move, partitions=partitions, manifest=uri):
+                return core.await_rows(signature, move, partitions, uri)
             case commands.LoadNextObject(load=load):
                 return load.load_next(store)
             case _:

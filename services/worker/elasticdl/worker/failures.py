@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
+from elasticdl.shared.kubernetes.names import without_pod_folders
 from elasticdl.shared.messages.events import FailureKind
 from elasticdl.worker.model.user.calls import UserCodeError
 
@@ -27,6 +28,11 @@ class Failure:
     message: str
     traceback: str = ""
 
+    @classmethod
+    def of(cls, kind: FailureKind, message: str, traceback: str = "") -> Failure:
+        """With texts for users."""
+        return cls(kind=kind, message=without_pod_folders(message), traceback=without_pod_folders(traceback))
+
     @property
     def shown(self) -> str:
         """The message, and the traceback if it shows a file of the user."""
@@ -42,12 +48,12 @@ def of_user_error(error: UserError, kind: FailureKind) -> Failure:
         kind: what it is unless the user's own code raised it.
     """
     if isinstance(error, UserCodeError):
-        return Failure(kind=FailureKind.USER_CODE, message=str(error), traceback=error.traceback)
-    return Failure(kind=FailureKind.DATA if isinstance(error, DataError) else kind, message=str(error))
+        return Failure.of(FailureKind.USER_CODE, str(error), error.traceback)
+    return Failure.of(FailureKind.DATA if isinstance(error, DataError) else kind, str(error))
 
 
 def of_start(error: UserError | PermanentError | ProtocolError) -> Failure:
     """The failure for an error that ends the worker: the model does not load, or the environment refuses."""
     if isinstance(error, UserError):
         return of_user_error(error, FailureKind.USER_CODE)
-    return Failure(kind=FailureKind.ENVIRONMENT, message=str(error))
+    return Failure.of(FailureKind.ENVIRONMENT, str(error))

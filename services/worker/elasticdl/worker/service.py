@@ -18,6 +18,7 @@ from elasticdl.shared.errors import ElasticDLError, PermanentError, ProtocolErro
 from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.job.spec import ExportTables, JobKind, JobSpec
 from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.kubernetes.names import without_pod_folders
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import Incarnation, PodName, Service, pod_name, pod_number
 from elasticdl.shared.pod_instances import own_instance
@@ -346,13 +347,14 @@ def _holders(placement: Placement) -> list[PodName]:
 
 def start_notes(built: Built, settings: WorkerSettings, gpu: str) -> list[str]:
     """The start-up lines that a user sees."""
-    return [
+    notes = [
         *built.describe(),
         _device(gpu, settings.compute_threads),
         *built.export_notes,
         *built.loading_notes,
         *built.callbacks.notes,
     ]
+    return [without_pod_folders(note) for note in notes]
 
 
 def _device(gpu: str, threads: int) -> str:

@@ -15,7 +15,8 @@ from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import object_name
 from elasticdl.shared.names import Incarnation, JobId
 
-_JOB_NAME = "batch.kubernetes.io/job-name"
+JOB_NAME = "batch.kubernetes.io/job-name"
+"""Label of a Job's pods."""
 _TRACKING = "batch.kubernetes.io/job-tracking"
 """The finalizer of pods that their Job has not counted yet."""
 
@@ -36,7 +37,7 @@ def end_run(api: KubernetesApi, job: JobId, run: Incarnation) -> None:
         return
     remove_job_pods(api, job)
     # The pods first: one that is counted in between counts twice, and then one more master starts and ends likewise.
-    pods = api.list(kinds.POD, labels=f"{_JOB_NAME}={name}").items
+    pods = api.list(kinds.POD, labels=f"{JOB_NAME}={name}").items
     # Not 0: a Job that has more failures than its limit stops this pod before it has left exit code and message.
     api.patch(kinds.JOB, name, {"spec": {"backoffLimit": failures(api.get(kinds.JOB, name).get("status", {}), pods)}})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -27,6 +28,8 @@ SUBMIT_CONTAINER: Final = "submit"
 
 ERROR_PREFIX: Final = "Error: "
 """How the line in the log of the container ``submit`` begins that says why it has failed."""
+WAITING_PREFIX: Final = "Waiting: "
+"""How the line in the log of the container ``prepare`` begins that says what it waits for."""
 
 NAME_LABEL: Final = "app.kubernetes.io/name"
 JOB_LABEL: Final = "app.kubernetes.io/instance"
@@ -41,6 +44,12 @@ NOTE: Final = "elasticdl.org/note"
 """Annotation of a pod: what users are told about it when it is created."""
 
 _APPLICATION = "elasticdl"
+_POD_FOLDERS = re.compile(rf"(?<![\w./-])(?:{JOB_FOLDER}|{MODEL_FOLDER})/")
+
+
+def without_pod_folders(text: str) -> str:
+    """A text for users, who know their files and not the folders of a pod that hold them."""
+    return _POD_FOLDERS.sub("", text)
 
 
 def object_name(job: JobId) -> str:

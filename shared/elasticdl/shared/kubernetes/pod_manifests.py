@@ -76,11 +76,12 @@ def pod_manifest(job: ClusterJob, pod: PodName, service: Service, order: int, me
         spec["priorityClassName"] = priority.class_of(pod_number(pod), job.templates.workers)
     container = main_container(spec["containers"], service)
     memory_raises = min(memory_raises, job.templates.memory_raises_max)
-    raised = _raise_memory(container, memory_raises)
+    limit = container.get("resources", {}).get("limits", {}).get("memory")
+    raised = raise_memory(container, memory_raises)
     annotations = metadata.setdefault("annotations", {})
     annotations[MEMORY_RAISES] = str(memory_raises)
-    if raised:
-        annotations[NOTE] = raised
+    if raised != limit:
+        annotations[NOTE] = f"it gets {raised} of memory instead of {limit}, because a pod like it ran out of it"
     _set_environment(container, _environment(job, pod, service, order))
     return {"apiVersion": kinds.POD.api_version, "kind": kinds.POD.name, "metadata": metadata, "spec": spec}
 
@@ -111,16 +112,16 @@ def _set_environment(container: Manifest, variables: list[Manifest]) -> None:
     container["env"] = variables + kept  # Ours come first, so that those of the user can refer to them.
 
 
-def _raise_memory(container: Manifest, times: int) -> str:
-    """Give a container more memory than its template; says so, or is empty if nothing changes."""
+def raise_memory(container: Manifest, times: int = 1) -> str | None:
+    """Give a container more memory, if it has a limit; returns the limit."""
     resources = container.get("resources", {})
-    limit = resources.get("limits", {}).get("memory")
+    limit: str | None = resources.get("limits", {}).get("memory")
     if not times or not limit:
-        return ""
+        return limit
     for amounts in (resources["limits"], resources.get("requests", {})):
         if "memory" in amounts:
             amounts["memory"] = format_bytes(parse_bytes(amounts["memory"]) * MEMORY_RAISE**times)
-    return f"it gets {resources['limits']['memory']} of memory instead of {limit}, because a pod like it ran out of it"
+    return str(resources["limits"]["memory"])
 
 
 def memory_limits(pod: Manifest, service: Service, raises_max: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import Change, KubernetesApi
 from elasticdl.shared.kubernetes.job_pods import order_of
 from elasticdl.shared.kubernetes.kinds import Manifest
-from elasticdl.shared.kubernetes.names import POD_LABEL, labels, pod_object_name, selector
+from elasticdl.shared.kubernetes.names import POD_LABEL, labels, pod_object_name, selector, without_pod_folders
 from elasticdl.shared.kubernetes.pod_manifests import ClusterJob, memory_limits, memory_raises, pod_manifest
 from elasticdl.shared.kubernetes.pod_status import status_of
 from elasticdl.shared.kubernetes.refusals import ApiRefusedError
@@ -300,4 +300,5 @@ class KubernetesPods:
         except (TransientError, PermanentError) as error:
             _log.warning("the log of a pod can't be read", pod=name, reason=str(error))
             return ended
-        return replace(ended, log_tail=explaining_lines(readable_lines(log.splitlines()), ended.cause))
+        tail = explaining_lines(readable_lines(log.splitlines()), ended.cause)
+        return replace(ended, log_tail=without_pod_folders(tail))

@@ -13,6 +13,7 @@ REFUSAL_LINES, CRASH_LINES, STACK_LINES = 3, 8, 14
 EXPLAINED = frozenset({ExitCause.REFUSED, ExitCause.OWN_FAULT, ExitCause.OUT_OF_MEMORY, ExitCause.HUNG})
 """Causes of exits that the log explains."""
 _NOT_SHOWN = frozenset({"event", "level", "timestamp", "service", "job", "pod", "incarnation", "exception"})
+_REPORTS = ("info: ", "debug: ")
 _NOISE = re.compile(
     r"(\d{4}-\d\d-\d\d [\d:.]+ ?)?[IW](\d{4} [\d:.]+ +\d+| tensorflow/)"
     r"|WARNING: All log messages before absl::InitializeLog|To enable the following instructions: "
@@ -45,20 +46,29 @@ def readable_lines(lines: Iterable[str]) -> list[str]:
 
 
 def last_error(lines: Sequence[str], lines_max: int) -> Sequence[str]:
-    """The last error and the lines after it, at most ``lines_max``; without an error, the last lines."""
-    last = max((number for number, line in enumerate(lines) if line.startswith("error: ")), default=0)
-    return lines[max(last, len(lines) - lines_max) :]
+    """The last error and the lines after it, at most ``lines_max``; without an error, the last lines.
+
+    Other threads may write on until the process has ended: what they report that is no problem explains nothing. The
+    log may end with something else than that error, such as a traceback.
+    """
+    last = max((number for number, line in enumerate(lines) if line.startswith("error: ")), default=None)
+    if last is None:
+        return lines[-lines_max:]
+    after = [line for line in lines[last + 1 :] if not line.startswith(_REPORTS)]
+    return [lines[last], *after[max(0, len(after) + 1 - lines_max) :]]
 
 
 def explaining_lines(lines: Sequence[str], cause: ExitCause) -> str:
-    """The readable lines at the end of a pod's log that explain its exit; empty where none has to be explained."""
+    """The readable lines at the end of a pod's log that explain its exit; empty where none does or has to."""
     if cause not in EXPLAINED:
         return ""
     if cause is ExitCause.REFUSED:
-        return "\n".join(last_error(lines, REFUSAL_LINES))
+        found = last_error(lines, REFUSAL_LINES)
+        return "" if all(line.startswith(_REPORTS) for line in found) else "\n".join(found)
     if cause is ExitCause.HUNG:
         return "\n".join(last_error(lines, len(lines))[:STACK_LINES])
-    return "\n".join(lines[-CRASH_LINES:])
+    latest = lines[-CRASH_LINES:]
+    return "\n".join(last_error(lines, CRASH_LINES) if all(line.startswith(_REPORTS) for line in latest) else latest)
 
 
 def _without_stacks(lines: Iterable[str]) -> Iterator[str]:

@@ -163,11 +163,49 @@ def test_only_an_exit_code_that_ends_the_job_is_a_refusal() -> None:
 @pytest.mark.parametrize("exit_code", [0, 137])
 def test_a_container_submit_that_ran_out_of_memory_ends_the_job_with_one_sentence(exit_code: int) -> None:
     """The kubelet says exit code 0 if the kernel killed another process than the first one; then no master starts."""
-    killed = pod(
-        {"terminated": {"exitCode": exit_code, "reason": "OOMKilled"}}, {"waiting": {"reason": "PodInitializing"}}
-    )
+    ended = {"exitCode": exit_code, "reason": "OOMKilled", "message": "the last lines of its log"}
+    killed = pod({"terminated": ended}, {"waiting": {"reason": "PodInitializing"}})
     assert not has_planned(killed)
     assert refusal(killed) == (
         "container submit ran out of memory. Start the job with more: --worker_resource_request=memory=QUANTITY"
     )
     assert "container submit ran out of memory" in condition_of(job(), [killed]).waiting
+
+
+def test_a_master_without_memory_is_said_with_its_limit_until_the_next_one_runs() -> None:
+    ended = {"exitCode": 137, "reason": "OOMKilled", "message": "the last lines of its log"}
+    killed = pod(DONE, {"terminated": ended})
+    killed["spec"] = {"containers": [{"name": "master", "resources": {"limits": {"memory": "256Mi"}}}]}
+    text = (
+        "Kubernetes starts the master's pod again, which has ended: the master ran out of memory (limit 256Mi). "
+        "Start the job with more: --master_resource_request=memory=512Mi"
+    )
+    successor = pod({"running": {}})
+    successor["metadata"]["creationTimestamp"] = "2026-01-01T00:00:05Z"
+    assert condition_of(job(), [killed]).waiting == condition_of(job(), [killed, successor]).waiting == text
+    running = {**successor, "status": pod(DONE, {"running": {}})["status"]}
+    assert condition_of(job(), [killed, running]).waiting == ""
+
+
+def test_a_job_that_ended_before_its_log_says_so_was_interrupted_for_the_reason_that_its_pod_gives() -> None:
+    ended = pod({"waiting": {}})
+    refused = {"exitCode": 1, "message": "the master ran out of memory 3 times in a row (limit 256Mi)."}
+    ended["status"]["initContainerStatuses"] = [{"name": "prepare", "state": {"terminated": refused}}]
+    ended["metadata"]["creationTimestamp"] = "2026-01-01T00:00:05Z"
+    condition = condition_of(job(FAILED), [pod(DONE, DONE), ended])
+    assert condition.interruption == "the master ran out of memory 3 times in a row (limit 256Mi)"
+    assert condition_of(job({"type": "Complete", "status": "True"}), []).interruption == "its Kubernetes Job has ended"
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        ('{"level": "error", "event": "the log is full"}', "error: the log is full"),
+        ('{"level": "info", "event": "took over"}', "container master has ended with exit code 143"),
+    ],
+)
+def test_the_end_of_a_log_is_said_as_people_read_it(last: str, said: str) -> None:
+    """The kubelet takes it as the message of a container that has left none."""
+    log = f'cond": "half a line"}}\n{{"level": "info", "event": "start"}}\n{{"level": "info", "event": "b"}}\n{last}\n'
+    log += '{"level": "info", "event": "closed"}\n' * 2
+    assert termination_message(pod(DONE, {"terminated": {"exitCode": 143, "message": log}})) == said

@@ -59,6 +59,15 @@ def test_the_next_job_may_fail_as_often_as_the_first(former: Manifest) -> None:
     assert next_job(former, RUN)["spec"]["backoffLimit"] == RETRIES
 
 
+def test_the_next_job_gives_the_master_more_memory_if_it_lacked_that(former: Manifest) -> None:
+    def memory(job: Manifest) -> list[str]:
+        pod = job["spec"]["template"]["spec"]
+        return [each["resources"]["limits"]["memory"] for each in (*pod["initContainers"], *pod["containers"])]
+
+    assert memory(next_job(former, RUN)) == memory(former) == ["4096Mi", "4096Mi", "1024Mi"]
+    assert memory(next_job(former, RUN, raises_memory=True)) == ["6144Mi", "6144Mi", "1536Mi"]
+
+
 def test_a_job_of_an_earlier_version_keeps_its_policy(former: Manifest) -> None:
     """The images of such a job do not end it otherwise."""
     former["spec"].pop("podReplacementPolicy")

@@ -12,8 +12,16 @@ from tests.unit.shared_kubernetes.memory_api import MemoryApi
 from tests.unit.shared_kubernetes.test_pod_manifests import job
 
 from elasticdl.cli.kubernetes.manifests.job_objects import FAILED_CODES, RETRIES
-from elasticdl.cli.kubernetes.new_job.before_run import LackingRightsError, check_not_begun, check_rights
-from elasticdl.cli.kubernetes.prepare import SubmissionRefusedError, check_not_refused, end_job
+from elasticdl.cli.kubernetes.new_job.before_run import (
+    SubmissionRefusedError,
+    check_memory,
+    check_not_begun,
+    check_not_refused,
+    masters_of,
+    remove_failed_starts,
+    wait_for_rights,
+)
+from elasticdl.cli.kubernetes.prepare import end_job
 from elasticdl.cli.kubernetes.submit import NatsRefusedError
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
@@ -132,26 +140,89 @@ def test_pods_that_no_master_of_this_run_has_created_do_not_matter() -> None:
     check_not_begun(api, JOB, Incarnation("ba9876543210"), "")
 
 
-def test_a_run_does_not_begin_before_the_master_may_end_it() -> None:
+def test_a_pod_waits_until_the_master_has_its_rights_and_says_so_once() -> None:
+    """Each pod that ended for this would stay until the Job is deleted."""
     api = MemoryApi()
-    check_rights(api)
     api.has_lost_rights = True
-    with pytest.raises(LackingRightsError, match="may not: patch jobs in namespace team") as lacking:
-        check_rights(api)
-    assert exit_code(lacking.value) not in FAILED_CODES  # Kubernetes starts the pod again, until it may.
+    said: list[str] = []
+    waits = iter([True, True, False])
+
+    def sleep(_seconds: float) -> None:
+        api.has_lost_rights = next(waits)
+
+    wait_for_rights(api, said.append, sleep)
+    (text,) = said
+    assert "may not: patch jobs in namespace team. The job waits until it may.\nGive it the Role" in text
+    assert list(waits) == []
+
+
+def master(api: MemoryApi, number: int, **states: dict[str, Any]) -> dict[str, Any]:
+    """A pod of the Job; the states of its containers by name."""
+    metadata = {"name": f"job-1-{number}", "labels": {}, "creationTimestamp": f"2026-01-01T00:{number:02}:00Z"}
+    pod = api.appear({**api.jobs[JOB]["spec"]["template"], "metadata": metadata})
+    found = {
+        kind: [{"name": name, "state": states[name]} for name in names if name in states]
+        for kind, names in (("initContainerStatuses", ("prepare", "submit")), ("containerStatuses", ("master",)))
+    }
+    pod["status"] = {"phase": "Failed", **found}
+    return pod
+
+
+def out_of_memory(minutes: int = 1) -> dict[str, Any]:
+    """The state of a container whose kubelet has put the end of the log into the message."""
+    times = {"startedAt": "2026-01-01T00:00:00Z", "finishedAt": f"2026-01-01T00:{minutes:02}:00Z"}
+    return {"terminated": {"exitCode": 137, "reason": "OOMKilled", "message": '{"event": "took over"}', **times}}
+
+
+DONE: dict[str, Any] = {"terminated": {"exitCode": 0}}
+AWAY: dict[str, Any] = {"terminated": {"exitCode": 75, "message": "no NATS server answers"}}
+
+
+def test_a_master_that_runs_out_of_memory_again_and_again_ends_its_job() -> None:
+    """The pods of a Job are all alike: nothing gives the next one more."""
+    api = namespace()
+    for number in range(2):
+        master(api, number, prepare=DONE, submit=DONE, master=out_of_memory())
+    master(api, 2, prepare=AWAY)
+    check_memory(masters_of(api, JOB, RUN), JOB)
+    master(api, 3, prepare=out_of_memory())  # It folds the same log.
+    check_memory(masters_of(api, JOB, Incarnation("ba9876543210")), JOB)
+    with pytest.raises(UserError) as error:
+        check_memory(masters_of(api, JOB, RUN), JOB)
+    assert str(error.value) == (
+        "the master ran out of memory 3 times in a row (limit 4096Mi). elasticdl resume job-1 gives it 6144Mi. "
+        "A new job takes --master_resource_request=memory=8192Mi"
+    )
+    assert exit_code(error.value) in FAILED_CODES
+
+
+def test_a_master_that_ran_for_long_before_it_ran_out_of_memory_is_no_failure_in_a_row() -> None:
+    api = namespace()
+    for number in range(9):
+        master(api, number, prepare=DONE, submit=DONE, master=out_of_memory(minutes=6))
+    check_memory(masters_of(api, JOB, RUN), JOB)
+
+
+def test_pods_whose_master_did_not_start_are_removed_and_those_of_masters_stay() -> None:
+    api = namespace()
+    for number in range(3):
+        master(api, number, prepare=AWAY)
+    master(api, 3, prepare=DONE, submit=AWAY)
+    master(api, 4, prepare=DONE, submit=DONE, master=AWAY)
+    master(api, 5, prepare=DONE, submit=out_of_memory())
+    master(api, 6)["status"]["phase"] = "Running"
+    remove_failed_starts(api, masters_of(api, JOB, RUN))
+    assert list(api.objects) == ["job-1-4", "job-1-5", "job-1-6"]
 
 
 def test_the_next_pod_ends_a_job_that_the_container_submit_has_refused() -> None:
     """That container runs the code of the model file, so it has no token to do it."""
     api = namespace(failed=1)
-    pod = api.appear({**api.jobs[JOB]["spec"]["template"], "metadata": {"name": "job-1-x", "labels": {}}})
-    states: list[dict[str, Any]] = [{"running": {}}, {"terminated": {"exitCode": 75}}, {"terminated": {"exitCode": 0}}]
-    for state in states:
-        pod["status"] = {"initContainerStatuses": [{"name": "submit", "state": state}]}
-        check_not_refused(api, JOB, RUN)
-    refused = {"terminated": {"exitCode": 1, "message": "the model is wrong"}}
-    pod["status"] = {"initContainerStatuses": [{"name": "submit", "state": refused}]}
-    check_not_refused(api, JOB, Incarnation("ba9876543210"))
+    for number, state in enumerate(({"running": {}}, AWAY, DONE)):
+        master(api, number, prepare=DONE, submit=state)
+    check_not_refused(masters_of(api, JOB, RUN))
+    master(api, 3, prepare=DONE, submit={"terminated": {"exitCode": 1, "message": "the model is wrong"}})
+    check_not_refused(masters_of(api, JOB, Incarnation("ba9876543210")))
     with pytest.raises(SubmissionRefusedError, match=r"^the model is wrong$") as error:
-        check_not_refused(api, JOB, RUN)
+        check_not_refused(masters_of(api, JOB, RUN))
     assert exit_code(error.value) in FAILED_CODES

@@ -18,7 +18,7 @@ from elasticdl.cli.kubernetes.ended_jobs.resume import check_ended
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.cli.kubernetes.manifests.one_time_job import beside_job
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile
-from elasticdl.cli.kubernetes.submit import connect, former_run, report_error
+from elasticdl.cli.kubernetes.submit import connect, former_run, report_error, say
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.names import JOB_FOLDER, SUBMISSION_FILE
 from elasticdl.shared.process.exit_codes import exit_code
@@ -64,7 +64,7 @@ async def _export(file: SubmissionFile, settings: ExportSettings) -> None:
     with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as folder:
         run = RunDirectory(Path(folder), file.job)
         run.create()
-        await asyncio.to_thread(write_model, past, run, settings, print)
+        await asyncio.to_thread(write_model, past, run, settings, say, logs_stay=False)
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from elasticdl.cli import exit_codes
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
+from elasticdl.cli.kubernetes.condition import memory_kills
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.cli.kubernetes.manifests.next_run import next_config_map, next_job, next_secret
 from elasticdl.cli.kubernetes.new_job.creation import create_objects
@@ -21,6 +22,7 @@ from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, JOB, POD, SECRET, Kind, Manifest
 from elasticdl.shared.kubernetes.names import SUBMISSION_FILE, labels, object_name, selector
+from elasticdl.shared.kubernetes.pod_manifests import MEMORY_RAISE
 from elasticdl.shared.kubernetes.refusals import ApiRefusedError
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import JobId, new_incarnation
@@ -58,8 +60,11 @@ def resume(job: KubernetesJobHandle, changes: ResumeChanges, *, detach: bool) ->
     run = new_incarnation()
     file = replace(file, run=run, created_s=time.time(), resumption=changes)
     belongings = (next_config_map(config_map, file.to_json()), next_secret(job.api.get(SECRET, object_name(job.job))))
-    _create_again(job.api, job.job, former, next_job(former, run), belongings)
+    lacked_memory = any(memory_kills(job.masters()))
+    _create_again(job.api, job.job, former, next_job(former, run, raises_memory=lacked_memory), belongings)
     console = plain_console()
+    if lacked_memory:
+        console.print(f"The master ran out of memory. The next one gets {MEMORY_RAISE} times as much.")
     console.print(f"Created the next run of job {job.job} in namespace {job.api.namespace}.")
     if detach:
         console.print(leaving_lines(job))

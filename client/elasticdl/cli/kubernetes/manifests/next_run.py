@@ -8,6 +8,7 @@ from copy import deepcopy
 from elasticdl.cli.kubernetes.manifests.job_objects import RETRIES
 from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, JOB, SECRET, Kind, Manifest
 from elasticdl.shared.kubernetes.names import SUBMISSION_FILE
+from elasticdl.shared.kubernetes.pod_manifests import raise_memory
 from elasticdl.shared.process.settings import variable
 
 _JOB_FIELDS = ("ttlSecondsAfterFinished", "podReplacementPolicy", "podFailurePolicy", "template")
@@ -16,12 +17,13 @@ _CONTROLLER_LABELS = ("controller-uid", "job-name")
 """What Kubernetes adds to the labels of a Job's pods, with and without a prefix."""
 
 
-def next_job(former: Manifest, run: str) -> Manifest:
+def next_job(former: Manifest, run: str, *, raises_memory: bool = False) -> Manifest:
     """The Job of the next run, suspended.
 
     Args:
         former: the Job of the former run, as the API server returned it.
         run: the id of the next run.
+        raises_memory: whether the masters of the former run had too little memory.
     """
     spec = deepcopy({name: former["spec"][name] for name in _JOB_FIELDS if name in former["spec"]})
     metadata = spec["template"].get("metadata", {})
@@ -31,6 +33,8 @@ def next_job(former: Manifest, run: str) -> Manifest:
         if name.rpartition("/")[2] not in _CONTROLLER_LABELS
     }
     for container in _containers(spec["template"]):
+        if raises_memory:
+            raise_memory(container)
         for each in container.get("env", ()):
             if each["name"] == variable("run"):
                 each["value"] = run

@@ -1,31 +1,108 @@
-"""What the container ``submit`` checks in the cluster before it opens a run of a job on the event log."""
+"""What the container ``prepare`` checks in the cluster before each master of a job."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterable
+
 from elasticdl.cli.kubernetes.checks import master_rights_finding
-from elasticdl.shared.errors import TransientError, UserError
+from elasticdl.cli.kubernetes.condition import has_planned, memory_kills, refusal
+from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import KubernetesApi
+from elasticdl.shared.kubernetes.job_end import JOB_NAME
 from elasticdl.shared.kubernetes.job_pods import job_pods, order_of, run_of
 from elasticdl.shared.kubernetes.kinds import Manifest
+from elasticdl.shared.kubernetes.names import object_name
+from elasticdl.shared.kubernetes.pod_manifests import MEMORY_RAISE
+from elasticdl.shared.kubernetes.quantities import format_bytes
 from elasticdl.shared.names import Incarnation, JobId
 from elasticdl.shared.pods.ports import EARLY_ORDER
 from elasticdl.shared.storage import display, open_store
 
+RIGHTS_POLL_S = 5.0
+MEMORY_KILLS_MAX = 3
+"""Masters in a row that may run out of memory."""
 
-class LackingRightsError(TransientError):
-    """The service account of the master lacks rights. The container is started again until it has them."""
+
+class SubmissionRefusedError(UserError):
+    """The container ``submit`` of a former pod has refused the job."""
 
 
-def check_rights(api: KubernetesApi) -> None:
-    """Check that the master will be able to manage the pods of the job, and to end its Job.
+def wait_for_rights(api: KubernetesApi, say: Callable[[str], None], sleep: Callable[[float], object]) -> None:
+    """Wait until the master may manage the pods of the job, and end its Job.
+
+    It waits here, because each pod that ends for this stays until the Job is deleted.
+
+    Args:
+        api: the cluster, and the namespace of the job.
+        say: takes what is missing, once.
+        sleep: waits for so many seconds.
 
     Raises:
-        LackingRightsError: it may not.
         TransientError: the API server can't be reached.
     """
-    found = master_rights_finding(api.is_allowed, api.namespace)
-    if found.problem:
-        raise LackingRightsError(f"{found.problem}. The job waits until it may.\n{found.remedy}")
+    said = ""
+    while (found := master_rights_finding(api.is_allowed, api.namespace)).problem:
+        text = f"{found.problem}. The job waits until it may.\n{found.remedy}"
+        if text != said:
+            say(text)
+            said = text
+        sleep(RIGHTS_POLL_S)
+
+
+def masters_of(api: KubernetesApi, job: JobId, run: Incarnation) -> list[Manifest]:
+    """The pods of the Job of a run.
+
+    Raises:
+        TransientError, PermanentError: the API server can't be reached, or refuses.
+    """
+    return [pod for pod in api.list(kinds.POD, labels=f"{JOB_NAME}={object_name(job)}").items if run_of(pod) == run]
+
+
+def check_memory(masters: Iterable[Manifest], job: JobId) -> None:
+    """Check that the former masters had enough memory. The next one gets as much: a Job's pods are all alike.
+
+    Args:
+        masters: of this run.
+        job: the job.
+
+    Raises:
+        UserError: too many of them ran out of it.
+    """
+    kills, limit_bytes = memory_kills(masters)
+    if kills >= MEMORY_KILLS_MAX:
+        limit, raised, more = (format_bytes(limit_bytes * factor) for factor in (1, MEMORY_RAISE, 2))
+        raise UserError(
+            f"the master ran out of memory {kills} times in a row (limit {limit}). elasticdl resume {job} gives it "
+            f"{raised}. A new job takes --master_resource_request=memory={more}"
+        )
+
+
+def check_not_refused(masters: Iterable[Manifest]) -> None:
+    """Check that no container ``submit`` of this run has refused the job.
+
+    Raises:
+        SubmissionRefusedError: one has; with its message.
+    """
+    for pod in masters:
+        if message := refusal(pod):
+            raise SubmissionRefusedError(message)
+
+
+def remove_failed_starts(api: KubernetesApi, masters: Iterable[Manifest]) -> None:
+    """Remove the pods whose master did not start, because a server did not answer for example.
+
+    Those that ran out of memory stay: ``check_memory`` counts them.
+
+    Args:
+        api: the cluster, and the namespace of the job.
+        masters: of this run.
+    """
+    for pod in masters:
+        if pod.get("status", {}).get("phase") == "Failed" and not has_planned(pod) and not refusal(pod):
+            with contextlib.suppress(ElasticDLError):  # They are only in the way.
+                api.delete(kinds.POD, pod["metadata"]["name"], uid=pod["metadata"]["uid"])
 
 
 def check_not_begun(api: KubernetesApi, job: JobId, run: Incarnation, storage: str) -> None:

@@ -82,7 +82,7 @@ def _wait_until_planned(job: KubernetesJobHandle, console: JobConsole, image_pul
             if any(map(has_planned, masters)):
                 return  # Whatever has happened to its master since, the job has begun.
             found = _problem(job, pod)
-            problem = found.text if found else ""
+            problem = found.text if found else job.waits_for(pod)
             stuck_s = (stuck_s or time.monotonic()) if found and found.has_node else None
             if stuck_s and time.monotonic() > stuck_s + image_pull_s:
                 raise UserError(f"{problem} (for {image_pull_s:g} s)", hint=_hint(job, problem))

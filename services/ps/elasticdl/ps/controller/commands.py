@@ -212,6 +212,7 @@ class PrepareRows:
     signature: ModelSignature
     move: int
     partitions: Ranges
+    manifest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,7 +83,10 @@ class Moves:
         check_belongs(self._core, uri, last)
         with rebuilding(uri):
             signature = ModelSignature.from_json(last.signature)
-        expected = yield commands.PrepareRows(signature=signature, move=request.move, partitions=request.partitions)
+        prepare = commands.PrepareRows(
+            signature=signature, move=request.move, partitions=request.partitions, manifest=uri
+        )
+        expected = yield prepare
         if not expected:
             return None
         self._incoming.begin(request, chain)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from elasticdl.ps.shard.core import PsCore
-from elasticdl.ps.shard.regrouping import common, reduced
+from elasticdl.ps.shard.model_shard import ModelShard
+from elasticdl.ps.shard.regrouping import common, reduced, union, without
 from elasticdl.ps.snapshots.history import Snapshot, SnapshotHistory
 from elasticdl.ps.snapshots.reader import read_groups
 from elasticdl.ps.snapshots.references import is_copy_for
 from elasticdl.ps.snapshots.requests import HoldRequest
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.messages.events import GroupHeld
+from elasticdl.shared.model.manifests import DamagedError, rebuilding
 from elasticdl.shared.model.rows.saved_rows import SavedRows
 from elasticdl.shared.model.rows.snapshot_rows import read_rows
 from elasticdl.shared.names import PodName
@@ -52,24 +54,29 @@ class GroupLoad:
             DamagedError: an object of the snapshot is missing or damaged.
         """
         if self._steps is None:
-            self._steps = self._load(store)
+            if self._core.shard is None:
+                raise InvariantError("rows are loaded without a shard")
+            self._steps = self._load(store, self._core.shard)
         return next(self._steps, self) is None
 
-    def _load(self, store: ObjectStore) -> Iterator[None]:
+    def _load(self, store: ObjectStore, shard: ModelShard) -> Iterator[None]:
         core, request, chain = self._core, self._request, self._chain
+        last, _ = chain[-1]
         missing = [(uri, manifest) for uri, manifest in chain if uri in self._missing]
-        if core.shard is None:
-            raise InvariantError("rows are loaded without a shard")
-        saved = SavedRows(core.shard.signature, chain)
-        for uri, table, ids, slabs in read_rows(store, missing, request.partitions):
-            core.hold_rows(request.move, table, ids, saved.slabs(uri, table, ids, slabs), saved=self._saved)
-            yield None
-        cuts = []
-        for cut in read_groups(store, core.shard, chain[-1]):
-            partitions = common(cut.partitions, request.partitions)
-            if partitions:
-                cuts.append(reduced(cut, partitions, core.shard.signature.dense))
-        ledgers = core.hold(request.move, cuts)
+        with rebuilding(last):
+            saved = SavedRows(shard.signature, chain)
+            for uri, table, ids, slabs in read_rows(store, missing, request.partitions):
+                with rebuilding(uri):
+                    core.hold_rows(request.move, table, ids, saved.slabs(uri, table, ids, slabs), saved=self._saved)
+                yield None
+            cuts = []
+            for cut in read_groups(store, shard, chain[-1]):
+                partitions = common(cut.partitions, request.partitions)
+                if partitions:
+                    cuts.append(reduced(cut, partitions, shard.signature.dense))
+            if lacking := without(request.partitions, union([cut.partitions for cut in cuts])):
+                raise DamagedError(last, f"lacks the partitions {list(lacking)}")
+            ledgers = core.hold(request.move, cuts)
         if ledgers:
             self.held = GroupHeld(move=request.move, manifest=request.manifest, ledgers=ledgers)
 

@@ -31,6 +31,7 @@ from elasticdl.shared.job.ledger import Verdict
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.messages.events import GroupLedger
 from elasticdl.shared.model.aligned import aligned_floats
+from elasticdl.shared.model.manifests import rebuilding
 from elasticdl.shared.model.placement import Placement, Ranges
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import TaskId
@@ -313,23 +314,28 @@ class PsCore:
             if move > self.placement.version:
                 self.frozen = move
 
-    def await_rows(self, signature: ModelSignature, move: int, partitions: Ranges) -> bool:
-        """Get ready for rows of a group that is going to be held.
+    def await_rows(self, signature: ModelSignature, move: int, partitions: Ranges, manifest: str) -> bool:
+        """Get ready for rows of a group that is going to be held, with the signature that this manifest has.
 
         Returns:
             False: the outcome of the move is known already.
 
         Raises:
             RefusedError: another model.
+            DamagedError: no model has this signature.
         """
         with self.lock:
             if move <= self.placement.version:
                 return False
-            if self.shard is None:
-                self.shard = ModelShard(signature, self.policy)
-            check_same_model(self.shard.signature, signature)
+            shard = self.shard
+            # The signature of a copy that could not be held may have been wrong.
+            is_unused = shard is not None and not (shard.groups or shard.held)
+            if shard is None or (is_unused and shard.signature.digest() != signature.digest()):
+                with rebuilding(manifest):
+                    self.shard = shard = ModelShard(signature, self.policy)
+            check_same_model(shard.signature, signature)
             self._pin.close()  # No evaluation continues while a group moves.
-            if not self.shard.await_rows(move, partitions):
+            if not shard.await_rows(move, partitions):
                 raise RefusedError(
                     RefusalKind.NOT_READY, "rows of an earlier move can't be dropped while a cut is open"
                 )

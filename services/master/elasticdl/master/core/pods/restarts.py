@@ -87,7 +87,9 @@ def on_unordered_exit(state: State, pod: Pod, event: PodExited, time_s: float) -
     if rule is Restart.WHILE_OTHERS_CONTINUE and others_continue(state, pod.name):
         pod.refusals += 1
     elif rule is Restart.WHILE_OTHERS_CONTINUE:
-        state.fail(f"{pod.name} can't continue.\n{explanation(event)}".rstrip(), guilty=pod.name)
+        ended = describe_exit(event.exit_code, event.cause)
+        unexplained = f"It ended with {ended}, and its log has no error."
+        state.fail(f"{pod.name} can't continue.\n{explanation(event) or unexplained}", guilty=pod.name)
     elif rule is Restart.COUNTED or _exited_unexpectedly(pod, event):
         pod.faults += 1
         on_worker_crashed(state, event)
