@@ -7,6 +7,7 @@ import time
 
 from elasticdl.cli import exit_codes, interrupts
 from elasticdl.cli.display.consoles import JobConsole
+from elasticdl.cli.display.job_time import clock_of
 from elasticdl.cli.display.live import JobView
 from elasticdl.cli.display.next_steps import find_next_step
 from elasticdl.cli.display.report import build, print_end, print_summary
@@ -16,6 +17,7 @@ from elasticdl.master.core import State
 from elasticdl.master.measuring.run_meter import GOODPUT_BATCHES_MIN
 from elasticdl.master.snapshots.recovery import recover_with_evaluations
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.process.clock import SystemClock
 
 TICK_S = 0.25
 GONE_POLL_S = 1.0
@@ -37,7 +39,7 @@ def attach(job: JobHandle, *, is_new: bool = False) -> int:
     Raises:
         ElasticDLError: its event log can't be reached.
     """
-    view = JobView()
+    view = JobView(SystemClock())
     try:
         if job.condition().is_running:
             if not is_new:
@@ -103,7 +105,9 @@ async def _show(job: JobHandle, view: JobView) -> None:
     """
     printed = job.logs.printed()
     async with job.open() as bus:
-        monitor = JobMonitor(view, past=await recover_with_evaluations(bus))
+        past = await recover_with_evaluations(bus)
+        view.clock = clock_of(past.state)
+        monitor = JobMonitor(view, past, view.clock)
         reading = [asyncio.create_task(monitor.follow(bus.log)), asyncio.create_task(monitor.listen(bus))]
         try:
             while not any(task.done() for task in reading):

@@ -6,13 +6,13 @@ They fold the log with the master's own core, so they show exactly what the mast
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
 
 from elasticdl.cli.display.consoles import plain_console
+from elasticdl.cli.display.job_time import clock_of
 from elasticdl.cli.display.next_steps import find_next_step, resume_line
 from elasticdl.cli.display.output import print_json, print_table
 from elasticdl.cli.display.quantities import count, time_of_day
@@ -75,7 +75,7 @@ def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
         console.print(f"{job.job} was interrupted: {condition.interruption}. {find_next_step(job, state)}")
     if not alive:
         state = without_processes(state)
-    print_state(state, console, time.time() if alive else state.now_s, evaluations=evaluations)
+    print_state(state, console, clock_of(state).now() if alive else state.now_s, evaluations=evaluations)
 
 
 def report(job: JobHandle, *, as_json: bool) -> None:

@@ -87,7 +87,7 @@ class Worker:
     built: Built | None = None
     core: WorkerCore = field(init=False)
     store: BatchStore = field(default_factory=BatchStore)
-    _clock: SystemClock = field(default_factory=SystemClock)
+    _clock: SystemClock = field(init=False)
     _envelopes: EnvelopeFactory = field(init=False)
     _executor: Executor = field(default_factory=lambda: Executor({}))
     _runner: CoreRunner[Event, Command] = field(init=False)
@@ -98,6 +98,7 @@ class Worker:
     _loader: BatchLoader | None = None
 
     def __post_init__(self) -> None:
+        self._clock = SystemClock(self.settings.clock_zero_s)
         spec = self.spec
         self.core = WorkerCore(
             CoreSettings(
