@@ -179,7 +179,9 @@ class Worker:
             )
             watchdog.start()
             try:
-                self._runner.post(Started(notes=self._build(running_batches)))
+                with running_batches.starting(self.spec.limits.start_part_s):
+                    notes = self._build(running_batches)
+                self._runner.post(Started(notes=notes))
             except (UserError, PermanentError, ProtocolError, TransientError) as error:
                 self._runner.post(ExecutionFailed(error=error))
             self._runner.run()
