@@ -21,6 +21,7 @@ from elasticdl.cli.display.report import build, print_summary
 from elasticdl.cli.display.status import print_state, state_facts, status_facts, without_processes
 from elasticdl.cli.display.task_table import TASK_COLUMNS, TaskFilter, count_tasks, task_counts, task_rows
 from elasticdl.cli.jobs.handle import JobHandle, read_records
+from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.master.core import State, evolve, fold
 from elasticdl.master.snapshots.recovery import Recovered, recover, recover_with_evaluations
 from elasticdl.master.verification import Verification, verify
@@ -72,9 +73,10 @@ def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
             console.print(find_next_step(job, state))
         return
     if not alive and not state.is_final:
-        console.print(f"{job.job} was interrupted: {condition.interruption}. {find_next_step(job, state)}")
+        ended = f" was interrupted: {condition.interruption}" if condition.state == INTERRUPTED else " has ended"
+        console.print(f"{job.job}{ended}. {condition.next_step or find_next_step(job, state)}")
     if not alive:
-        state = without_processes(state)
+        state = without_processes(state, condition)
     print_state(state, console, clock_of(state).now() if alive else state.now_s, evaluations=evaluations)
 
 
@@ -88,12 +90,12 @@ def report(job: JobHandle, *, as_json: bool) -> None:
     Raises:
         UserError: the log holds no job yet.
     """
-    alive = job.condition().is_running
+    condition = job.condition()
     state = recovered(job).state
     if state.spec is None:
         raise UserError(f"the event log of {job.job} holds no job")
     ended = state.measured is not None and state.measured.ended_s > 0
-    facts = build(state if alive or ended else without_processes(state))
+    facts = build(state if condition.is_running or ended else without_processes(state, condition))
     console = plain_console()
     if as_json:
         print_json(console, facts)
@@ -114,9 +116,9 @@ def tasks(job: JobHandle, limit: int, task_state: str, *, as_json: bool = False)
         UserError: there is no such state, or the log holds no job yet.
     """
     wanted = TaskFilter.parse(task_state)
-    alive = job.condition().is_running
+    condition = job.condition()
     state = recovered(job, all_evaluations=False).state
-    state = state if alive else without_processes(state)
+    state = state if condition.is_running else without_processes(state, condition)
     if state.spec is None or state.training is None:
         raise UserError(f"the event log of {job.job} holds no job yet")
     console = plain_console()
