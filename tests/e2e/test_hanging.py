@@ -95,7 +95,7 @@ def hanging_start() -> str:
     hang = "    if pathlib.Path(__file__).with_name('has_died').exists():\n        hang_at_once()\n"
     begin, feed = "def custom_model():\n", "    features = tf.stack"
     text = LINEAR.replace(begin, begin + hang).replace(feed, "    tf.numpy_function(die, [], [])\n" + feed)
-    return "import pathlib, os, time\n" + text + DIES
+    return "import os, pathlib, signal, time\n" + text + DIES
 
 
 DIES = """
@@ -106,7 +106,8 @@ def hang_at_once():
 
 
 def die():
-    if os.environ.get("ELASTICDL_POD", "").startswith("worker"):
-        pathlib.Path(__file__).with_name("has_died").touch()
-        os._exit(1)
+    marker = pathlib.Path(__file__).with_name("has_died")
+    if os.environ.get("ELASTICDL_POD", "").startswith("worker") and not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -78,7 +78,7 @@ def _show_end(job: JobHandle, console: JobConsole) -> int:
     # The launcher measures a run at its end; logs of earlier versions have no measurement.
     has_ended = state.is_final or bool(state.measured and state.measured.ended_s)
     if state.spec is None or not has_ended:
-        raise UserError(f"{job.job} was interrupted: {job.condition().interruption}", hint=step)
+        raise UserError(f"{job.job} {job.condition().end}", hint=step)
     print_summary(build(state), console)
     guilty = state.failure.guilty if state.failure else ""
     return print_end(state, log=f"elasticdl logs {job.arguments} {guilty}", next_step=step)

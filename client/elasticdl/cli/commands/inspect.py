@@ -21,7 +21,6 @@ from elasticdl.cli.display.report import build, print_summary
 from elasticdl.cli.display.status import print_state, state_facts, status_facts, without_processes
 from elasticdl.cli.display.task_table import TASK_COLUMNS, TaskFilter, count_tasks, task_counts, task_rows
 from elasticdl.cli.jobs.handle import JobHandle, read_records
-from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.master.core import State, evolve, fold
 from elasticdl.master.snapshots.recovery import Recovered, recover, recover_with_evaluations
 from elasticdl.master.verification import Verification, verify
@@ -73,8 +72,7 @@ def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
             console.print(find_next_step(job, state))
         return
     if not alive and not state.is_final:
-        ended = f" was interrupted: {condition.interruption}" if condition.state == INTERRUPTED else " has ended"
-        console.print(f"{job.job}{ended}. {condition.next_step or find_next_step(job, state)}")
+        console.print(f"{job.job} {condition.end}. {condition.next_step or find_next_step(job, state)}")
     if not alive:
         state = without_processes(state, condition)
     print_state(state, console, clock_of(state).now() if alive else state.now_s, evaluations=evaluations)
@@ -286,8 +284,7 @@ async def _follow(job: JobHandle, show: Callable[[LogRecord], None]) -> str:
         watching.cancel()
         await asyncio.gather(printing, watching, return_exceptions=True)
     if printing.cancelled():
-        reason = job.condition().interruption
-        return f"{job.job} was interrupted: {reason}. To resume: {resume_line(job.arguments)}"
+        return f"{job.job} {job.condition().end}. To resume: {resume_line(job.arguments)}"
     printing.result()
     return ""
 

@@ -194,7 +194,6 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
     running_batches.step()
     facts = ModelFacts(directions=runner.metric_directions, has_schedule=runner.has_schedule)
     found = check_callbacks(callbacks, module.path, spec, facts)
-    running_batches.step()
     exports = _Exports()
     if spec.best is not None:
         _check_metric(spec.best.metric, runner)

@@ -166,7 +166,7 @@ class Limits:
 
     @property
     def start_part_s(self) -> float:
-        """Seconds for a part of a worker's start: less than ``start_s``, after which nobody would know where it hung."""
+        """Seconds for a part of a worker's start: less than ``start_s``, so that it can say where it hangs."""
         return _START_PART * self.start_s if self.batch_deadline_s else math.inf
 
     @property

@@ -1,4 +1,4 @@
-"""Times by the clocks of other processes, which may be wrong by any amount."""
+"""Which times count by the clock of another process, which may be wrong by any amount."""
 
 from __future__ import annotations
 

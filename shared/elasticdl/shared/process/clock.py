@@ -1,4 +1,4 @@
-"""Time as a port, so that decisions can be replayed and simulated."""
+"""The clock as a port, so that decisions can be replayed and simulated."""
 
 from __future__ import annotations
 
