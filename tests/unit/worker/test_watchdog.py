@@ -148,7 +148,7 @@ def test_the_stack_of_a_start_that_hangs_is_logged(
         process.pass_seconds(22)
     assert process.ends
     logged = "".join(capfd.readouterr())
-    said = "no progress within the batch deadline of 20 s for each part of the start while loading the model file"
+    said = "no progress within 20 s while loading the model file and building the model"
     assert said in logged
     assert "released.wait()" in logged
 
