@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 from tests.unit.master.driver import Driver, job_spec
 
 from elasticdl.cli.local.job_monitor import JobMonitor
@@ -240,6 +241,12 @@ async def test_heartbeats_of_other_names_and_instances_are_not_stored_and_times_
     driver = Driver(job_spec(workers=1))
     driver.start_all()
     bus, observer = MemoryBroker().connect(), SequenceObserver()
+    with capture_logs() as logged:
+        await _send_invented(driver, bus, observer)
+    assert [line["process"] for line in logged] == ["invented-0"]
+
+
+async def _send_invented(driver: Driver, bus: MemoryBus, observer: SequenceObserver) -> None:
     async with followed(driver, bus, observer) as monitor:
         for number in range(100):
             await bus.signals.send_heartbeat(heartbeat(1.0, 5.0, "a", PodName(f"invented-{number}")))
