@@ -93,13 +93,13 @@ class Watchdog:
     def _explain(self, overdue: Sequence[Activity]) -> None:
         faulthandler.dump_traceback(file=sys.__stderr__ or sys.stderr, all_threads=True)
         stuck = overdue[0]
-        limit = f"the batch deadline of {self._deadline_s:g} s"
+        what = f"no progress within the batch deadline of {self._deadline_s:g} s"
         if stuck.batch is None:
-            limit = f"{self._clock.limit_s(stuck):g} s"
+            what = f"no progress within {self._clock.limit_s(stuck):g} s"
         elif stuck.is_first:
-            limit += ", with the time to compile the model,"
+            what += ", with the time to compile the model,"
         place = stack_text(sys._current_frames(), stuck.thread, self._folder)
-        _log.error(f"no progress within {limit} while {stuck}\n{place}".rstrip())
+        _log.error(f"{what} while {stuck}\n{place}".rstrip())
 
 
 def stack_text(frames: Mapping[int, FrameType], thread: int, folder: Path) -> str:
