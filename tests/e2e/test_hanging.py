@@ -80,3 +80,34 @@ def test_a_feed_that_hangs_in_both_workers_ends_the_job_with_the_records_and_the
     write_hanging(elastic, "feed", always=True)
     says = ["2 workers hung while running the same batch", RECORDS, "model.py", "in hang_at_once", "time.sleep(60)"]
     fails(elastic, *FLAGS, "--num_workers=2", says=says)
+
+
+@pytest.mark.thorough
+def test_a_model_that_hangs_only_in_restarted_workers_ends_the_job_with_the_place(elastic: Elastic) -> None:
+    write_model(elastic.folder, hanging_start())
+    write_data(elastic.folder)
+    says = ["worker-0 failed 6 times in a row", "while loading the model file", "model.py", "in hang_at_once"]
+    fails(elastic, *FLAGS[:-1], "--batch_deadline_secs=3", "--num_workers=1", says=says)
+
+
+def hanging_start() -> str:
+    """A model file that kills the first process that trains, and hangs in each one that builds the model after that."""
+    hang = "    if pathlib.Path(__file__).with_name('has_died').exists():\n        hang_at_once()\n"
+    begin, feed = "def custom_model():\n", "    features = tf.stack"
+    text = LINEAR.replace(begin, begin + hang).replace(feed, "    tf.numpy_function(die, [], [])\n" + feed)
+    return "import os, pathlib, signal, time\n" + text + DIES
+
+
+DIES = """
+
+def hang_at_once():
+    while True:
+        time.sleep(60)
+
+
+def die():
+    marker = pathlib.Path(__file__).with_name("has_died")
+    if os.environ.get("ELASTICDL_POD", "").startswith("worker") and not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""

@@ -152,11 +152,12 @@ class WorkerProcess(Process):
             await asyncio.sleep(self._watchdog.tick_s)
             tick = self._watchdog.tick(self.clock.monotonic(), self._activities)
             if tick.overdue:
-                self.running_batches = tuple(activity.batch for activity in tick.overdue)
+                self.running_batches = tuple(activity.batch for activity in tick.overdue if activity.batch)
                 self.end(EXIT_HUNG)
                 return
             told = [*((activity, 0.0) for activity in tick.continued), *tick.slow]
             for activity, seconds in told:
+                assert activity.batch
                 task, batch = activity.batch.task, activity.batch.batch
                 slow = BatchSlow(task=task, batch=batch, work=str(activity), seconds=seconds)
                 self._runner.post(events.SlowBatchSeen(event=slow))

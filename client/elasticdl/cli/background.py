@@ -65,4 +65,10 @@ def _wait(pid: int, read: Callable[[], str]) -> int:
 
 def _exit_code(pid: int) -> int:
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return code if code >= 0 else exit_codes.FAILURE
+    if code >= 0:
+        return code
+    sys.stderr.write(
+        f"Error: the process in the background was killed (signal {-code}) before the job was accepted\n"
+        "If you did not kill it, the machine may have run out of memory: dmesg shows the kernel's log.\n"
+    )
+    return exit_codes.FAILURE

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import typer
 
 from elasticdl.cli import exit_codes
@@ -12,6 +10,7 @@ from elasticdl.cli.opening import root_of
 from elasticdl.cli.options import PrintJobFile, given_values, types_of
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
+from elasticdl.shared.process.clock import SystemClock
 
 
 def train(
@@ -21,7 +20,7 @@ def train(
 
     Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted (the job can be resumed).
     """
-    started_s = time.time()
+    started_s = SystemClock().now()
     flags.check()
     pods.check(flags.platform)
     if print_job_file:
@@ -61,7 +60,7 @@ def predict(
 def _run_trained_model(
     flags: EvaluateFlags | PredictFlags, pods: KubernetesFlags, context: typer.Context, *, prints: bool
 ) -> int:
-    started_s = time.time()
+    started_s = SystemClock().now()
     flags.check()
     pods.check(flags.platform)
     if prints:

@@ -176,6 +176,31 @@ def test_kills_of_nats_server_never_end_the_job_however_many(launched: Launched)
     assert launched.record()["state"] == "stopped"
 
 
+def test_a_job_whose_nats_server_keeps_crashing_has_failed_for_every_command_and_for_the_same_reason(
+    launched: Launched,
+) -> None:
+    all_ready(launched)
+    killed: set[int] = set()
+    end_s, pause = time.monotonic() + DEADLINE_S, threading.Event()
+    while launched.process.poll() is None:
+        assert time.monotonic() < end_s, launched.printed
+        pid = launched.pid("nats-server")
+        if pid and pid not in killed:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSEGV)
+            killed.add(pid)
+        pause.wait(0.01)
+    assert launched.ended() == 1
+    reason = "nats-server keeps crashing; its log is"
+    assert reason in launched.printed
+    for arguments, states in ((["jobs"], 2), (["status", launched.run.name], 2), (["attach", launched.run.name], 0)):
+        command = [sys.executable, "-m", "elasticdl.cli", *arguments, f"--run_dir={launched.run.parent}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert reason in done.stdout + done.stderr, done
+        assert "interrupted" not in done.stdout + done.stderr
+        assert done.stdout.count("failed") >= states, done
+
+
 def test_a_suspended_launcher_is_named_and_nothing_is_asked_of_it(launched: Launched) -> None:
     all_ready(launched)
     launched.process.send_signal(signal.SIGSTOP)

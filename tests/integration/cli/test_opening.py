@@ -20,6 +20,7 @@ from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.events import Envelope, Event, JobResumed, JobSubmitted, LogRecord
 from elasticdl.shared.names import JobId, PodName
+from elasticdl.shared.process.clock import JobClock, SystemClock
 from elasticdl.shared.process.exit_codes import EXIT_REFUSED
 
 
@@ -77,7 +78,7 @@ async def test_a_resume_is_on_the_log_before_there_is_a_master(tmp_path: Path) -
         spawner=Spawner(),
         command=lambda _service: [sys.executable, "-c", f"raise SystemExit({EXIT_REFUSED})"],
     )
-    job = LocalJob(run, runtime, NullObserver(), started_s=0.0)
+    job = LocalJob(run, runtime, NullObserver(), started_s=0.0, clock=JobClock(SystemClock()))
     before = len(psutil.Process().children())
     await job.run(JobSubmitted(spec=job_spec()), JobResumed(reason="resumed"))
     opened = {kind: counting.children[kind] for kind in (JobSubmitted, JobResumed)}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from elasticdl.cli.commands.jobs import list_jobs
+from elasticdl.cli.jobs.local_handle import LocalJobHandle
 from elasticdl.cli.jobs.resumption import NOTHING_TO_RESUME
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.shared.names import JobId
@@ -35,6 +37,17 @@ def test_an_interrupted_job_is_listed_with_its_next_step_and_its_log_is_not_read
     shown = " ".join(capsys.readouterr().out.split())
     assert "with-log-1 was interrupted: its launcher is not running. To resume: elasticdl resume with-log-1" in shown
     assert f"without-1 was interrupted: its launcher is not running. {NOTHING_TO_RESUME}" in shown
+
+
+def test_a_failed_job_is_listed_with_the_reason_that_its_launcher_has_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = interrupted(tmp_path, "given-up-1", log=True)
+    run.write(replace(run.read(), state="failed", message="nats-server keeps crashing; its log is /l\nmore"))
+    list_jobs(tmp_path)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.endswith("given-up-1 has failed: nats-server keeps crashing; its log is /l")
+    assert LocalJobHandle(run).condition().end == f"has failed: {run.read().message}"
 
 
 def test_an_empty_folder_is_said_to_have_no_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from elasticdl.cli.display.quantities import time_of_day
 from elasticdl.cli.display.status import print_state, status_facts, without_processes
 from elasticdl.cli.display.task_table import TaskFilter, task_rows
 from elasticdl.cli.jobs.handle import Condition
+from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.master.core import State
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
 from elasticdl.shared.errors import UserError
@@ -22,6 +23,8 @@ from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.messages.measurements import BatchSlow
 from elasticdl.shared.names import PodName, Purpose, Service
 from elasticdl.shared.pod_instances import own_instance
+
+GONE = Condition(is_running=False, state=INTERRUPTED)
 
 
 @pytest.fixture
@@ -62,7 +65,7 @@ def test_a_pod_that_can_not_start_yet_shows_why(log: Log) -> None:
     pending = events.PodPending(pod=other, service=Service.WORKER, reason="no room on any node")
     log.add(Service.LAUNCHER, PodName("launcher"), pending)
     assert "pending: no room on any node" in shown(log.state)
-    assert "pending" not in shown(without_processes(log.state))
+    assert "pending" not in shown(without_processes(log.state, GONE))
 
 
 def slow(seconds: float) -> BatchSlow:
@@ -77,7 +80,7 @@ def test_a_worker_without_progress_is_named_with_its_batch_and_the_time(log: Log
     condition = Condition(is_running=True, state="training")
     facts = status_facts(SPEC.job, condition, log.state)["pods"][WORKER]["slow"]
     assert facts == {"task": "train 1", "batch": 1, "work": "training batch 1 of task train 1", "since_s": since_s}
-    assert "no progress" not in shown(without_processes(log.state))
+    assert "no progress" not in shown(without_processes(log.state, GONE))
     log.add(Service.WORKER, WORKER, slow(0.0))
     assert "no progress" not in shown(log.state)
 
@@ -93,7 +96,7 @@ def test_the_successor_of_a_worker_that_hung_is_not_slow(log: Log) -> None:
 
 
 def test_an_interrupted_job_shows_no_processes(log: Log) -> None:
-    text = shown(without_processes(log.state))
+    text = shown(without_processes(log.state, GONE))
     assert own_instance() not in text and "running" not in text
     assert "train 1" not in text
     assert "stopped  epoch 1/1" in text and "workers 0/2  ps 0/1" in text and "(0 in progress)" in text
@@ -107,6 +110,18 @@ def test_json_tells_running_from_exited_processes(log: Log, alive: bool, state: 
     assert facts["waiting"] == "no node has room"
     assert (facts["state"], facts["pods"]["worker-0"]["pid"]) == (state, os.getpid() if alive else 0)
     assert facts["pods"]["worker-0"]["phase"] == facts["pods"]["master"]["phase"] == ("running" if alive else "exited")
+
+
+def test_a_job_that_its_launcher_has_given_up_has_the_state_and_the_reason_that_the_launcher_recorded(log: Log) -> None:
+    reason = "nats-server has ended 5 times within 60 s"
+    given_up = Condition(is_running=False, state=JobState.FAILED.value, message=reason)
+    facts = status_facts(SPEC.job, given_up, log.state)
+    assert (facts["state"], facts["message"]) == ("failed", reason)
+    text = shown(without_processes(log.state, given_up))
+    assert f"{SPEC.job}: failed\nfailure: {reason}\n" in text
+    stopped = Condition(is_running=False, state=JobState.STOPPED.value, message="the user has left")
+    facts = status_facts(SPEC.job, stopped, log.state)
+    assert (facts["state"], facts["message"]) == ("stopped", "the user has left")
 
 
 def test_only_the_latest_evaluations_are_shown_unless_all_are_wanted(log: Log) -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 from tests.unit.master.driver import Driver, job_spec
 
 from elasticdl.cli.local.job_monitor import JobMonitor
@@ -19,8 +20,9 @@ from elasticdl.shared.bus.memory.broker import MemoryBus
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.messages import commands
-from elasticdl.shared.messages.events import ExitCause, LogRecord, SnapshotTaken
+from elasticdl.shared.messages.events import ExitCause, LogRecord, ScaleRequested, SnapshotTaken
 from elasticdl.shared.names import Incarnation, PodName, Service
+from elasticdl.shared.process.clock import VirtualClock
 
 WORKER = PodName("worker-0")
 
@@ -166,7 +168,7 @@ async def test_earlier_records_are_folded_without_being_reported() -> None:
     for record in driver.log[:-1]:
         await bus.log.append(record.envelope)
     observer = SequenceObserver()
-    monitor = JobMonitor(observer, past=await recover(bus))
+    monitor = JobMonitor(observer, past=await recover(bus), clock=VirtualClock(2.0))
     assert (observer.started_at, observer.seen) == (len(driver.log) - 1, 0)
     following = asyncio.create_task(monitor.follow(bus.log))
     await bus.log.append(driver.log[-1].envelope)
@@ -182,7 +184,8 @@ async def test_all_batches_of_a_killed_worker_are_counted() -> None:
     async with followed(driver, bus, observer) as monitor:
         life = driver.incarnation("worker-0")
         await bus.signals.send_heartbeat(heartbeat(1.0, 120.0, life))
-        of_ps = replace(heartbeat(1.0, 0.0), service=Service.PS, name=PodName("ps-0"), metrics={"step": 117.0})
+        ps = PodName("ps-0")
+        of_ps = replace(heartbeat(1.0, 0.0, driver.incarnation(ps), ps), service=Service.PS, metrics={"step": 117.0})
         await bus.signals.send_heartbeat(of_ps)
         await until(lambda: len(monitor.heartbeats) == 2)
         assert monitor.meter.batches_computed == 120
@@ -198,13 +201,13 @@ async def test_all_batches_of_a_killed_worker_are_counted() -> None:
 async def test_a_ps_without_groups_does_not_reduce_goodput() -> None:
     driver = Driver(job_spec(workers=1))
     driver.start_all()
+    driver.feed(ScaleRequested(ps=2), Service.CLIENT, "client")
     bus, observer = MemoryBroker().connect(), SequenceObserver()
     async with followed(driver, bus, observer) as monitor:
         await bus.signals.send_heartbeat(heartbeat(1.0, 200.0, driver.incarnation("worker-0")))
-        for name, step in (("ps-0", 200.0), ("ps-1", 20.0)):
-            await bus.signals.send_heartbeat(
-                replace(heartbeat(1.0, 0.0), service=Service.PS, name=PodName(name), metrics={"step": step})
-            )
+        for name, life, step in (("ps-0", driver.incarnation("ps-0"), 200.0), ("ps-1", "b", 20.0)):
+            of_ps = replace(heartbeat(1.0, 0.0, life, PodName(name)), service=Service.PS, metrics={"step": step})
+            await bus.signals.send_heartbeat(of_ps)
         await until(lambda: len(monitor.heartbeats) == 3)
         assert monitor.state.holders == ("ps-0",)
         assert (monitor.meter.batches_absorbed(monitor.state), monitor.goodput) == (200, 1.0)
@@ -234,12 +237,32 @@ async def test_the_step_of_a_snapshot_counts_even_if_no_heartbeat_has_reported_i
         assert monitor.meter.batches_absorbed(monitor.state) == 7
 
 
+async def test_heartbeats_of_other_names_and_instances_are_not_stored_and_times_are_those_of_the_job() -> None:
+    driver = Driver(job_spec(workers=1))
+    driver.start_all()
+    bus, observer = MemoryBroker().connect(), SequenceObserver()
+    with capture_logs() as logged:
+        await _send_invented(driver, bus, observer)
+    assert [line["process"] for line in logged] == ["invented-0"]
+
+
+async def _send_invented(driver: Driver, bus: MemoryBus, observer: SequenceObserver) -> None:
+    async with followed(driver, bus, observer) as monitor:
+        for number in range(100):
+            await bus.signals.send_heartbeat(heartbeat(1.0, 5.0, "a", PodName(f"invented-{number}")))
+            await bus.signals.send_heartbeat(heartbeat(1.0, 5.0, f"invented-{number}"))
+        await bus.signals.send_heartbeat(heartbeat(4e9, 7.0, driver.incarnation(WORKER)))
+        await until(lambda: bool(monitor.heartbeats))
+        assert {name: each.time_s for name, each in monitor.heartbeats.items()} == {WORKER: 2.0}
+        assert monitor.meter.batches_computed == 7
+
+
 @asynccontextmanager
 async def followed(driver: Driver, bus: MemoryBus, observer: SequenceObserver) -> AsyncIterator[JobMonitor]:
     """A monitor that has folded all of a job's log, and keeps listening."""
     for record in driver.log:
         await bus.log.append(record.envelope)
-    monitor = JobMonitor(observer, past=await recover(MemoryBroker().connect()))
+    monitor = JobMonitor(observer, past=await recover(MemoryBroker().connect()), clock=VirtualClock(2.0))
     following, listening = asyncio.create_task(monitor.follow(bus.log)), asyncio.create_task(monitor.listen(bus))
     await until(lambda: observer.seen == len(driver.log))
     try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.master.driver import Driver, job_spec
 
 from elasticdl.master.core.pods.restarts import RESTARTS, Restart
 from elasticdl.master.core.pods.state import PodPhase
-from elasticdl.master.core.timers import pending_of, restart_of
+from elasticdl.master.core.timers import pending_of, restart_of, start_of
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import StartPod
@@ -84,6 +86,22 @@ def test_a_pod_that_ran_out_of_memory_is_not_to_blame_while_the_next_one_gets_mo
     assert "The kernel killed worker-1 when it used 3375Mi of memory, its limit." in message
     assert "--worker_resource_request=memory=6750Mi" in message
     assert "records crash" not in message
+
+
+def test_a_worker_that_never_gets_ready_ends_the_job_after_as_many_tries_as_one_that_crashes(driver: Driver) -> None:
+    driver.exit_pod(WORKER, ExitCause.PREEMPTED)
+    for number in range(driver.state.job.limits.relaunches_max + 1):
+        assert failure_of(driver) == ""
+        assert driver.take(StartPod)
+        instance = PodInstance(f"hangs {number}")
+        driver.feed_from_launcher(events.PodStarted(pod=WORKER, service=Service.WORKER, instance=instance))
+        driver.fire(start_of(WORKER))
+        assert driver.take(commands.StopPod)[0].kill
+        ended = events.PodExited(
+            pod=WORKER, service=Service.WORKER, instance=instance, cause=ExitCause.PREEMPTED, exit_code=-9
+        )
+        driver.feed_from_launcher(replace(ended, log_tail="last line"))
+    assert failure_of(driver) == "worker-0 did not get ready within 300 s, 6 times in a row.\nlast line"
 
 
 def test_a_worker_whose_start_gets_no_memory_ends_the_job_with_one_sentence(driver: Driver) -> None:

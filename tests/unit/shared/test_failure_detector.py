@@ -20,7 +20,7 @@ def observe(detector: FailureDetector, start_s: int, end_s: int, *others: PodNam
 
 
 def make() -> FailureDetector:
-    return FailureDetector(own=OBSERVER, timeout_s=6.0, interval_s=1.0)
+    return FailureDetector(own=OBSERVER, timeout_s=6.0, interval_s=1.0, unannounced=(PS,))
 
 
 def test_a_process_without_heartbeats_is_reported_once() -> None:
@@ -67,3 +67,10 @@ def test_an_expected_process_that_sends_heartbeats_is_not_reported() -> None:
     detector = make()
     detector.expect(PS, INSTANCE)
     assert observe(detector, 0, 40, PS) == []
+
+
+def test_heartbeats_under_names_that_nothing_expects_are_ignored() -> None:
+    detector = make()
+    names = [PodName(f"invented-{number}") for number in range(3)]
+    assert observe(detector, 0, 10, *names) == []
+    assert observe(detector, 10, 40) == []

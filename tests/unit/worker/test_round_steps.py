@@ -141,7 +141,7 @@ class Worker:
         mine = [
             each
             for each in self.activities
-            if (each.batch.task.number, each.batch.batch) == (request.task, request.batch)
+            if each.batch and (each.batch.task.number, each.batch.batch) == (request.task, request.batch)
         ]
         self.not_waiting += not (request.absent or all(each.waits for each in mine))
         return self.client.exchange(request)

@@ -114,6 +114,45 @@ def test_an_overdue_batch_ends_the_process_and_is_the_only_one_that_is_accused(p
             assert process.recorded == (RunningBatch(task=TASK, batch=7),)
 
 
+def test_a_start_that_makes_no_progress_ends_the_process_and_accuses_no_batch(process: Process) -> None:
+    with process.running.starting(100.0):
+        process.pass_seconds(30)
+        process.running.step()
+        process.pass_seconds(30)
+        assert (process.ends, process.said) == ([], [])
+        process.pass_seconds(1)
+        assert process.ends == [EXIT_HUNG]
+        assert process.recorded == ()
+
+
+def test_a_start_takes_at_most_its_own_limit_and_its_first_batch_no_more_than_a_batch(process: Process) -> None:
+    with process.running.starting(20.0):
+        process.pass_seconds(20)
+        with process.running.running(TASK, 7, Work.READ):
+            process.pass_seconds(10)
+            assert process.ends == []
+            process.pass_seconds(1)
+            assert process.ends == [EXIT_HUNG]
+            assert process.recorded == (RunningBatch(task=TASK, batch=7),)
+        process.ends.clear()
+        process.pass_seconds(20)
+        assert process.ends == []
+        process.pass_seconds(1)
+        assert process.ends == [EXIT_HUNG]
+
+
+def test_the_stack_of_a_start_that_hangs_is_logged(
+    process: Process, stuck: threading.Thread, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with process.running.starting(20.0):
+        process.pass_seconds(22)
+    assert process.ends
+    logged = "".join(capfd.readouterr())
+    said = "no progress within 20 s while loading the model file and building the model"
+    assert said in logged
+    assert "released.wait()" in logged
+
+
 def test_a_slow_batch_is_published_and_so_is_its_end(process: Process) -> None:
     with process.running.running(TASK, 7, Work.READ):
         process.pass_seconds(8)

@@ -7,6 +7,7 @@ import time
 
 from elasticdl.cli import exit_codes, interrupts
 from elasticdl.cli.display.consoles import JobConsole
+from elasticdl.cli.display.job_time import clock_of
 from elasticdl.cli.display.live import JobView
 from elasticdl.cli.display.next_steps import find_next_step
 from elasticdl.cli.display.report import build, print_end, print_summary
@@ -16,6 +17,7 @@ from elasticdl.master.core import State
 from elasticdl.master.measuring.run_meter import GOODPUT_BATCHES_MIN
 from elasticdl.master.snapshots.recovery import recover_with_evaluations
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.process.clock import SystemClock
 
 TICK_S = 0.25
 GONE_POLL_S = 1.0
@@ -37,7 +39,7 @@ def attach(job: JobHandle, *, is_new: bool = False) -> int:
     Raises:
         ElasticDLError: its event log can't be reached.
     """
-    view = JobView()
+    view = JobView(SystemClock())
     try:
         if job.condition().is_running:
             if not is_new:
@@ -76,7 +78,7 @@ def _show_end(job: JobHandle, console: JobConsole) -> int:
     # The launcher measures a run at its end; logs of earlier versions have no measurement.
     has_ended = state.is_final or bool(state.measured and state.measured.ended_s)
     if state.spec is None or not has_ended:
-        raise UserError(f"{job.job} was interrupted: {job.condition().interruption}", hint=step)
+        raise UserError(f"{job.job} {job.condition().end}", hint=step)
     print_summary(build(state), console)
     guilty = state.failure.guilty if state.failure else ""
     return print_end(state, log=f"elasticdl logs {job.arguments} {guilty}", next_step=step)
@@ -103,7 +105,9 @@ async def _show(job: JobHandle, view: JobView) -> None:
     """
     printed = job.logs.printed()
     async with job.open() as bus:
-        monitor = JobMonitor(view, past=await recover_with_evaluations(bus))
+        past = await recover_with_evaluations(bus)
+        view.clock = clock_of(past.state)
+        monitor = JobMonitor(view, past, view.clock)
         reading = [asyncio.create_task(monitor.follow(bus.log)), asyncio.create_task(monitor.listen(bus))]
         try:
             while not any(task.done() for task in reading):

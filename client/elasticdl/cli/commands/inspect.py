@@ -6,13 +6,13 @@ They fold the log with the master's own core, so they show exactly what the mast
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
 
 from elasticdl.cli.display.consoles import plain_console
+from elasticdl.cli.display.job_time import clock_of
 from elasticdl.cli.display.next_steps import find_next_step, resume_line
 from elasticdl.cli.display.output import print_json, print_table
 from elasticdl.cli.display.quantities import count, time_of_day
@@ -74,10 +74,10 @@ def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
     if condition.waiting:
         console.print(condition.waiting)
     if not alive and not state.is_final:
-        console.print(f"{job.job} was interrupted: {condition.interruption}. {find_next_step(job, state)}")
+        console.print(f"{job.job} {condition.end}. {condition.next_step or find_next_step(job, state)}")
     if not alive:
-        state = without_processes(state)
-    print_state(state, console, time.time() if alive else state.now_s, evaluations=evaluations)
+        state = without_processes(state, condition)
+    print_state(state, console, clock_of(state).now() if alive else state.now_s, evaluations=evaluations)
 
 
 def report(job: JobHandle, *, as_json: bool) -> None:
@@ -90,12 +90,12 @@ def report(job: JobHandle, *, as_json: bool) -> None:
     Raises:
         UserError: the log holds no job yet.
     """
-    alive = job.condition().is_running
+    condition = job.condition()
     state = recovered(job).state
     if state.spec is None:
         raise UserError(f"the event log of {job.job} holds no job")
     ended = state.measured is not None and state.measured.ended_s > 0
-    facts = build(state if alive or ended else without_processes(state))
+    facts = build(state if condition.is_running or ended else without_processes(state, condition))
     console = plain_console()
     if as_json:
         print_json(console, facts)
@@ -116,9 +116,9 @@ def tasks(job: JobHandle, limit: int, task_state: str, *, as_json: bool = False)
         UserError: there is no such state, or the log holds no job yet.
     """
     wanted = TaskFilter.parse(task_state)
-    alive = job.condition().is_running
+    condition = job.condition()
     state = recovered(job, all_evaluations=False).state
-    state = state if alive else without_processes(state)
+    state = state if condition.is_running else without_processes(state, condition)
     if state.spec is None or state.training is None:
         raise UserError(f"the event log of {job.job} holds no job yet")
     console = plain_console()
@@ -286,8 +286,7 @@ async def _follow(job: JobHandle, show: Callable[[LogRecord], None]) -> str:
         watching.cancel()
         await asyncio.gather(printing, watching, return_exceptions=True)
     if printing.cancelled():
-        reason = job.condition().interruption
-        return f"{job.job} was interrupted: {reason}. To resume: {resume_line(job.arguments)}"
+        return f"{job.job} {job.condition().end}. To resume: {resume_line(job.arguments)}"
     printing.result()
     return ""
 

@@ -45,7 +45,7 @@ def list_jobs(root: Path, *, as_json: bool = False) -> list[dict[str, str]]:
     console = plain_console()
     found = run_directory.run_directories(root)
     rows: list[tuple[str, ...]] = []
-    interrupted, errors = [], []
+    interrupted, errors, failed = [], [], []
     for run in found:
         try:
             record = run.read()
@@ -55,6 +55,8 @@ def list_jobs(root: Path, *, as_json: bool = False) -> list[dict[str, str]]:
             continue
         state = shown_state(run, record)
         interrupted += [run] if state == INTERRUPTED else []
+        if state == JobState.FAILED.value and record.message:
+            failed.append(f"{run.job} has failed: {record.message.splitlines()[0]}")
         submitted = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.created_s))
         model = Path(record.model.rpartition(":")[0]).name
         rows.append((run.job, state, submitted, model, record.training_data))
@@ -67,6 +69,8 @@ def list_jobs(root: Path, *, as_json: bool = False) -> list[dict[str, str]]:
     print_table(console, JOB_COLUMNS, rows, whole="job")
     for damage in errors:
         console.print(str(damage))
+    for line in failed:
+        console.print(line)
     for run in interrupted:
         console.print(f"{run.job} was interrupted: its launcher is not running. {_next_step(run)}")
     return facts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from elasticdl.cli.submission.extras import check_extras
 from elasticdl.cli.submission.preflight import check_apart, check_report, check_writable, data_paths
 from elasticdl.cli.submission.source_check import check_data, check_model_files
 from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.storage import display, join, open_store, to_uri
 
 
@@ -55,7 +55,7 @@ def resume(job: str, root: Path, settings: ResumeSettings) -> int:
     Raises:
         UserError: the job is running, has nothing left to train, or its model file, data or working directory changed.
     """
-    started_s = time.time()
+    started_s = SystemClock().now()
     check_extras()
     report = settings.report.expanduser().absolute() if settings.report else None
     if report:

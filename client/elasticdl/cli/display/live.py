@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import PodName
+from elasticdl.shared.process.clock import Clock
 
 OUTPUT = (1, 2)
 """Descriptors of standard output and standard error."""
@@ -64,10 +64,12 @@ class JobView:
     """What the user sees of a running job.
 
     Args:
+        clock: the clock of the job.
         live: whether a terminal shows the progress as a block.
     """
 
-    def __init__(self, *, live: bool = True) -> None:
+    def __init__(self, clock: Clock, *, live: bool = True) -> None:
+        self.clock = clock
         self.console = JobConsole()
         self._terminals = [descriptor for descriptor in OUTPUT if os.isatty(descriptor)]
         has_block = live and self.console.is_terminal and not self.console.is_dumb_terminal
@@ -94,7 +96,7 @@ class JobView:
     def show(self, state: State, heartbeats: Mapping[PodName, Heartbeat], goodput: float | None) -> None:
         """Show the progress; called several times a second."""
         if not self._only_past:  # Progress and rate at the end of an earlier run would be misleading.
-            now_s = time.time()
+            now_s = self.clock.now()
             rate = self._rate.update(now_s, records_of(state))
             self._view.update(replace(progress_snapshot(state, heartbeats, now_s, rate), goodput=goodput))
 

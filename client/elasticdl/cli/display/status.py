@@ -18,6 +18,7 @@ from elasticdl.cli.display.tables import table_rows, table_texts
 from elasticdl.cli.jobs.handle import Condition
 from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.master.core import State
+from elasticdl.master.core.job.failure import Failure
 from elasticdl.master.core.pods.state import Pod, PodPhase
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import NO_INSTANCE, JobId
@@ -25,16 +26,21 @@ from elasticdl.shared.pod_instances import pid_of
 from elasticdl.shared.storage import display
 
 
-def without_processes(state: State) -> State:
+def without_processes(state: State, condition: Condition) -> State:
     """The state of a job whose launcher is not running. Its log may end before its processes did.
+
+    A launcher that gives up says so in ``job.json``, or a master in its Kubernetes Job: the log may not be reachable.
 
     Args:
         state: folded from a log; it is not changed.
+        condition: what is known without the log.
     """
+    if not state.is_final and condition.state == JobState.FAILED.value:
+        state = replace(state, job_state=JobState.FAILED, failure=state.failure or Failure(message=condition.message))
     return replace(
         state,
         job_state=state.job_state if state.is_final else JobState.STOPPED,
-        stop_reason=state.stop_reason if state.is_final else INTERRUPTED,
+        stop_reason=state.stop_reason if state.is_final else condition.message or INTERRUPTED,
         pods={name: _ended(pod) for name, pod in state.pods.items()},
         running_attempts={},
     )
@@ -53,9 +59,9 @@ def status_facts(job: JobId, condition: Condition, state: State) -> dict[str, An
         state: folded from its log.
     """
     alive = condition.is_running
-    name_of_state = state.job_state.value if alive or state.is_final else INTERRUPTED
+    name_of_state = state.job_state.value if alive or state.is_final else condition.state
     if not alive:
-        state = without_processes(state)
+        state = without_processes(state, condition)
     pods: dict[str, dict[str, Any]] = {
         name: {"service": name, "phase": "running" if alive else "exited", "pid": pid if alive else 0}
         for name, pid in condition.pids.items()

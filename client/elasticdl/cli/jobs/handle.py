@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.bus.reading import read_present
 from elasticdl.shared.errors import UserError
@@ -75,6 +76,13 @@ class Condition:
     can_terminate: bool = True
     pids: Mapping[str, int] = field(default_factory=dict)
     interruption: str = "its launcher is not running"
+
+    @property
+    def end(self) -> str:
+        """How a job that is not running has ended, after its name; for one whose log does not say it."""
+        if self.state == INTERRUPTED:
+            return f"was interrupted: {self.interruption}"
+        return f"has {self.state}" + (f": {self.message}" if self.message else "")
 
 
 class PodLogs(Protocol):

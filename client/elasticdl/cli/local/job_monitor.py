@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from elasticdl.master.core import State, evolve
+from elasticdl.master.heartbeats import heartbeats_of_job
 from elasticdl.master.measuring.run_meter import RunMeter
 from elasticdl.master.snapshots.recovery import Recovered
 from elasticdl.shared.bus.ports import Bus, EventLog
@@ -14,6 +15,7 @@ from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.events import LogRecord, StopRequested
 from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.names import PodName, Service
+from elasticdl.shared.process.clock import Clock
 
 
 class RecordObserver(Protocol):
@@ -66,14 +68,16 @@ class JobMonitor:
     Args:
         observer: is called for every record.
         past: the job before this launcher's first record.
+        clock: the job's.
     """
 
-    def __init__(self, observer: RecordObserver, past: Recovered) -> None:
+    def __init__(self, observer: RecordObserver, past: Recovered, clock: Clock) -> None:
         self.state = past.state
         self.heartbeats: dict[PodName, Heartbeat] = {}
         self.final = asyncio.Event()
         self.stopped_by_client = False
         self._observer = observer
+        self._clock = clock
         self._past_seq = past.read_seq
         self.meter = RunMeter()
         observer.on_start(self.state)
@@ -97,8 +101,8 @@ class JobMonitor:
             self._fold(record)
 
     async def listen(self, bus: Bus) -> None:
-        """Listen to heartbeats; never returns."""
-        async for heartbeat in bus.signals.heartbeats():
+        """Listen to the heartbeats of the job's processes; never returns."""
+        async for heartbeat in heartbeats_of_job(bus.signals, self._clock, lambda: self.state):
             self.heartbeats[heartbeat.name] = heartbeat
             self.meter.on_heartbeat(heartbeat)
 

@@ -15,6 +15,7 @@ from elasticdl.master.core import State
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.events import LogRecord
+from elasticdl.shared.messages.sender_times import agreed_s
 from elasticdl.shared.names import LAUNCHER, PodName
 
 SAVE_S = 1.0
@@ -73,7 +74,7 @@ class JobObserver:
 
     def on_record(self, record: LogRecord, state: State) -> None:
         """Print the messages that follow from a record."""
-        self._log_end = LogEnd(seq=record.seq, time_s=record.envelope.time_s)
+        self._log_end = LogEnd(seq=record.seq, time_s=agreed_s(record.envelope.time_s, state.clock_s))
         self._view.on_record(record, state)
         if state.job_state.value != self._record.state:
             # The launcher itself notices a full disk and ends the job; this must not prevent a clean end.

@@ -35,7 +35,7 @@ from elasticdl.shared.messages.events import Event, JobResumed, StopRequested
 from elasticdl.shared.messages.measurements import ProcessMeasured
 from elasticdl.shared.names import LAUNCHER, MASTER, PodName, Service
 from elasticdl.shared.pods.supervisor import PodSupervisor
-from elasticdl.shared.process.clock import SystemClock
+from elasticdl.shared.process.clock import JobClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 from elasticdl.shared.process.settings import variable
@@ -84,15 +84,18 @@ class LocalJob:
         runtime: what the job runs on.
         observer: is called about everything that happens.
         started_s: when the user entered the command, seconds since the epoch.
+        clock: the clock of the job.
     """
 
-    def __init__(self, run: RunDirectory, runtime: Runtime, observer: Observer, started_s: float) -> None:
+    def __init__(
+        self, run: RunDirectory, runtime: Runtime, observer: Observer, started_s: float, clock: JobClock
+    ) -> None:
         self._started_s = started_s
         self._run = run
         self._runtime = runtime
         self._broker = runtime.broker
         self._observer = observer
-        self._clock = SystemClock()
+        self._clock = clock
         self._processes = ChildProcesses(runtime.forks or runtime.spawner, self._exited_on_its_thread)
         self._restart_policy = RestartPolicy()
         self._started = False
@@ -132,7 +135,10 @@ class LocalJob:
         forks = self._runtime.forks
         if isinstance(opening[-1], JobResumed):
             await bus.tasks.purge(await bus.tasks.last_seq())
-        self._monitor = JobMonitor(self._observer, past=await recover_with_evaluations(bus))
+        past = await recover_with_evaluations(bus)
+        self._clock.continue_from(past.state.clock_s)
+        self._started_s += self._clock.ahead_s
+        self._monitor = JobMonitor(self._observer, past, self._clock)
         self._envelopes = EnvelopeFactory(service=Service.LAUNCHER, name=LAUNCHER, clock=self._clock)
         self._incarnation = self._envelopes.incarnation
         self._publisher = QueuedEventPublisher(bus.log, self._envelopes)
@@ -169,7 +175,7 @@ class LocalJob:
         usage[LAUNCHER] = own_usage()
         run = replace(
             self._monitor.measured(self._started_s),
-            ended_s=time.time(),
+            ended_s=self._clock.now(),
             abort_reason=abort_reason,
             is_interrupted=self._interrupted or self._monitor.stopped_by_client,
         )
@@ -267,7 +273,11 @@ class LocalJob:
 
     def _environment(self, url: str, pod: PodName, service: Service) -> dict[str, str]:
         """The environment of a process of this run."""
-        return {**self._runtime.environment(url, pod, service), variable("run"): self._incarnation}
+        return {
+            **self._runtime.environment(url, pod, service),
+            variable("run"): self._incarnation,
+            variable("clock_zero_s"): str(self._clock.zero_s),
+        }
 
     # --- the master -----------------------------------------------------------------------------------------------
 

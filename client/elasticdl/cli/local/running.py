@@ -38,6 +38,7 @@ from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.events import Event, JobSubmitted
 from elasticdl.shared.names import Service
+from elasticdl.shared.process.clock import JobClock, SystemClock
 from elasticdl.shared.process.model_check import ModelCheck
 from elasticdl.shared.process.settings import variable
 from elasticdl.shared.storage import to_uri
@@ -90,7 +91,8 @@ def run_job(
         KeyboardInterrupt: the user interrupted a new job before it started, or a resume.
     """
     is_new, job = isinstance(opening[-1], JobSubmitted), None
-    view = JobView(live=options.accept is None)
+    clock = JobClock(SystemClock())
+    view = JobView(clock, live=options.accept is None)
     try:
         remove_temporary(run.job, record.temporary)
         record = replace(record, temporary=make_temporary(run.job))
@@ -102,7 +104,7 @@ def run_job(
             opening = (JobSubmitted(spec=spec),)
             for line in start_lines(spec, run):
                 view.print_line(line)
-        job = LocalJob(run, runtime, observer, options.started_s)
+        job = LocalJob(run, runtime, observer, options.started_s, clock)
         state = asyncio.run(job.run(*opening))
         if is_new and not job.has_started:
             raise KeyboardInterrupt

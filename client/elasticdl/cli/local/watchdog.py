@@ -32,7 +32,9 @@ class Watchdog:
         self._kill_master = kill_master
         self._kill_broker = kill_broker
         self._envelopes = EnvelopeFactory(service=Service.LAUNCHER, name=LAUNCHER, clock=clock)
-        self._detector = FailureDetector(own=LAUNCHER, timeout_s=HEARTBEAT_TIMEOUT_S, interval_s=HEARTBEAT_INTERVAL_S)
+        self._detector = FailureDetector(
+            own=LAUNCHER, timeout_s=HEARTBEAT_TIMEOUT_S, interval_s=HEARTBEAT_INTERVAL_S, unannounced=(MASTER,)
+        )
         self._monitor = HeartbeatMonitor(bus.signals, clock, self._detector, self._on_tick)
 
     def master_ended(self) -> None:

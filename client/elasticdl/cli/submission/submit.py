@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from elasticdl.shared.job.model_file import ModelFile
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.spec import InitialModel, JobSpec, ModelSpec
 from elasticdl.shared.names import JOB_NAME_CHARS_MAX, JobId, TaskId, check_job_name, new_job_id
+from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.storage import display, join, open_store, to_uri
 from elasticdl.zoo import best_reachable, shipped_model_zoo
 
@@ -110,7 +110,7 @@ def prepare(
     plan = _training_plan(flags, data)
     spec = JobSpec(
         job=job,
-        created_s=time.time(),
+        created_s=SystemClock().now(),
         plan=plan,
         checksum=checksum(plan, data),
         data=spec_of(data.schema, csv_header=flags.csv_header),

@@ -39,13 +39,14 @@ async def serve(settings: MasterSettings, incarnation: Incarnation) -> State:
     if settings.pod_templates:
         pods = cluster.pods_of(KubernetesApi.connect(), settings.job, settings.pod_templates)
     bus = await nats_bus.connect(settings.nats_url, settings.job, replace(settings.bus, gather_s=GATHER_S))
-    envelopes = EnvelopeFactory(service=Service.MASTER, name=MASTER, incarnation=incarnation, clock=SystemClock())
+    clock = SystemClock(settings.clock_zero_s)
+    envelopes = EnvelopeFactory(service=Service.MASTER, name=MASTER, incarnation=incarnation, clock=clock)
     heartbeats = asyncio.create_task(send_heartbeats(bus.signals, envelopes, settings.heartbeat_interval_s))
     curves = LiveEventFiles(bus.log)
     try:
         master = Master(
             bus,
-            SystemClock(),
+            clock,
             incarnation,
             read_ledgers,
             MasterOptions(

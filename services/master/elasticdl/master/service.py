@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from elasticdl.master.core import Decision, State, decide, evolve
+from elasticdl.master.heartbeats import heartbeats_of_job
 from elasticdl.master.ledger_reads import LedgerReader
 from elasticdl.master.measuring.run_meter import RunMeter
 from elasticdl.master.outbox import Outbox
@@ -33,7 +34,7 @@ from elasticdl.shared.messages.events import (
 )
 from elasticdl.shared.names import MASTER, Incarnation, Service
 from elasticdl.shared.pods.ports import Pods
-from elasticdl.shared.process.clock import Clock
+from elasticdl.shared.process.clock import Clock, JobClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 
 DECISIONS_IN_A_ROW_MAX = 64
@@ -90,7 +91,7 @@ class Master:
     ) -> None:
         self.state = State()
         self._bus = bus
-        self._clock = clock
+        self._clock = clock = JobClock(clock)
         self._envelopes = EnvelopeFactory(service=Service.MASTER, name=MASTER, incarnation=incarnation, clock=clock)
         self._term = 0
         self._options = options or MasterOptions()
@@ -150,6 +151,7 @@ class Master:
             recovered = await recover(self._bus)
             self.state = recovered.state
             check_complete(self.state)
+            self._clock.continue_from(self.state.clock_s)
             self._outbox.state = self.state
             self._read_seq = recovered.read_seq
             # Only a folded record may be named here, so that a later decision makes the log refuse this append.
@@ -273,7 +275,8 @@ class Master:
             self._detector.expect(pod.name, pod.incarnation)
 
     async def _receive_heartbeats(self, meter: RunMeter) -> None:
-        async for heartbeat in self._bus.signals.heartbeats():
+        own = self._envelopes.incarnation
+        async for heartbeat in heartbeats_of_job(self._bus.signals, self._clock, lambda: self.state, own):
             meter.on_heartbeat(heartbeat)
 
     async def _append_measurements(self, meter: RunMeter) -> None:

@@ -48,7 +48,7 @@ def serve(settings: PsSettings, incarnation: Incarnation) -> None:
         bus=bus,
         loop=loop,
         store=open_store(spec.storage),
-        clock=SystemClock(),
+        clock=SystemClock(settings.clock_zero_s),
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: service.ask_to_end())

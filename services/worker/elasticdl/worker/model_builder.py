@@ -177,7 +177,9 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
     _allow_waiting_steps(spec)
     stores = DataStores(DataCacheSettings.of(spec.data_cache_dir, spec.data_cache_bytes, os.environ))
     module, adapter = _load(spec, adapts, stores)
+    running_batches.step()
     training, validation = _data_of(spec, module, stores)
+    running_batches.step()
     source = training if spec.kind is JobKind.TRAIN or validation is None else validation
     callbacks = make_callbacks(module, spec.model.callbacks) if spec.kind is JobKind.TRAIN else []
     example: Any = first_batch(source.records, source.feeder, running_batches)
@@ -189,6 +191,7 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
         swap_bytes_min=_swap_bytes_min(spec),
     )
     runner = ModelRunner(module, example, settings)
+    running_batches.step()
     facts = ModelFacts(directions=runner.metric_directions, has_schedule=runner.has_schedule)
     found = check_callbacks(callbacks, module.path, spec, facts)
     exports = _Exports()
@@ -213,6 +216,7 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
         adapter=adapter,
         stores=stores,
     )
+    running_batches.step()
     built.join_calls()
     if spec.model.fingerprint:
         problem = "this process built a model that differs from the one that the job was started with"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 
 from elasticdl.shared.job.tasks import TaskRef
@@ -29,6 +29,20 @@ class RunningBatches:
     def running(self, task: TaskRef, batch: int, work: Work) -> _Running:
         """Record an activity of this thread within a ``with`` block, which gives it."""
         return _Running(self, task, batch, work)
+
+    @contextmanager
+    def starting(self, limit_s: float) -> Iterator[None]:
+        """Within the block, this thread loads the model file and builds the model; with no batch, or with a first one.
+
+        Args:
+            limit_s: seconds that each part of it may take at most.
+        """
+        activity = Activity(batch=None, work=Work.START, thread=threading.get_ident(), limit_s=limit_s)
+        before = self._begin(activity)
+        try:
+            yield
+        finally:
+            self._end(activity, before, is_done=True)
 
     def count_batch(self) -> None:
         """See ``RunningBatchesFile.count_batch``."""
@@ -60,13 +74,19 @@ class RunningBatches:
 
     def _begin(self, activity: Activity) -> Activity | None:
         activity.is_first = activity.work.is_compiled and activity.work not in self._done
-        recorded = self._running[activity] = self._file.running(activity.batch.task, activity.batch.batch)
+        batch = activity.batch
+        recorded = self._running[activity] = self._file.running(batch.task, batch.batch) if batch else nullcontext()
         recorded.__enter__()
         before, self._own.activity = self._current(), activity
+        if before is not None and before.work is Work.START:
+            before.waits, activity.limit_s = True, before.limit_s
         return before
 
     def _end(self, activity: Activity, before: Activity | None, *, is_done: bool) -> None:
         self._own.activity = before
+        if before is not None and before.work is Work.START:
+            before.waits = False
+            before.steps += 1
         self._running.pop(activity).__exit__(None, None, None)
         if is_done:
             self._done.add(activity.work)

@@ -88,7 +88,7 @@ class Worker:
     built: Built | None = None
     core: WorkerCore = field(init=False)
     store: BatchStore = field(default_factory=BatchStore)
-    _clock: SystemClock = field(default_factory=SystemClock)
+    _clock: SystemClock = field(init=False)
     _envelopes: EnvelopeFactory = field(init=False)
     _executor: Executor = field(default_factory=lambda: Executor({}))
     _runner: CoreRunner[Event, Command] = field(init=False)
@@ -99,6 +99,7 @@ class Worker:
     _loader: BatchLoader | None = None
 
     def __post_init__(self) -> None:
+        self._clock = SystemClock(self.settings.clock_zero_s)
         spec = self.spec
         self.core = WorkerCore(
             CoreSettings(
@@ -179,7 +180,9 @@ class Worker:
             )
             watchdog.start()
             try:
-                self._runner.post(Started(notes=self._build(running_batches)))
+                with running_batches.starting(self.spec.limits.start_part_s):
+                    notes = self._build(running_batches)
+                self._runner.post(Started(notes=notes))
             except (UserError, PermanentError, ProtocolError, TransientError) as error:
                 self._runner.post(ExecutionFailed(error=error))
             self._runner.run()

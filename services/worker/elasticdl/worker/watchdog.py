@@ -93,9 +93,13 @@ class Watchdog:
     def _explain(self, overdue: Sequence[Activity]) -> None:
         faulthandler.dump_traceback(file=sys.__stderr__ or sys.stderr, all_threads=True)
         stuck = overdue[0]
-        limit = f"{self._deadline_s:g} s" + (", with the time to compile the model," if stuck.is_first else "")
+        what = f"no progress within the batch deadline of {self._deadline_s:g} s"
+        if stuck.batch is None:
+            what = f"no progress within {self._clock.limit_s(stuck):g} s"
+        elif stuck.is_first:
+            what += ", with the time to compile the model,"
         place = stack_text(sys._current_frames(), stuck.thread, self._folder)
-        _log.error(f"no progress within the batch deadline of {limit} while {stuck}\n{place}".rstrip())
+        _log.error(f"{what} while {stuck}\n{place}".rstrip())
 
 
 def stack_text(frames: Mapping[int, FrameType], thread: int, folder: Path) -> str:
@@ -124,4 +128,5 @@ def stack_text(frames: Mapping[int, FrameType], thread: int, folder: Path) -> st
 
 def _event(activity: Activity, seconds: float) -> BatchSlow:
     batch = activity.batch
+    assert batch is not None  # Nothing else is called slow.
     return BatchSlow(task=batch.task, batch=batch.batch, work=str(activity), seconds=round(seconds, 1))

@@ -6,6 +6,7 @@ unreachable, missing heartbeats prove nothing about other processes.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from elasticdl.shared.names import Incarnation, PodName
@@ -33,9 +34,14 @@ class FailureDetector:
         own: name under which the observer sends heartbeats itself.
         timeout_s: seconds without a heartbeat after which a process is reported, once.
         interval_s: seconds between two heartbeats and between two calls of ``tick``.
+        unannounced: processes that are expected from their first heartbeat on. Those of others that ``expect`` has not
+            named are ignored: anyone may invent a name.
     """
 
-    def __init__(self, *, own: PodName, timeout_s: float, interval_s: float) -> None:
+    def __init__(
+        self, *, own: PodName, timeout_s: float, interval_s: float, unannounced: Collection[PodName] = ()
+    ) -> None:
+        self._unannounced = unannounced
         self._own = own
         self._timeout_s = timeout_s
         self._interval_s = interval_s
@@ -49,7 +55,7 @@ class FailureDetector:
         """Record a heartbeat."""
         if pod == self._own:
             self._own_received = True
-        else:
+        elif (pod, incarnation) in self._last or pod in self._unannounced:
             self._last[pod, incarnation] = self._observed_s
 
     def expect(self, pod: PodName, incarnation: Incarnation) -> None:

@@ -126,6 +126,8 @@ LEASE_S = 10.0
 FIRST_BATCH_FACTOR = 3.0
 """The first batch that a process trains, evaluates or predicts may take so many times the deadline: TensorFlow traces
 and compiles the model for it."""
+_START_PART = 0.8
+"""Part of ``start_s`` that one part of a worker's start may take."""
 _LEASE_DEADLINE_S_MIN = 300.0
 
 
@@ -161,6 +163,11 @@ class Limits:
     stored_states_max: int = 64
     evaluation_window_min: int = 64
     evaluations_max: int = 64
+
+    @property
+    def start_part_s(self) -> float:
+        """Seconds for a part of a worker's start: less than ``start_s``, so that it can say where it hangs."""
+        return _START_PART * self.start_s if self.batch_deadline_s else math.inf
 
     @property
     def lease_deadline_s(self) -> float:

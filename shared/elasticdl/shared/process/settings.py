@@ -50,6 +50,8 @@ class ProcessSettings:
     """Lowest level that is logged: ``DEBUG``, ``INFO``, ``WARNING`` or ``ERROR``."""
     lease_s: float = field(default=LEASE_S, metadata=_NOT_NEGATIVE)
     """Seconds after which a worker loses a task whose lease it does not renew; the same in all processes of a job."""
+    clock_zero_s: float = 0.0
+    """See ``SystemClock``: the launcher gives its own to all processes of its machine. 0: each reads the wall clock."""
     heartbeat_interval_s: float = field(default=HEARTBEAT_INTERVAL_S, metadata=_NOT_NEGATIVE)
     """Seconds between heartbeats."""
     broker_connect_s: float = field(default=15.0, metadata=_NOT_NEGATIVE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from elasticdl.shared.exported.reading import read_export
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.spec import InitialModel, JobKind, JobSpec, PredictionSpec
 from elasticdl.shared.names import JobId, new_job_id
+from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.storage import display, open_store, to_uri
 
 TASKS_MAX = 50_000
@@ -105,7 +105,7 @@ def _submission(
     spec = JobSpec(
         kind=kind,
         job=job,
-        created_s=time.time(),
+        created_s=SystemClock().now(),
         plan=replace(plan, sources=()),
         checksum=sum(index.total for index in data.indices) & ((1 << 64) - 1),
         data=schema,

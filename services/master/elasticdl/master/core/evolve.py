@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from elasticdl.master.core import identity, timers
@@ -20,6 +21,7 @@ from elasticdl.master.core.training import apply as training
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.events import Envelope, Event, LogRecord
 from elasticdl.shared.messages.measurements import BatchSlow, ProcessMeasured, RunMeasured, TableCounted
+from elasticdl.shared.messages.sender_times import agreed_s
 from elasticdl.shared.names import Service
 
 EVENTS_WITHOUT_POD_CHANGES = (
@@ -36,6 +38,9 @@ EVENTS_WITHOUT_POD_CHANGES = (
     ProcessMeasured,
 )
 """After these events the master need not run ``decide_pods`` again: no pod has to start or stop because of them."""
+
+CLOCKS = (Service.MASTER, Service.LAUNCHER)
+"""Services whose clocks the job follows. They run no code of the user, and one of them reports every few seconds."""
 
 
 def evolve(state: State, record: LogRecord) -> State:
@@ -58,7 +63,6 @@ def evolve(state: State, record: LogRecord) -> State:
     if not identity.is_new(state, envelope):
         return state
     envelope = identity.with_declared_sender(state, envelope)
-    state.now_s = max(state.now_s, envelope.time_s)
     if isinstance(envelope.event, events.Decided):
         state.pending_commands.append((record.seq, envelope.event))
     else:
@@ -66,7 +70,9 @@ def evolve(state: State, record: LogRecord) -> State:
         state.last_id = envelope.id
     if not envelope.run and envelope.service is not Service.MASTER:
         envelope = identity.of_earlier_version(state, envelope)
-    match identity.classify_sender(state, envelope):
+    sender = identity.classify_sender(state, envelope)
+    envelope = with_agreed_time(state, envelope, sender)
+    match sender:
         case identity.Sender.CURRENT:
             _apply(state, envelope)
         case identity.Sender.NOT_REPORTED:
@@ -74,6 +80,17 @@ def evolve(state: State, record: LogRecord) -> State:
         case identity.Sender.FORMER:
             pass
     return state
+
+
+def with_agreed_time(state: State, envelope: Envelope, sender: identity.Sender) -> Envelope:
+    """The record with its time by the clock of the job, which only ``CLOCKS`` and the start of a run move."""
+    if sender is identity.Sender.CURRENT and (
+        envelope.service in CLOCKS or isinstance(envelope.event, identity.OPENS_A_RUN)
+    ):
+        state.clock_s = max(state.clock_s, envelope.time_s)
+    time_s = agreed_s(envelope.time_s, state.clock_s)
+    state.now_s = max(state.now_s, time_s)
+    return envelope if time_s == envelope.time_s else replace(envelope, time_s=time_s)
 
 
 def _apply(state: State, envelope: Envelope) -> None:

@@ -10,6 +10,7 @@ from enum import Enum
 
 from elasticdl.master.core.state import State
 from elasticdl.shared.bus.ports import EVENTS_AT_ONCE_MAX
+from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.events import Envelope
 from elasticdl.shared.names import NO_INSTANCE, NOBODY, PodInstance, Service
@@ -107,6 +108,12 @@ def of_earlier_version(state: State, envelope: Envelope) -> Envelope:
     if pod and (pod.instance or pod.former_instance).startswith(_UNNAMED):
         return replace(envelope, run=state.run, instance=pod.instance)
     return envelope
+
+
+def has_sent(state: State, heartbeat: Heartbeat) -> bool:
+    """Whether a heartbeat is of a process of the job. Anyone may invent names, so those of others are not stored."""
+    pod = state.pods.get(heartbeat.name)
+    return pod is not None and pod.incarnation in (NOBODY, heartbeat.incarnation)
 
 
 def _may_open_run(state: State, envelope: Envelope, event: events.JobSubmitted | events.JobResumed) -> bool:

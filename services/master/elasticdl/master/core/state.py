@@ -65,9 +65,11 @@ class State:
     term: int = 0
     """Term of the latest master; 0: there was none."""
     submitted_s: float = 0.0
-    """When the job was submitted. All times here are seconds since 1970 by the sender's clock."""
+    """When the job was submitted. All times here are seconds since 1970, by the sender's clock if that can be right."""
+    clock_s: float = 0.0
+    """The latest time of a process that keeps the job's clock."""
     now_s: float = 0.0
-    """The latest time of any record."""
+    """The latest time of any record, by the sender's clock if that can be right."""
     paused_s: float = 0.0
     """Seconds between the end of a run and the start of the next one, summed; no duration includes them."""
     first_step_s: float = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from elasticdl.master.core import State
@@ -24,6 +24,7 @@ from elasticdl.shared.messages.events import (
     one_by_one,
 )
 from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured
+from elasticdl.shared.messages.sender_times import agreed_s
 from elasticdl.shared.names import NOBODY, Incarnation, PodName, Purpose, Service, pod_names
 
 RECENT_S = 2.0
@@ -151,6 +152,7 @@ class RunMeter:
 
     def on_record(self, envelope: Envelope, state: State) -> None:
         """A record was folded into ``state``."""
+        envelope = replace(envelope, time_s=agreed_s(envelope.time_s, state.clock_s))
         self._account_workers(envelope, state)
         match envelope.event:
             case PsStarted(ledgers=ledgers):
@@ -190,7 +192,7 @@ class RunMeter:
             self._first_gradient_s = min(first_s, self._first_gradient_s or first_s)
 
     def on_heartbeat(self, heartbeat: Heartbeat) -> None:
-        """A process has sent a heartbeat."""
+        """A process of the job has sent a heartbeat; its time is one that ``agreed_s`` accepts."""
         use = self._uses.setdefault(heartbeat.name, {}).setdefault(heartbeat.incarnation, _Use())
         use.cpu_s = heartbeat.metrics.get("cpu_s", 0.0)
         is_former = self._is_former(heartbeat)

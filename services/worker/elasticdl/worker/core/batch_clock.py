@@ -16,8 +16,9 @@ _TICK_S_MAX = 1.0
 
 
 class Work(Enum):
-    """What a worker does with a batch, or with a task that has no batches."""
+    """What a worker does with a batch, or with a task that has no batches, or before its first one."""
 
+    START = "loading the model file and building the model"
     READ = "reading and feeding"
     TRAIN = "training"
     EVALUATE = "evaluating"
@@ -29,10 +30,12 @@ class Work(Enum):
     @property
     def is_compiled(self) -> bool:
         """Whether TensorFlow compiles the model when a process does it first."""
-        return self in (Work.TRAIN, Work.EVALUATE, Work.PREDICT)
+        return self in (Work.START, Work.TRAIN, Work.EVALUATE, Work.PREDICT)
 
-    def of(self, batch: RunningBatch) -> str:
+    def of(self, batch: RunningBatch | None) -> str:
         """``training batch 3 of task train 2``, for people."""
+        if batch is None:
+            return self.value
         if self in (Work.CALLBACKS, Work.METRICS, Work.EXPORT):
             return f"{self.value} (task {batch.task})"
         return f"{self.value} batch {batch.batch} of task {batch.task}"
@@ -43,20 +46,22 @@ class Activity:
     """One thing that a thread is doing in the code of the model file, or in reading or computing for it.
 
     Attributes:
-        batch: the batch; batch 0 of a task without batches.
+        batch: the batch; batch 0 of a task without batches; None: the process has none yet.
         work: what is done with it.
         thread: identifies the thread.
         is_first: whether the process has not finished any of this work yet.
         waits: whether it waits for something that is not the user's code: a ps, other workers, object storage.
         steps: counts its progress: waits that have ended, parts that are done.
+        limit_s: seconds that it may take at most, if that is less than the deadline of a batch.
     """
 
-    batch: RunningBatch
+    batch: RunningBatch | None
     work: Work
     thread: int
     is_first: bool = False
     waits: bool = False
     steps: int = 0
+    limit_s: float = math.inf
 
     def __str__(self) -> str:
         return self.work.of(self.batch)
@@ -100,6 +105,10 @@ class BatchClock:
         self._ages: dict[Activity, _Age] = {}
         self._ticked_s = -math.inf
 
+    def limit_s(self, activity: Activity) -> float:
+        """Seconds that an activity may take."""
+        return min((FIRST_BATCH_FACTOR if activity.is_first else 1.0) * self._deadline_s, activity.limit_s)
+
     def tick(self, now_s: float, activities: Iterable[Activity]) -> Tick:
         """Look at the activities of now; call it every ``tick_s`` seconds.
 
@@ -124,8 +133,10 @@ class BatchClock:
             self._ages[activity] = age
             age.seconds += passed_s
             factor = FIRST_BATCH_FACTOR if activity.is_first else 1.0
-            if age.seconds >= factor * self._deadline_s:
+            if age.seconds >= self.limit_s(activity):
                 overdue.append(activity)
+            elif activity.batch is None:
+                continue
             elif age.seconds >= factor * self._slow_s and not age.is_known:
                 age.is_known = True
                 slow.append((activity, age.seconds))

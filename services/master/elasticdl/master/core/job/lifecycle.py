@@ -29,7 +29,7 @@ from elasticdl.shared.model.placement import Placement
 def on_job_submitted(state: State, envelope: Envelope, event: JobSubmitted) -> None:
     """Apply the first record of a log. After the loss of a log, the resume repeats it."""
     state.spec = event.spec
-    state.submitted_s = event.spec.created_s or envelope.time_s
+    state.submitted_s = min(event.spec.created_s or envelope.time_s, envelope.time_s)
     state.training = Training(policy_of(event.spec.kind).plan(event.spec))
     state.workers = event.spec.workers
     state.ps = event.spec.ps

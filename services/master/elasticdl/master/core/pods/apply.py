@@ -7,7 +7,7 @@ from elasticdl.master.core.closing.apply import reset_closing
 from elasticdl.master.core.evaluation.apply import abandon_evaluation
 from elasticdl.master.core.moves.apply import apply_ps_ledgers, interrupt_move
 from elasticdl.master.core.pods.crashes import on_worker_silent
-from elasticdl.master.core.pods.restarts import on_unordered_exit, others_continue
+from elasticdl.master.core.pods.restarts import on_start_timed_out, on_unordered_exit, others_continue
 from elasticdl.master.core.pods.state import Pod, PodPhase, SlowBatch
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.apply import drop_attempts
@@ -82,6 +82,8 @@ def on_pod_exited(state: State, envelope: Envelope, event: events.PodExited) -> 
         on_unordered_exit(state, pod, event, envelope.time_s)
     elif pod.was_unresponsive and not state.is_final:
         on_worker_silent(state, event)
+        if pod.service is Service.WORKER and not pod.incarnation:
+            on_start_timed_out(state, pod, event)
 
 
 def on_heartbeats_missed(state: State, _envelope: Envelope, event: events.HeartbeatsMissed) -> None:

@@ -101,6 +101,14 @@ def on_unordered_exit(state: State, pod: Pod, event: PodExited, time_s: float) -
         state.timers[restart_of(pod.name)] = time_s + restart_delay_s(pod.faults + pod.refusals)
 
 
+def on_start_timed_out(state: State, pod: Pod, event: PodExited) -> None:
+    """Apply the end of a worker that did not get ready in time: a fault, since its successor will do the same."""
+    pod.faults += 1
+    if pod.faults > state.job.limits.relaunches_max:
+        text = f"{pod.name} did not get ready within {state.job.limits.start_s:g} s, {pod.faults} times in a row."
+        state.fail(f"{text}\n{explanation(event)}".rstrip(), guilty=pod.name)
+
+
 def others_continue(state: State, name: PodName) -> bool:
     """Whether training continues without this worker, so that what it refuses is only its own environment.
 
