@@ -16,7 +16,7 @@ from elasticdl.worker.core import commands
 from elasticdl.worker.core.events import QueueEmpty, TasksDelivered
 from elasticdl.worker.core.tasks.leased import LeasedTask
 from elasticdl.worker.model.user.calls import UserCodeError
-from elasticdl.worker.ports import Ids
+from elasticdl.worker.ports import Ids, Outputs
 from elasticdl.worker.ps_client import EpochMetrics, PinLostError, Pulled, PushOutcome, PushRequest, TaskProgress
 from elasticdl.worker.ps_client.rules import contains_push
 
@@ -135,13 +135,13 @@ class FakeModel:
     def output_names(self) -> Sequence[str]:
         return ()
 
-    def outputs(self, batch: FakeBatch, dense: Any, rows: Any) -> Any:
+    def outputs(self, batch: FakeBatch, dense: Any, rows: Any) -> Outputs:
         unique, inverse = rows["table"]
         np.testing.assert_array_equal(unique[inverse][:, 0], batch.values % 4)
         np.testing.assert_array_equal(dense, np.zeros(3, np.float32))
         if self.raise_at in batch.values:
             raise UserCodeError("process() raised ValueError", traceback="File model.py, line 9")
-        return batch.values * 10
+        return Outputs(values=batch.values * 10)
 
     def metric_states(self) -> Mapping[str, list[Any]]:
         return {"loss": [np.array(value) for value in self.evaluated]}

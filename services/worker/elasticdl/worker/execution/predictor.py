@@ -64,10 +64,10 @@ class Predictor:
         try:
             with self.running_batches.running(ref.task, ref.batch, Work.PREDICT):
                 outputs = self.model.outputs(loaded.batch, loaded.weights.dense, loaded.rows())
-                found = columns.output_columns(outputs, self.model.output_names, loaded.records)
+                found = columns.output_columns(outputs.values, self.model.output_names, loaded.records)
         except UserError as error:
             return BatchFailed(ref=ref, failure=of_user_error(error, FailureKind.USER_CODE), step=loaded.step)
-        self._predicted.append({**loaded.kept, **found})
+        self._predicted.append({**loaded.kept, **found, **outputs.classes})
         return BatchComputed(ref=ref, seconds={"compute": time.perf_counter() - started_s})
 
     def write(self, command: WritePredictions) -> str:

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.storage import display
+from elasticdl.worker.failures import DataError
 from elasticdl.worker.input.records import BatchRecords, TaskRecords
-from elasticdl.worker.model.user.calls import UserCodeError
+from elasticdl.worker.model.user.calls import RecordError, UserCodeError
 from elasticdl.worker.ports import FedBatch, Feeder
 
 Found = TypeVar("Found")
@@ -34,6 +35,7 @@ def feed_naming_records(
         find: what else may raise because of a record.
 
     Raises:
+        DataError: a record is wrong.
         UserError: the user's function breaks the contract.
         UserCodeError: the user's function raised.
     """
@@ -44,6 +46,9 @@ def feed_naming_records(
 
     try:
         return feed(batch.records)
+    except RecordError as error:
+        record = records.located(task, int(batch.places[error.place]))
+        raise DataError(f"{_shown(record)}: {error}") from error
     except UserError as error:
         if not feeder.is_compiled:
             raise
@@ -67,12 +72,16 @@ def name_record(error: UserError, batch: Sequence[Record], feed_one: Callable[[R
             feed_one(record)
             good = True
         except UserError as alone:
-            named = named or _located(f"record {record[1]} (from 0) of {display(record[0])}", alone)
+            named = named or _located(_shown(record), alone)
         if good and named is not None:
             return named
     if good:
         return _located(f"{_together(batch)} together", error)
     return named if named is not None and len(batch) == 1 else error
+
+
+def _shown(record: Record) -> str:
+    return f"record {record[1]} (from 0) of {display(record[0])}"
 
 
 def _together(batch: Sequence[Record]) -> str:

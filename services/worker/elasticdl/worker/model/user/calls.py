@@ -37,6 +37,18 @@ class UserCodeError(UserError):
         self.traceback = traceback
 
 
+class RecordError(UserError):
+    """A record of a batch is wrong.
+
+    Attributes:
+        place: of the record in the batch.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", place: int) -> None:
+        super().__init__(message, hint=hint)
+        self.place = place
+
+
 def follow_user_code(on_change: Callable[[str], None] | None) -> None:
     """Report from now on which user code this process runs.
 

@@ -64,6 +64,21 @@ def _outputs_of(given: Any, outputs: Sequence[str]) -> frozenset[str]:
     return frozenset(outputs) if given else frozenset()
 
 
+def _of_output(given: Any, place: int, outputs: Sequence[str]) -> Any:
+    """What an argument of ``compile()`` gives for an output."""
+    if isinstance(given, Mapping):
+        return given.get(outputs[place])
+    return given[place] if isinstance(given, list | tuple) and len(given) == len(outputs) else given
+
+
+def _is_dense(loss: Any) -> bool:
+    """Whether a loss is one of Keras', and takes no numbers of classes."""
+    if isinstance(loss, str):
+        loss = keras.losses.get(loss)
+    name = getattr(loss, "__name__", type(loss).__name__)
+    return str(getattr(loss, "__module__", "")).startswith("keras.") and "sparse" not in name.lower()
+
+
 class Compiled:
     """A compiled model.
 
@@ -95,6 +110,15 @@ class Compiled:
         given = [self._model._compile_loss._user_loss] if self.has_loss else []
         given += [compiled._user_metrics, compiled._user_weighted_metrics] if compiled is not None else []
         return frozenset(outputs).difference(*(_outputs_of(each, outputs) for each in given))
+
+    def one_hot(self, outputs: Sequence[str]) -> frozenset[str]:
+        """Those of the outputs whose loss is one of Keras' that compares a number for each class.
+
+        Args:
+            outputs: their names, in their order.
+        """
+        given = self._model._compile_loss._user_loss if self.has_loss else None
+        return frozenset(name for place, name in enumerate(outputs) if _is_dense(_of_output(given, place, outputs)))
 
     def losses(self, labels: Any, predictions: Any) -> Iterator[tuple[str, OutputLoss]]:
         """The loss of each output by the name that ``fit()`` reports it under, such as ``a_loss``; none for one output.
