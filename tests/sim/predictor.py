@@ -77,6 +77,7 @@ class SimPredictor:
             running_batches=RunningBatches(_NoFile()),
             output=self._output,
             progress=lambda: None,
+            name_record=lambda _ref, error, _compute: error,
         )
 
     @property

@@ -25,7 +25,13 @@ from elasticdl.shared.storage import display, open_store, scheme_of
 from elasticdl.shared.storage.cache import DataCacheSettings, DataStores
 from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.execution.input_lane import Dataset
-from elasticdl.worker.input.job_data import all_columns, first_batch, open_reader, open_records
+from elasticdl.worker.input.job_data import (
+    all_columns,
+    first_batch,
+    name_in_first_batch,
+    open_reader,
+    open_records,
+)
 from elasticdl.worker.model.adapted.adapter import ExportedModelAdapter, JobAdapter, adapt_to, refuse_missing, wait_for
 from elasticdl.worker.model.build import look_at
 from elasticdl.worker.model.export import weight_summaries
@@ -46,6 +52,7 @@ from elasticdl.worker.model.user.callbacks.accepted import (
     with_hooks,
 )
 from elasticdl.worker.model.user.callbacks.hooks import CallbackModel, Hooks, SaveModel, WriteSummaries
+from elasticdl.worker.model.user.calls import UserCodeError, user_code
 from elasticdl.worker.model.user.class_names import ClassNames, LabelEncoder, classes_in
 from elasticdl.worker.model.user.column_choice import ColumnChoice, Constants
 from elasticdl.worker.model.user.compiled import Compiled
@@ -193,7 +200,10 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
         has_callbacks=bool(with_hooks(callbacks)),
         swap_bytes_min=_swap_bytes_min(spec),
     )
-    runner = ModelRunner(module, example, settings)
+    try:
+        runner = ModelRunner(module, example, settings)
+    except UserError as error:
+        raise _naming_record(error, spec, module, source, running_batches) from error
     facts = ModelFacts(directions=runner.metric_directions, has_schedule=runner.has_schedule)
     found = check_callbacks(callbacks, module.path, spec, facts)
     exports = _Exports()
@@ -223,6 +233,23 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
         problem = "this process built a model that differs from the one that the job was started with"
         built.fingerprint().check(Fingerprint.decode(spec.model.fingerprint), module.path, problem)
     return built
+
+
+def _naming_record(
+    error: UserError, spec: JobSpec, module: UserModule, source: Dataset, running_batches: RunningBatches
+) -> UserError:
+    """Why a model can't be built with the first batch, with the record that it can't take, if there is one."""
+
+    def see(model: Any) -> UserError:
+        def call(fed: Any) -> None:
+            with user_code(module.path, "the model"):
+                model(fed.features, training=False)
+
+        return name_in_first_batch(error, source.records, source.feeder, running_batches, call)
+
+    if not isinstance(error, UserCodeError) or not error.is_about_values:
+        return error
+    return look_at(module, see, seed=spec.plan.seed, swap_bytes_min=_swap_bytes_min(spec))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,6 +56,42 @@ def feed_naming_records(
         raise name_record(error, list(places), lambda record: feed(records.one(task, places[record]))) from error
 
 
+def name_computed(
+    error: UserError,
+    feeder: Feeder,
+    records: TaskRecords,
+    task: TaskId,
+    batch: BatchRecords,
+    compute: Callable[[FedBatch], object],
+) -> UserError:
+    """The error of computing a batch, with the record that it is about if it is about the values of one.
+
+    Args:
+        error: what computing the whole batch raised.
+        feeder: the user's feed, which may drop and reorder records. So each record is fed alone.
+        records: where the batch was read.
+        task: the batch's task.
+        batch: what was fed.
+        compute: computes the fed batch of one record; raises as the whole batch did.
+    """
+    if not isinstance(error, UserCodeError) or not error.is_about_values:
+        return error
+    places = {records.located(task, place): place for place in map(int, batch.places)}
+    failed = []
+
+    def compute_one(record: Record) -> None:
+        fed = feeder.feed(records.one(task, places[record]), batch.seed)
+        try:
+            if fed is not None:
+                compute(fed)
+        except UserError:
+            failed.append(record)
+            raise
+
+    named = name_record(error, list(places), compute_one)
+    return named if failed else error
+
+
 def name_record(error: UserError, batch: Sequence[Record], feed_one: Callable[[Record], object]) -> UserError:
     """The error with the record that it is about, found by feeding the records one at a time.
 
