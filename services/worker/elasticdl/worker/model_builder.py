@@ -192,7 +192,6 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
     training, validation = _data_of(spec, module, ports, stores)
     source = training if spec.kind is JobKind.TRAIN or validation is None else validation
     callbacks = make_callbacks(module, spec.model.callbacks) if spec.kind is JobKind.TRAIN else []
-    example: Any = first_batch(source.records, source.feeder, running_batches)
     settings = RunnerSettings(
         seed=spec.plan.seed,
         eager=spec.model.eager,
@@ -200,10 +199,7 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
         has_callbacks=bool(with_hooks(callbacks)),
         swap_bytes_min=_swap_bytes_min(spec),
     )
-    try:
-        runner = ModelRunner(module, example, settings)
-    except UserError as error:
-        raise _naming_record(error, spec, module, source, running_batches) from error
+    runner = _runner(spec, module, source, running_batches, settings)
     facts = ModelFacts(directions=runner.metric_directions, has_schedule=runner.has_schedule)
     found = check_callbacks(callbacks, module.path, spec, facts)
     exports = _Exports()
@@ -235,21 +231,26 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
     return built
 
 
-def _naming_record(
-    error: UserError, spec: JobSpec, module: UserModule, source: Dataset, running_batches: RunningBatches
-) -> UserError:
-    """Why a model can't be built with the first batch, with the record that it can't take, if there is one."""
+def _runner(
+    spec: JobSpec, module: UserModule, source: Dataset, running_batches: RunningBatches, settings: RunnerSettings
+) -> ModelRunner:
+    """The model, built with the first batch; an error names the record that it can't take, if there is one."""
+    example: Any = first_batch(source.records, source.feeder, running_batches)
+    try:
+        return ModelRunner(module, example, settings)
+    except UserCodeError as error:
+        problem = error
+
+    def call(model: Any, fed: Any) -> None:
+        with user_code(module.path, "the model"):
+            model(fed.features, training=False)
 
     def see(model: Any) -> UserError:
-        def call(fed: Any) -> None:
-            with user_code(module.path, "the model"):
-                model(fed.features, training=False)
+        return name_in_first_batch(problem, source.records, source.feeder, running_batches, partial(call, model))
 
-        return name_in_first_batch(error, source.records, source.feeder, running_batches, call)
-
-    if not isinstance(error, UserCodeError) or not error.is_about_values:
-        return error
-    return look_at(module, see, seed=spec.plan.seed, swap_bytes_min=_swap_bytes_min(spec))
+    if problem.is_about_values:
+        raise look_at(module, see, seed=spec.plan.seed, swap_bytes_min=settings.swap_bytes_min) from problem
+    raise problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
