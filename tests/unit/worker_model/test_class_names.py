@@ -209,3 +209,29 @@ def test_predictions_are_named_by_the_loss_and_the_largest_output(
 class Doubling:
     def process(self, predictions: Any, worker_id: int) -> Any:
         return {"doubled": 2 * predictions[0]}
+
+
+COMPILED = """
+def custom_model():
+    inputs = keras.Input((1,), name="x")
+    first = layers.Dense(3, activation="softmax", name="kind")(inputs)
+    second = layers.Dense(1, kernel_initializer="ones", name="sold")(inputs)
+    model = keras.Model(inputs, {"kind": first, "sold": second})
+    logits = keras.losses.BinaryCrossentropy(from_logits=True)
+    model.compile("sgd", loss={"kind": "categorical_crossentropy", "sold": logits})
+    return model
+
+def feed_batch(records, mode, metadata):
+    return records["x"], {"kind": tf.one_hot([0, 1, 2], 3), "sold": records["x"]}
+
+del loss, optimizer
+"""
+
+
+def test_the_threshold_of_one_output_is_that_of_its_own_loss(write_module: WriteModule) -> None:
+    module = write_module(COMPILED)
+    sold = Classes(output="sold", column="sold", names=("no", "yes"))
+    raw = {"x": np.array([[-2.0], [0.25], [2.0]], np.float32)}
+    runner, batch = runner_of(replace(module, classes=(None, sold)), raw)
+    outputs = ModelOutputs(runner=runner).outputs(batch, runner.initial_dense(), {})
+    assert outputs.classes["predicted_sold"].tolist() == ["no", "yes", "yes"]

@@ -25,6 +25,7 @@ from elasticdl.shared.storage import display, open_store, scheme_of
 from elasticdl.shared.storage.cache import DataCacheSettings, DataStores
 from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.execution.input_lane import Dataset
+from elasticdl.worker.input.bad_record import may_be_about_a_record
 from elasticdl.worker.input.job_data import (
     all_columns,
     first_batch,
@@ -248,7 +249,7 @@ def _runner(
     def see(model: Any) -> UserError:
         return name_in_first_batch(problem, source.records, source.feeder, running_batches, partial(call, model))
 
-    if problem.is_about_values:
+    if may_be_about_a_record(problem):
         raise look_at(module, see, seed=spec.plan.seed, swap_bytes_min=settings.swap_bytes_min) from problem
     raise problem
 
@@ -382,6 +383,8 @@ def _classes_of(
     labels = DefaultFeed(ports, data, "train", choice, module.path).text_labels
     if not any(labels):
         return ()
+    if adapts is Adapting.KNOWS and not adapter.trained_classes:
+        return ()  # An earlier version has started the job, and its labels are booleans.
     trained = read_classes(file) if adapts is Adapting.ADAPTS else ()
     return adapter.learn_classes(LabelEncoder(labels, module.path, trained))
 

@@ -20,7 +20,7 @@ from elasticdl.worker.core.commands import ReadBatch
 from elasticdl.worker.core.events import BatchFailed, BatchRead, BatchUnreadable
 from elasticdl.worker.execution.batch_store import BatchStore, LoadedBatch
 from elasticdl.worker.failures import of_user_error
-from elasticdl.worker.input.bad_record import feed_naming_records, name_computed
+from elasticdl.worker.input.bad_record import feed_naming_records, may_be_about_a_record, name_computed
 from elasticdl.worker.input.records import TaskRecords
 from elasticdl.worker.input.table_ids import table_ids
 from elasticdl.worker.ports import FedBatch, Feeder, TableIds, Trainee
@@ -112,10 +112,10 @@ class BatchLoader:
             compute: computes a batch of one record with its rows.
         """
         data = self._data_of(ref.task)
-        if data is None:
+        if data is None or not may_be_about_a_record(error):
             return error
         task, is_training = data.task_of(ref.task), ref.task.purpose is Purpose.TRAIN
-        with self._lock:
+        with self._lock, suppress(TransientError, UserError):  # The data may be gone by now.
             raw = data.records.batch(task, ref.batch)
             return name_computed(
                 error,
@@ -125,6 +125,7 @@ class BatchLoader:
                 raw,
                 lambda fed: compute(fed, table_ids(self._model, fed, training=is_training)),
             )
+        return error
 
     def _load(self, ref: BatchRef) -> tuple[LoadedBatch | None, BatchRead | BatchFailed | BatchUnreadable]:
         is_training = ref.task.purpose is Purpose.TRAIN

@@ -56,6 +56,11 @@ def feed_naming_records(
         raise name_record(error, list(places), lambda record: feed(records.one(task, places[record]))) from error
 
 
+def may_be_about_a_record(error: UserError) -> bool:
+    """Whether an error of computing a batch may be about the values of one record."""
+    return isinstance(error, UserCodeError) and error.is_about_values
+
+
 def name_computed(
     error: UserError,
     feeder: Feeder,
@@ -67,15 +72,13 @@ def name_computed(
     """The error of computing a batch, with the record that it is about if it is about the values of one.
 
     Args:
-        error: what computing the whole batch raised.
+        error: what computing the whole batch raised, see ``may_be_about_a_record``.
         feeder: the user's feed, which may drop and reorder records. So each record is fed alone.
         records: where the batch was read.
         task: the batch's task.
         batch: what was fed.
         compute: computes the fed batch of one record; raises as the whole batch did.
     """
-    if not isinstance(error, UserCodeError) or not error.is_about_values:
-        return error
     places = {records.located(task, place): place for place in map(int, batch.places)}
     failed = []
 

@@ -18,7 +18,7 @@ from elasticdl.shared.storage.cache import DataStores
 from elasticdl.shared.storage.uris import scheme_of, to_uri
 from elasticdl.worker.core.batch_clock import Work
 from elasticdl.worker.failures import DataError
-from elasticdl.worker.input.bad_record import feed_naming_records, name_computed
+from elasticdl.worker.input.bad_record import feed_naming_records, may_be_about_a_record, name_computed
 from elasticdl.worker.input.records import BatchRecords, ShardReader, TaskRecords
 from elasticdl.worker.model.user.calls import UserCodeError
 from elasticdl.worker.ports import FedBatch, Feeder
@@ -122,7 +122,7 @@ def name_in_first_batch(
     compute: Callable[[FedBatch], object],
 ) -> UserError:
     """The error of computing the first batch, with the record that it is about; see ``name_computed``."""
-    if not isinstance(error, UserCodeError) or not error.is_about_values:
+    if not may_be_about_a_record(error):
         return error
     task, raw, _ = _first_batch(records, feeder, running_batches)
     return name_computed(error, feeder, records, task, raw, compute)

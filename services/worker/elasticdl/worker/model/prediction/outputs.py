@@ -81,19 +81,26 @@ class ModelOutputs:
         """The class of each record: the one with the largest number, or that on its side of the threshold."""
         if values.shape[1:] in ((), (1,)):
             if place not in self._thresholds:
-                self._thresholds[place] = _threshold(self.runner.module, predictions, place)
+                self._thresholds[place] = _threshold(self.runner.module, classes.output, predictions, place)
             numbers = (values.reshape(-1) > self._thresholds[place]).astype(np.int64)
         else:
             numbers = values.argmax(axis=-1)
         return np.array(classes.names, object)[numbers]
 
 
-def _threshold(module: UserModule, predictions: Any, place: int) -> float:
+def _threshold(module: UserModule, output: str, predictions: Any, place: int) -> float:
     """0 if the loss takes the numbers of an output as logits, 0.5 if it takes them as probabilities.
 
     For the number 1/4 the loss with logits is smaller with the second class, and that with probabilities with the
     first one.
     """
+    compiled = module.compiled if module.value("loss") is None else None
+    if compiled is not None:  # Only the loss of this output: those of others may take labels of another form.
+        of_output = compiled.loss_of(place, output)
+        predictions = keras.tree.flatten(predictions)[place]
+        place = 0
+    else:
+        of_output = module.required("loss")
     flat = [np.zeros_like(one[:1]) for one in keras.tree.flatten(predictions)]
     labels = [np.zeros((1, *one.shape[1:2][: one.shape[1:] == (1,)]), np.int64) for one in flat]
     flat[place] = np.full_like(flat[place], _QUARTER)
@@ -102,7 +109,7 @@ def _threshold(module: UserModule, predictions: Any, place: int) -> float:
         labels[place] = np.full_like(labels[place], number)
         tensors = ([tf.constant(one) for one in each] for each in (labels, flat))
         given = (keras.tree.pack_sequence_as(predictions, each) for each in tensors)
-        return float(np.mean(module.required("loss")(*given)))
+        return float(np.mean(of_output(*given)))
 
     with user_code(module.path, f"{module.file.name_of('loss')}()"):
         return 0.0 if loss(1) < loss(0) else 0.5

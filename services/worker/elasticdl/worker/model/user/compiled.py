@@ -64,17 +64,8 @@ def _outputs_of(given: Any, outputs: Sequence[str]) -> frozenset[str]:
     return frozenset(outputs) if given else frozenset()
 
 
-def _of_output(given: Any, place: int, outputs: Sequence[str]) -> Any:
-    """What an argument of ``compile()`` gives for an output."""
-    if isinstance(given, Mapping):
-        return given.get(outputs[place])
-    return given[place] if isinstance(given, list | tuple) and len(given) == len(outputs) else given
-
-
 def _is_dense(loss: Any) -> bool:
     """Whether a loss is one of Keras', and takes no numbers of classes."""
-    if isinstance(loss, str):
-        loss = keras.losses.get(loss)
     name = getattr(loss, "__name__", type(loss).__name__)
     return str(getattr(loss, "__module__", "")).startswith("keras.") and "sparse" not in name.lower()
 
@@ -117,8 +108,21 @@ class Compiled:
         Args:
             outputs: their names, in their order.
         """
+        return frozenset(name for place, name in enumerate(outputs) if _is_dense(self.loss_of(place, name)))
+
+    def loss_of(self, place: int, name: str) -> Any:
+        """The loss of one output, a function or an object of Keras; None: it has none.
+
+        Args:
+            place: of the output, in the order of the outputs.
+            name: of the output.
+        """
         given = self._model._compile_loss._user_loss if self.has_loss else None
-        return frozenset(name for place, name in enumerate(outputs) if _is_dense(_of_output(given, place, outputs)))
+        if isinstance(given, Mapping):
+            given = given.get(name)
+        elif isinstance(given, list | tuple):
+            given = given[place] if place < len(given) else None
+        return keras.losses.get(given)
 
     def losses(self, labels: Any, predictions: Any) -> Iterator[tuple[str, OutputLoss]]:
         """The loss of each output by the name that ``fit()`` reports it under, such as ``a_loss``; none for one output.
