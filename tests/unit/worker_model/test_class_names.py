@@ -235,3 +235,9 @@ def test_the_threshold_of_one_output_is_that_of_its_own_loss(write_module: Write
     runner, batch = runner_of(replace(module, classes=(None, sold)), raw)
     outputs = ModelOutputs(runner=runner).outputs(batch, runner.initial_dense(), {})
     assert outputs.classes["predicted_sold"].tolist() == ["no", "yes", "yes"]
+
+
+def test_losses_that_keras_reports_itself_are_left_to_it() -> None:
+    model, _, _ = model_of(3)
+    model.compile("sgd", loss="unknown")
+    assert Compiled(model, PATH).one_hot(("out",)) == frozenset()

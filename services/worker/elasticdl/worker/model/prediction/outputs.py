@@ -19,7 +19,7 @@ from elasticdl.worker.model.user.class_names import Classes
 from elasticdl.worker.model.user.module import UserModule
 from elasticdl.worker.ports import Outputs
 
-_QUARTER = 0.25
+_QUARTER, _HALF = 0.25, 0.5
 DEFAULT_PROCESSOR = "PredictionOutputsProcessor"
 
 
@@ -99,6 +99,8 @@ def _threshold(module: UserModule, output: str, predictions: Any, place: int) ->
         of_output = compiled.loss_of(place, output)
         predictions = keras.tree.flatten(predictions)[place]
         place = 0
+        if of_output is None:
+            return _HALF
     else:
         of_output = module.required("loss")
     flat = [np.zeros_like(one[:1]) for one in keras.tree.flatten(predictions)]
@@ -112,7 +114,7 @@ def _threshold(module: UserModule, output: str, predictions: Any, place: int) ->
         return float(np.mean(of_output(*given)))
 
     with user_code(module.path, f"{module.file.name_of('loss')}()"):
-        return 0.0 if loss(1) < loss(0) else 0.5
+        return 0.0 if loss(1) < loss(0) else _HALF
 
 
 def load_processor(module: UserModule, name: str) -> Any:

@@ -111,7 +111,7 @@ class Compiled:
         return frozenset(name for place, name in enumerate(outputs) if _is_dense(self.loss_of(place, name)))
 
     def loss_of(self, place: int, name: str) -> Any:
-        """The loss of one output, a function or an object of Keras; None: it has none.
+        """The loss of one output, a function or an object of Keras; None: it has none, or none that Keras knows.
 
         Args:
             place: of the output, in the order of the outputs.
@@ -122,7 +122,10 @@ class Compiled:
             given = given.get(name)
         elif isinstance(given, list | tuple):
             given = given[place] if place < len(given) else None
-        return keras.losses.get(given)
+        try:
+            return keras.losses.get(given) if isinstance(given, str) else given if callable(given) else None
+        except ValueError:
+            return None  # Keras says so when it builds the losses.
 
     def losses(self, labels: Any, predictions: Any) -> Iterator[tuple[str, OutputLoss]]:
         """The loss of each output by the name that ``fit()`` reports it under, such as ``a_loss``; none for one output.
