@@ -28,7 +28,7 @@ from elasticdl.worker.core import BatchRef, commands, events
 from elasticdl.worker.core.batch_clock import Work
 from elasticdl.worker.execution.batch_store import BatchStore, LoadedBatch
 from elasticdl.worker.execution.predictor import Predictor
-from elasticdl.worker.ports import TableRows
+from elasticdl.worker.ports import Outputs, TableRows
 from elasticdl.worker.predictions.output import SUCCESS, TEMPORARY, PredictionOutput
 from elasticdl.worker.ps_client import Pulled
 from elasticdl.worker.running_batches import RunningBatches
@@ -77,6 +77,7 @@ class SimPredictor:
             running_batches=RunningBatches(_NoFile()),
             output=self._output,
             progress=lambda: None,
+            name_record=lambda _ref, error, _compute: error,
         )
 
     @property
@@ -95,10 +96,11 @@ class SimPredictor:
         """See ``Predictive``."""
         return ()
 
-    def outputs(self, batch: npt.NDArray[np.int64], dense: Floats, rows: TableRows) -> Floats:
+    def outputs(self, batch: npt.NDArray[np.int64], dense: Floats, rows: TableRows) -> Outputs:
         """How far the weights are from those that every ps was given: float32[records]."""
         difference = float(np.abs(dense - self._worker.world.job.initial).max())
-        return np.full(len(batch), difference + sum(float(np.abs(values).sum()) for values, _ in rows.values()))
+        moved = difference + sum(float(np.abs(values).sum()) for values, _ in rows.values())
+        return Outputs(values=np.full(len(batch), moved))
 
     # --- commands ---------------------------------------------------------------------------------------------------
 

@@ -135,6 +135,7 @@ class World:
             self.model,
             self.store,
             self.running_batches,
+            loader.name_record,
         )
         predictor = Predictor(
             model=self.model,
@@ -144,6 +145,7 @@ class World:
                 store=self.files, folder="memory://out", job="job", tasks=self.plan.tasks, suffix="parquet"
             ),
             progress=lambda: self.runner.post(ProgressMade()),
+            name_record=loader.name_record,
         )
         return {
             **lane_handlers(loader, compute, PsLane(self.ps, self.store)),

@@ -16,7 +16,7 @@ from elasticdl.worker.core import commands
 from elasticdl.worker.core.events import QueueEmpty, TasksDelivered
 from elasticdl.worker.core.tasks.leased import LeasedTask
 from elasticdl.worker.model.user.calls import UserCodeError
-from elasticdl.worker.ports import Ids
+from elasticdl.worker.ports import Ids, Outputs
 from elasticdl.worker.ps_client import EpochMetrics, PinLostError, Pulled, PushOutcome, PushRequest, TaskProgress
 from elasticdl.worker.ps_client.rules import contains_push
 
@@ -100,6 +100,8 @@ class FakeModel:
 
     nan_from: int = 1 << 60
     raise_at: int = -1
+    wrong_at: int = -1
+    """Takes any batch but those with this number."""
     overflow_at: int = -1
     state: float = 0.0
     seeds: list[int] = field(default_factory=list)
@@ -112,6 +114,7 @@ class FakeModel:
     def train(self, batch: FakeBatch, dense: Any, rows: Any, *, step_seed: int) -> FakeResult:
         unique, inverse = rows["table"]
         np.testing.assert_array_equal(unique[inverse][:, 0], batch.values % 4)
+        self._check_values(batch)
         self.seeds.append(step_seed)
         self.trained.append(batch.values.tolist())
         if self.raise_at in batch.values:
@@ -124,10 +127,15 @@ class FakeModel:
         made = FakeResult(loss, {"table": unique}, states, finite and not overflow, overflow, problem)
         return replace(made, statistics_update=np.full(2, self.state, np.float32))
 
+    def _check_values(self, batch: FakeBatch) -> None:
+        if self.wrong_at in batch.values:
+            raise UserCodeError(f"{self.wrong_at} is not in [0, 5)", is_about_values=True)
+
     def rate(self, iteration: int) -> float:
         return 1.0 / (1 + iteration)
 
     def evaluate(self, batch: FakeBatch, dense: Any, rows: Any, *, step_seed: int) -> float:
+        self._check_values(batch)
         self.evaluated = [self.evaluated[0] + float(batch.values.sum()), self.evaluated[1] + batch.count]
         return float(batch.values.mean())
 
@@ -135,13 +143,14 @@ class FakeModel:
     def output_names(self) -> Sequence[str]:
         return ()
 
-    def outputs(self, batch: FakeBatch, dense: Any, rows: Any) -> Any:
+    def outputs(self, batch: FakeBatch, dense: Any, rows: Any) -> Outputs:
         unique, inverse = rows["table"]
         np.testing.assert_array_equal(unique[inverse][:, 0], batch.values % 4)
         np.testing.assert_array_equal(dense, np.zeros(3, np.float32))
+        self._check_values(batch)
         if self.raise_at in batch.values:
             raise UserCodeError("process() raised ValueError", traceback="File model.py, line 9")
-        return batch.values * 10
+        return Outputs(values=batch.values * 10)
 
     def metric_states(self) -> Mapping[str, list[Any]]:
         return {"loss": [np.array(value) for value in self.evaluated]}

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.names import Purpose
 from elasticdl.worker.input.bad_record import Record, name_record
 from elasticdl.worker.model.user.calls import UserCodeError
+
+from .conftest import message
+
+if TYPE_CHECKING:
+    from .conftest import MakeWorld
 
 NUMBERS = [40, 7, 19]
 BATCH = [("a.csv", number) for number in NUMBERS]
@@ -44,3 +52,19 @@ def test_code_that_takes_no_record_is_blamed_itself() -> None:
     assert name_record(whole, BATCH, raises_always) is whole
     alone = name_record(whole, [("a.csv", 7)], raises_always)
     assert str(alone) == "record 7 (from 0) of a.csv: feed() raised NameError for 7"
+
+
+@pytest.mark.parametrize("purpose", [Purpose.TRAIN, Purpose.EVALUATE, Purpose.PREDICT])
+@pytest.mark.parametrize("dropped", [b"skip", b"4"])
+def test_the_record_that_the_model_cant_take_is_named(make_world: MakeWorld, purpose: Purpose, dropped: bytes) -> None:
+    if purpose is Purpose.PREDICT and dropped == b"skip":
+        dropped = b"8"  # A prediction drops nothing.
+    world = make_world([b"1", b"2", dropped, b"7"])
+    world.model.wrong_at = 7
+    world.tasks.deliveries_max = 1
+    world.tasks.publish(message(0, purpose))
+    world.run()
+    (failed,) = world.failed()
+    assert failed.message.endswith("0.tfrecord: 7 is not in [0, 5)")
+    assert failed.message.startswith("record 3 (from 0) of ")
+    assert len(world.store) == 0

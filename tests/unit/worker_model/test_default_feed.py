@@ -204,7 +204,6 @@ def test_a_model_without_a_loss_needs_no_label() -> None:
             r'age, city, items, left\n  Give --label=COLUMN, or write label = "COLUMN" in the file',
         ),
         (("city",), "left", r"column 'city' is string, and its input of the model is float32\n .*--column_types=city="),
-        (("pixels",), "city", r"label 'city' is string, and labels are numbers"),
         (("items",), "left", r"column 'items' has values of shape \(None,\), and its input of the model takes \(3,\)"),
     ],
 )

@@ -21,6 +21,7 @@ from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import open_store
 from elasticdl.worker.model.adapted.adapter import JobAdapter, adapt_to
 from elasticdl.worker.model.user.callbacks.accepted import ModelFacts, check_callbacks, make_callbacks
+from elasticdl.worker.model.user.class_names import LabelEncoder
 from elasticdl.worker.model.user.column_choice import ColumnChoice, Constants
 from elasticdl.worker.model.user.columns import ColumnPacker
 from elasticdl.worker.model.user.default_feed import DefaultFeed, Ports
@@ -104,6 +105,23 @@ def test_the_adapted_layers_of_the_guide_are_adapted(tmp_path: Path) -> None:
         adapting.use(None)
     (numbers,) = [layer for layer in model.layers if isinstance(layer, keras.layers.Normalization)]
     assert np.ravel(numbers.mean).tolist() == [30, 2]
+
+
+def test_the_text_labels_of_the_guide_are_numbered() -> None:
+    (code,) = (block for block in blocks("model-file.md") if "species" in block)
+    names = ("length", "width", "species")
+    data = Metadata(format="csv", column_names=names, column_types=("float64", "float64", "string"))
+    file, path = run(code), Path("model.py")
+    model, choice = file["custom_model"](), ColumnChoice.of("", Constants(file["label"]), path)
+    ports = Ports.of(model, data, choice, path)
+    encoder = LabelEncoder(DefaultFeed(ports, data, "train", choice, path).text_labels, path)
+    records = {"length": np.arange(3.0), "width": np.ones(3), "species": np.array(["b", "c", "a"], object)}
+    encoder.adapt(lambda: iter([records]))
+    feed = DefaultFeed(ports, data, "train", choice, path, encoder.classes)
+    tensors = {name: tf.constant(one.tolist()) for name, one in feed.numbered(records).items()}
+    features, labels = feed(tensors, "train", data)
+    assert labels.numpy().tolist() == [1, 2, 0]
+    assert np.isfinite(model.compute_loss(features, labels, model(features)))
 
 
 def test_the_feed_of_the_guide_needs_no_labels_to_predict() -> None:

@@ -10,9 +10,10 @@ import pytest
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.signature import VariableKind
 from elasticdl.worker.model.runner import ModelRunner, RunnerSettings
+from elasticdl.worker.model.user.calls import UserCodeError
 from elasticdl.worker.model.user.feeder import BatchFeeder
 
-from .conftest import RECOMMENDER, Tables, WriteModule, columns, runner_of
+from .conftest import RECOMMENDER, Tables, WriteModule, columns, fed, runner_of
 
 pytestmark = pytest.mark.tensorflow
 
@@ -330,3 +331,17 @@ def test_a_model_that_forgets_its_trial_trains_like_a_new_one(write_module: Writ
     np.testing.assert_array_equal(results[0].metric_states, results[1].metric_states)
     states, expected = (one.metric_states() for one in (tried, new))
     np.testing.assert_equal(dict(states), dict(expected))
+
+
+@pytest.mark.parametrize("bad", [50, -1])
+@pytest.mark.parametrize("served", [True, False])
+def test_an_id_outside_its_table_is_refused_dense_or_served(write_module: WriteModule, bad: int, served: bool) -> None:
+    raw = columns()
+    runner, _ = runner_of(write_module(RECOMMENDER), raw, swap_bytes_min=0 if served else 1 << 30)
+    raw["item"][3, 1] = bad
+    batch = fed(runner.module, raw)
+    dense, pulled = runner.initial_dense(), Tables(runner)
+    with pytest.raises(UserError, match=rf"id {bad} is outside embedding item_table|= {bad} is not in \[0, 50\)") as e:
+        runner.evaluate(batch, dense, pulled.pull(batch, training=False))
+    assert served or (isinstance(e.value, UserCodeError) and e.value.is_about_values)
+    assert bad != -1 or served or np.isfinite(runner.built.model(runner.example.features)).all()

@@ -25,7 +25,14 @@ from elasticdl.shared.storage import display, open_store, scheme_of
 from elasticdl.shared.storage.cache import DataCacheSettings, DataStores
 from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.execution.input_lane import Dataset
-from elasticdl.worker.input.job_data import all_columns, first_batch, open_reader, open_records
+from elasticdl.worker.input.bad_record import may_be_about_a_record
+from elasticdl.worker.input.job_data import (
+    all_columns,
+    first_batch,
+    name_in_first_batch,
+    open_reader,
+    open_records,
+)
 from elasticdl.worker.model.adapted.adapter import ExportedModelAdapter, JobAdapter, adapt_to, refuse_missing, wait_for
 from elasticdl.worker.model.build import look_at
 from elasticdl.worker.model.export import weight_summaries
@@ -34,6 +41,7 @@ from elasticdl.worker.model.export.keras_file import loading_notes
 from elasticdl.worker.model.export.without_tables import choose_tables, write_without_tables
 from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint, fingerprint
 from elasticdl.worker.model.fingerprint.graphs import remember_tables
+from elasticdl.worker.model.initial.files import read_classes
 from elasticdl.worker.model.prediction.outputs import ModelOutputs, load_processor
 from elasticdl.worker.model.runner import SWAP_BYTES_MIN, ModelRunner, RunnerSettings
 from elasticdl.worker.model.user.callbacks.accepted import (
@@ -45,6 +53,8 @@ from elasticdl.worker.model.user.callbacks.accepted import (
     with_hooks,
 )
 from elasticdl.worker.model.user.callbacks.hooks import CallbackModel, Hooks, SaveModel, WriteSummaries
+from elasticdl.worker.model.user.calls import UserCodeError, user_code
+from elasticdl.worker.model.user.class_names import ClassNames, LabelEncoder, classes_in
 from elasticdl.worker.model.user.column_choice import ColumnChoice, Constants
 from elasticdl.worker.model.user.compiled import Compiled
 from elasticdl.worker.model.user.data_reader import reader_of
@@ -178,11 +188,13 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
     stores = DataStores(DataCacheSettings.of(spec.data_cache_dir, spec.data_cache_bytes, os.environ))
     module, adapter = _load(spec, adapts, stores)
     running_batches.step()
-    training, validation = _data_of(spec, module, stores)
+    ports = None if module.has_feed else _ports_of(spec, module)
+    if ports:
+        module = replace(module, classes=_classes_of(spec, module, ports, adapter, adapts))
+    training, validation = _data_of(spec, module, ports, stores)
     running_batches.step()
     source = training if spec.kind is JobKind.TRAIN or validation is None else validation
     callbacks = make_callbacks(module, spec.model.callbacks) if spec.kind is JobKind.TRAIN else []
-    example: Any = first_batch(source.records, source.feeder, running_batches)
     settings = RunnerSettings(
         seed=spec.plan.seed,
         eager=spec.model.eager,
@@ -190,7 +202,7 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
         has_callbacks=bool(with_hooks(callbacks)),
         swap_bytes_min=_swap_bytes_min(spec),
     )
-    runner = ModelRunner(module, example, settings)
+    runner = _runner(spec, module, source, running_batches, settings)
     running_batches.step()
     facts = ModelFacts(directions=runner.metric_directions, has_schedule=runner.has_schedule)
     found = check_callbacks(callbacks, module.path, spec, facts)
@@ -222,6 +234,28 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
         problem = "this process built a model that differs from the one that the job was started with"
         built.fingerprint().check(Fingerprint.decode(spec.model.fingerprint), module.path, problem)
     return built
+
+
+def _runner(
+    spec: JobSpec, module: UserModule, source: Dataset, running_batches: RunningBatches, settings: RunnerSettings
+) -> ModelRunner:
+    """The model, built with the first batch; an error names the record that it can't take, if there is one."""
+    example: Any = first_batch(source.records, source.feeder, running_batches)
+    try:
+        return ModelRunner(module, example, settings)
+    except UserCodeError as error:
+        problem = error
+
+    def call(model: Any, fed: Any) -> None:
+        with user_code(module.path, "the model"):
+            model(fed.features, training=False)
+
+    def see(model: Any) -> UserError:
+        return name_in_first_batch(problem, source.records, source.feeder, running_batches, partial(call, model))
+
+    if may_be_about_a_record(problem):
+        raise look_at(module, see, seed=spec.plan.seed, swap_bytes_min=settings.swap_bytes_min) from problem
+    raise problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,9 +339,10 @@ def _allow_waiting_steps(spec: JobSpec) -> None:
         os.environ[_THREADS] = str(threads)
 
 
-def _data_of(spec: JobSpec, module: UserModule, stores: DataStores) -> tuple[Dataset, Dataset | None]:
+def _data_of(
+    spec: JobSpec, module: UserModule, ports: Ports | None, stores: DataStores
+) -> tuple[Dataset, Dataset | None]:
     """The training data and the validation data; a job that trains nothing opens its data as both."""
-    ports = None if module.has_feed else _ports_of(spec, module)
     other = "predict" if spec.prediction else "evaluate"
     mode = "train" if spec.kind is JobKind.TRAIN else other
     open_data = partial(_open, spec, module, stores, ports=ports)
@@ -330,10 +365,32 @@ def _ports_of(spec: JobSpec, module: UserModule) -> Ports:
         compiled = Compiled(model, module.path) if module.value("loss") is None and model.compiled else None
         has_labels = compiled is None or compiled.has_loss
         ports = Ports.of(model, metadata, _choice_of(spec, module), module.path, has_labels=has_labels)
+        if compiled:
+            ports = replace(ports, one_hot=compiled.one_hot(ports.output_names))
         is_compared = compiled is not None and module.value("eval_metrics_fn") is None
         return replace(ports, unlabelled=compiled.unlabelled(ports.output_names)) if compiled and is_compared else ports
 
     return look_at(module, see, seed=spec.plan.seed, swap_bytes_min=_swap_bytes_min(spec))
+
+
+def _classes_of(
+    spec: JobSpec, module: UserModule, ports: Ports, adapter: JobAdapter | None, adapts: Adapting
+) -> ClassNames:
+    """The classes of labels that are texts or booleans: of the training data, or of the model that is used."""
+    file = spec.initial.file if spec.initial and not spec.initial.adapted else ""
+    if adapter is None:
+        model = module.exported or (module.weights and module.weights.file)
+        return classes_in(model) if model else ()
+    if spec.kind is not JobKind.TRAIN:
+        return adapter.trained_classes or read_classes(file)
+    data, choice = schema_of(spec.data).metadata, _choice_of(spec, module)
+    labels = DefaultFeed(ports, data, "train", choice, module.path).text_labels
+    if not any(labels):
+        return ()
+    if adapts is Adapting.KNOWS and not adapter.trained_classes:
+        return ()  # An earlier version has started the job, and its labels are booleans.
+    trained = read_classes(file) if adapts is Adapting.ADAPTS else ()
+    return adapter.learn_classes(LabelEncoder(labels, module.path, trained))
 
 
 def _choice_of(spec: JobSpec, module: UserModule) -> ColumnChoice:
@@ -346,7 +403,7 @@ def _open(
 ) -> Dataset:
     metadata = schema_of(data).metadata
     if ports:
-        feed = DefaultFeed(ports, metadata, mode, _choice_of(spec, module), module.path)
+        feed = DefaultFeed(ports, metadata, mode, _choice_of(spec, module), module.path, module.classes)
         module = replace(module, default_feed=feed)
     whole_batches = module.function("feed_batch") is not None
     keep = spec.prediction.keep_columns if spec.prediction and mode == "predict" else ()

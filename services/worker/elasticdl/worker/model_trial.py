@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ from elasticdl.shared.job.spec import ExportTables, JobKind
 from elasticdl.shared.model.signature import RowTable
 from elasticdl.shared.storage import free_bytes, scheme_of
 from elasticdl.shared.storage.uris import local_path
-from elasticdl.worker.input.job_data import first_batch
+from elasticdl.worker.execution.input_lane import Dataset
+from elasticdl.worker.input.job_data import first_batch, name_in_first_batch
 from elasticdl.worker.input.table_ids import table_ids
 from elasticdl.worker.model.embeddings.swap import FLOAT_BYTES, bytes_text
 from elasticdl.worker.model.export.export import EXPORTED, check_export, export
@@ -48,23 +51,27 @@ def try_model(built: Built, running_batches: RunningBatches) -> None:
     check_made_again(runner)
     example: Any = runner.example
     path = runner.module.path
+    source = built.training if built.kind is JobKind.TRAIN or built.validation is None else built.validation
     if built.outputs is not None:
-        outputs = runner.predict(example, runner.initial_dense(), _rows(built, example, training=False))
+        with _naming(built, source, running_batches, runner.predict):
+            outputs = runner.predict(example, runner.initial_dense(), _rows(built, example, training=False))
         output_columns(outputs, built.outputs.output_names, example.count)
         return
     if example.labels is None:
         mode, use = ("evaluate", "evaluate") if built.kind is JobKind.EVALUATE else ("train", "train with")
         raise UserError(f"{path}: the feed gives no labels in mode '{mode}', so there is no loss to {use}")
     if built.kind is JobKind.EVALUATE:
-        runner.evaluate(example, runner.initial_dense(), _rows(built, example, training=False))
+        with _naming(built, source, running_batches, runner.evaluate):
+            runner.evaluate(example, runner.initial_dense(), _rows(built, example, training=False))
         return
     rows = _rows(built, example, training=True)
-    try:
-        while (result := runner.train(example, runner.initial_dense(), rows, step_seed=0)).overflow:
-            pass  # The loss scale has been halved; it ends at the smallest one.
-    except UserCodeError:
-        _try_loss(built, rows)
-        raise
+    with _naming(built, source, running_batches, runner.evaluate):
+        try:
+            while (result := runner.train(example, runner.initial_dense(), rows, step_seed=0)).overflow:
+                pass  # The loss scale has been halved; it ends at the smallest one.
+        except UserCodeError:
+            _try_loss(built, rows)
+            raise
     if not result.finite:
         raise UserError(
             f"{path}: {result.problem} for the first batch, with the initial weights",
@@ -72,7 +79,21 @@ def try_model(built: Built, running_batches: RunningBatches) -> None:
         )
     if built.validation is not None:
         batch: Any = first_batch(built.validation.records, built.validation.feeder, running_batches)
-        runner.evaluate(batch, runner.initial_dense(), _rows(built, batch, training=False))
+        with _naming(built, built.validation, running_batches, runner.evaluate):
+            runner.evaluate(batch, runner.initial_dense(), _rows(built, batch, training=False))
+
+
+@contextmanager
+def _naming(built: Built, data: Dataset, running_batches: RunningBatches, run: Callable[..., object]) -> Iterator[None]:
+    """Have an error of computing the first batch name the record that it is about, if it is about one."""
+
+    def compute(batch: Any) -> None:
+        run(batch, built.runner.initial_dense(), _rows(built, batch, training=False))
+
+    try:
+        yield
+    except UserCodeError as error:
+        raise name_in_first_batch(error, data.records, data.feeder, running_batches, compute) from error
 
 
 def try_export(built: Built, output: str, name: str) -> list[str]:

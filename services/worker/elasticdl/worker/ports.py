@@ -7,7 +7,7 @@ nor sockets, so tests run them without both.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -198,6 +198,19 @@ class Trainee(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outputs:
+    """What is written for a batch.
+
+    Attributes:
+        values: arrays with one row for each record, in dicts, lists or tuples.
+        classes: column -> name of the class of each record.
+    """
+
+    values: Any
+    classes: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+
+
 class Predictive(Protocol):
     """The model, as a prediction job sees it."""
 
@@ -206,8 +219,8 @@ class Predictive(Protocol):
         """Names of the outputs of a model that gives a list of them; empty if they have none."""
         ...
 
-    def outputs(self, batch: Any, dense: Floats, rows: TableRows) -> Any:
-        """What is written for a batch: arrays with one row for each record, in dicts, lists or tuples."""
+    def outputs(self, batch: Any, dense: Floats, rows: TableRows) -> Outputs:
+        """What is written for a batch."""
         ...
 
 

@@ -254,10 +254,11 @@ class Worker:
             built.runner,
             self.store,
             running_batches,
+            loader.name_record,
         )
         self._executor.add(lane_handlers(loader, compute, PsLane(ps, self.store)))
         if built.outputs is not None:
-            self._executor.add(self._predictor(built.outputs, running_batches).handlers)
+            self._executor.add(self._predictor(built.outputs, running_batches, loader).handlers)
         self._executor.add({commands.InitialiseModel: lambda _: self._initialise(addresses, ps, built)})
         return tuple(start_notes(built, self.settings, gpu))
 
@@ -281,13 +282,14 @@ class Worker:
         running_batches.step()
         self._runner.post(ProgressMade())
 
-    def _predictor(self, outputs: ModelOutputs, running_batches: RunningBatches) -> Predictor:
+    def _predictor(self, outputs: ModelOutputs, running_batches: RunningBatches, loader: BatchLoader) -> Predictor:
         return Predictor(
             model=replace(outputs, worker=pod_number(self.settings.pod)),
             store=self.store,
             running_batches=running_batches,
             output=PredictionOutput.of(self.spec, open_store(self.spec.output)),
             progress=lambda: self._runner.post(ProgressMade()),
+            name_record=loader.name_record,
         )
 
     def _check_callbacks(self, built: Built) -> None:

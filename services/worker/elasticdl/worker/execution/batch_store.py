@@ -41,6 +41,17 @@ class LoadedBatch:
         pulled = self.weights.rows
         return {table: (pulled[table], ids.inverse) for table, ids in self.tables.items()}
 
+    def rows_of(self, tables: Mapping[str, TableIds]) -> TableRows:
+        """The pulled rows of some of the batch's ids; of an id that was not pulled, any row."""
+        if self.weights is None:
+            return {}
+        found = {}
+        for table, ids in tables.items():
+            places = {one: place for place, one in enumerate(self.tables[table].unique.tolist())}
+            own = [places.get(one, 0) for one in ids.unique.tolist()]
+            found[table] = self.weights.rows[table][own], ids.inverse
+        return found
+
     def drop_weights(self) -> None:
         """Return the receive buffers; the batch has to be pulled for again."""
         if self.weights is not None:

@@ -32,6 +32,7 @@ from elasticdl.worker.core.commands import (
 )
 from elasticdl.worker.core.events import BatchComputed, BatchFailed, PullDelayed
 from elasticdl.worker.execution.batch_store import BatchStore, LoadedBatch
+from elasticdl.worker.execution.input_lane import ComputeOne
 from elasticdl.worker.execution.round_steps import RoundAbortedError, RoundSteps
 from elasticdl.worker.failures import Failure, of_user_error
 from elasticdl.worker.ports import StepResult, Trainee
@@ -77,11 +78,18 @@ class ComputeLane:
         model: computes.
         store: where batches are kept.
         running_batches: records which batch user code works on.
+        name_record: see ``BatchLoader.name_record``.
     """
 
     def __init__(
-        self, settings: ComputeSettings, model: Trainee, store: BatchStore, running_batches: RunningBatches
+        self,
+        settings: ComputeSettings,
+        model: Trainee,
+        store: BatchStore,
+        running_batches: RunningBatches,
+        name_record: Callable[[BatchRef, UserError, ComputeOne], UserError],
     ) -> None:
+        self._name_record = name_record
         self._settings = settings
         self._model = model
         self._store = store
@@ -100,7 +108,7 @@ class ComputeLane:
             loaded.drop_weights()
             return PullDelayed(ref=ref, seconds={"wait": time.perf_counter() - started_s})
         except UserError as error:
-            return BatchFailed(ref=ref, failure=of_user_error(error, FailureKind.USER_CODE), step=loaded.step)
+            return self._failed(ref, loaded, error, Work.TRAIN, self._model.train)
         seconds = time.perf_counter() - started_s
         if result is not None and result.overflow:
             _log.info("gradients overflowed, batch absorbed empty", task=str(ref.task), batch=ref.batch)
@@ -135,8 +143,19 @@ class ComputeLane:
                 seed = step_seed(self._settings.plan, TaskId(ref.task.number), ref.batch)
                 loss = self._model.evaluate(loaded.batch, loaded.weights.dense, loaded.rows(), step_seed=seed)
         except UserError as error:
-            return BatchFailed(ref=ref, failure=of_user_error(error, FailureKind.USER_CODE), step=loaded.step)
+            return self._failed(ref, loaded, error, Work.EVALUATE, self._model.evaluate)
         return BatchComputed(ref=ref, loss=loss, seconds={"compute": time.perf_counter() - started_s})
+
+    def _failed(
+        self, ref: BatchRef, loaded: LoadedBatch, error: UserError, work: Work, run: Callable[..., object]
+    ) -> BatchFailed:
+        """A batch that the user's code can't take, with the record if it is about one."""
+        dense = () if loaded.weights is None else loaded.weights.dense
+        with self._running_batches.running(ref.task, ref.batch, work):
+            named = self._name_record(
+                ref, error, lambda fed, tables: run(fed, dense, loaded.rows_of(tables), step_seed=0)
+            )
+        return BatchFailed(ref=ref, failure=of_user_error(named, FailureKind.USER_CODE), step=loaded.step)
 
     def _computed(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -20,12 +20,14 @@ from elasticdl.worker.core.commands import ReadBatch
 from elasticdl.worker.core.events import BatchFailed, BatchRead, BatchUnreadable
 from elasticdl.worker.execution.batch_store import BatchStore, LoadedBatch
 from elasticdl.worker.failures import of_user_error
-from elasticdl.worker.input.bad_record import feed_naming_records
+from elasticdl.worker.input.bad_record import feed_naming_records, may_be_about_a_record, name_computed
 from elasticdl.worker.input.records import TaskRecords
 from elasticdl.worker.input.table_ids import table_ids
-from elasticdl.worker.ports import Feeder, Trainee
+from elasticdl.worker.ports import FedBatch, Feeder, TableIds, Trainee
 from elasticdl.worker.running_batches import RunningBatches
 
+ComputeOne = Callable[[FedBatch, Mapping[str, TableIds]], object]
+"""Computes a batch, given the ids of its tables."""
 _PURPOSES_WITH_DATA = (Purpose.TRAIN, Purpose.EVALUATE, Purpose.PREDICT)
 
 
@@ -100,6 +102,30 @@ class BatchLoader:
         """A batch without keeping it, and what there is to say of it; any thread may call."""
         with self._lock:
             return self._load(ref)
+
+    def name_record(self, ref: BatchRef, error: UserError, compute: ComputeOne) -> UserError:
+        """The error of computing a batch, with the record that it is about if it is about one; any thread may call.
+
+        Args:
+            ref: the batch.
+            error: what computing it raised.
+            compute: computes a batch of one record with its rows.
+        """
+        data = self._data_of(ref.task)
+        if data is None or not may_be_about_a_record(error):
+            return error
+        task, is_training = data.task_of(ref.task), ref.task.purpose is Purpose.TRAIN
+        with self._lock, suppress(TransientError, UserError):  # The data may be gone by now.
+            raw = data.records.batch(task, ref.batch)
+            return name_computed(
+                error,
+                data.feeder,
+                data.records,
+                task,
+                raw,
+                lambda fed: compute(fed, table_ids(self._model, fed, training=is_training)),
+            )
+        return error
 
     def _load(self, ref: BatchRef) -> tuple[LoadedBatch | None, BatchRead | BatchFailed | BatchUnreadable]:
         is_training = ref.task.purpose is Purpose.TRAIN

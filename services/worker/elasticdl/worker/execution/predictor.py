@@ -10,11 +10,12 @@ from typing import Any
 from elasticdl.shared.errors import InvariantError, UserError
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import FailureKind
-from elasticdl.worker.core import commands
+from elasticdl.worker.core import BatchRef, commands
 from elasticdl.worker.core.batch_clock import Work
 from elasticdl.worker.core.commands import PredictBatch, PublishPredictions, WritePredictions
 from elasticdl.worker.core.events import BatchComputed, BatchFailed
-from elasticdl.worker.execution.batch_store import BatchStore
+from elasticdl.worker.execution.batch_store import BatchStore, LoadedBatch
+from elasticdl.worker.execution.input_lane import ComputeOne
 from elasticdl.worker.failures import of_user_error
 from elasticdl.worker.ports import Predictive
 from elasticdl.worker.predictions import columns
@@ -33,6 +34,7 @@ class Predictor:
         running_batches: records which batch user code works on.
         output: where files are written.
         progress: called whenever a part of a long command is done.
+        name_record: see ``BatchLoader.name_record``.
     """
 
     model: Predictive
@@ -40,6 +42,7 @@ class Predictor:
     running_batches: RunningBatches
     output: PredictionOutput
     progress: Callable[[], None]
+    name_record: Callable[[BatchRef, UserError, ComputeOne], UserError]
     _task: TaskRef | None = None
     _predicted: list[columns.Arrays] = field(default_factory=list)
     """Columns of each batch of the task that was predicted, in order."""
@@ -64,11 +67,20 @@ class Predictor:
         try:
             with self.running_batches.running(ref.task, ref.batch, Work.PREDICT):
                 outputs = self.model.outputs(loaded.batch, loaded.weights.dense, loaded.rows())
-                found = columns.output_columns(outputs, self.model.output_names, loaded.records)
+                found = columns.output_columns(outputs.values, self.model.output_names, loaded.records)
         except UserError as error:
-            return BatchFailed(ref=ref, failure=of_user_error(error, FailureKind.USER_CODE), step=loaded.step)
-        self._predicted.append({**loaded.kept, **found})
+            named = self._named(ref, loaded, error)
+            return BatchFailed(ref=ref, failure=of_user_error(named, FailureKind.USER_CODE), step=loaded.step)
+        self._predicted.append({**loaded.kept, **found, **outputs.classes})
         return BatchComputed(ref=ref, seconds={"compute": time.perf_counter() - started_s})
+
+    def _named(self, ref: BatchRef, loaded: LoadedBatch, error: UserError) -> UserError:
+        """The error with the record that it is about, if it is about one."""
+        dense: Any = () if loaded.weights is None else loaded.weights.dense
+        with self.running_batches.running(ref.task, ref.batch, Work.PREDICT):
+            return self.name_record(
+                ref, error, lambda fed, tables: self.model.outputs(fed, dense, loaded.rows_of(tables))
+            )
 
     def write(self, command: WritePredictions) -> str:
         """Write the file of a task whose batches were all predicted; returns its name.

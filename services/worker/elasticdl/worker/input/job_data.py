@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
 from elasticdl.shared.data import IndexStore, Reader
@@ -18,8 +18,8 @@ from elasticdl.shared.storage.cache import DataStores
 from elasticdl.shared.storage.uris import scheme_of, to_uri
 from elasticdl.worker.core.batch_clock import Work
 from elasticdl.worker.failures import DataError
-from elasticdl.worker.input.bad_record import feed_naming_records
-from elasticdl.worker.input.records import ShardReader, TaskRecords
+from elasticdl.worker.input.bad_record import feed_naming_records, may_be_about_a_record, name_computed
+from elasticdl.worker.input.records import BatchRecords, ShardReader, TaskRecords
 from elasticdl.worker.model.user.calls import UserCodeError
 from elasticdl.worker.ports import FedBatch, Feeder
 from elasticdl.worker.running_batches import RunningBatches
@@ -111,9 +111,29 @@ def first_batch(records: TaskRecords, feeder: Feeder, running_batches: RunningBa
         UserError: the first batches are all dropped, or the feed raises; names the record.
         UserCodeError: the reader of the model file raised.
     """
-    places = (
-        (task, batch) for task in records.plan.task_ids() for batch in range(records.plan.batches_of(TaskId(task)))
-    )
+    return _first_batch(records, feeder, running_batches)[2]
+
+
+def name_in_first_batch(
+    error: UserError,
+    records: TaskRecords,
+    feeder: Feeder,
+    running_batches: RunningBatches,
+    compute: Callable[[FedBatch], object],
+) -> UserError:
+    """The error of computing the first batch, with the record that it is about; see ``name_computed``."""
+    if not may_be_about_a_record(error):
+        return error
+    task, raw, _ = _first_batch(records, feeder, running_batches)
+    return name_computed(error, feeder, records, task, raw, compute)
+
+
+def _first_batch(
+    records: TaskRecords, feeder: Feeder, running_batches: RunningBatches
+) -> tuple[TaskId, BatchRecords, FedBatch]:
+    plan = records.plan
+    tasks = map(TaskId, plan.task_ids())
+    places = ((task, batch) for task in tasks for batch in range(plan.batches_of(task)))
     for _, (task, batch) in zip(range(_EXAMPLES_MAX), places, strict=False):
         with running_batches.running(TaskRef(purpose=Purpose.TRAIN, number=task), batch, Work.READ):
             try:
@@ -125,7 +145,7 @@ def first_batch(records: TaskRecords, feeder: Feeder, running_batches: RunningBa
                 raise DataError(str(error)) from error
             fed, _ = feed_naming_records(feeder, records, task, raw, lambda _: None)
         if fed is not None:
-            return fed
+            return task, raw, fed
     raise UserError(
         f"feed drops every record of the first {_EXAMPLES_MAX} batches",
         hint="The model is built from the first batch that is not empty. Check the filter in feed().",

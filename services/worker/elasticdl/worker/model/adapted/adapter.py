@@ -14,8 +14,16 @@ import keras
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectNotFoundError, display, join, open_store
 from elasticdl.worker.model.adapted.columns import ColumnBlocks, ColumnDataset
-from elasticdl.worker.model.adapted.states import encode_state, ends_with_empty_word, is_finite, key_of, set_state
+from elasticdl.worker.model.adapted.states import (
+    classes_in_state,
+    encode_state,
+    ends_with_empty_word,
+    is_finite,
+    key_of,
+    set_state,
+)
 from elasticdl.worker.model.user.calls import user_code
+from elasticdl.worker.model.user.class_names import ClassNames, LabelEncoder
 
 _FOLDER = "adapted"
 _POLL_S = 0.05
@@ -59,13 +67,34 @@ class JobAdapter:
             raise UserError(f"{self._path}: adapt() is called with {_shown(layer)}, which has no method adapt()")
         if isinstance(layer, keras.utils.FeatureSpace):
             columns = columns or tuple(layer.features)
+        self._set(layer, columns)
+        self.adapted[f"{_shown(layer)} to {', '.join(columns)}"] = None
+
+    def learn_classes(self, encoder: LabelEncoder) -> ClassNames:
+        """The classes of the labels: a state like that of an adapted layer.
+
+        Raises:
+            UserError: they do not fit the model, or the state is lost.
+            TransientError, PermanentError: the storage.
+        """
+        self._set(encoder, ())
+        return encoder.classes
+
+    @property
+    def trained_classes(self) -> ClassNames:
+        """The classes among the states that the job was planned with; empty: there are none."""
+        return next(filter(None, (classes_in_state(self._state(key)) for key in self._uris)), ())
+
+    def _set(self, layer: Any, columns: tuple[str, ...]) -> None:
         key = key_of(layer, columns)
         if key not in self._uris:
             self._uris[key] = self._missing(key, layer, columns)
+        set_state(layer, self._state(key))
+
+    def _state(self, key: str) -> bytes:
         if key not in self._states:
             self._states[key] = _load(self._uris[key])
-        set_state(layer, self._states[key])
-        self.adapted[f"{_shown(layer)} to {', '.join(columns)}"] = None
+        return self._states[key]
 
     def refuse_file(self, file: str) -> None:
         """Refuse to start from a file: its weights were trained with other states than the adapted layers have.
@@ -131,6 +160,9 @@ def adapt_to(
         return uri
 
     def learned(layer: Any, columns: tuple[str, ...]) -> bytes:
+        if isinstance(layer, LabelEncoder):
+            layer.adapt(blocks)
+            return encode_state(layer)
         where = _call(path, layer, columns)
         _check_columns(where, layer, columns, types)
         data = ColumnDataset(blocks)

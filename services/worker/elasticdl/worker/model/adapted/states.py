@@ -13,8 +13,10 @@ import keras
 import numpy as np
 
 from elasticdl.shared.messages.compression import decompressed_object
+from elasticdl.worker.model.user.class_names import ClassNames, LabelEncoder, classes_of, facts_of
 
 _KEY_DIGITS = 16
+_CLASSES = "classes"
 
 
 def key_of(layer: Any, columns: tuple[str, ...]) -> str:
@@ -39,8 +41,15 @@ def set_state(layer: Any, data: bytes) -> None:
     _set(layer, json.loads(decompressed_object(data)))
 
 
+def classes_in_state(data: bytes) -> ClassNames:
+    """The classes of labels, if this is the state of a ``LabelEncoder``; else empty."""
+    return classes_of(json.loads(decompressed_object(data)).get(_CLASSES, ()))
+
+
 def is_finite(layer: Any) -> bool:
     """Whether all numbers that a layer has learned are finite."""
+    if isinstance(layer, LabelEncoder):
+        return True
     return all(np.isfinite(array).all() for array in _variables(layer).values() if array.dtype.kind == "f")
 
 
@@ -52,6 +61,8 @@ def ends_with_empty_word(layer: Any) -> bool:
 
 
 def _state(layer: Any) -> dict[str, Any]:
+    if isinstance(layer, LabelEncoder):
+        return {_CLASSES: facts_of(layer.classes)}
     if isinstance(layer, keras.utils.FeatureSpace):
         parts = {name: _state(part) for name, part in layer.preprocessors.items() if hasattr(part, "adapt")}
         return {"parts": parts, "build": layer.get_build_config()}
@@ -64,6 +75,9 @@ def _state(layer: Any) -> dict[str, Any]:
 
 
 def _set(layer: Any, state: Mapping[str, Any]) -> None:
+    if _CLASSES in state:
+        layer.take(classes_of(state[_CLASSES]))
+        return
     if "parts" in state:
         for name, part in state["parts"].items():
             _set(layer.preprocessors[name], part)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from elasticdl.layers import Embedding, serving
 from elasticdl.layers.served import ServedEmbedding
@@ -144,8 +145,10 @@ def taking(census: Census) -> Iterator[None]:
         asked = self.__dict__.get("_construction")
         if not self.built and asked is not None and asked.serves(self):
             self.__class__ = ServedEmbedding
-        else:
-            original_build(self, input_shape)
+            return
+        original_build(self, input_shape)
+        if asked is not None and not asked.plain and type(self).call is kind.call:
+            self.__dict__["call"] = functools.partial(_call_in_range, self)
 
     @functools.wraps(original_set)
     def set_weights(self: Any, weights: Any) -> None:
@@ -164,6 +167,24 @@ def taking(census: Census) -> Iterator[None]:
             yield
     finally:
         kind.__init__, kind.build, every.set_weights = original_init, original_build, original_set
+
+
+def _call_in_range(layer: Any, inputs: Any) -> Any:
+    """What a dense layer does, but a negative id is outside of it, as it is of a table on the ps.
+
+    Keras counts negative ids from the end of the table, once.
+    """
+
+    def kept_negative(ids: Any) -> Any:
+        if keras.backend.standardize_dtype(ids.dtype) not in ("int32", "int64"):
+            ids = keras.ops.cast(ids, "int32")
+        return keras.ops.where(ids < 0, ids - layer.input_dim, ids)
+
+    if isinstance(inputs, tf.RaggedTensor):
+        inputs = inputs.with_values(kept_negative(inputs.values))
+    elif not isinstance(inputs, tf.SparseTensor):
+        inputs = kept_negative(inputs)
+    return type(layer).call(layer, inputs)
 
 
 class ShapesOnly:

@@ -34,6 +34,7 @@ from elasticdl.worker.model.export.replacing import replace, unfinished
 from elasticdl.worker.model.export.serving_signature import as_inputs, named, signature_of
 from elasticdl.worker.model.runner import ModelRunner
 from elasticdl.worker.model.user.calls import UserCodeError
+from elasticdl.worker.model.user.class_names import write_classes
 from elasticdl.worker.model.user.keras_weights import KerasWeights
 
 WEIGHTS_SUFFIX = ".weights.h5"
@@ -113,9 +114,11 @@ def export(
         if SAVED_MODEL in names:
             with writing(path, SAVED_MODEL), disk_errors_of(output_dir):
                 _write_saved_model(model, runner, written / SAVED_MODEL)
+                write_classes(runner.module.classes, written / SAVED_MODEL)
         if KERAS_FILE in names:
             with writing(path, KERAS_FILE), disk_errors_of(output_dir):
                 model.save(written / KERAS_FILE)
+                write_classes(runner.module.classes, written / KERAS_FILE)
         if size <= COMPARED_BYTES_MAX and runner.example.labels is not None:
             features = runner.example.features
             with writing(path, "and comparing the exported files"):
@@ -191,8 +194,11 @@ def export_file(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction,
     model = _plain_model(runner, dense, rows_of)
     with _unfinished(file.parent) as folder, writing(runner.module.path, file.name), disk_errors_of(file.parent):
         written = folder / file.name
-        save = model.save_weights if file.name.endswith(WEIGHTS_SUFFIX) else model.save
-        save(written)
+        if file.name.endswith(WEIGHTS_SUFFIX):
+            model.save_weights(written)
+        else:
+            model.save(written)
+            write_classes(runner.module.classes, written)
         written.replace(file)
 
 

@@ -23,6 +23,7 @@ from elasticdl.worker.model.export.export import disk_errors_of
 from elasticdl.worker.model.export.failures import writing
 from elasticdl.worker.model.export.keras_file import configuration
 from elasticdl.worker.model.runner import ModelRunner
+from elasticdl.worker.model.user.class_names import write_classes
 from elasticdl.worker.ports import Ids
 
 
@@ -115,6 +116,7 @@ def write_without_tables(runner: ModelRunner, dense: Float32Array, file: Path) -
     path = runner.module.path
     with writing(path, file.name), disk_errors_of(file.parent):
         model.save(file)
+        write_classes(runner.module.classes, file)
     if runner.example.labels is None:
         return []
     # The file has no rows, so any rows show whether it computes the same.

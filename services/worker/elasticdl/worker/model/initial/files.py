@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections import Counter
@@ -18,14 +19,16 @@ from numpy.typing import NDArray
 from tensorflow.core.protobuf import trackable_object_graph_pb2 as graph_pb
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.storage import display, join, open_store, scheme_of
+from elasticdl.shared.storage import ObjectNotFoundError, display, join, open_store, scheme_of
 from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.model.initial.variable_names import named_variables, renumbered
+from elasticdl.worker.model.user.class_names import CLASSES_PATH, ClassNames, classes_in, classes_of
 from elasticdl.worker.model.user.module import LoadError, UserModule
 
 Weights = dict[str, NDArray[np.float32]]
 """Name -> values of a variable."""
 
+_KERAS = ".keras"
 _GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VARIABLES = "variables"
 """Folder of the variables in a SavedModel, prefix of its files, and what Keras calls them below the root."""
@@ -60,6 +63,27 @@ def read_keras_file(uri: str, module: UserModule, new: Any, make: Callable[[], A
             weights.load_into(model, module.path)
     named = named_variables(model, renumbered(model, new))
     return {name: _array(variable) for name, variable in named.items() if _is_float(variable)}
+
+
+def read_classes(uri: str) -> ClassNames:
+    """The classes of labels in a ``.keras`` file or a SavedModel; empty: it has none.
+
+    Args:
+        uri: of the file or the folder; may be empty.
+
+    Raises:
+        TransientError, PermanentError: the file can't be read.
+    """
+    if not uri:
+        return ()
+    if uri.endswith(_KERAS):
+        with _local(uri) as path:
+            return classes_in(path)
+    try:
+        store = open_store(uri)
+        return classes_of(json.loads(store.read(join(uri, CLASSES_PATH))))
+    except ObjectNotFoundError:
+        return ()
 
 
 def read_saved_model(uri: str) -> Weights:

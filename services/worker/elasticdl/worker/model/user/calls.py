@@ -19,7 +19,9 @@ _GRAPH_ERROR = "Graph execution error:"
 _GRAPH_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OPERATION = re.compile(r"\{\{function_node [^}]*\}\} ?| ?\[Op:\w+\]( name:)?")
+_IN_LAYER = re.compile(r"^Exception encountered when calling .+\.\s+", re.MULTILINE)
 _GRAPH_NOISE = ("Graph execution error:", "Detected at node", "<stack traces unavailable>", "[[")
+_WRONG_VALUES = "InvalidArgumentError"
 _on_change: Callable[[str], None] | None = None
 _running: list[str] = []
 """What runs, on all threads together, in the order of its begin."""
@@ -30,11 +32,25 @@ class UserCodeError(UserError):
 
     Attributes:
         traceback: the traceback's text, limited to frames of the user's files.
+        is_about_values: an operation of TensorFlow does not take the values that it was given.
     """
 
-    def __init__(self, message: str, *, hint: str = "", traceback: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", traceback: str = "", is_about_values: bool = False) -> None:
         super().__init__(message, hint=hint)
         self.traceback = traceback
+        self.is_about_values = is_about_values
+
+
+class RecordError(UserError):
+    """A record of a batch is wrong.
+
+    Attributes:
+        place: of the record in the batch.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", place: int) -> None:
+        super().__init__(message, hint=hint)
+        self.place = place
 
 
 def follow_user_code(on_change: Callable[[str], None] | None) -> None:
@@ -98,6 +114,7 @@ class user_code:  # noqa: N801  A ``with`` statement reads like a call.
             f"{self._what} of {path.name} raised {kind}{where}{said.partition(_NEW_LINE)[0]}",
             hint=_columns_hint(cause, self._columns),
             traceback="".join([*traceback.format_list(frames), kind, said, _NEW_LINE]),
+            is_about_values=kind == _WRONG_VALUES,
         ) from error
 
 
@@ -149,10 +166,10 @@ def without_colours(text: str) -> str:
 
 
 def _message(error: BaseException) -> str:
-    """What the exception says, without TensorFlow's account of its graph and its names of operations."""
+    """What the exception says, without TensorFlow's account of its graph, and that of Keras of its layers."""
     if isinstance(error, SystemExit) and not isinstance(error.code, str):
         return f"the code calls exit({'' if error.code is None else error.code}), which a model file must not do"
-    text = _OPERATION.sub("", without_colours(str(error))).strip()
+    text = _IN_LAYER.split(_OPERATION.sub("", without_colours(str(error))).strip())[-1]
     if not text.startswith(_GRAPH_ERROR):
         return text
     lines = _GRAPH_FRAME.split(text)[-1].splitlines()

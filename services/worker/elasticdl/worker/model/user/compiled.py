@@ -64,6 +64,12 @@ def _outputs_of(given: Any, outputs: Sequence[str]) -> frozenset[str]:
     return frozenset(outputs) if given else frozenset()
 
 
+def _is_dense(loss: Any) -> bool:
+    """Whether a loss is one of Keras', and takes no numbers of classes."""
+    name = getattr(loss, "__name__", type(loss).__name__)
+    return str(getattr(loss, "__module__", "")).startswith("keras.") and "sparse" not in name.lower()
+
+
 class Compiled:
     """A compiled model.
 
@@ -95,6 +101,31 @@ class Compiled:
         given = [self._model._compile_loss._user_loss] if self.has_loss else []
         given += [compiled._user_metrics, compiled._user_weighted_metrics] if compiled is not None else []
         return frozenset(outputs).difference(*(_outputs_of(each, outputs) for each in given))
+
+    def one_hot(self, outputs: Sequence[str]) -> frozenset[str]:
+        """Those of the outputs whose loss is one of Keras' that compares a number for each class.
+
+        Args:
+            outputs: their names, in their order.
+        """
+        return frozenset(name for place, name in enumerate(outputs) if _is_dense(self.loss_of(place, name)))
+
+    def loss_of(self, place: int, name: str) -> Any:
+        """The loss of one output, a function or an object of Keras; None: it has none, or none that Keras knows.
+
+        Args:
+            place: of the output, in the order of the outputs.
+            name: of the output.
+        """
+        given = self._model._compile_loss._user_loss if self.has_loss else None
+        if isinstance(given, Mapping):
+            given = given.get(name)
+        elif isinstance(given, list | tuple):
+            given = given[place] if place < len(given) else None
+        try:
+            return keras.losses.get(given) if isinstance(given, str) else given if callable(given) else None
+        except ValueError:
+            return None  # Keras says so when it builds the losses.
 
     def losses(self, labels: Any, predictions: Any) -> Iterator[tuple[str, OutputLoss]]:
         """The loss of each output by the name that ``fit()`` reports it under, such as ``a_loss``; none for one output.

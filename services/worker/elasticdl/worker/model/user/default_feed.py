@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras.src.models import Functional
 
@@ -17,12 +18,16 @@ from elasticdl.shared.data.formats.csv_file import delimiter_hint
 from elasticdl.shared.data.schema import Metadata
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.user.calls import user_code
+from elasticdl.worker.model.user.class_names import ClassNames, TextLabel
 from elasticdl.worker.model.user.column_choice import ColumnChoice
 from elasticdl.worker.model.user.column_inputs import keyed_inputs, stacked_input
+from elasticdl.worker.model.user.columns import ColumnArrays
 
 _DEFINE = "Or define feed_batch(records, mode, metadata) in the file."
 _NAMES_MAX = 12
 _TEXT = ("string", "binary")
+_CLASSES = ("string", "bool")
+"""Types of labels that are names of classes."""
 _SCALARS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float16", "float32", "float64")
 
 
@@ -37,6 +42,7 @@ class Ports:
         columns: key of an input -> its column, where the file says so; empty: inputs have the names of columns.
         has_labels: whether the model compares its outputs with labels. Without a loss, what ``add_loss`` adds is all.
         unlabelled: names of outputs that have neither a loss nor a metric, and so need no label.
+        one_hot: names of outputs whose loss compares a number for each class.
     """
 
     inputs: Any
@@ -45,6 +51,7 @@ class Ports:
     has_labels: bool = True
     columns: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     unlabelled: frozenset[str] = frozenset()
+    one_hot: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, model: Any, data: Metadata, choice: ColumnChoice, path: Path, *, has_labels: bool = True) -> Ports:
@@ -94,13 +101,23 @@ class DefaultFeed:
         choice: names columns. Without labels in it, they are the columns with the names of the outputs, else the only
             column that is no input.
         path: the model file, named in errors.
+        classes: of labels that are texts or booleans, once they are known.
 
     Raises:
         UserError: a column is missing or of another type, or it is unclear which one is the label.
     """
 
-    def __init__(self, ports: Ports, data: Metadata, mode: str, choice: ColumnChoice, path: Path) -> None:
+    def __init__(
+        self,
+        ports: Ports,
+        data: Metadata,
+        mode: str,
+        choice: ColumnChoice,
+        path: Path,
+        classes: ClassNames = (),
+    ) -> None:
         self._ports = ports
+        self._classes = classes
         self._types = dict(zip(data.column_names, data.column_types, strict=True))
         self._path = path
         if not self._types:
@@ -117,6 +134,14 @@ class DefaultFeed:
         self._labels = self._find_labels(choice) if mode != "predict" else ()
         self._weights = self._find_weights(choice, mode)
         self._check_types()
+        if mode == "evaluate":
+            self._check_classes()
+        self._numbered = {
+            place: f"{self._labels[place]} (class of {one.output})"
+            for place, one in enumerate(classes if self._labels else ())
+            if one is not None and self._labels[place]
+        }
+        """Place of an output -> the column with the numbers of its classes."""
 
     def __call__(self, records: Mapping[str, Any], mode: str, _metadata: Metadata) -> Any:
         """See ``feed_batch`` in ``module.py``."""
@@ -130,12 +155,39 @@ class DefaultFeed:
         if len(self._labels) > len(outputs):
             labels: Any = tf.stack([_cast(records[name], "float32") for name in self._labels], axis=1)
         else:
-            outputs_of = zip(self._labels, outputs, strict=True)
-            labels = self._pack([_label(records[name], one) if name else None for name, one in outputs_of])
+            labels = self._pack([self._label(records, place, one) for place, one in enumerate(outputs)])
         if not self._weights:
             return features, labels
         weights = [_cast(records[name], "float32") if name else None for name in self._weights]
         return features, labels, weights[0] if len(weights) == 1 else self._pack(weights)
+
+    def numbered(self, records: ColumnArrays) -> ColumnArrays:
+        """Records whose labels are numbers, in columns of their own: a label may be an input, too.
+
+        Raises:
+            RecordError: a label is no class of the model.
+        """
+        if not self._numbered:
+            return records
+        found = {}
+        for place, name in self._numbered.items():
+            one, values = self._classes[place], records[self._labels[place]]
+            assert one is not None and isinstance(values, np.ndarray)
+            found[name] = one.numbers(values)
+        return {**records, **found}
+
+    @property
+    def text_labels(self) -> tuple[TextLabel | None, ...]:
+        """The label of each output that is a text or a boolean; None: it is a number."""
+        outputs = keras.tree.flatten(self._ports.outputs)
+        if len(self._labels) > len(outputs):
+            return ()
+        return tuple(
+            TextLabel(output=name, column=label, is_bool=self._types[label] == "bool", shape=tuple(one.shape[1:]))
+            if label and self._types[label] in _CLASSES
+            else None
+            for name, label, one in zip(self._ports.output_names, self._labels, outputs, strict=False)
+        )
 
     def _pack(self, values: Sequence[Any]) -> Any:
         """The tensors of the outputs in the structure of the outputs; None: the model does not look at it."""
@@ -146,11 +198,12 @@ class DefaultFeed:
 
     def describe(self) -> str:
         """Which columns are inputs and labels, for people."""
-        inputs = [name for _, names in self._columns for name in names]
-        shown = ", ".join(inputs[:_NAMES_MAX]) + (
-            f" and {len(inputs) - _NAMES_MAX} more" if inputs[_NAMES_MAX:] else ""
-        )
+        shown = _some([name for _, names in self._columns for name in names])
         label = f"; label: {', '.join(filter(None, self._labels))}" if self._labels else ""
+        for place in self._numbered:
+            one = self._classes[place]
+            assert one is not None
+            label += f"; classes of {one.column}: {_some(one.names)}"
         weight = f"; sample weights: {', '.join(filter(None, self._weights))}" if self._weights else ""
         return f"inputs of the model: {shown}{label}{weight}"
 
@@ -273,13 +326,39 @@ class DefaultFeed:
                         f"--column_types={name}=TYPE. {_DEFINE}",
                     )
         for name in filter(None, self._labels):
-            if self._types[name].startswith(_TEXT):
+            kind = self._types[name]
+            is_one = kind == "string" and len(self._labels) <= len(self._ports.output_names)
+            if not is_one and (kind.startswith(_TEXT) or kind.startswith("list<string")):
                 raise UserError(
-                    f"label {name!r} is {self._types[name]}, and labels are numbers",
+                    f"label {name!r} is {kind}, and labels are numbers, or one text for each record and output",
                     hint=f"If the values are numbers: --column_types={name}=int64. {_DEFINE}",
                 )
 
+    def _check_classes(self) -> None:
+        """Compare the labels of an evaluation with those of the training."""
+        for label, one in zip(self.text_labels, self._classes or (None,) * len(self._labels), strict=False):
+            if label is not None and one is None and not label.is_bool:
+                raise UserError(
+                    f"label {label.column!r} is text, and the model was trained with numbers as labels",
+                    hint=f"If the values are numbers: --column_types={label.column}=int64. {_DEFINE}",
+                )
+        for name, one in zip(self._labels, self._classes, strict=False):
+            if one is not None and name and self._types[name] not in _CLASSES:
+                raise UserError(
+                    f"label {name!r} is {self._types[name]}, and the model was trained with texts: {_some(one.names)}",
+                    hint=f"Read the column as text: --column_types={name}=string.",
+                )
+
     # --- their values ----------------------------------------------------------------------------------------------
+
+    def _label(self, records: Mapping[str, Any], place: int, output: Any) -> Any:
+        """The label of an output; None: it needs none."""
+        if place not in self._numbered:
+            return _label(records[self._labels[place]], output) if self._labels[place] else None
+        numbers = records[self._numbered[place]]
+        if self._ports.output_names[place] in self._ports.one_hot and output.shape[1:] not in ((), (1,)):
+            return tf.one_hot(numbers, output.shape[1])
+        return _label(numbers, output)
 
     def _features(self, records: Mapping[str, Any], one: Any, names: Sequence[str]) -> Any:
         if len(names) > 1 or (len(one.shape) == 2 and one.shape[1] == 1 and records[names[0]].shape.rank == 1):
@@ -315,6 +394,11 @@ def _named(structure: Any) -> Iterator[tuple[str, Any]]:
     """(name, input) for each input: the key in a dict, else the name of the input layer."""
     for path, one in keras.tree.flatten_with_path(structure):
         yield (path[-1] if path and isinstance(path[-1], str) else one.name), one
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMES_MAX} more" if names[_NAMES_MAX:] else ""
+    return ", ".join(names[:_NAMES_MAX]) + more
 
 
 def _cast(values: Any, dtype: str) -> Any:

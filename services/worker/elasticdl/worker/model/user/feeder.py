@@ -85,9 +85,12 @@ class BatchFeeder:
             seed: determines the random numbers that the user's function draws.
 
         Raises:
+            RecordError: a label is no class of the model.
             UserError: the user's function breaks the contract, or a column changed its type.
             UserCodeError: the user's function raised.
         """
+        if self.default_feed is not None and isinstance(records, Mapping):
+            records = self.default_feed.numbered(records)
         tensors, count = self._tensors(records)
         if count == 0:
             return None

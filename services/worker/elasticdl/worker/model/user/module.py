@@ -37,6 +37,7 @@ import keras
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import FEEDS, ModelFile, may_compile
 from elasticdl.worker.model.user.calls import user_code
+from elasticdl.worker.model.user.class_names import ClassNames
 from elasticdl.worker.model.user.compiled import Compiled
 from elasticdl.worker.model.user.default_feed import DefaultFeed
 from elasticdl.worker.model.user.keras_weights import LOAD_ERRORS, KerasWeights, has_weights, loading_problem
@@ -72,6 +73,7 @@ class UserModule:
         weights: a ``.keras`` file whose weights the model of the model function takes; None: none.
         compiled: the model's loss, optimizer and metrics, once it is made and if it is compiled.
         default_feed: stands in for ``feed_batch`` if the file has no feed.
+        classes: of labels that are texts or booleans; empty: there are none.
     """
 
     file: ModelFile
@@ -81,6 +83,7 @@ class UserModule:
     weights: KerasWeights | None = None
     compiled: Compiled | None = None
     default_feed: DefaultFeed | None = None
+    classes: ClassNames = ()
 
     @property
     def path(self) -> Path:
