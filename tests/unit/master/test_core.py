@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from tests.unit.master.driver import PS, Driver, close, job_spec, plan, whole
 
-from elasticdl.master.core.training.state import PS_SETS_MAX
 from elasticdl.master.core.timers import STOP
+from elasticdl.master.core.training.state import PS_SETS_MAX
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
