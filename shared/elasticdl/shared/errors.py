@@ -34,6 +34,10 @@ class PermanentError(ElasticDLError):
     """The environment refuses: no such bucket, disk full, permission denied. A retry does not help."""
 
 
+class NoSpaceError(PermanentError):
+    """A disk or a bucket is full. The job is stopped in good order, and can be resumed once there is space."""
+
+
 class FencedError(PermanentError):
     """A newer instance of this service has taken over; this process must exit without writing anything more."""
 

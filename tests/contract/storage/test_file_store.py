@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.deadline import DEADLINE_S
 
-from elasticdl.shared.errors import PermanentError, TransientError, UserError
+from elasticdl.shared.errors import NoSpaceError, PermanentError, TransientError, UserError
 from elasticdl.shared.storage import ObjectNotFoundError, open_store, remove_empty_folders, to_uri
 from elasticdl.shared.storage.file_store import FileStore, translate
 
@@ -87,8 +87,8 @@ def test_files_being_written_are_not_listed_and_link_circles_end(tmp_path: Path)
 @pytest.mark.parametrize(
     ("number", "kind", "message"),
     [
-        (errno.ENOSPC, PermanentError, "disk full: /some/file"),
-        (errno.EDQUOT, PermanentError, "disk full: /some/file"),
+        (errno.ENOSPC, NoSpaceError, "disk full: /some/file"),
+        (errno.EDQUOT, NoSpaceError, "disk full: /some/file"),
         (errno.EACCES, PermanentError, "/some/file: Permission denied"),
         (errno.ENOENT, ObjectNotFoundError, "/some/file does not exist"),
         (errno.EIO, TransientError, "/some/file"),

@@ -9,10 +9,13 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 import pytest
+from minio.error import S3Error
 from tests.contract.servers.s3 import S3Server, free_port
+from urllib3 import HTTPResponse
 
-from elasticdl.shared.errors import PermanentError, TransientError, UserError
+from elasticdl.shared.errors import NoSpaceError, PermanentError, TransientError, UserError
 from elasticdl.shared.storage import ObjectStore, StorageSettings, open_store
+from elasticdl.shared.storage.s3_store import translate
 from elasticdl.shared.storage.store import READ_AHEAD_BYTES
 
 
@@ -52,6 +55,22 @@ def test_anonymous_access_is_denied(s3_server: S3Server, bucket: str) -> None:
     store = open_store(f"s3://{bucket}", StorageSettings(endpoint=s3_server.endpoint, retry_s=0))
     with pytest.raises(PermanentError, match="denies access"):
         store.read(f"s3://{bucket}/a")
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (507, "XMinioStorageFull"),
+        (400, "XMinioAdminBucketQuotaExceeded"),
+        (403, "QuotaExceeded"),
+        (507, "AnotherName"),
+    ],
+)
+def test_a_storage_that_is_full(status: int, code: str) -> None:
+    error = S3Error(HTTPResponse(status=status), code, "", "", "", "")
+    translated = translate(error, "s3://bucket/key", "http://host:9000")
+    assert type(translated) is NoSpaceError
+    assert str(translated) == f"disk full: http://host:9000 can't store s3://bucket/key ({code})"
 
 
 @pytest.mark.parametrize(

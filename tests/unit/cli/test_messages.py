@@ -302,6 +302,12 @@ def test_restarts_are_reported_in_plain_words(log: Log) -> None:
     assert log.shown[-1] == "No heartbeat from ps-0 for 6 s. Restarting it."
 
 
+def test_a_full_storage_is_shown_with_what_follows() -> None:
+    log = half_done()
+    log.add(Service.PS, PS, events.StopRequested(reason="disk full: /storage can't be written"))
+    assert log.shown[-1] == "disk full: /storage can't be written. Stopping the job; it can be resumed."
+
+
 def test_the_elements_of_a_vector_metric_are_shown_together() -> None:
     metrics = {"loss": 0.5, "f1.0": 0.25, "f1.1": None, "precision.at.0": 1.0}
     assert metrics_text(metrics) == "loss 0.5000  f1 [0.2500 nan]  precision.at 1.0000"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.unit.master.driver import PS, Driver, close, job_spec, plan, whole
 
+from elasticdl.master.core.timers import STOP
 from elasticdl.master.core.training.state import PS_SETS_MAX
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.tasks import TaskRef
@@ -263,6 +264,27 @@ def test_a_stop_before_there_is_a_model_does_not_wait_for_a_snapshot(driver: Dri
     driver.exit_pod("worker-1", ExitCause.FINISHED, exit_code=0)
     assert driver.take(commands.TakeSnapshot) == []
     assert driver.is_in(JobState.STOPPED)
+
+
+@pytest.mark.parametrize("has_space_again", [False, True])
+def test_a_ps_whose_storage_is_full_stops_the_job_which_can_be_resumed(driver: Driver, has_space_again: bool) -> None:
+    driver.start_all()
+    ps = Service.PS, "ps-0", driver.incarnation("ps-0")
+    driver.feed(events.ModelInitialised(signature="s", parameters=1), *ps)
+    driver.feed(events.StopRequested(reason="disk full: /storage"), *ps)
+    for worker in ("worker-0", "worker-1"):
+        driver.exit_pod(worker, ExitCause.FINISHED, exit_code=0)
+    (order,) = driver.take(commands.TakeSnapshot)
+    if has_space_again:
+        taken = events.SnapshotTaken(manifest="m", request=order.request, ledgers=(), size_bytes=1, seconds=0.1)
+        driver.feed(taken, *ps)
+    else:
+        driver.fire(STOP)
+    assert driver.is_in(JobState.STOPPED)
+    assert (driver.state.failure, driver.state.stop_reason) == (None, "disk full: /storage")
+    assert driver.state.stopped_by is Service.PS
+    driver.feed(events.JobResumed(reason="user"), Service.CLIENT, "client")
+    assert {command.pod for command in driver.take(commands.StartPod)} == {"ps-0", "worker-0", "worker-1"}
 
 
 def test_stop_ends_workers_then_snapshots_then_ends(driver: Driver) -> None:

@@ -27,13 +27,14 @@ from elasticdl.ps.controller.events import KeyChanged, ProcessStarted
 from elasticdl.ps.shard.admission import RefusedError
 from elasticdl.ps.snapshots.policy import SnapshotPolicy
 from elasticdl.shared.bus.ports import KeyValueEntry
-from elasticdl.shared.errors import FencedError, PermanentError, TransientError
+from elasticdl.shared.errors import FencedError, NoSpaceError, PermanentError, TransientError
 from elasticdl.shared.messages.events import (
     ModelInitialised,
     PsStarted,
     SnapshotDamaged,
     SnapshotTaken,
     StepReached,
+    StopRequested,
 )
 from elasticdl.shared.messages.measurements import TableCounted
 from elasticdl.shared.messages.registers import PsRegister, encode_register
@@ -146,6 +147,25 @@ def test_a_ps_ends_when_its_register_has_another_owner_and_does_nothing_more(bro
     assert shell.run() == []
 
 
+@pytest.mark.parametrize("is_saving", [False, True])
+def test_a_register_that_can_not_be_read_is_written_again(broker: Broker, shell: Shell, is_saving: bool) -> None:
+    shell.push(0, 0)
+    if is_saving:
+        shell.order(snapshot(1))
+        shell.run_until(RegisterSnapshot)
+    former = broker.register()
+    broker.write(PS, b"garbage", broker.entries[PS].seq)
+    shell.post(KeyChanged(name=PS, entry=broker.entries[PS]))
+    shell.run()
+    assert broker.register().incarnation == shell.incarnation
+    assert (broker.register() == former) != is_saving
+    shell.push(0, 1)
+    shell.order(snapshot(2))
+    shell.run()
+    (taken,) = [each for each in broker.events(SnapshotTaken) if each.request == 2]
+    assert (broker.register().manifest, broker.register().step) == (taken.manifest, 2)
+
+
 def test_a_fenced_ps_neither_announces_its_snapshot_nor_deletes_anything(
     broker: Broker, store: MemoryStore, shell: Shell
 ) -> None:
@@ -199,6 +219,24 @@ def test_a_snapshot_that_fails_is_tried_again_later_under_another_name(
     assert broker.register().manifest == taken.manifest
     assert taken.ledgers[0].ledger.step == 1
     assert taken.manifest not in left
+
+
+def test_a_ps_whose_storage_is_full_stops_the_job_once_and_saves_its_model_as_soon_as_there_is_space(
+    broker: Broker, shell: Shell
+) -> None:
+    shell.push(0, 0)
+    shell.order(snapshot(1))
+    full = NoSpaceError("disk full: /storage can't be written")
+    for _ in range(2):
+        shell.run_until(WriteNextObject)
+        shell.fail(Lane.STORAGE, full)
+        shell.run()
+        assert [event.reason for event in broker.events(StopRequested)] == [str(full)]
+        assert not [each for each in broker.events(SnapshotTaken) if each.request == 1]
+        shell.advance(1.0)
+    shell.run()
+    (taken,) = [each for each in broker.events(SnapshotTaken) if each.request == 1]
+    assert taken.ledgers[0].ledger.step == 1
 
 
 @pytest.mark.parametrize("is_late", [False, True])

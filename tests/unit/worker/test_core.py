@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.unit.worker.core_lanes import PLAN, Lanes
 
-from elasticdl.shared.errors import ElasticDLError, TransientError, UserError
+from elasticdl.shared.errors import ElasticDLError, NoSpaceError, TransientError, UserError
 from elasticdl.shared.job.ledger import Ledger
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import (
     RoundDelayed,
+    StopRequested,
     TaskFailed,
     TaskFinished,
     TaskReturned,
@@ -188,6 +189,20 @@ def test_a_worker_that_can_not_continue_says_why(error: Any, event: type[Any], e
     lanes.run(lambda: lanes.exit_code is not None)
     assert (lanes.exit_code, lanes.exit_reason) == (exit_code, str(error))
     assert lanes.of(event)
+
+
+def test_a_worker_whose_output_is_full_stops_the_job_and_returns_its_task() -> None:
+    lanes = Lanes()
+    lanes.deliver(Purpose.EXPORT, 0, files=("a", "b"))
+    lanes.run(lambda: lanes.lanes[commands.COMPUTE])
+    issued = lanes.lanes[commands.COMPUTE].popleft()
+    error = NoSpaceError("disk full: /output can't be written")
+    lanes.post(events.CommandFailed(number=issued.number, error=error))
+    lanes.run(lambda: lanes.exit_code is not None)
+    assert lanes.exit_code == 0
+    assert [event.reason for event in lanes.of(StopRequested)] == [str(error)]
+    assert not lanes.of(WorkerFailed) and not lanes.of(TaskFinished)
+    assert lanes.of(WorkerStopped) and [event.reason for event in lanes.of(TaskReturned)] == [str(error)]
 
 
 def test_an_evaluation_runs_between_two_batches() -> None:

@@ -80,6 +80,8 @@ class EventMessages:
             case events.PsStarted(restored_from=manifest, ledgers=ledgers) if manifest:
                 step = min((group.ledger.step for group in ledgers), default=0)
                 yield f"{envelope.name} restored its snapshot of step {step}. Later batches are trained again."
+            case events.StopRequested(reason=reason) if envelope.service in (Service.PS, Service.WORKER):
+                yield f"{reason}. Stopping the job; it can be resumed."
             case events.JobResumed(lost=lost) if lost is not None:
                 yield lost_text(lost_row(envelope.time_s, lost))
             case events.SnapshotDamaged() as damaged:

@@ -75,7 +75,8 @@ def _export_step(job: str, state: State, kind: FailureKind | None) -> str | None
     """What to do if only the export has failed; None: something else has."""
     if state.closing.audit is None or not state.job.output or state.closing.exported:
         return None
-    if kind is FailureKind.ENVIRONMENT:
+    lacked_space = state.job_state is JobState.STOPPED and state.stopped_by is Service.WORKER
+    if kind is FailureKind.ENVIRONMENT or lacked_space:
         return f"The model is trained. To export it again, or to another folder: {resume_line(job)} --output=DIR"
     if kind is FailureKind.USER_CODE and state.closing.export_dispatch:
         return f"The model is trained. Fix the model file, then export it without training: elasticdl export {job}"

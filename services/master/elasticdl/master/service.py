@@ -284,7 +284,7 @@ class Master:
         run = replace(
             meter.measured(self.state, self.state.submitted_s),
             ended_s=self._clock.now(),
-            is_interrupted=self.state.job_state is JobState.STOPPED,
+            is_interrupted=self.state.job_state is JobState.STOPPED and self.state.stopped_by is Service.CLIENT,
         )
         for process in meter.processes(self.state):
             await self._append(process)

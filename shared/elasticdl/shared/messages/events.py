@@ -122,7 +122,7 @@ class JobResumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested:
-    """A user or the launcher asked the job to stop so that it can be resumed."""
+    """A user, the launcher, or a process whose storage is full asked the job to stop so that it can be resumed."""
 
     reason: str
 

@@ -74,6 +74,7 @@ class ChunkPart(Enum):
     ACCUMULATED_ROWS = wire_pb2.Chunk.ACCUMULATED_ROWS
     TALLIES = wire_pb2.Chunk.TALLIES
     METRICS = wire_pb2.Chunk.METRICS
+    SIZED_METRICS = wire_pb2.Chunk.SIZED_METRICS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

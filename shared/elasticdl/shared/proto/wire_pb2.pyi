@@ -804,7 +804,9 @@ class Chunk(_message.Message):
         TALLIES: Chunk._Part.ValueType  # 5
         """int64[tables that are tracked, 2, 256]: admitted rows and dropped gradients by partition"""
         METRICS: Chunk._Part.ValueType  # 6
-        """float64[rows, 3 + states]: epoch, batches, records and summed metric states of each epoch"""
+        """of earlier versions: SIZED_METRICS without the number of states, which is that of the longest"""
+        SIZED_METRICS: Chunk._Part.ValueType  # 7
+        """float64[rows, 4 + states]: epoch, batches, records, number of states and the summed metric"""
 
     class Part(_Part, metaclass=_PartEnumTypeWrapper): ...
     PART_UNSPECIFIED: Chunk.Part.ValueType  # 0
@@ -822,7 +824,9 @@ class Chunk(_message.Message):
     TALLIES: Chunk.Part.ValueType  # 5
     """int64[tables that are tracked, 2, 256]: admitted rows and dropped gradients by partition"""
     METRICS: Chunk.Part.ValueType  # 6
-    """float64[rows, 3 + states]: epoch, batches, records and summed metric states of each epoch"""
+    """of earlier versions: SIZED_METRICS without the number of states, which is that of the longest"""
+    SIZED_METRICS: Chunk.Part.ValueType  # 7
+    """float64[rows, 4 + states]: epoch, batches, records, number of states and the summed metric"""
 
     NAME_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
@@ -838,7 +842,7 @@ class Chunk(_message.Message):
     table: _builtins.int
     """position in the signature, for rows; after the tables come the candidates of those with some"""
     rows: _builtins.int
-    """of ROWS and ACCUMULATED_ROWS; METRICS: epochs"""
+    """of ROWS and ACCUMULATED_ROWS; metrics: epochs"""
     bytes: _builtins.int
     checksum: _builtins.bytes
     """xxh3-128 of the object"""

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError
+from elasticdl.shared.errors import ElasticDLError, NoSpaceError, PermanentError, TransientError
 from elasticdl.shared.storage.atomic import PARTIAL_SUFFIX, move, replacing
 from elasticdl.shared.storage.store import READ_AHEAD_BYTES, ObjectChangedError, ObjectInfo, ObjectNotFoundError
 from elasticdl.shared.storage.uris import local_path, scheme_of, to_uri
@@ -186,7 +186,7 @@ def translate(error: OSError, uri: str) -> ElasticDLError:
         case errno.ENOENT | errno.ENOTDIR:
             return ObjectNotFoundError(uri)
         case errno.ENOSPC | errno.EDQUOT:
-            return PermanentError(f"disk full: {path} can't be written ({error.strerror})")
+            return NoSpaceError(f"disk full: {path} can't be written ({error.strerror})")
         case number if number in _AWAY:
             return TransientError(f"{path}: {error.strerror}")
         case _:

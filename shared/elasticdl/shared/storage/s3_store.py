@@ -21,14 +21,16 @@ from urllib3.exceptions import HTTPError, MaxRetryError
 from urllib3.response import BaseHTTPResponse
 
 from elasticdl.shared.addresses import Address, redacted
-from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError, UserError
+from elasticdl.shared.errors import ElasticDLError, NoSpaceError, PermanentError, TransientError, UserError
 from elasticdl.shared.storage.settings import StorageSettings
 from elasticdl.shared.storage.store import READ_AHEAD_BYTES, ObjectChangedError, ObjectInfo, ObjectNotFoundError
 from elasticdl.shared.storage.uris import bucket_and_key
 
 _POOL_CONNECTIONS = 16
 _WRONG_CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidTokenId", "ExpiredToken", "InvalidToken"}
-_DISK_FULL = {"XMinioStorageFull", "InsufficientStorage"}
+_DISK_FULL = {"InsufficientStorage", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
+"""The last is what MinIO says of its disks; quotas of a bucket are MinIO's and Ceph's."""
+_INSUFFICIENT_STORAGE = 507
 _AWAY = {
     "InternalError",
     "OperationAborted",
@@ -285,9 +287,14 @@ def _translate_code(error: S3Error, uri: str, bucket: str, endpoint: str) -> Ela
                 f"{endpoint} does not accept the credentials ({code})",
                 hint="Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
             )
-        case code if code in _DISK_FULL:
-            return PermanentError(f"disk full: {endpoint} can't store {uri}")
-        case code if code in _AWAY or (error.response is not None and error.response.status >= 500):
+        case code if code in _DISK_FULL or _status(error) == _INSUFFICIENT_STORAGE:
+            return NoSpaceError(f"disk full: {endpoint} can't store {uri} ({code})")
+        case code if code in _AWAY or _status(error) >= 500:
             return TransientError(f"{endpoint} can't answer now ({code}): {uri}")
         case code:
             return PermanentError(f"{uri}: {code}: {error.message}")
+
+
+def _status(error: S3Error) -> int:
+    """The HTTP status of an answer; 0: there is none."""
+    return error.response.status if error.response is not None else 0

@@ -41,7 +41,9 @@ class State:
     failure: Failure | None = None
     """Why the job has to end; the first reason stays."""
     stop_reason: str = ""
-    """Why a user asked the job to stop; empty: no request."""
+    """Why the job was asked to stop; empty: no request."""
+    stopped_by: Service = Service.CLIENT
+    """Who asked it to stop: a ps or worker does so if its storage is full."""
     workers: int = 0
     """Number of wanted workers."""
     ps: int = 0

@@ -18,9 +18,9 @@ from elasticdl.ps.snapshots.requests import HoldRequest, SnapshotRequest
 from elasticdl.ps.snapshots.writer import SnapshotWriter
 from elasticdl.shared.bus.ports import KeyValueEntry
 from elasticdl.shared.bus.subjects import PLACEMENT
-from elasticdl.shared.errors import InvariantError, PermanentError, TransientError, UnreadableError
+from elasticdl.shared.errors import InvariantError, NoSpaceError, PermanentError, TransientError, UnreadableError
 from elasticdl.shared.messages.commands import ClosePin, Command, HoldGroup, OpenPin, TakeSnapshot
-from elasticdl.shared.messages.events import ModelPinned, StepReached
+from elasticdl.shared.messages.events import ModelPinned, StepReached, StopRequested
 from elasticdl.shared.messages.registers import decode_register
 from elasticdl.shared.model.placement import decode_placement
 from elasticdl.shared.process.core_runner import SetTimer, TimerFired
@@ -53,6 +53,7 @@ class PsController:
         self._has_joined = False
         self._has_garbage = False
         self._has_rows_to_drop = False
+        self._lacks_space = False
         self._retry_at_s = 0.0
         self._timer_s = 0.0
         """When the timer that was set last fires; 0: none is set."""
@@ -142,7 +143,7 @@ class PsController:
                 self._procedures.start(self._adopt(entry))
             case events.KeyChanged(name=name, entry=entry):
                 if name == self._settings.ps:
-                    self._registration.check_owner(entry)
+                    self._procedures.start(self._registration.check_owner(entry))
             case events.BatchAbsorbed(step=step):
                 self._snapshots.on_step(step)
                 every = self._settings.evaluation_steps
@@ -244,11 +245,15 @@ class PsController:
                 self._orders.popleft()
             yield from snapshots.announce()
             yield from snapshots.delete_obsolete()
-        except TransientError as error:
+        except (TransientError, NoSpaceError) as error:
             retry_s = self._settings.policy.retry_s
             self._retry_at_s = snapshots.now_s + retry_s
             facts = {"reason": str(error), "retry_s": retry_s}
             yield commands.Log(level="warning", message="snapshot postponed", facts=facts)
+            if isinstance(error, NoSpaceError) and not self._lacks_space:
+                # The job stops. Until its end, each try saves what this ps has absorbed if there is space by then.
+                self._lacks_space = True
+                yield from self._publish(StopRequested(reason=str(error)))
         self._has_rows_to_drop = True
 
     def _execute(self, request: SnapshotRequest) -> Procedure[None]:
@@ -308,5 +313,5 @@ class PsController:
         yield commands.UnpinModel(evaluation=evaluation)
         self._has_rows_to_drop = self._has_rows_to_drop or self._core.has_undropped
 
-    def _publish(self, event: StepReached) -> Procedure[None]:
+    def _publish(self, event: StepReached | StopRequested) -> Procedure[None]:
         yield commands.PublishEvent(event=event)

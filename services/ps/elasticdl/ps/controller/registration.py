@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from elasticdl.ps.controller.commands import ClaimName, ConfirmName, ReadKey, RegisterSnapshot, WriteRegister
+from elasticdl.ps.controller.commands import ClaimName, ConfirmName, Log, ReadKey, RegisterSnapshot, WriteRegister
 from elasticdl.shared.bus.ports import KeyValueEntry
-from elasticdl.shared.errors import FencedError, InvariantError
+from elasticdl.shared.errors import FencedError, InvariantError, UnreadableError
 from elasticdl.shared.messages.registers import PsRegister, decode_register
 from elasticdl.shared.names import Incarnation, PodName
 from elasticdl.shared.process.procedures import Procedure
@@ -51,19 +51,27 @@ class Registration:
         """Make sure that this incarnation still owns the name."""
         yield from self._write(ConfirmName(register=self._claimed(), after=self.seq))
 
-    def check_owner(self, entry: KeyValueEntry) -> None:
-        """Look at a new entry under this ps' name.
+    def check_owner(self, entry: KeyValueEntry) -> Procedure[None]:
+        """Look at a new entry under this ps' name. One that can't be read is replaced: no successor writes such.
 
         An incarnation that has nothing to write learns of its successor only here.
 
         Raises:
             FencedError: another incarnation wrote it.
         """
-        if self.register is None or entry.seq <= self.seq:
-            return
-        owner = decode_register(entry.value).incarnation
-        if owner != self._own.incarnation:
-            raise FencedError(f"{self._ps} was taken over by {owner}")
+        latest: KeyValueEntry | None = entry
+        while self.register is not None and latest is not None and latest.seq > self.seq:
+            owner = _owner_of(latest)
+            if owner:
+                if owner != self._own.incarnation:
+                    raise FencedError(f"{self._ps} was taken over by {owner}")
+                return
+            facts = {"register": self._ps}
+            yield Log(level="warning", message="a register that can't be read is written again", facts=facts)
+            try:
+                self.seq = yield ConfirmName(register=self._claimed(), after=latest.seq)
+            except FencedError:  # Another write of this incarnation was faster, or there is a successor.
+                latest = yield ReadKey(name=self._ps)
 
     def _claimed(self) -> PsRegister:
         if self.register is None:
@@ -80,7 +88,7 @@ class Registration:
                 self.seq = yield command
             except FencedError:
                 entry: KeyValueEntry | None = yield ReadKey(name=self._ps)
-                if entry is None or decode_register(entry.value).incarnation != self._own.incarnation:
+                if entry is None or _owner_of(entry) not in ("", self._own.incarnation):
                     raise
                 if entry.seq == command.after:
                     raise
@@ -88,3 +96,11 @@ class Registration:
             else:
                 self.register = command.register
                 return
+
+
+def _owner_of(entry: KeyValueEntry) -> str:
+    """The incarnation that wrote an entry; empty if the entry can't be read."""
+    try:
+        return decode_register(entry.value).incarnation
+    except UnreadableError:
+        return ""

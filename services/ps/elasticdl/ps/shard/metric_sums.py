@@ -16,8 +16,10 @@ from elasticdl.shared.model.placement import Ranges
 from elasticdl.shared.wire.messages import NO_DOUBLES, Doubles, RefusalKind
 
 MetricTable = NDArray[np.float64]
-"""float64[epochs, 3 + states]: epoch, batches, records and summed states. Whole numbers are exact up to 2**53."""
-_FACTS = 3
+"""float64[epochs, 4 + states]: epoch, batches, records, number of states, summed states; zeros fill shorter rows.
+
+Whole numbers are exact up to 2**53."""
+_FACTS = 4
 NO_METRICS: MetricTable = np.zeros((0, _FACTS), np.float64)
 
 
@@ -94,12 +96,21 @@ class EpochMetricSums:
         size = max((one.states.size for one in self._sums.values()), default=0)
         table = np.zeros((len(self._sums), _FACTS + size), np.float64)
         for row, (epoch, one) in zip(table, sorted(self._sums.items()), strict=True):
-            row[:_FACTS] = epoch, one.batches, one.records
+            row[:_FACTS] = epoch, one.batches, one.records, one.states.size
             row[_FACTS : _FACTS + one.states.size] = one.states
         return table
 
     def load(self, table: MetricTable) -> None:
         """Take over what ``table`` gave."""
-        self._sums = {
-            int(row[0]): EpochSum(batches=int(row[1]), records=int(row[2]), states=row[_FACTS:].copy()) for row in table
-        }
+        self._sums = {}
+        for row in table:
+            epoch, batches, records, size = (int(number) for number in row[:_FACTS])
+            states = row[_FACTS : _FACTS + size].copy()
+            self._sums[epoch] = EpochSum(batches=batches, records=records, states=states)
+
+
+def with_sizes(table: MetricTable) -> MetricTable:
+    """The table of an earlier version, without the numbers of states; an epoch has none if all of its states are 0."""
+    size = table.shape[1] - _FACTS + 1
+    sizes = np.where(table[:, _FACTS - 1 :].any(axis=1), size, 0)
+    return np.insert(table, _FACTS - 1, sizes, axis=1)

@@ -12,7 +12,7 @@ from elasticdl.ps.engine.accumulator import AccumulatorState, RowSums, Sums
 from elasticdl.ps.engine.dense import DenseCut
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import GroupCut, UpdatePolicy
-from elasticdl.ps.shard.metric_sums import NO_METRICS, MetricTable
+from elasticdl.ps.shard.metric_sums import NO_METRICS, MetricTable, with_sizes
 from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.shard.regrouping import common, reduced, union
 from elasticdl.shared.errors import UserError
@@ -230,10 +230,11 @@ def _tallies(store: ObjectStore, uri: str, chunks: Sequence[Chunk], like: _Ids) 
 
 
 def _metrics(store: ObjectStore, uri: str, chunks: Sequence[Chunk]) -> MetricTable:
-    """Snapshots of earlier versions have none: the metrics of the epoch lack what was absorbed before."""
+    """Snapshots of earlier versions have none, and then the metrics of the epoch lack what was absorbed before."""
     for chunk in chunks:
-        if chunk.part is ChunkPart.METRICS:
-            return np.frombuffer(read_chunk(store, uri, chunk), np.float64).reshape(chunk.rows, -1)
+        if chunk.part in (ChunkPart.METRICS, ChunkPart.SIZED_METRICS):
+            table = np.frombuffer(read_chunk(store, uri, chunk), np.float64).reshape(chunk.rows, -1)
+            return table if chunk.part is ChunkPart.SIZED_METRICS else with_sizes(table)
     return NO_METRICS
 
 

@@ -178,7 +178,10 @@ def _encoded(
         if group.tallies.size:
             yield group.tallies.tobytes(), chunk(f"tallies-{number}", ChunkPart.TALLIES, group=number)
         if epochs := len(group.metrics):
-            yield group.metrics.tobytes(), chunk(f"metrics-{number}", ChunkPart.METRICS, rows=epochs, group=number)
+            yield (
+                group.metrics.tobytes(),
+                chunk(f"metrics-{number}", ChunkPart.SIZED_METRICS, rows=epochs, group=number),
+            )
     for table, (store, rows_cut) in enumerate(zip(shard.stores, cut.rows, strict=True)):
         rows_max = max(1, CHUNK_BYTES // (8 + 4 * store.slab_width))
         for number, (rows, data) in enumerate(rows_cut.packed(rows_max, partitions, buffers=buffers)):

@@ -9,12 +9,14 @@ from typing import Any
 from elasticdl.shared.errors import (
     ElasticDLError,
     InvariantError,
+    NoSpaceError,
     PermanentError,
     ProtocolError,
     TransientError,
     UserError,
 )
 from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages.events import StopRequested as JobStopRequested
 from elasticdl.shared.messages.events import TasksTaken, TaskTaken, WorkerFailed, WorkerStarted, WorkerStopped
 from elasticdl.shared.messages.measurements import BatchSlow
 from elasticdl.shared.names import Purpose, TaskId
@@ -149,7 +151,7 @@ class WorkerCore:
         self._set_lease_timer()
 
     @staticmethod
-    def _publish(event: BatchSlow) -> Procedure[None]:
+    def _publish(event: BatchSlow | JobStopRequested) -> Procedure[None]:
         yield PublishEvent(event=event)
 
     # --- tasks ----------------------------------------------------------------------------------------------------
@@ -311,6 +313,10 @@ class WorkerCore:
         if isinstance(error, TransientError):
             self._stop_reason = self._stop_reason or str(error)
             self._end(EXIT_AWAY)
+        elif isinstance(error, NoSpaceError):
+            self._stop_reason = self._stop_reason or str(error)
+            self._effects.start(self._publish(JobStopRequested(reason=str(error))))
+            self._end(0)
         elif isinstance(error, (UserError, PermanentError, ProtocolError)):
             self._is_ending = True
             self._effects.start(self._report_failure(failures.of_start(error)))

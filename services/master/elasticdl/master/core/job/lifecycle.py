@@ -119,9 +119,10 @@ def _on_lost_log(state: State, time_s: float, lost: LostLog) -> None:
     state.requests = max(state.requests, state.number_floor)
 
 
-def on_stop_requested(state: State, _envelope: Envelope, event: StopRequested) -> None:
+def on_stop_requested(state: State, envelope: Envelope, event: StopRequested) -> None:
     """Apply a request to stop; the first reason stays."""
-    state.stop_reason = state.stop_reason or event.reason
+    if not state.stop_reason:
+        state.stop_reason, state.stopped_by = event.reason, envelope.service
 
 
 def on_scale_requested(state: State, _envelope: Envelope, event: ScaleRequested) -> None:
