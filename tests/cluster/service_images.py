@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import subprocess
-import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator, Set
@@ -63,25 +62,22 @@ def build_service_image(service: str) -> None:
 
 
 def derived_image(folder: Path, image: str, code: str) -> str:
-    """Build an image with ``elasticdl zoo build``, run Python code in it, and delete it.
+    """Build an image from a folder of ``elasticdl zoo init``, run Python code in it, and delete it.
 
     Args:
-        folder: Written by ``elasticdl zoo init``; the storage's settings are written beside it.
+        folder: Written by ``elasticdl zoo init``.
         image: Name of the image.
         code: Runs as the image's user.
 
     Returns:
         What the code has printed.
     """
-    storage = _storage()
-    settings = folder.with_name("storage.conf")
-    roots = {"driver": "overlay", "graphroot": storage, "runroot": storage.with_name("run")}
-    settings.write_text("[storage]\n" + "".join(f'{name} = "{value}"\n' for name, value in roots.items()))
-    environment = [f"CONTAINERS_STORAGE_CONF={settings}", "BUILDAH_ISOLATION=chroot"]
     mounts = [f"--volume={path}:{path}:ro" for path in _PIP_SETTINGS if path.exists()]
-    build = ["zoo", "build", str(folder), f"--image={image}", "--tool=buildah", "--", "--network=host", *mounts]
     with _locked():
-        _run("env", *environment, sys.executable, "-m", "elasticdl.cli", *build)
+        _buildah(
+            *["bud", "--quiet", "--isolation=chroot", "--network=host", "--layers", "--force-rm", *mounts],
+            *[f"--tag={image}", str(folder)],
+        )
         container = _buildah("from", image).strip()
         try:
             return _buildah("run", "--isolation=chroot", container, "--", "/opt/elasticdl/start", "-c", code)

@@ -8,7 +8,7 @@ import pytest
 from tests.cluster.conftest import NEEDS_IMAGES
 from tests.cluster.service_images import derived_image, is_built, service_image
 
-from elasticdl.cli.images.commands import init
+from elasticdl.cli.commands.image_folder import init
 
 CODE = """
 import importlib.util, os, humanize, elasticdl.worker.service

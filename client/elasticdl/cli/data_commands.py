@@ -42,40 +42,9 @@ def zoo_init(
 
     Workers of jobs on Kubernetes need such an image if model files import packages that elasticdl-worker lacks.
     """
-    from elasticdl.cli.images import commands
+    from elasticdl.cli.commands.image_folder import init
 
-    commands.init(folder, base_image=base_image, example=example)
-
-
-Tool = Annotated[
-    str, Flag("Program to use: docker, podman or buildah.", metavar="NAME", shows="the first one that works")
-]
-
-
-@command(zoo, "build")
-def zoo_build(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with a Dockerfile, see elasticdl zoo init.")],
-    image: Annotated[str, Flag("Name of the image, such as registry.example.com/team/models:1.", metavar="IMAGE")],
-    more: Annotated[
-        list[str] | None, typer.Argument(metavar="-- FLAG", help="Flags for the program that builds the image.")
-    ] = None,
-    tool: Tool = "",
-) -> None:
-    """Build an image with model files of your own, with docker, podman or buildah."""
-    from elasticdl.cli.images import commands
-
-    commands.build(folder, image=image, tool=tool, more=more or [])
-
-
-@command(zoo, "push")
-def zoo_push(
-    image: Annotated[str, typer.Argument(metavar="IMAGE", help="Such as registry.example.com/team/models:1.")],
-    tool: Tool = "",
-) -> None:
-    """Push an image to the registry in its name, with docker, podman or buildah."""
-    from elasticdl.cli.images import commands
-
-    commands.push(image, tool=tool)
+    init(folder, base_image=base_image, example=example)
 
 
 @command(data, "inspect")

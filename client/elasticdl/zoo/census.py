@@ -5,14 +5,11 @@ The label follows a known rule (logistic in the columns, with two crossed featur
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.shared.storage.atomic import replacing
 from elasticdl.zoo.scores import auc, log_loss
-from elasticdl.zoo.writing import TEST, TRAIN, DataRequest, DataSummary, part_paths, refuse
+from elasticdl.zoo.writing import DataRequest, Written, write_text
 
 RECORDS = 32_000
 TEST_SHARE = 0.25
@@ -39,26 +36,18 @@ _OCCUPATION_EFFECT = np.linspace(-0.9, 0.9, len(OCCUPATIONS))[[5, 6, 12, 2, 1, 4
 _WORKCLASS_EFFECT = np.array([0.0, 0.3, 0.1, -1.5])
 
 
-def make(request: DataRequest) -> DataSummary:
+def make(request: DataRequest) -> Written:
     """Write both folders."""
-    refuse(request, "census", source=True)
-    records = {TRAIN: request.records or RECORDS}
-    records[TEST] = max(1, round(records[TRAIN] * TEST_SHARE))
+    counts = request.counts("census", RECORDS, TEST_SHARE)
     best: dict[str, float] = {}
-    for number, (part, count) in enumerate(records.items()):
+    for number, (part, count) in enumerate(counts.items()):
         lines, probabilities, labels = _people(count, np.random.default_rng((request.seed, number)))
-        _write(request.folder / part, lines)
+        write_text(request.folder / part, ".csv", lines, RECORDS_PER_FILE, header=[HEADER])
         best = {
             "auc": auc(labels, probabilities),
             "log_loss": log_loss(labels, probabilities),
         }  # The last is the test's.
-    return DataSummary(
-        name="census",
-        folder=request.folder,
-        train_records=records[TRAIN],
-        test_records=records[TEST],
-        best=best,
-    )
+    return counts, best
 
 
 def _people(count: int, random: np.random.Generator) -> tuple[list[str], NDArray[np.float64], NDArray[np.bool_]]:
@@ -110,10 +99,3 @@ def _people(count: int, random: np.random.Generator) -> tuple[list[str], NDArray
 
 def _named(names: tuple[str, ...], numbers: NDArray[np.int64]) -> list[object]:
     return [names[number] for number in numbers.tolist()]
-
-
-def _write(folder: Path, lines: list[str]) -> None:
-    paths = part_paths(folder, ".csv")
-    for start in range(0, len(lines), RECORDS_PER_FILE):
-        with replacing(next(paths)) as file:
-            file.write("\n".join([HEADER, *lines[start : start + RECORDS_PER_FILE], ""]).encode())

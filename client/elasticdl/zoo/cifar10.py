@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from elasticdl.shared.errors import UserError
 from elasticdl.zoo import examples
 from elasticdl.zoo.examples import Images, Labels
-from elasticdl.zoo.writing import TEST, TRAIN, DataRequest, DataSummary, refuse
+from elasticdl.zoo.writing import TEST, TRAIN, DataRequest, Written, refuse
 
 SIDE, CHANNELS, CLASSES = 32, 3, 10
 RECORDS = 4000
@@ -32,7 +32,7 @@ _BINARY_FILES = {TRAIN: tuple(f"data_batch_{number}.bin" for number in range(1, 
 Floats = NDArray[np.float64]
 
 
-def make(request: DataRequest) -> DataSummary:
+def make(request: DataRequest) -> Written:
     """Write both folders.
 
     Raises:
@@ -54,9 +54,7 @@ def make(request: DataRequest) -> DataSummary:
                 best = {"accuracy": float(np.mean(np.argmax(likelihoods(images, patterns), axis=1) == labels))}
         examples.write_images(request.folder / part, images, labels)
         counts[part] = len(labels)
-    return DataSummary(
-        name="cifar10", folder=request.folder, train_records=counts[TRAIN], test_records=counts[TEST], best=best
-    )
+    return counts, best
 
 
 def read_images(folder: str | Path) -> tuple[Images, Labels]:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from elasticdl.shared.storage.atomic import replacing
 from elasticdl.zoo.scores import auc, log_loss
-from elasticdl.zoo.writing import TEST, TRAIN, DataRequest, DataSummary, part_paths, refuse
+from elasticdl.zoo.writing import TEST, TRAIN, DataRequest, Written, part_paths
 
 RECORDS = 500_000
 TEST_SHARE = 0.1
@@ -103,23 +103,15 @@ class ClickModel:
         return probabilities
 
 
-def make(request: DataRequest) -> DataSummary:
+def make(request: DataRequest) -> Written:
     """Write both folders."""
-    refuse(request, "deepfm", source=True)
-    train = request.records or RECORDS
-    test = max(1, round(train * TEST_SHARE))
+    counts = request.counts("deepfm", RECORDS, TEST_SHARE)
     model = ClickModel.random(request.seed)
-    for _ in _write(model, request.folder / TRAIN, train, (request.seed, 1)):
+    for _ in _write(model, request.folder / TRAIN, counts[TRAIN], (request.seed, 1)):
         pass
-    chunks = list(_write(model, request.folder / TEST, test, (request.seed, 2)))
+    chunks = list(_write(model, request.folder / TEST, counts[TEST], (request.seed, 2)))
     labels, probabilities = (np.concatenate(column) for column in zip(*chunks, strict=True))
-    return DataSummary(
-        name="deepfm",
-        folder=request.folder,
-        train_records=train,
-        test_records=test,
-        best={"auc": auc(labels, probabilities), "log_loss": log_loss(labels, probabilities)},
-    )
+    return counts, {"auc": auc(labels, probabilities), "log_loss": log_loss(labels, probabilities)}
 
 
 def _write(

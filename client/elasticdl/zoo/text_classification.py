@@ -9,14 +9,12 @@ that adds up weights of words falls short of them.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.shared.storage.atomic import replacing
 from elasticdl.zoo.scores import auc, log_loss
-from elasticdl.zoo.writing import TEST, TRAIN, DataRequest, DataSummary, part_paths, refuse
+from elasticdl.zoo.writing import DataRequest, Written, write_text
 
 RECORDS = 12_000
 TEST_SHARE = 0.25
@@ -29,11 +27,9 @@ _STRENGTH = 1.5
 _SYLLABLES = ("ba", "do", "fe", "gi", "ku", "la", "me", "ni", "po", "ra", "se", "ti", "vo", "zu")
 
 
-def make(request: DataRequest) -> DataSummary:
+def make(request: DataRequest) -> Written:
     """Write both folders."""
-    refuse(request, "text_classification", source=True)
-    train = request.records or RECORDS
-    counts = {TRAIN: train, TEST: max(1, round(train * TEST_SHARE))}
+    counts = request.counts("text_classification", RECORDS, TEST_SHARE)
     random = np.random.default_rng((request.seed, 0))
     words, weights = _words(random), _STRENGTH * random.normal(size=(TOPICS, OPINIONS))
     best: dict[str, float] = {}
@@ -42,19 +38,14 @@ def make(request: DataRequest) -> DataSummary:
         texts, scores = zip(*(_review(words, weights, random) for _ in range(count)), strict=True)
         probabilities = 1 / (1 + np.exp(-np.array(scores)))
         labels = random.random(count) < probabilities
-        _write(request.folder / part, texts, labels)
+        lines = [json.dumps({"text": text, "label": int(label)}) for text, label in zip(texts, labels, strict=True)]
+        write_text(request.folder / part, ".jsonl", lines, RECORDS_PER_FILE)
         best = {
             "accuracy": float(np.mean((probabilities > 0.5) == labels)),
             "auc": auc(labels, probabilities),
             "log_loss": log_loss(labels, probabilities),
         }  # The last is the test's.
-    return DataSummary(
-        name="text_classification",
-        folder=request.folder,
-        train_records=counts[TRAIN],
-        test_records=counts[TEST],
-        best=best,
-    )
+    return counts, best
 
 
 def _words(random: np.random.Generator) -> list[str]:
@@ -76,11 +67,3 @@ def _review(words: list[str], weights: NDArray[np.float64], random: np.random.Ge
     text = [words[TOPICS + number] for number in chosen]
     text.insert(random.integers(length + 1), words[topic])
     return f"{' '.join(text).capitalize()}.", score
-
-
-def _write(folder: Path, texts: tuple[str, ...], labels: NDArray[np.bool_]) -> None:
-    paths = part_paths(folder, ".jsonl")
-    lines = [json.dumps({"text": text, "label": int(label)}) for text, label in zip(texts, labels, strict=True)]
-    for start in range(0, len(lines), RECORDS_PER_FILE):
-        with replacing(next(paths)) as file:
-            file.write("\n".join([*lines[start : start + RECORDS_PER_FILE], ""]).encode())

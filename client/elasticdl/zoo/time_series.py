@@ -8,15 +8,11 @@ is that of the noise.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from elasticdl.shared.storage.atomic import replacing
-from elasticdl.zoo.writing import TEST, TRAIN, DataRequest, DataSummary, part_paths, refuse
+from elasticdl.zoo.writing import DataRequest, Written, write_table
 
 RECORDS = 20_000
 TEST_SHARE = 0.2
@@ -31,25 +27,19 @@ _NOISE = 0.3
 Floats = NDArray[np.float64]
 
 
-def make(request: DataRequest) -> DataSummary:
+def make(request: DataRequest) -> Written:
     """Write both folders. Training and test have different sites."""
-    refuse(request, "time_series", source=True)
-    train = request.records or RECORDS
-    counts = {TRAIN: train, TEST: max(1, round(train * TEST_SHARE))}
+    counts = request.counts("time_series", RECORDS, TEST_SHARE)
     course = _course(np.random.default_rng((request.seed, 0)))
     best: dict[str, float] = {}
     for number, (part, count) in enumerate(counts.items(), start=1):
         random = np.random.default_rng((request.seed, number))
         windows, hours, noise = _windows(course, count, random)
-        _write(request.folder / part, windows, hours)
+        past = pa.FixedSizeListArray.from_arrays(pa.array(windows[:, :WINDOW].reshape(-1)), WINDOW)
+        columns = {"hour": hours, "past": past, "demand": windows[:, WINDOW]}
+        write_table(request.folder / part, columns, RECORDS_PER_FILE)
         best = {"mse": float(np.mean(noise**2)), "mae": float(np.mean(np.abs(noise)))}  # The last is the test's.
-    return DataSummary(
-        name="time_series",
-        folder=request.folder,
-        train_records=counts[TRAIN],
-        test_records=counts[TEST],
-        best=best,
-    )
+    return counts, best
 
 
 def _course(random: np.random.Generator) -> Floats:
@@ -82,17 +72,3 @@ def _windows(
         hours[:, last:].reshape(-1)[order].astype(np.int32),
         noise[:, last:].reshape(-1)[order],
     )
-
-
-def _write(folder: Path, windows: NDArray[np.float32], hours: NDArray[np.int32]) -> None:
-    paths = part_paths(folder, ".parquet")
-    for start in range(0, len(hours), RECORDS_PER_FILE):
-        part = slice(start, start + RECORDS_PER_FILE)
-        past = np.ascontiguousarray(windows[part, :WINDOW])
-        columns = {
-            "hour": pa.array(hours[part]),
-            "past": pa.FixedSizeListArray.from_arrays(pa.array(past.reshape(-1)), WINDOW),
-            "demand": pa.array(windows[part, WINDOW]),
-        }
-        with replacing(next(paths)) as file:
-            pq.write_table(pa.table(columns), file)

@@ -7,15 +7,10 @@ a test record is among the ten with the largest ones.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from elasticdl.shared.storage.atomic import replacing
-from elasticdl.zoo.writing import TEST, TRAIN, DataRequest, DataSummary, part_paths, refuse
+from elasticdl.zoo.writing import DataRequest, Written, write_table
 
 RECORDS = 80_000
 TEST_SHARE = 0.1
@@ -31,24 +26,16 @@ Floats = NDArray[np.float64]
 Ids = NDArray[np.int32]
 
 
-def make(request: DataRequest) -> DataSummary:
+def make(request: DataRequest) -> Written:
     """Write both folders."""
-    refuse(request, "two_tower", source=True)
-    train = request.records or RECORDS
-    counts = {TRAIN: train, TEST: max(1, round(train * TEST_SHARE))}
+    counts = request.counts("two_tower", RECORDS, TEST_SHARE)
     scores = true_scores(request.seed)
     best = 0.0
     for number, (part, count) in enumerate(counts.items(), start=1):
         users, items = _drawn(scores, count, np.random.default_rng((request.seed, number)))
-        _write(request.folder / part, users, items)
+        write_table(request.folder / part, {"user": users, "item": items}, RECORDS_PER_FILE)
         best = recall(scores, users, items)  # The last is the test's.
-    return DataSummary(
-        name="two_tower",
-        folder=request.folder,
-        train_records=counts[TRAIN],
-        test_records=counts[TEST],
-        best={f"recall_at_{TOP}": best},
-    )
+    return counts, {f"recall_at_{TOP}": best}
 
 
 def true_scores(seed: int) -> Floats:
@@ -77,11 +64,3 @@ def _drawn(scores: Floats, count: int, random: np.random.Generator) -> tuple[Ids
         for part in np.split(users, range(_CHUNK, count, _CHUNK))
     ]
     return users, np.concatenate(chosen).astype(np.int32)
-
-
-def _write(folder: Path, users: Ids, items: Ids) -> None:
-    paths = part_paths(folder, ".parquet")
-    for start in range(0, len(users), RECORDS_PER_FILE):
-        part = slice(start, start + RECORDS_PER_FILE)
-        with replacing(next(paths)) as file:
-            pq.write_table(pa.table({"user": users[part], "item": items[part]}), file)

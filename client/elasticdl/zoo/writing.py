@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Protocol, cast
+from typing import Protocol, TypeAlias, cast
 
 from elasticdl.shared.errors import UserError, check_range
+from elasticdl.shared.storage.atomic import replacing
 
 DATA_SETS = ("mnist", "cifar10", "census", "deepfm", "two_tower", "text_classification", "time_series")
 TRAIN, TEST = "train", "test"
 _ABOUT = "about.json"
 _RECORDS_MAX = 1_000_000_000
-_EMPTY: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +35,7 @@ class DataSummary:
     folder: Path
     train_records: int
     test_records: int
-    best: Mapping[str, float] = field(default_factory=lambda: _EMPTY)
+    best: Mapping[str, float]
 
     @property
     def train(self) -> Path:
@@ -65,11 +64,30 @@ class DataRequest:
     seed: int = 0
     source: Path | None = None
 
+    def counts(self, name: str, records: int, test_share: float) -> dict[str, int]:
+        """Part -> number of its records, of generated data.
+
+        Args:
+            name: the data set.
+            records: default number of training records.
+            test_share: number of test records per training record.
+
+        Raises:
+            UserError: the request has a source.
+        """
+        refuse(self, name, source=True)
+        train = self.records or records
+        return {TRAIN: train, TEST: max(1, round(train * test_share))}
+
+
+Written: TypeAlias = tuple[Mapping[str, int], Mapping[str, float]]
+"""Part -> number of records; and metric -> the best possible value on the test records, if it is known."""
+
 
 class _Maker(Protocol):
     """The interface of a data set's module."""
 
-    def make(self, request: DataRequest) -> DataSummary: ...
+    def make(self, request: DataRequest) -> Written: ...
 
 
 def write(
@@ -103,11 +121,12 @@ def write(
     )
     maker = cast(_Maker, importlib.import_module(f"elasticdl.zoo.{name}"))
     with _folder_errors(request.folder):
-        summary = maker.make(request)
-        about = {"name": name, "seed": seed, "train_records": summary.train_records}
-        about |= {"test_records": summary.test_records, "best": dict(summary.best)}
-        (request.folder / _ABOUT).write_text(json.dumps(about, indent=2) + "\n")
-    return summary
+        counts, best = maker.make(request)
+        about = {"train_records": counts[TRAIN], "test_records": counts[TEST], "best": dict(best)}
+        (request.folder / _ABOUT).write_text(json.dumps({"name": name, "seed": seed} | about, indent=2) + "\n")
+    return DataSummary(
+        name=name, folder=request.folder, train_records=counts[TRAIN], test_records=counts[TEST], best=best
+    )
 
 
 def best_reachable(validation_data: str | Path) -> dict[str, float]:
@@ -160,6 +179,26 @@ def part_paths(folder: Path, suffix: str) -> Iterator[Path]:
             )
         path.unlink()
     return (folder / f"part-{number:05d}{suffix}" for number in range(100_000))
+
+
+def write_text(
+    folder: Path, suffix: str, lines: Sequence[str], records_per_file: int, header: Sequence[str] = ()
+) -> None:
+    """Write lines to a folder of files, each of which begins with the header."""
+    for path, start in zip(part_paths(folder, suffix), range(0, len(lines), records_per_file), strict=False):
+        with replacing(path) as file:
+            file.write("\n".join([*header, *lines[start : start + records_per_file], ""]).encode())
+
+
+def write_table(folder: Path, columns: Mapping[str, object], records_per_file: int) -> None:
+    """Write columns (arrays of one length) to a folder of Parquet files."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table(columns)
+    for path, start in zip(part_paths(folder, ".parquet"), range(0, len(table), records_per_file), strict=False):
+        with replacing(path) as file:
+            pq.write_table(table.slice(start, records_per_file), file)
 
 
 @contextmanager

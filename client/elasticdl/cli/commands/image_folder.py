@@ -1,21 +1,26 @@
-"""The folder from which a user's own image is built: a Dockerfile, requirements, and model files."""
+"""``elasticdl zoo init``: the folder from which a user's own image is built, with a Dockerfile and model files."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 
-from elasticdl.shared.errors import UserError
+from elasticdl.cli.display.consoles import plain_console
+from elasticdl.shared.errors import InvariantError, UserError
+from elasticdl.zoo import MODELS, shipped_model_zoo
 
 MODEL_ZOO = "/model_zoo"
 """Where the model files are inside the image."""
+IMAGE = "registry.example.com/team/models:1"
 DOCKERFILE, REQUIREMENTS, IGNORED = "Dockerfile", "requirements.txt", ".dockerignore"
 
 _DOCKERFILE = """\
 # The image of workers with your own model files, and with the packages that they import. To build it:
 #
-#   elasticdl zoo build . --image=registry.example.com/team/models:1
+#   docker build --tag {image} .
 #
 # BASE is the image elasticdl-worker, of the same version as the elasticdl that submits the jobs.
 ARG BASE={base_image}
@@ -47,6 +52,49 @@ _IGNORED = """\
 **/__pycache__
 """
 
+_PART = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
+_REFERENCE = re.compile(
+    rf"(?:[a-zA-Z0-9.-]+(?::[0-9]+)?/)?{_PART}(?:/{_PART})*(?::[a-zA-Z0-9_][a-zA-Z0-9._-]*)?(?:@sha256:[0-9a-f]{{64}})?"
+)
+"""Registry, path, tag and digest, as the OCI distribution specification defines them."""
+
+
+def init(folder: Path, *, base_image: str, example: str) -> None:
+    """Write a folder from which an image can be built, and print what was written.
+
+    Args:
+        folder: may hold model files already.
+        base_image: image to derive from; empty: ``elasticdl-worker`` of this version.
+        example: data set of the zoo whose model is copied.
+
+    Raises:
+        UserError: no such example, a wrong name of an image, or a folder that can't be used.
+    """
+    if example not in MODELS:
+        raise UserError(f"--example={example}: choose {', '.join(MODELS)}", usage=True)
+    zoo = shipped_model_zoo()
+    if zoo is None:
+        raise InvariantError("the package has no model zoo")
+    base_image = base_image or f"elasticdl-worker:{version('elasticdl')}"
+    if not _REFERENCE.fullmatch(base_image):
+        raise UserError(
+            f"--base_image={base_image!r} is not the name of an image",
+            hint=f"Write it as {IMAGE}, in lower case.",
+            usage=True,
+        )
+    written = write_folder(folder, base_image=base_image, example=zoo / f"{MODELS[example]}.py")
+    console = plain_console()
+    for name, is_new in written.items():
+        console.print(f"{folder / name}" if is_new else f"{folder / name} exists and is kept.")
+    console.print(f"The image will be derived from {base_image}.")
+    console.print(f"Build it with: docker build --tag {IMAGE} {folder}")
+    console.print(f"Push it with: docker push {IMAGE}")
+    model = min(path.name for path in folder.glob("*.py"))
+    console.print(
+        f"Then train with: elasticdl train --platform=kubernetes --image_name={IMAGE} "
+        f"--model_def={MODEL_ZOO}/{model} --training_data=s3://BUCKET/DATA --output=s3://BUCKET/MODEL"
+    )
+
 
 def write_folder(folder: Path, *, base_image: str, example: Path) -> Mapping[str, bool]:
     """Write the files of an image into a folder, which may hold model files already.
@@ -65,10 +113,10 @@ def write_folder(folder: Path, *, base_image: str, example: Path) -> Mapping[str
     if (folder / DOCKERFILE).exists():
         raise UserError(
             f"{folder / DOCKERFILE} exists",
-            hint=f"Build an image from it: elasticdl zoo build {folder} --image=NAME. To write it again, delete it.",
+            hint=f"Build an image from it: docker build --tag NAME {folder}. To write it again, delete it.",
         )
     contents = {
-        DOCKERFILE: _DOCKERFILE.format(base_image=base_image, model_zoo=MODEL_ZOO),
+        DOCKERFILE: _DOCKERFILE.format(base_image=base_image, image=IMAGE, model_zoo=MODEL_ZOO),
         REQUIREMENTS: _REQUIREMENTS,
         IGNORED: _IGNORED,
     }
@@ -85,20 +133,3 @@ def write_folder(folder: Path, *, base_image: str, example: Path) -> Mapping[str
     except OSError as error:
         raise UserError(f"{folder} can't be written: {error.strerror}", hint="Choose another folder.") from error
     return written
-
-
-def check_folder(folder: Path) -> None:
-    """Check that an image can be built from a folder.
-
-    Raises:
-        UserError: there is no such folder, or no Dockerfile in it.
-    """
-    if not folder.is_dir():
-        raise UserError(f"There is no folder {folder}", hint=f"Create it with: elasticdl zoo init {folder}", usage=True)
-    if not (folder / DOCKERFILE).is_file():
-        raise UserError(f"{folder} has no Dockerfile", hint=f"Write one with: elasticdl zoo init {folder}")
-
-
-def model_files(folder: Path) -> list[str]:
-    """The names of the Python files in a folder, sorted."""
-    return sorted(path.name for path in folder.glob("*.py"))
