@@ -75,7 +75,7 @@ def derived_image(folder: Path, image: str, code: str) -> str:
     mounts = [f"--volume={path}:{path}:ro" for path in _PIP_SETTINGS if path.exists()]
     with _locked():
         _buildah(
-            *["bud", "--quiet", "--isolation=chroot", "--network=host", "--layers", "--force-rm", *mounts],
+            *["bud", "--isolation=chroot", "--network=host", "--layers", "--force-rm", *mounts],
             *[f"--tag={image}", str(folder)],
         )
         container = _buildah("from", image).strip()
@@ -91,7 +91,7 @@ def _build(service: str, image: str) -> None:
     before = _image_id(image)
     mounts = [f"--volume={path}:{path}:ro" for path in _PIP_SETTINGS if path.exists()]
     _buildah(
-        *["bud", "--quiet", "--isolation=chroot", "--network=host", "--layers", *mounts],
+        *["bud", "--isolation=chroot", "--network=host", "--layers", *mounts],
         *[f"--build-arg=BASE={BASE}", f"--file=deploy/images/{service}.Dockerfile", f"--tag={image}", "."],
     )
     if before and before != _image_id(image):

@@ -15,8 +15,8 @@ from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.shared.job.ledger import Ledger
 
 Doubles = npt.NDArray[np.float64]
-_FACTS = 3
-"""Columns of a ``MetricTable`` before the states."""
+_FACTS = 4
+"""Columns of a ``MetricTable`` before the states: epoch, batches, records, number of states."""
 
 
 class MetricOracle:
@@ -54,9 +54,11 @@ class MetricOracle:
             found = [row for row in table if int(row[0]) == epoch]
             if not found and (not batches or epoch < self._read):
                 continue
-            expected = np.array([epoch, batches, records, *counts])
-            row = found[0] if found else np.zeros(_FACTS)
-            if not np.array_equal(np.pad(row, (0, expected.size - row.size)), expected):
+            row = found[0] if found else np.array([epoch, 0, 0, 0])
+            size = int(row[_FACTS - 1])
+            states = np.pad(row[_FACTS : _FACTS + size], (0, counts.size - size))
+            expected = np.array([epoch, batches, records, size, *counts])
+            if not np.array_equal([*row[:_FACTS], *states], expected):
                 problems.append(f"the metrics of epoch {epoch} are {row.tolist()}, absorbed is {expected.tolist()}")
         return problems
 

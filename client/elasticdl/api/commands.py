@@ -28,7 +28,6 @@ def run(*arguments: str, secrets: Mapping[str, str] = MappingProxyType({}), show
     """Run a command to its end.
 
     Args:
-        arguments: of the command.
         secrets: further flags and their values, which no other user of the machine can read.
         shows: also print each line of its output as it comes. In a notebook its progress is one line that changes.
 
@@ -83,12 +82,7 @@ def _plain_environment() -> dict[str, str]:
 
 
 def split_secrets(values: Mapping[str, Any], known: Mapping[str, Flag]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Keyword arguments for the command line, and those that may have credentials, as text.
-
-    Args:
-        values: see ``as_flags``.
-        known: the flags of the command, by field name.
-    """
+    """Keyword arguments for the command line, and those that may have credentials, as text."""
     secret = {name for name in values if name in known and known[name].is_secret}
     texts = {name: as_text(name, value) for name, value in values.items() if name in secret and value is not None}
     return {name: value for name, value in values.items() if name not in secret}, texts
@@ -100,8 +94,6 @@ def as_flags(values: Mapping[str, Any], known: Mapping[str, Flag], function: str
     Args:
         values: text, numbers, paths and booleans; dicts for ``NAME=VALUE`` items; lists for several values. A value of
             None is left out.
-        known: the flags of the command, by field name.
-        function: named in errors.
 
     Raises:
         TypeError: there is no such flag.

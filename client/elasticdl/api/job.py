@@ -57,9 +57,6 @@ class Job:
     def wait(self, *, shows: bool = True) -> Job:
         """Return when the job has ended successfully.
 
-        Args:
-            shows: print its progress.
-
         Raises:
             ElasticDLError: it has failed or was stopped.
             KeyboardInterrupt: the user interrupted the call. The job continues; ``stop()`` stops it.
@@ -88,7 +85,6 @@ class Job:
 
         Args:
             pods: such as ``worker-0``; all if not given.
-            lines: of each log.
         """
         return self._run("logs", *pods, f"--lines={lines}")
 

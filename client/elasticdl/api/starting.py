@@ -27,7 +27,6 @@ def train(model_def: Any, training_data: str | Path, *, wait: bool = True, shows
         model_def: the model file, ``module.symbol``, or a compiled Keras model, with whose weights training begins.
         training_data: file, folder or glob, local or ``s3://``.
         wait: return when the job has ended; otherwise as soon as it was accepted.
-        shows: print its progress.
         flags: the flags of ``elasticdl train`` by name. Booleans for switches, dicts for ``NAME=VALUE`` items
             (``model_params={"units": 32}``), lists for several values (``columns=["id", "label"]``).
 
@@ -61,7 +60,6 @@ def evaluate(
         model: the output folder of a training job, a ``.keras`` file, or the name or id of a job.
         validation_data: file, folder or glob, local or ``s3://``.
         wait: return when the job has ended; otherwise as soon as it was accepted.
-        shows: print its progress.
         flags: the flags of ``elasticdl evaluate``; see ``train``.
 
     Returns, raises: as ``train``.
@@ -88,7 +86,6 @@ def predict(
         prediction_data: file, folder or glob, local or ``s3://``.
         output: a new folder for the predictions, local or ``s3://``.
         wait: return when the job has ended; otherwise as soon as it was accepted.
-        shows: print its progress.
         flags: the flags of ``elasticdl predict``; see ``train``.
 
     Returns, raises: as ``train``.

@@ -84,7 +84,6 @@ def as_text(name: str, value: Any) -> Any:
     """A value of a flag as the command line takes it.
 
     Args:
-        name: of the flag.
         value: a dict for ``NAME=VALUE`` items, a list for several values, or anything else, which stays as it is.
     """
     if isinstance(value, Mapping):
@@ -100,9 +99,7 @@ def wrong_type(name: str, value: Any, flag: FlagType) -> str:
     """Why a flag does not take a value.
 
     Args:
-        name: of the flag.
         value: as YAML reads it, but not None.
-        flag: what it takes.
 
     Returns:
         One or two sentences that begin with the flag's name; empty: it takes the value.
@@ -178,12 +175,7 @@ def _is_literal(text: str) -> bool:
 
 
 def yaml_value(value: Any, flag: FlagType) -> Any:
-    """The value of a flag as a job file shows it.
-
-    Args:
-        value: as the command has it.
-        flag: what the flag takes.
-    """
+    """The value of a flag as a job file shows it."""
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, Path):

@@ -40,9 +40,6 @@ FORMER_FLAGS = {
 def refuse_former_flags(arguments: Sequence[str]) -> None:
     """Refuse flags of the first command line by name.
 
-    Args:
-        arguments: as typed.
-
     Raises:
         UserError: one of them is such a flag; says what to do.
     """

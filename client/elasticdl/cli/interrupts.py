@@ -37,7 +37,6 @@ def handled(loop: asyncio.AbstractEventLoop, handler: Callable[[signal.Signals],
     Signals that ``catch`` would have handled afterwards are ignored: the job has ended, and its report is short work.
 
     Args:
-        loop: calls the handler.
         handler: is called with the signal.
     """
     former = {number: signal.getsignal(number) for number in _numbers()}

@@ -16,10 +16,6 @@ _COLUMNS = 120
 def read_job_file(file: Path, known: Mapping[str, FlagType]) -> dict[str, Any]:
     """The flags that a job file gives, as values for the command line.
 
-    Args:
-        file: its path.
-        known: the flags of the command.
-
     Raises:
         UserError: the file can't be read, is no mapping of flags, has an unknown flag or one flag twice, or a value
             has the wrong type. Names the line.
@@ -47,8 +43,6 @@ def job_file_text(command: str, values: Mapping[str, Any], known: Mapping[str, F
 
     Args:
         command: such as ``train``.
-        values: of the flags that the file gives.
-        known: the flags of the command.
     """
     import yaml
 

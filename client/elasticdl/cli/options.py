@@ -126,9 +126,7 @@ def command(app: typer.Typer, name: str = "", *, panel: str = "", bare_help: boo
     """Register a function as a command; every command also takes ``--debug``.
 
     Args:
-        app: where.
         name: the command's name; the function's if empty.
-        panel: heading in the list of commands.
         bare_help: without arguments, show the help text.
     """
 
@@ -143,12 +141,7 @@ def command(app: typer.Typer, name: str = "", *, panel: str = "", bare_help: boo
 
 
 def given_values(context: typer.Context, *groups: Any) -> dict[str, Any]:
-    """The values that a command line and its job file give, in the order of the declarations.
-
-    Args:
-        context: of the command.
-        groups: the dataclasses of flags that the command has got.
-    """
+    """The values that a command line and its job file give, in the order of the declarations."""
     return {
         field.name: getattr(group, field.name)
         for group in groups
@@ -172,7 +165,6 @@ def plain_switches(arguments: list[str], *owners: type) -> list[str]:
     ``--switch=false`` is dropped, or becomes the name that turns the switch off.
 
     Args:
-        arguments: as typed.
         owners: dataclasses; their fields that are on or off are the switches.
     """
     switches = {

@@ -22,12 +22,7 @@ Labels = NDArray[np.int64]
 
 
 def read_images(folder: str | Path, shape: tuple[int, ...]) -> tuple[Images, Labels]:
-    """The images and labels in a folder that ``write_images`` wrote, in the order of the files.
-
-    Args:
-        folder: holds the files.
-        shape: of one image.
-    """
+    """The images and labels in a folder that ``write_images`` wrote, in the order of the files."""
     images, labels = [], []
     for path in sorted(Path(folder).glob(f"*{_SUFFIX}")):
         data = path.read_bytes()
@@ -43,7 +38,6 @@ def write_images(folder: Path, images: Images, labels: Labels) -> None:
     """Write a folder of files.
 
     Args:
-        folder: is emptied first.
         images: (records, ...).
         labels: (records,).
     """

@@ -24,7 +24,6 @@ class DataSummary:
     """A data set that was written.
 
     Attributes:
-        name: one of ``DATA_SETS``.
         folder: holds the folders ``train`` and ``test``.
         train_records: number of training records.
         test_records: number of test records.
@@ -53,7 +52,6 @@ class DataRequest:
     """A request for a data set.
 
     Attributes:
-        folder: folder to write to.
         records: number of training records; None: the data set's default.
         seed: of all random numbers.
         source: folder of files to convert; None: generate the data.
@@ -68,7 +66,6 @@ class DataRequest:
         """Part -> number of its records, of generated data.
 
         Args:
-            name: the data set.
             records: default number of training records.
             test_share: number of test records per training record.
 
@@ -96,7 +93,6 @@ def write(
     """Write a data set. Files of an earlier run are replaced.
 
     Args:
-        name: one of ``DATA_SETS``.
         folder: the files go to ``folder/train`` and ``folder/test``.
         records: number of training records of generated data; None: the default.
         seed: the same seed gives the same bytes.
@@ -149,8 +145,6 @@ def refuse(request: DataRequest, name: str, *, records: bool = False, source: bo
     """Refuse options that a data set does not have.
 
     Args:
-        request: the request.
-        name: the data set.
         records: whether ``--records`` is refused.
         source: whether ``--source`` is refused.
     """
@@ -165,7 +159,6 @@ def part_paths(folder: Path, suffix: str) -> Iterator[Path]:
 
     Args:
         folder: is created if it does not exist.
-        suffix: of the files, with its dot.
 
     Raises:
         UserError: the folder holds files that this command did not write; a job would read them too.

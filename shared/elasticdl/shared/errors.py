@@ -51,12 +51,7 @@ REBUILD = "--rebuild_bus"
 
 
 class UnreadableError(ProtocolError):
-    """Something on the bus can't be read, and the job can't continue without it.
-
-    Args:
-        what: names it, with its number.
-        reason: why it can't be read.
-    """
+    """Something on the bus can't be read, and the job can't continue without it."""
 
     def __init__(self, what: str, reason: str) -> None:
         super().__init__(f"{what} can't be read: {reason}. Resume the job with {REBUILD}")
@@ -70,7 +65,6 @@ class UserError(ElasticDLError):
     """The user's input, data or model code is wrong.
 
     Args:
-        message: what is wrong, and where.
         hint: what to do about it, one sentence; empty when the message already says it.
         usage: True when the command line itself is wrong (exit code 2 instead of 1).
     """

@@ -29,10 +29,6 @@ END_S_MAX = 10.0
 def attach(job: JobHandle, *, is_new: bool = False) -> int:
     """Show a job until it has ended.
 
-    Args:
-        job: the job.
-        is_new: whether this command has started it.
-
     Returns:
         The exit code: that of the job, or ``INTERRUPTED`` if the user left it.
 

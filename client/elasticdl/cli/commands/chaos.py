@@ -84,8 +84,6 @@ def chaos(job: str, root: Path, rates: list[Rate], *, duration_s: float, seed: i
 
     Args:
         job: id or name of a running job.
-        root: folder of the run directories.
-        rates: which processes, and how often.
         duration_s: seconds; 0: until the job ends.
         seed: of the random times and processes.
 
@@ -139,7 +137,6 @@ def kill(rate: Rate, living: Callable[[str], Mapping[str, int]], chance: random.
     Args:
         rate: its targets; a target that is given twice means two processes.
         living: target -> name and process id of all running processes of that kind.
-        chance: chooses among them.
 
     Returns:
         The targets of which a process was killed, and the names of the processes.

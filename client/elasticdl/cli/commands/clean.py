@@ -48,9 +48,7 @@ def clean(root: Path, jobs: list[str], settings: CleanSettings) -> None:
     """Delete the folders of jobs.
 
     Args:
-        root: folder of the run directories.
         jobs: ids or names; empty: all jobs that are old enough.
-        settings: which jobs, and how.
 
     Raises:
         UserError: a job is running or could be resumed, or the deletion needs a confirmation and there is no terminal.
@@ -108,10 +106,6 @@ def _confirm_all(chosen: list[RunDirectory], states: Mapping[JobId, str]) -> boo
 
 def confirm(lines: Sequence[str], what: str) -> bool:
     """Ask before something is deleted that users may need; whether the user agrees.
-
-    Args:
-        lines: what would be deleted, one line each.
-        what: all of it, for the question.
 
     Raises:
         UserError: there is no terminal to ask.

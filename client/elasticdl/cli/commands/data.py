@@ -46,7 +46,6 @@ def convert(source: str, destination: str, compression: str) -> None:
     Args:
         source: files, folders or globs of formats whose records are bytes.
         destination: path or URI of the file; its extension names the format.
-        compression: of RecordIO.
 
     Raises:
         UserError: the formats can't be converted, the file exists, or a record of the source is damaged.

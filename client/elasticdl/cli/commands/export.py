@@ -35,8 +35,6 @@ def export(job: str, root: Path, settings: ExportSettings) -> None:
 
     Args:
         job: id or name.
-        root: folder of the run directories.
-        settings: what to export.
 
     Raises:
         ElasticDLError: the job is running, its data changed, it has no such version, its model file is missing or makes
@@ -81,10 +79,7 @@ def write_model(
     """Write a version of a job's model to the output.
 
     Args:
-        job: the job.
-        run: a folder for the logs of the process that writes it.
         settings: what to export; its output is a URI.
-        show: shows the user a line.
         is_changed: the model file is another one than at the start of the job; its variables have to be the same.
         secret_envs: what ``--envs`` gave the job and its log lacks.
         logs_stay: whether the user can read the logs afterwards.

@@ -101,7 +101,6 @@ def write_folder(folder: Path, *, base_image: str, example: Path) -> Mapping[str
 
     Args:
         folder: created if it does not exist.
-        base_image: the image to derive from.
         example: model file that is copied if the folder has no Python file.
 
     Returns:

@@ -43,8 +43,6 @@ def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
     """Print the status of a job.
 
     Args:
-        job: the job.
-        as_json: print one JSON object.
         evaluations: how many evaluations to show; 0: all. The JSON object holds all of them.
     """
     condition = job.condition()
@@ -83,10 +81,6 @@ def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
 def report(job: JobHandle, *, as_json: bool) -> None:
     """Print the report of a job, as at the end of its training.
 
-    Args:
-        job: the job.
-        as_json: print one JSON object.
-
     Raises:
         UserError: the log holds no job yet.
     """
@@ -107,10 +101,8 @@ def tasks(job: JobHandle, limit: int, task_state: str, *, as_json: bool = False)
     """Print the training tasks that are not finished; all tasks if the job has finished them.
 
     Args:
-        job: the job.
         limit: how many tasks to show.
         task_state: show only tasks in this state; empty: any.
-        as_json: print one JSON object.
 
     Raises:
         UserError: there is no such state, or the log holds no job yet.
@@ -191,10 +183,8 @@ def replay(job: JobHandle, until: int, *, check: bool, as_json: bool = False) ->
     """Print the master's state after a record.
 
     Args:
-        job: the job.
         until: sequence number of the last record to apply; 0: all.
         check: start at the first record, re-run every decision and compare.
-        as_json: print one JSON object.
 
     Returns:
         Whether all decisions are the same again; True if ``check`` is not set.
@@ -247,7 +237,6 @@ def recovered(job: JobHandle, until: int = 0, *, all_evaluations: bool = True) -
     """The state of a job, folded from its event log.
 
     Args:
-        job: the job.
         until: last record that counts; 0: all.
         all_evaluations: of many evaluations the state has all, not only the latest, although this takes longer.
 

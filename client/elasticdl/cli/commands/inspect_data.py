@@ -38,9 +38,6 @@ def inspect_data(path: str, flags: DataFlags, samples: int, *, as_json: bool = F
 
     Args:
         path: files, folders or globs, separated by commas.
-        flags: how the data is read.
-        samples: records to print.
-        as_json: print one JSON object.
 
     Raises:
         UserError: the data is missing or wrong; names the file, and if possible the record. If only columns are wrong,

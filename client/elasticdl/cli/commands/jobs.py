@@ -35,10 +35,6 @@ JOB_COLUMNS = ("job", "state", "submitted", "model", "training data")
 def list_jobs(root: Path, *, as_json: bool = False) -> list[dict[str, str]]:
     """Print one line per job on this machine, oldest first.
 
-    Args:
-        root: the folder of run directories.
-        as_json: print nothing.
-
     Returns:
         The rows, as JSON values.
     """
@@ -77,12 +73,7 @@ def list_jobs(root: Path, *, as_json: bool = False) -> list[dict[str, str]]:
 
 
 def job_facts(rows: Sequence[Sequence[str]], **more: str) -> list[dict[str, str]]:
-    """Rows of ``JOB_COLUMNS`` as ``jobs --json`` has them.
-
-    Args:
-        rows: the rows.
-        more: what all of them have in common.
-    """
+    """Rows of ``JOB_COLUMNS`` as ``jobs --json`` has them."""
     names = [column.replace(" ", "_") for column in JOB_COLUMNS]
     return [{**dict(zip(names, row, strict=True)), **more} for row in rows]
 
@@ -126,9 +117,7 @@ def restored_ps(pods: Mapping[PodName, Pod], ps: int, arguments: str) -> list[Po
     """The ps without a place that are not wanted any more: the others restore their parts from their snapshots.
 
     Args:
-        pods: of the job.
         ps: how many ps are wanted.
-        arguments: how commands name the job.
 
     Raises:
         UserError: a ps that is wanted waits for a place.

@@ -18,7 +18,6 @@ def logs(job: JobHandle, pods: Sequence[str], *, lines: int, follow: bool) -> No
     """Print the logs of a job.
 
     Args:
-        job: the job.
         pods: whose logs; empty: those of all processes.
         lines: how many lines of each log.
         follow: print new lines until nothing runs the job any more.

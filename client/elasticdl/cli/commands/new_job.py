@@ -26,11 +26,7 @@ def start(flags: TrainFlags, root: Path, forks: ForkServers, started_s: float, a
     """Plan a job and run it; with ``--dry_run`` print the plan and try the model.
 
     Args:
-        flags: the values of the flags, with a seed.
-        root: folder of the run directories.
-        forks: fork servers; that of the workers has begun.
         started_s: when the user entered the command, seconds since the epoch.
-        accept: see ``RunOptions``.
 
     Returns:
         The exit code of the command.

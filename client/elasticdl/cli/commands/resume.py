@@ -32,7 +32,6 @@ class ResumeSettings:
         changes: what changes of the job.
         report: where to write the report, besides the run directory.
         debug: after a failure, show the log of the process that caused it.
-        accept: see ``RunOptions``.
     """
 
     changes: ResumeChanges
@@ -46,7 +45,6 @@ def resume(job: str, root: Path, settings: ResumeSettings) -> int:
 
     Args:
         job: id or name.
-        root: folder of the run directories.
         settings: what changes.
 
     Returns:

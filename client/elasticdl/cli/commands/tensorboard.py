@@ -18,7 +18,6 @@ def tensorboard(job: JobHandle, logdir: str) -> None:
     """Run the command.
 
     Args:
-        job: the job.
         logdir: folder or URI; the files are in a folder of it that is named after the job. Empty: ``tensorboard``.
 
     Raises:

@@ -17,8 +17,6 @@ def train(flags: TrainFlags, root: Path, started_s: float) -> int:
     """Run the command.
 
     Args:
-        flags: the values of the flags.
-        root: folder of the run directories.
         started_s: when the user entered the command, seconds since the epoch.
 
     Returns:

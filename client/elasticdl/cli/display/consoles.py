@@ -41,7 +41,6 @@ def wrapped(text: str, console: Console, indent: int = 0) -> str:
     Args:
         text: one or more lines.
         console: where it is printed; outside of a terminal nothing is wrapped.
-        indent: columns to the left of the text.
     """
     if not console.is_terminal:
         return text

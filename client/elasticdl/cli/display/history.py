@@ -45,12 +45,7 @@ def epoch_rows(state: State) -> list[EpochRow]:
 
 
 def lost_history(state: State, history: str) -> str:
-    """The rows of a history file that say more of their epochs than the log, as JSON lines.
-
-    Args:
-        state: folded from a log that has lost records.
-        history: the content of the file.
-    """
+    """The rows of a history file that say more of their epochs than the log, as JSON lines."""
     rows = {row["epoch"]: row for row in epoch_rows(state)}
     return _lines(row for row in read_history(history) if _is_more_complete(row, rows))
 

@@ -64,7 +64,6 @@ class JobView:
     """What the user sees of a running job.
 
     Args:
-        clock: the clock of the job.
         live: whether a terminal shows the progress as a block.
     """
 
@@ -104,7 +103,6 @@ class JobView:
         """Continue in a file.
 
         Args:
-            log: the file.
             descriptors: what is moved; by default what was connected to a terminal.
         """
         self._view.close()

@@ -23,11 +23,7 @@ _UNTRAINED = {
 
 
 def resume_line(job: str) -> str:
-    """The command that resumes a job.
-
-    Args:
-        job: the job on a command line.
-    """
+    """The command that resumes a job."""
     return f"elasticdl resume {job}"
 
 
@@ -38,8 +34,6 @@ def next_step(job: str, state: State, *, has_snapshots: bool = False) -> str:
     needed.
 
     Args:
-        job: the job on a command line.
-        state: the job at its end.
         has_snapshots: for a job without a log: whether there are snapshots to resume from.
     """
     if state.job_state is JobState.SUCCEEDED:
@@ -85,10 +79,6 @@ def _export_step(job: str, state: State, kind: FailureKind | None) -> str | None
 
 def find_next_step(job: JobHandle, state: State) -> str:
     """``next_step``; if the log is lost, searches the storage for snapshots, as a resume does.
-
-    Args:
-        job: the job.
-        state: the job as its log describes it.
 
     Raises:
         TransientError, PermanentError: the storage can't be read.

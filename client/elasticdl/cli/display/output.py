@@ -23,10 +23,6 @@ def print_table(
     """Print rows.
 
     Args:
-        console: where.
-        columns: their names.
-        rows: the values of each.
-        title: above the table, on a terminal.
         whole: the column whose values are not wrapped, because users copy them.
     """
     if not console.is_terminal:
@@ -45,8 +41,6 @@ def print_json(console: Console, value: Any, *, one_line: bool = False) -> None:
     """Print one JSON value: dataclasses as objects with their type, enumerations as their values.
 
     Args:
-        console: where.
-        value: what is printed.
         one_line: not indented, for a stream of values.
     """
     console.print(json.dumps(plain(value), indent=None if one_line else 2, allow_nan=False), soft_wrap=True)

@@ -24,7 +24,6 @@ class ProgressSnapshot:
     """The progress of a job at one moment.
 
     Attributes:
-        state: the job's state.
         kind: what the job does; batches and records are those that are trained, evaluated or predicted.
         epoch: the epoch being trained, from 1, and how many there are.
         batches: absorbed batches, by finished tasks and snapshots, and the batches of the plan.
@@ -96,10 +95,7 @@ def progress_snapshot(
     """The progress at ``now_s``.
 
     Args:
-        state: folded from the log.
-        heartbeats: the last heartbeat of each process.
         now_s: seconds since the epoch.
-        records_per_s: from ``Rate``.
     """
     spec, training = state.spec, state.training
     if spec is None or training is None:

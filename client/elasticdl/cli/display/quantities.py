@@ -12,7 +12,6 @@ def count(number: int, noun: str, plural: str = "") -> str:
 
     Args:
         number: how many.
-        noun: singular.
         plural: where it is not the noun with an ``s``.
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
@@ -60,13 +59,7 @@ def time_of_day(time_s: float) -> str:
 
 
 def transfers(requests: int, fetched_bytes: int, cached_bytes: int) -> str:
-    """``1.5 MB in 2 requests to object storage, 3.0 MB from the cache``.
-
-    Args:
-        requests: to object storage.
-        fetched_bytes: that they returned.
-        cached_bytes: that were read from disk instead.
-    """
+    """``1.5 MB in 2 requests to object storage, 3.0 MB from the cache``."""
     return (
         f"{size(fetched_bytes)} in {count(requests, 'request')} to object storage, {size(cached_bytes)} from the cache"
     )

@@ -61,8 +61,6 @@ class HistoryEntry:
     Attributes:
         seq: number of the record.
         time_s: its time, seconds since the epoch.
-        name: who sent it.
-        text: what happened.
     """
 
     seq: int

@@ -248,9 +248,7 @@ def print_end(state: State, *, log: str, next_step: str) -> int:
     """Print on stderr why a job did not succeed and what to do.
 
     Args:
-        state: the job at its end.
         log: where the log of the process is that caused the failure, if one did.
-        next_step: what to do.
 
     Returns:
         The exit code of a command that has shown the job until its end.

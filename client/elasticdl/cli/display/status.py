@@ -54,9 +54,7 @@ def status_facts(job: JobId, condition: Condition, state: State) -> dict[str, An
     """``status --json``. The process id of a pod that is not running is 0.
 
     Args:
-        job: its id.
         condition: what is known without its log.
-        state: folded from its log.
     """
     alive = condition.is_running
     name_of_state = state.job_state.value if alive or state.is_final else condition.state
@@ -86,11 +84,7 @@ def status_facts(job: JobId, condition: Condition, state: State) -> dict[str, An
 
 
 def state_facts(state: State) -> dict[str, Any]:
-    """What the log alone says, as JSON values.
-
-    Args:
-        state: folded from the log.
-    """
+    """What the log alone says, as JSON values."""
     training = state.training
     return {
         "state": state.job_state.value,
@@ -117,7 +111,6 @@ def slow_lines(state: State, now_s: float) -> list[str]:
     """A sentence for each worker that has made no progress for long.
 
     Args:
-        state: folded from the log.
         now_s: seconds since 1970.
     """
     deadline_s = state.job.limits.batch_deadline_s
@@ -134,8 +127,6 @@ def print_state(state: State, console: Console, now_s: float, *, evaluations: in
     """Print the status of a job.
 
     Args:
-        state: folded from its log.
-        console: where to print.
         now_s: seconds since the epoch.
         evaluations: how many evaluations to show, latest last; 0: all.
     """

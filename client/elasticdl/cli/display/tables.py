@@ -49,12 +49,7 @@ def table_texts(tables: Mapping[str, TableRow]) -> Iterator[tuple[str, str]]:
 
 
 def exported_text(output: str, export_tables: str) -> str:
-    """Where an exported model is.
-
-    Args:
-        output: its folder.
-        export_tables: value of an ``ExportTables``.
-    """
+    """Where an exported model is."""
     if export_tables == ExportTables.PARQUET.value:
         return f"{output}, with tables as Parquet files: elasticdl.layers.load_model() reads it"
     return f"{output}/saved_model and {output}/model.keras"

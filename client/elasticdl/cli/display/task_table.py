@@ -74,7 +74,6 @@ def task_rows(state: State, wanted: TaskFilter | None, limit: int) -> tuple[list
     """The first ``limit`` rows (number, epoch, source, records, batches, state), and whether there are more.
 
     Args:
-        state: folded from the job's log.
         wanted: which tasks; None: those that are not finished, or all tasks if training has finished.
         limit: how many rows.
     """

@@ -29,12 +29,6 @@ def scan_ahead(
 ) -> Iterator[ScannedSource]:
     """Scan sources in their order, each as ``scan_source`` does. Nothing is fetched of local files.
 
-    Args:
-        store: holds the sources.
-        objects: the sources.
-        options: how to read them.
-        numbers: of each in the plan.
-
     Raises:
         ElasticDLError: see ``scan_source``.
     """

@@ -20,7 +20,6 @@ class ScanOrder:
 
     Attributes:
         objects: some of a data set in their order, at least one.
-        numbers: of each in the plan.
         options: how to read them; can be pickled.
     """
 
@@ -39,8 +38,6 @@ class RangeOrder:
     """A range to scan.
 
     Attributes:
-        data: the file.
-        part: the range.
         options: how to read it; can be pickled.
     """
 
@@ -64,8 +61,6 @@ def group(objects: Sequence[DataObject], options: ReaderOptions, numbers: Sequen
 
     Args:
         objects: the files, in their order.
-        options: how to read them.
-        numbers: of each in the plan.
     """
     options = plain(options)
     orders: list[ScanOrder] = []

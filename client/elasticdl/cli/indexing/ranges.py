@@ -52,7 +52,6 @@ class ScannedRange:
     Attributes:
         begin: where the first of them begins.
         end: where the record behind them begins.
-        segments: the records.
         columns: what was found in them, with numbers of records from the beginning of the range.
         names: of all columns of a CSV file.
     """
@@ -73,8 +72,6 @@ def divide(store: ObjectStore, data: DataObject, range_bytes: int = RANGE_BYTES)
     """The ranges of a file, in order; only one if its format or its size allows no more.
 
     Args:
-        store: holds the file.
-        data: the file.
         range_bytes: bytes of a range, at least.
 
     Raises:
@@ -92,12 +89,6 @@ def divide(store: ObjectStore, data: DataObject, range_bytes: int = RANGE_BYTES)
 
 def scan_range(store: ObjectStore, data: DataObject, options: ReaderOptions, part: FileRange) -> ScannedRange:
     """Scan a range.
-
-    Args:
-        store: holds the file.
-        data: the file.
-        options: how to read it.
-        part: the range.
 
     Raises:
         UserError: a record is wrong, or the range does not begin where it was guessed. The number of the record in the
@@ -132,9 +123,6 @@ def join(
     """Join the ranges of a file.
 
     Args:
-        data: the file.
-        number: its number in the plan.
-        options: how it is read.
         parts: its ranges in their order, with what was found in them.
         again: scans a range once more.
 

@@ -37,8 +37,6 @@ def scan_in_parallel(
 
     Args:
         store: holds the files; each process opens one of its own.
-        objects: the files.
-        options: how to read them.
         numbers: of each in the plan; None: they are all files of the plan.
 
     Raises:
@@ -66,10 +64,6 @@ def orders_of(
     """What processes scan: large files in ranges, and the others in groups.
 
     Args:
-        store: holds the files.
-        objects: the files.
-        options: how to read them.
-        numbers: of each in the plan.
         range_bytes: bytes of a range, at least.
     """
     orders: list[Order] = []

@@ -31,10 +31,7 @@ class EndedJob:
 
     Attributes:
         former: the job, as far as it is known without its log.
-        spec: as it was submitted.
         state: as its log describes it; empty if the log is lost.
-        registers: of its ps.
-        store: where its snapshots are.
     """
 
     former: FormerRun

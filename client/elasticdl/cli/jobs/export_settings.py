@@ -40,12 +40,7 @@ class ExportSettings:
             )
 
     def tables_of(self, spec: JobSpec, signature: ModelSignature) -> ExportTables:
-        """Where the tables of the exported model are: ``MODEL`` or ``PARQUET``.
-
-        Args:
-            spec: the job.
-            signature: its model.
-        """
+        """Where the tables of the exported model are: ``MODEL`` or ``PARQUET``."""
         choice = ExportTables(self.tables) if self.tables else spec.export_tables
         is_large = not signature.fits(spec.limits.export_bytes_max)
         wanted = choice is ExportTables.PARQUET or (choice is ExportTables.AUTO and is_large)

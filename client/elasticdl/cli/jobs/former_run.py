@@ -13,7 +13,6 @@ class FormerRun:
     """A job that has ended, as far as it is known without its event log.
 
     Attributes:
-        job: the job's id.
         arguments: the job on a command line.
         storage: the job's storage, a URI.
         log_place: where its event log is, for people.
@@ -37,12 +36,7 @@ def streams_of(job: JobId) -> str:
 
 
 def former_run(run: RunDirectory, record: JobRecord) -> FormerRun:
-    """What a job's folder says about the job.
-
-    Args:
-        run: the folder.
-        record: its ``job.json``.
-    """
+    """What a job's folder says about the job."""
     log = f"the folder {run.nats}" if record.own_nats else streams_of(run.job)
     return FormerRun(
         job=run.job,

@@ -40,7 +40,6 @@ class Suspension:
 
     Attributes:
         process: the suspended process, such as ``launcher (process 12)``.
-        remedy: the command that continues it.
     """
 
     process: str

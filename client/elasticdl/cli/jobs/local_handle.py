@@ -25,11 +25,7 @@ LOGS = ("*.log", *PRINTED)
 
 
 class LocalJobHandle:
-    """See ``JobHandle``.
-
-    Args:
-        run: the job's folder.
-    """
+    """See ``JobHandle``."""
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
@@ -74,11 +70,7 @@ class LocalJobHandle:
 
 
 class LocalLogs:
-    """See ``PodLogs``.
-
-    Args:
-        run: the job's folder.
-    """
+    """See ``PodLogs``."""
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run

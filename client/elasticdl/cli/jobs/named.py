@@ -13,7 +13,6 @@ def named(job: str, ids: Sequence[JobId]) -> JobId | None:
 
     Args:
         job: the id, or the name if only one job has that name.
-        ids: of all jobs.
 
     Raises:
         UserError: several jobs have that name.

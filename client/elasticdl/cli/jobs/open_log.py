@@ -19,7 +19,6 @@ async def open_bus(run: RunDirectory, *, held: bool = False) -> AsyncIterator[Bu
     """Connect to the NATS server of a job; if its launcher is not running, start the server on the job's files.
 
     Args:
-        run: the job's folder.
         held: whether the caller holds the folder's lock, so that no launcher is running.
 
     Raises:

@@ -42,9 +42,7 @@ class NextRun:
     """How a job continues.
 
     Attributes:
-        spec: the job as it continues.
         state: as its log describes it; empty if the log is lost.
-        opening: the first events of the run.
     """
 
     spec: JobSpec
@@ -68,9 +66,6 @@ async def plan_next_run(
     With ``changes.rebuild_bus`` the streams are removed first, once there is a snapshot that says what the job is.
 
     Args:
-        bus: of the job.
-        store: holds the snapshots.
-        former: the job.
         changes: what changes.
         run: that is to be opened, if a former process may have begun to.
 
@@ -142,7 +137,6 @@ async def purge_former_tasks(bus: Bus, run: Incarnation) -> None:
     """Empty the queue before the next run begins, unless another process has opened it meanwhile.
 
     Args:
-        bus: of the job.
         run: the run after which the next one was planned.
 
     Raises:
@@ -156,13 +150,7 @@ async def purge_former_tasks(bus: Bus, run: Incarnation) -> None:
 
 
 def finished_error(job: JobId, arguments: str, kind: JobKind) -> UserError:
-    """Why a job that has finished is not resumed without more epochs.
-
-    Args:
-        job: the job's id.
-        arguments: the job on a command line.
-        kind: of the job.
-    """
+    """Why a job that has finished is not resumed without more epochs."""
     next_step = (
         f"To train more epochs: elasticdl resume {arguments} --num_epochs=N, where N is their total number. "
         f"To export the model: elasticdl export {arguments}"
@@ -173,10 +161,6 @@ def finished_error(job: JobId, arguments: str, kind: JobKind) -> UserError:
 
 async def recover_without_log(former: FormerRun, store: ObjectStore) -> RecoveredJob:
     """A job whose log is lost, from its snapshots.
-
-    Args:
-        former: the job.
-        store: holds the snapshots.
 
     Raises:
         UserError: there are none, or the object that says what the job is is damaged.
@@ -207,9 +191,6 @@ async def resume_event(
     """Make sure that the registers of the ps name existing snapshots, and complete the event.
 
     Args:
-        registers: of the ps.
-        store: holds the snapshots.
-        spec: the job.
         recovered: what the snapshots say about the job, if the log does not know it.
         resumed: the event, without a placement.
         now_s: seconds since the epoch.

@@ -44,7 +44,6 @@ class JobRecord:
     """What ``job.json`` says about a job, so that commands need not read its log.
 
     Attributes:
-        job: the job's id.
         created_s: when it was submitted, seconds since the epoch.
         state: the last state that its launcher knew (a ``JobState`` value).
         message: why it failed, or empty.
@@ -338,11 +337,7 @@ def _try_lock(descriptor: int, attempts: int) -> bool:
 
 
 def default_root(environment: Mapping[str, str]) -> Path:
-    """The folder of run directories without ``--run_dir``.
-
-    Args:
-        environment: usually ``os.environ``.
-    """
+    """The folder of run directories without ``--run_dir``."""
     if environment.get(ROOT_VARIABLE):
         return Path(environment[ROOT_VARIABLE]).expanduser().absolute()
     state = environment.get("XDG_STATE_HOME") or "~/.local/state"
@@ -391,7 +386,6 @@ def replace_text(path: Path, text: str, *, mode: int = 0o666) -> None:
 
     Args:
         path: the file. One that is no regular file, such as a pipe, is written as it is.
-        text: its new content.
         mode: the permissions of the new file, before the process's mask.
 
     Raises:

@@ -32,7 +32,6 @@ def remove_temporary(job: JobId, folder: str) -> None:
 
     Args:
         job: the job; no process of it is alive.
-        folder: as ``make_temporary`` returned it.
     """
     if Path(folder).name == _temporary_name(job):  # Never delete a folder that was not created here.
         shutil.rmtree(folder, ignore_errors=True)

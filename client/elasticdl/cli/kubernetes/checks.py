@@ -60,7 +60,6 @@ class Finding:
         subject: what was checked.
         detail: what was found there.
         problem: what is wrong; empty: nothing.
-        remedy: the command that repairs it.
     """
 
     subject: str
@@ -88,7 +87,6 @@ def defaults_finding(api: KubernetesApi, given: Collection[str] = ()) -> Finding
     """Check the namespace's defaults of flags; jobs that give these flags need no defaults.
 
     Args:
-        api: the cluster, and the namespace.
         given: flags that need no default.
     """
     return _content_finding(api, CONFIG_MAP, tuple(name for name in ("image_name", "storage") if name not in given))
@@ -134,11 +132,7 @@ def name_findings(api: KubernetesApi, account: str, classes: Iterable[str]) -> I
 
 
 def rights_finding(is_allowed: Callable[..., bool]) -> Finding:
-    """Check the rights of this user.
-
-    Args:
-        is_allowed: ``KubernetesApi.is_allowed``.
-    """
+    """Check the rights of this user."""
     lacking = _lacking(CLIENT_RIGHTS, is_allowed)
     return Finding(
         subject="rights",
@@ -149,12 +143,7 @@ def rights_finding(is_allowed: Callable[..., bool]) -> Finding:
 
 
 def master_rights_finding(is_allowed: Callable[..., bool], namespace: str) -> Finding:
-    """Check the rights of the master's service account, in a pod that has it.
-
-    Args:
-        is_allowed: ``KubernetesApi.is_allowed``.
-        namespace: of the jobs.
-    """
+    """Check the rights of the master's service account, in a pod that has it."""
     lacking = _lacking(MASTER_RIGHTS, is_allowed)
     return Finding(
         subject="rights of the master",

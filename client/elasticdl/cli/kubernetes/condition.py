@@ -31,12 +31,7 @@ _SUCCEEDED, _FAILED = ("Complete", "SuccessCriteriaMet"), ("Failed", "FailureTar
 
 
 def condition_of(job: Manifest, pods: Sequence[Manifest]) -> Condition:
-    """The condition of a job.
-
-    Args:
-        job: the Job.
-        pods: its masters.
-    """
+    """The condition of a job."""
     name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
     pod = latest(pods)
     ended = _final_state(job)
@@ -126,9 +121,6 @@ def _memory_limit(pod: Manifest, container: str) -> int:
 
 def memory_kills(pods: Iterable[Manifest]) -> tuple[int, int]:
     """How many masters' pods have run out of memory in a row. A master that ran for ``HEALTHY_S`` ends the row.
-
-    Args:
-        pods: masters of one run.
 
     Returns:
         Their number, and the memory limit of the last one in bytes.

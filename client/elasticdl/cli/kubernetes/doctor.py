@@ -37,8 +37,6 @@ def doctor(namespace: str, image_name: str = "", pull_secrets: Sequence[str] = (
     Args:
         namespace: value of ``--namespace``; may be empty.
         image_name: value of ``--image_name``: the image of the workers; empty: that of the namespace.
-        pull_secrets: names of Secrets for the registry.
-        as_json: print one JSON object.
 
     Returns:
         The exit code: ``FAILURE`` if there is a problem.
@@ -71,7 +69,6 @@ def findings(api: KubernetesApi, image_name: str = "") -> Iterator[Finding]:
     """All checks that need no pod; after a namespace that does not exist there are no more.
 
     Args:
-        api: the cluster, and the namespace.
         image_name: value of ``--image_name``.
 
     Raises:

@@ -24,8 +24,6 @@ class KubernetesJobHandle:
     """See ``JobHandle``.
 
     Args:
-        api: the cluster, and the namespace of the job.
-        job: the job.
         is_default: whether commands find the namespace without being told.
     """
 

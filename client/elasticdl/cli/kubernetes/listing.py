@@ -31,7 +31,6 @@ def list_jobs(namespace: str, *, as_json: bool = False) -> list[dict[str, str]]:
     Args:
         namespace: value of ``--namespace``. Empty: the jobs of this machine were listed, and a cluster that can't be
             reached is only mentioned.
-        as_json: print nothing.
 
     Returns:
         The rows, as JSON values.

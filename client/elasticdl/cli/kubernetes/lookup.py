@@ -25,11 +25,7 @@ class NoSuchJobError(UserError):
 
 
 def has_cluster(environment: Mapping[str, str]) -> bool:
-    """Whether this machine or pod is configured for a cluster. Asks no server.
-
-    Args:
-        environment: usually ``os.environ``.
-    """
+    """Whether this machine or pod is configured for a cluster. Asks no server."""
     file = Path("~/.kube/config").expanduser()
     return bool(environment.get("KUBECONFIG")) or file.exists() or _TOKEN.exists()
 

@@ -31,9 +31,7 @@ class ServiceAddress:
     """A Service of a cluster, as a URL names it.
 
     Attributes:
-        name: of the Service.
         namespace: of the Service; empty: that of the job.
-        port: of the Service.
     """
 
     name: str

@@ -32,7 +32,6 @@ def pod_findings(storage: str, nats_url: str, namespace: str) -> Iterator[Findin
     Args:
         storage: URI of the jobs' storage.
         nats_url: URL of the NATS server.
-        namespace: of this pod.
     """
     secret = (
         f"The address and the credentials are in Secret {NAMESPACE_OBJECT}: "

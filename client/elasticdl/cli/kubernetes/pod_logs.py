@@ -38,8 +38,6 @@ class LogSource:
 
     Attributes:
         name: the process, such as ``worker-0``.
-        pod: name of the pod.
-        container: name of the container.
     """
 
     name: str
@@ -48,12 +46,7 @@ class LogSource:
 
 
 class KubernetesLogs:
-    """See ``PodLogs``. The container ``submit`` of the master's pod is a process of its own.
-
-    Args:
-        api: the cluster, and the namespace of the job.
-        job: the job.
-    """
+    """See ``PodLogs``. The container ``submit`` of the master's pod is a process of its own."""
 
     def __init__(self, api: KubernetesApi, job: JobId) -> None:
         self._api = api
@@ -102,8 +95,6 @@ class _NewLines:
     """Lines that containers write from now on; each is followed on a thread.
 
     Args:
-        api: the cluster.
-        sources: lists the containers.
         known: those of them whose former lines are not wanted.
         is_wanted: name of a process -> whether its lines are.
     """

@@ -96,12 +96,6 @@ def main() -> int:
 def end_job(connect: Callable[[], KubernetesApi], job: JobId, run: Incarnation, error: Exception) -> tuple[int, str]:
     """End the Job and the pods of a job that an error ends.
 
-    Args:
-        connect: connects to the cluster and the namespace of the job.
-        job: the job.
-        run: its run.
-        error: why it ends.
-
     Returns:
         The exit code of this container, and a remark for people. If the code is none of ``FAILED_CODES``, Kubernetes
         starts the container again.

@@ -40,7 +40,6 @@ class SourceJob:
     """A job that has ended, whose model another job uses.
 
     Attributes:
-        job: its id.
         storage: URI of its storage.
     """
 
@@ -53,7 +52,6 @@ class SubmissionFile:
     """What the file contains.
 
     Attributes:
-        job: the job's id.
         run: the id of this run of the job, which its first event has.
         created_s: when the user entered the command, seconds since the epoch.
         flags: of the command, with a seed if it trains, and with paths as the pods see them.

@@ -63,9 +63,7 @@ async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None
     """Open the run of a job on its log, unless that is done.
 
     Args:
-        file: the job.
         nats_url: URL of the NATS server.
-        replicas: copies of each of the job's streams.
 
     Raises:
         ElasticDLError: the job can't be planned, or a service that it needs can't be reached.
@@ -120,10 +118,6 @@ async def _source_version(file: SubmissionFile, nats_url: str, replicas: int) ->
 
 def plan(file: SubmissionFile, version: tuple[InitialModel, JobSpec] | None = None) -> JobSpec:
     """Check model, data and destinations, and plan the job; writes the indices of the data to the job's storage.
-
-    Args:
-        file: the job.
-        version: of the model of ``file.source``, and that job.
 
     Raises:
         ElasticDLError: something is wrong with the input, or the storage can't be used.
@@ -213,8 +207,6 @@ async def connect(nats_url: str, job: JobId, replicas: int = 1) -> Bus:
 
     Args:
         nats_url: URL of the server.
-        job: the job.
-        replicas: copies of each of the job's streams.
 
     Raises:
         NatsRefusedError: the server refuses this client.

@@ -102,7 +102,6 @@ class EmbeddedBroker:
     """A nats-server that serves this job only.
 
     Args:
-        spawner: starts it, so that it dies with the launcher.
         run: the job's folder, where its files are.
     """
 

@@ -11,7 +11,6 @@ class Exit:
 
     Attributes:
         name: the name that it ran under.
-        pid: its process id.
         exit_code: its exit code, or minus the number of the signal that ended it.
     """
 

@@ -51,8 +51,6 @@ class Observer(RecordObserver, Protocol):
         """Time has passed; called several times a second.
 
         Args:
-            state: the job as folded so far.
-            heartbeats: the last heartbeat of each process.
             pids: process ids of master and NATS server, which are not on the log.
             goodput: batches absorbed by batches computed; None: unknown.
         """
@@ -68,7 +66,6 @@ class JobMonitor:
     Args:
         observer: is called for every record.
         past: the job before this launcher's first record.
-        clock: the job's.
     """
 
     def __init__(self, observer: RecordObserver, past: Recovered, clock: Clock) -> None:

@@ -26,9 +26,6 @@ class JobObserver:
     """The observer of a local job.
 
     Args:
-        run: the job's folder.
-        record: the current content of ``job.json``.
-        view: shows the job to the user.
         accept: for a job in the background: is called with its name on a command line once it is accepted.
     """
 

@@ -60,12 +60,9 @@ class Runtime:
     """What a local job runs on.
 
     Attributes:
-        broker: its NATS server.
         connect: URL -> the job's bus.
-        environment: of each process.
         spawner: starts child processes.
         forks: starts the services instead, if given.
-        command: the command line of a service.
     """
 
     broker: Broker
@@ -81,10 +78,8 @@ class LocalJob:
 
     Args:
         run: the job's folder, locked by the caller.
-        runtime: what the job runs on.
         observer: is called about everything that happens.
         started_s: when the user entered the command, seconds since the epoch.
-        clock: the clock of the job.
     """
 
     def __init__(

@@ -55,7 +55,6 @@ class CheckRuntime:
     """What a check runs on.
 
     Attributes:
-        starter: starts its processes.
         environment: (URL of the NATS server, pod, service) -> the environment of a process.
         logs: folder for the log and the output of each process.
         show: shows the user a line.
@@ -81,9 +80,7 @@ def check_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelChec
     """Build the model, compute the gradients of one batch, and compare the models of two processes.
 
     Args:
-        spec: the job. The indices of its data are in its storage.
         folder: an empty folder.
-        runtime: what the check runs on.
 
     Returns:
         What was found.
@@ -128,7 +125,6 @@ def plan_with_reader(folder: Path, runtime: CheckRuntime) -> None:
 
     Args:
         folder: holds the order, and then the data sets; see ``elasticdl.shared.data.custom.exchange``.
-        runtime: what the process runs on.
 
     Raises:
         UserError: the reader or a record is wrong.
@@ -145,9 +141,7 @@ def export_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelChe
     """Write a version of a job's model to its output.
 
     Args:
-        spec: the job.
         folder: holds the version, in the file ``model_check.MODEL_FILE``.
-        runtime: what the process runs on.
 
     Returns:
         What the user should know about the files.
@@ -170,10 +164,7 @@ class _Second:
     """The second process of a model check, which the first one waits for.
 
     Attributes:
-        folder: of the check.
         pid: of the process; 0: it has ended.
-        log: its log.
-        model: the model file.
     """
 
     folder: Path

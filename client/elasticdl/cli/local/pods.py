@@ -74,7 +74,6 @@ class LocalPods:
     """See ``Pods``; all methods are called on the loop's thread.
 
     Args:
-        processes: the launcher's children.
         preparations: what the processes of a service wait for; their pods are pending until then.
     """
 

@@ -21,7 +21,6 @@ class RestartLimits:
         crashes_max: crashes within ``window_s`` after which the master is not restarted any more.
         window_s: seconds for which an exit is remembered.
         backoff_s: the delay of a restart, doubled with every earlier exit in the window.
-        backoff_s_max: the longest delay.
     """
 
     crashes_max: int = 5
@@ -39,7 +38,6 @@ class RestartDecision:
     """What to do about an exit.
 
     Attributes:
-        message: for the user.
         delay_s: seconds until the restart.
         ends: there is no restart. The run ends because of ``message``; without one, because the job has ended.
     """
@@ -50,11 +48,7 @@ class RestartDecision:
 
 
 class RestartPolicy:
-    """Decides on restarts of the master from its recent exits.
-
-    Args:
-        limits: limits and backoff.
-    """
+    """Decides on restarts of the master from its recent exits."""
 
     def __init__(self, limits: RestartLimits | None = None) -> None:
         self._limits = limits or RestartLimits()
@@ -65,7 +59,6 @@ class RestartPolicy:
         """Decide after an exit.
 
         Args:
-            exit_code: as in ``Exit``.
             now_s: monotonic clock.
             last_error: reads so many last lines of the master's log.
         """

@@ -56,7 +56,6 @@ class RunOptions:
         started_s: when the user entered the command, seconds since the epoch.
         report: where to write the report, besides the run directory.
         debug: after a failure, show the log of the process that caused it.
-        command: the command line of a service.
         checks_model: whether the model is checked before the job starts, as that of a new job is.
         forks: fork servers, that of the workers running; not given: new ones.
         accept: the job runs in the background, and this is called with its name on a command line once it is accepted.
@@ -78,10 +77,7 @@ def run_job(
 
     Args:
         run: its folder, locked by the caller.
-        record: content of ``job.json``.
-        spec: the job.
         opening: JobSubmitted or JobResumed, or both if the log is lost.
-        options: how the job is run and reported.
 
     Returns:
         The command's exit code.
@@ -137,7 +133,6 @@ def try_model(submission: Submission, forks: ForkServers, show: Callable[[str], 
     """Check the model of a job whose processes are not started here. Shows what the model prints.
 
     Args:
-        submission: the job.
         forks: their server of the workers starts the processes of the check.
         show: shows the user a line while the check runs.
         storage: URI of a folder for what the check writes and the job needs; empty: the job does not start.
@@ -178,13 +173,6 @@ def try_model(submission: Submission, forks: ForkServers, show: Callable[[str], 
 
 def _checked(spec: JobSpec, run: RunDirectory, runtime: Runtime, folder: Path, show: Callable[[str], None]) -> JobSpec:
     """Check the model of a new job. The processes of the check wait to become its first workers.
-
-    Args:
-        spec: the job.
-        run: its folder.
-        runtime: what the job runs on.
-        folder: for the temporary files of the check.
-        show: shows the user a line.
 
     Returns:
         The job with the fingerprint and the callbacks of its model; without them if the check did not finish.

@@ -14,9 +14,6 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {"worker": ("keras", "numba", "tensorflo
 def check_extras(extras: Mapping[str, tuple[str, ...]] = EXTRAS) -> None:
     """Check that everything is installed that workers and parameter servers import. Imports none of it.
 
-    Args:
-        extras: modules by the extra that installs them.
-
     Raises:
         UserError: a module is missing; names the extras to install.
     """

@@ -63,7 +63,6 @@ def parse_columns(flag: str, text: str) -> dict[str, str]:
 
     Args:
         flag: without dashes, named in errors.
-        text: its value.
 
     Raises:
         UserError: an item is not of this form, or a column occurs twice.
@@ -82,10 +81,6 @@ def parse_columns(flag: str, text: str) -> dict[str, str]:
 def parse_size(flag: str, text: str) -> int:
     """Read a number of bytes, such as ``500Mi`` or ``1e9``.
 
-    Args:
-        flag: name of the flag, for messages.
-        text: its value.
-
     Raises:
         UserError: it is none.
     """
@@ -101,10 +96,6 @@ def parse_size(flag: str, text: str) -> int:
 
 def parse_local_folder(flag: str, text: str) -> str:
     """Read the path of a folder on the workers' machines, and make it absolute; empty: none is given.
-
-    Args:
-        flag: name of the flag, for messages.
-        text: its value.
 
     Raises:
         UserError: it is a URI.

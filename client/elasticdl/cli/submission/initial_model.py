@@ -48,10 +48,6 @@ def find_initial_model(source: str, root: Path | None, progress: Progress) -> In
 def is_job(source: str, root: Path) -> bool:
     """Whether a place of a model is the id or name of a job.
 
-    Args:
-        source: the place.
-        root: folder of the run directories.
-
     Raises:
         UserError: several jobs have that name.
     """
@@ -64,7 +60,6 @@ def version_of_job(job: str, root: Path, progress: Progress) -> tuple[InitialMod
 
     Args:
         job: its id or name.
-        root: folder of the run directories.
         progress: is called with a line first: a server is started to read the log, which takes long on a busy machine.
 
     Raises:
@@ -94,7 +89,6 @@ def model_file(flag: str, source: str) -> str:
     """The model that a place is or holds.
 
     Args:
-        flag: names the place in errors.
         source: a folder or file, local or in object storage.
 
     Returns:

@@ -23,10 +23,6 @@ def file_digests(model: Path) -> dict[str, str]:
 def imported_files(model: Path, folder: Path) -> list[str]:
     """The modules in a folder that a file outside of it imports, directly or through another.
 
-    Args:
-        model: a Python file that parses.
-        folder: with modules.
-
     Returns:
         File names relative to the folder.
     """

@@ -24,10 +24,6 @@ def is_passed_model(file: Path) -> bool:
 def with_passed_model(submission: Submission, run: RunDirectory) -> Submission:
     """The submission with its model in the job's folder, if it was passed as an object; any other one as it is.
 
-    Args:
-        submission: of the job.
-        run: the job's folder.
-
     Raises:
         PermanentError: the files can't be copied.
     """

@@ -50,10 +50,7 @@ def plan_data(
 
     Args:
         flags: the values of the flags. ``custom_data_reader`` is the result of ``reader_function``.
-        model: the model that gets the data.
         progress: is called with a line before each data set, and with the types of the columns.
-        forks: see ``plan_custom_data``.
-        shared_folder: see ``plan_sources``.
 
     Raises:
         UserError: the data is missing, damaged, or not as the flags say; names the file, and if possible the record.

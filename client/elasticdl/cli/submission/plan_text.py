@@ -31,7 +31,6 @@ def start_lines(spec: JobSpec, run: RunDirectory | None = None) -> list[str]:
     """What is printed before a job starts.
 
     Args:
-        spec: the job.
         run: its folder on this machine; None: its processes are elsewhere.
     """
     lines = [f"Job {spec.job}: {_work_text(spec)}"]

@@ -32,7 +32,6 @@ def check_destinations(
     """Write and delete a small file in each destination of a job, and connect to its NATS server.
 
     Args:
-        flags: the values of the flags.
         run: its folder, which need not exist; None: it has none.
         output: URI of the folder for the exported model; empty: no export.
         storage: URI of the folder for snapshots.
@@ -78,7 +77,6 @@ def check_apart(what: str, file: str, data: Iterable[str]) -> None:
     """Check that a file that will be written is not found as data, by this job or by the next one.
 
     Args:
-        what: the destination, for the message.
         file: URI of a file in the destination.
         data: paths of training data and validation data.
 
@@ -119,10 +117,6 @@ def check_report(report: Path) -> None:
 
 def check_writable(what: str, uri: str) -> None:
     """Write and delete a small file.
-
-    Args:
-        what: the destination, for the message.
-        uri: the destination, a folder.
 
     Raises:
         UserError: the destination can't be written, and the reason.

@@ -66,7 +66,6 @@ def check_data(spec: JobSpec, progress: Progress) -> None:
     compared when workers read them.
 
     Args:
-        spec: the job.
         progress: is called with a line for each data set whose indices are rebuilt, and for each source that is read.
 
     Raises:

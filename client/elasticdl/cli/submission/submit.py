@@ -39,7 +39,6 @@ class Submission:
     """A job that is ready to start.
 
     Attributes:
-        spec: the job.
         model_files: digests of the model file and of the modules beside it.
         data: sources, schema and indices of the training data.
         validation: those of the validation data, if there is any.
@@ -86,7 +85,6 @@ def prepare(
     Starts no process, unless the model file defines a reader for the data.
 
     Args:
-        flags: the values of the flags.
         root: folder of the run directories; snapshots of a job without ``--storage`` go there. None: the job has no run
             directory, and ``flags`` name its storage.
         progress: is called with a line before each long step.
@@ -166,10 +164,6 @@ def checksum(plan: Plan, data: PlannedData) -> int:
     """The sum of the hashes of all records of a plan, modulo 2**64.
 
     It comes from the indices. Only tasks that ``max_step`` shortens are read.
-
-    Args:
-        plan: the training plan.
-        data: its sources and their indices.
     """
     epochs = plan.tasks // plan.tasks_per_epoch
     cut = epochs > 0 and plan.tasks == epochs * plan.tasks_per_epoch and plan.records != epochs * plan.records_per_epoch

@@ -34,11 +34,6 @@ _log = structlog.get_logger()
 def pods_of(api: KubernetesApi, job: JobId, templates_file: str) -> Callable[[Incarnation], KubernetesPods]:
     """How to get the pods of a run of a job.
 
-    Args:
-        api: the cluster and the namespace of the job.
-        job: the job.
-        templates_file: path of ``pods.json``.
-
     Raises:
         UserError: the file can't be read.
         ElasticDLError: the API server can't be reached, or has no batch Job of this job.
@@ -79,11 +74,6 @@ def _achieved(state: State) -> str:
 
 def end_job(connect: Callable[[], KubernetesApi], job: JobId, run: Incarnation) -> tuple[int, str]:
     """End the Job, the workers and the ps of a job that has failed, or that the master can't continue.
-
-    Args:
-        connect: connects to the cluster and the namespace of the job.
-        job: the job.
-        run: its run.
 
     Returns:
         The exit code of the master, and a remark for its termination message. While the API server can't be reached, or

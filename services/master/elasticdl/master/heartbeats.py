@@ -26,8 +26,6 @@ async def heartbeats_of_job(
 
     Args:
         signals: delivers the heartbeats of all processes, also of those that the job does not have.
-        clock: the receiver's, by the job.
-        state: returns the job at the moment.
         own: the receiver's own heartbeats count, too; none: it sends none.
     """
     lines = RepeatedLines(_log)

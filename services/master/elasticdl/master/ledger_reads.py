@@ -24,9 +24,6 @@ class LedgerReads:
     """Reads manifests, each in one thread at most: ordered again, a read that hangs is waited for again.
 
     A thread can't be ended. At its end the master exits without waiting for those that hang.
-
-    Args:
-        read: reads one manifest.
     """
 
     def __init__(self, read: LedgerReader) -> None:

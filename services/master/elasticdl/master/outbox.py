@@ -54,7 +54,6 @@ class _RunningDecision:
     """A decision whose commands are running.
 
     Attributes:
-        seq: its log sequence.
         open: number of commands without an outcome.
         failures: commands that could not be run.
     """

@@ -13,9 +13,6 @@ def supervisor_of(state: State, pods: Pods, publish: Publish, order: int) -> Pod
     """A supervisor that continues where that of a former master has ended.
 
     Args:
-        state: the job.
-        pods: the job's pods.
-        publish: takes events for the log.
         order: position of the beginning of this master's term in the log.
     """
     to_execute = {

@@ -74,11 +74,8 @@ class Master:
     second master that runs at the same time, and this one when it is no longer the latest.
 
     Args:
-        bus: the job's bus.
         clock: the time source for decisions.
-        incarnation: this instance of the master.
         read_ledgers: reads the ledgers of a final snapshot for the audit.
-        options: its options.
     """
 
     def __init__(

@@ -14,7 +14,6 @@ class Verification:
     """The result of a verification.
 
     Attributes:
-        state: the folded log.
         last_seq: sequence number of its last record.
         decisions: number of decisions that were re-run.
         differences: one line for each decision that differs now.

@@ -58,10 +58,7 @@ class StorageExecutor:
     """Executes ``StorageCommand``. Used by one thread.
 
     Args:
-        core: the ps' part of the model.
-        store: the object store.
         folder: URI of the folder with the snapshots of all ps of the job.
-        ps: name of the ps.
         drop_pause_s: seconds to pause after dropping some rows.
     """
 
@@ -171,12 +168,7 @@ class Endpoint(Protocol):
 
 
 class ModelExecutor:
-    """Executes ``ModelCommand``. Used by one thread.
-
-    Args:
-        core: the ps' part of the model.
-        endpoint: accepts connections.
-    """
+    """Executes ``ModelCommand``. Used by one thread."""
 
     def __init__(self, core: PsCore, endpoint: Endpoint) -> None:
         self._core = core
@@ -209,10 +201,7 @@ class BrokerExecutor:
 
     Args:
         registers: the job's key-value store; its coroutines run on ``loop``.
-        loop: the bus' loop.
         publisher: appends events to the job's log.
-        ps: name of the ps.
-        endpoint: takes part in the job.
     """
 
     def __init__(

@@ -44,8 +44,6 @@ class PsHandler:
     connection (``decode_request`` raises ProtocolError).
 
     Args:
-        core: decides.
-        incarnation: of this process.
         pull_wait_s: seconds that a pull or an exchange may wait here for other workers.
         clock: monotonic time.
     """

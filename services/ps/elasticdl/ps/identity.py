@@ -22,9 +22,7 @@ class PsIdentity:
 
     Attributes:
         ps: name of the ps; the number at its end is its number in the placement.
-        incarnation: its incarnation.
         run: incarnation of the launcher that opened this run of the job.
-        instance: which process of its pod it is.
         token: the job's secret.
         advertised_host: host name under which workers reach it; empty: the address that it listens on.
         memory_bytes_max: bytes of weights and optimizer state above which pushes are refused; 0: no limit.

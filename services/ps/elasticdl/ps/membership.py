@@ -18,15 +18,7 @@ from elasticdl.shared.process.envelopes import EnvelopeFactory
 
 
 class Membership:
-    """Coroutines on the bus' loop, from ``join`` to ``leave``.
-
-    Args:
-        identity: which ps this is.
-        core: for the metrics in heartbeats.
-        bus: the broker; its coroutines run on ``loop``.
-        loop: the bus' loop.
-        envelopes: makes heartbeats.
-    """
+    """Coroutines on the bus' loop, from ``join`` to ``leave``."""
 
     def __init__(
         self, identity: PsIdentity, core: PsCore, bus: Bus, loop: LoopThread, envelopes: EnvelopeFactory
@@ -48,7 +40,6 @@ class Membership:
 
         Args:
             take_order: accepts an order and its cause, or raises the reason for refusing it.
-            post: takes events.
             failed: takes the error that ended the watch or the heartbeats. A ps that does not hear of its successor, or
                 of a new placement, must not stay.
         """

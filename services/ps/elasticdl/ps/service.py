@@ -37,11 +37,6 @@ class PsService:
     """One incarnation of one ps.
 
     Args:
-        identity: which one.
-        spec: the job.
-        bus: the broker; its coroutines run on ``loop``.
-        loop: the bus' loop.
-        store: where snapshots are.
         clock: time.
     """
 

@@ -71,12 +71,6 @@ def load_without_tables(
 ) -> Any:
     """Load the file of a model without its tables.
 
-    Args:
-        uri: of the file.
-        tables: answer its embedding layers.
-        custom_objects: as for ``load_model``.
-        safe_mode: as for ``load_model``.
-
     Returns:
         A ``keras.Model``, not compiled.
     """
@@ -98,9 +92,6 @@ class Rows(Protocol):
 
 class LoadedTables:
     """Answers the embedding layers of one loaded model.
-
-    Args:
-        tables: by the number that the file has in place of each.
 
     Attributes:
         are_loaded: whether the layers know their numbers. Before that Keras may call them to build the model, and they

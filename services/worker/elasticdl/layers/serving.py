@@ -44,7 +44,6 @@ class Lookup(Protocol):
         """Rows of a served layer.
 
         Args:
-            layer: which layer.
             ids: int32 or int64 tensor of any shape.
 
         Returns:
@@ -98,7 +97,6 @@ def save_number(layer: Any, store: Any) -> bool:
     """Write the number of a layer's table, ``layer.table_number``, in place of the table.
 
     Args:
-        layer: an embedding layer.
         store: of its weights, as Keras gives it to ``save_own_variables``.
 
     Returns:

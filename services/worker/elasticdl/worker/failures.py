@@ -20,7 +20,6 @@ class Failure:
 
     Attributes:
         kind: what is wrong: user code, data, ...
-        message: one clear sentence.
         traceback: the user's frames, if it was the user's code.
     """
 
@@ -44,7 +43,6 @@ def of_user_error(error: UserError, kind: FailureKind) -> Failure:
     """The failure for an error in the user's input or code.
 
     Args:
-        error: what was raised.
         kind: what it is unless the user's own code raised it.
     """
     if isinstance(error, UserCodeError):

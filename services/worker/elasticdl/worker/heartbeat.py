@@ -12,7 +12,6 @@ def metrics_of(core: WorkerCore, usage: CacheUsage | None) -> dict[str, float]:
     """The metrics of now; any thread may call.
 
     Args:
-        core: of the worker.
         usage: what reading object storage has cost; None: the data is not open yet.
     """
     meter = core.training.meter

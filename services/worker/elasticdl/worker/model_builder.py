@@ -73,8 +73,6 @@ class Built:
     """A job's model and its data.
 
     Attributes:
-        runner: the model.
-        training: the training data.
         validation: the validation data, if there is any.
         export_notes: where the tables of the exported model will be, for the user.
         loading_notes: what the exported files need to be loaded elsewhere.
@@ -83,7 +81,6 @@ class Built:
         outputs: what a prediction job writes; None: the job is of another kind.
         callbacks: what was found of the model file's callbacks.
         adapter: has the states of layers that are adapted to the training data; None: the model is from a file.
-        stores: holds the data.
     """
 
     runner: ModelRunner
@@ -176,9 +173,7 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
     """Load the user's model, open the data and compile the step.
 
     Args:
-        spec: the job.
         running_batches: records the batch that the model is built with while it is read and fed.
-        adapts: how this process adapts layers.
 
     Raises:
         UserError: the model or the data can't be used, the model could not be exported as it is asked for, or it is
@@ -195,13 +190,7 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
     running_batches.step()
     source = training if spec.kind is JobKind.TRAIN or validation is None else validation
     callbacks = make_callbacks(module, spec.model.callbacks) if spec.kind is JobKind.TRAIN else []
-    settings = RunnerSettings(
-        seed=spec.plan.seed,
-        eager=spec.model.eager,
-        synchronous=spec.synchronous,
-        has_callbacks=bool(with_hooks(callbacks)),
-        swap_bytes_min=_swap_bytes_min(spec),
-    )
+    settings = _settings(spec, has_callbacks=bool(with_hooks(callbacks)))
     runner = _runner(spec, module, source, running_batches, settings)
     running_batches.step()
     facts = ModelFacts(directions=runner.metric_directions, has_schedule=runner.has_schedule)
@@ -234,6 +223,16 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
         problem = "this process built a model that differs from the one that the job was started with"
         built.fingerprint().check(Fingerprint.decode(spec.model.fingerprint), module.path, problem)
     return built
+
+
+def _settings(spec: JobSpec, *, has_callbacks: bool) -> RunnerSettings:
+    return RunnerSettings(
+        seed=spec.plan.seed,
+        eager=spec.model.eager,
+        synchronous=spec.synchronous,
+        has_callbacks=has_callbacks,
+        swap_bytes_min=_swap_bytes_min(spec),
+    )
 
 
 def _runner(

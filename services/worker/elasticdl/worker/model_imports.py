@@ -47,11 +47,7 @@ class _LaterModule(ModuleType):
 
 @contextmanager
 def _imported_later(names: Sequence[str]) -> Iterator[None]:
-    """Have code that imports one of these modules in this block get a ``_LaterModule``, if it is not imported yet.
-
-    Args:
-        names: of modules of packages that are installed.
-    """
+    """Have code that imports one of these modules in this block get a ``_LaterModule``, if it is not imported yet."""
     modules = {name: _LaterModule(name) for name in names if name not in sys.modules}
     sys.modules.update(modules)
     try:

@@ -41,7 +41,6 @@ def try_model(built: Built, running_batches: RunningBatches) -> None:
     A training job computes gradients of a training batch and evaluates a validation batch.
 
     Args:
-        built: the model and its data.
         running_batches: records the validation batch while it is read and fed.
 
     Raises:
@@ -100,9 +99,7 @@ def try_export(built: Built, output: str, name: str) -> list[str]:
     """Write a file of the untrained model as the end of the job will, and compare it with the model.
 
     Args:
-        built: the model and its data.
         output: URI of the folder for the exported model.
-        name: of the file, one of ``EXPORTED``.
 
     Returns:
         What the user has to know about a file that doesn't load.

@@ -121,10 +121,7 @@ class ParameterServers(Protocol):
         """The dense variables and these rows.
 
         Args:
-            ids: by table.
             pin: as they were pinned for that evaluation; 0: as they are now.
-            dense: whether the dense variables are wanted.
-            batch: task and batch that is computed from them.
 
         Raises:
             PinLostError: the pinned model is gone.
@@ -155,7 +152,6 @@ class Reducer(Protocol):
         """The sum of what all batches of the round give at this place; blocks.
 
         Args:
-            position: which sum of the step.
             values: float64 (n,). With ``backward`` the gradient of this batch's loss by the sum.
             backward: also the result is what the sum of gradients means for this batch's loss.
         """
@@ -233,9 +229,7 @@ class RoundTrainee(Protocol):
         """Loss and gradients of one batch.
 
         Args:
-            batch: tensors.
             dense: the dense vector, which nothing else uses meanwhile.
-            rows: pulled rows.
             step_seed: seeds random numbers.
             reducer: adds up over the round; None: the batch is alone, and its metrics are computed.
         """

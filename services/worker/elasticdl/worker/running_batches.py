@@ -14,11 +14,7 @@ from elasticdl.worker.core.batch_clock import Activity, Work
 
 
 class RunningBatches:
-    """The activities of this process. Any thread may run one.
-
-    Args:
-        file: survives a crash of the process.
-    """
+    """The activities of this process. Any thread may run one."""
 
     def __init__(self, file: RunningBatchesFile) -> None:
         self._file = file

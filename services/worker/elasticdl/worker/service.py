@@ -70,10 +70,6 @@ class Worker:
     """A worker and its surroundings.
 
     Attributes:
-        settings: of the process.
-        incarnation: of this process.
-        spec: the job.
-        bus: the broker.
         loop: where the bus lives.
         environment: tells where the running batches are recorded.
         built: the model, if this process has built it already.

@@ -40,7 +40,6 @@ def watch(
     Abandoning a batch is safe at any moment: the ledgers lack it, so it is computed again.
 
     Args:
-        signals: from ``catch_signals``.
         stop: told the name of the signal, on a thread of its own; it may block, for example while the broker is away.
         ended: set when the main thread is about to leave.
         limit_s: seconds between the signal and the end of the process.

@@ -36,12 +36,9 @@ class Watchdog:
     """Watches the activities of a process.
 
     Args:
-        running: the activities.
         deadline_s: seconds that one batch may take; 0: any time.
         folder: of the model file; files in it are the user's.
-        say: publishes an event.
         clock: monotonic time.
-        end: ends the process.
     """
 
     def __init__(
@@ -109,7 +106,6 @@ def stack_text(frames: Mapping[int, FrameType], thread: int, folder: Path) -> st
         frames: thread -> its innermost frame.
         thread: the stuck thread. If it runs no code of the user, another thread that does is shown in its place:
             TensorFlow calls Python functions of a compiled step on threads of its own.
-        folder: of the model file.
     """
     others = [each for each in frames if each not in (thread, threading.get_ident())]
     stacks = [traceback.extract_stack(frames[each]) for each in (thread, *others) if each in frames]

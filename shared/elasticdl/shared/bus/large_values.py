@@ -32,7 +32,6 @@ class _Parts:
     Attributes:
         write: names the write, and so the parts.
         count: how many parts there are.
-        digest: of the whole value.
     """
 
     write: str

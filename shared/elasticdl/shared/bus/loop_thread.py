@@ -30,7 +30,6 @@ class LoopThread:
         """Run a coroutine and wait for its result.
 
         Args:
-            coroutine: the coroutine to run.
             timeout_s: seconds to wait, after which it is cancelled; None: no limit.
 
         Raises:

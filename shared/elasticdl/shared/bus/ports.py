@@ -47,7 +47,6 @@ class EventLog(Protocol):
         """Append an event as the record right after another one, or not at all.
 
         Args:
-            envelope: the event.
             after: sequence number of the last record that the writer knows (0: the log is empty).
 
         Returns:
@@ -64,7 +63,6 @@ class EventLog(Protocol):
         """Append a record of the master, unless another master has appended one since.
 
         Args:
-            envelope: the record.
             after: sequence number of the last record of a master that this master knows (0: none).
 
         Returns:
@@ -208,7 +206,6 @@ class KeyValueEntry:
     """The value of a register.
 
     Attributes:
-        value: the bytes.
         seq: number that a writer names when it replaces the value.
     """
 
@@ -232,7 +229,6 @@ class KeyValue(Protocol):
 
         Args:
             name: name of a ps, ``subjects.PLACEMENT`` or ``subjects.RING``; ``NAME.PART`` lies below ``NAME``.
-            value: the new value.
             after: ``seq`` of the entry to replace (0: there is none yet).
 
         Returns:
@@ -279,10 +275,6 @@ class StoredStates(Protocol):
     async def append(self, group: str, part: bytes) -> int:
         """Store a part of metric states.
 
-        Args:
-            group: see ``states_of_evaluation``.
-            part: see ``pack_states``.
-
         Returns:
             Its number, unique in the job, once the broker has acknowledged it.
 
@@ -324,9 +316,6 @@ class Signals(Protocol):
         """Send a command to a process; returns when the process has run it, or has begun to.
 
         Args:
-            pod: name of the process.
-            command: the command.
-            cause: id of the event that led to it, for the log.
             term: term of the master that sends it; a process that has obeyed a later term refuses.
 
         Raises:

@@ -60,7 +60,6 @@ async def present_records(log: EventLog, *, after: int = 0, until: int = 0) -> A
     """The log as it is now, in its own order; records that are appended while reading are left out.
 
     Args:
-        log: the log.
         after: sequence number of the record before the first one to read.
         until: sequence number of the last one to read; 0: all.
     """

@@ -38,7 +38,6 @@ class RetryPolicy:
         """Try until it succeeds.
 
         Args:
-            what: what is tried, for the message.
             attempt: raises TransientError when it should be tried again; must end by itself.
 
         Raises:
@@ -64,9 +63,6 @@ async def append_once(
     """Append a record that names its predecessor, and recognise an earlier try that was stored unanswered.
 
     Args:
-        envelope: the record.
-        store: appends it; raises WrongLastSequenceError.
-        stored: reads the record that is where this one should be.
         refusal: the message about that record, if it is another one.
 
     Returns:

@@ -133,11 +133,7 @@ def _named_by(message_id: str) -> tuple[Incarnation, int]:
 
 
 class Payloads:
-    """Writes and reads the data of large events.
-
-    Args:
-        parts: the parts of all payloads, by digest and number.
-    """
+    """Writes and reads the data of large events."""
 
     def __init__(self, parts: KeyValue) -> None:
         self._parts = parts

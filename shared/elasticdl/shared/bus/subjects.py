@@ -21,9 +21,6 @@ class Row:
     Attributes:
         subject: the subject with its variable parts in angle brackets.
         stream: ``TASKS``, ``EVENTS``, ``PAYLOADS``, ``STATES``, ``MODEL``, ``CORE``, ``core`` or ``core request``.
-        senders: who publishes.
-        receivers: who listens.
-        content: what a message is.
     """
 
     subject: str

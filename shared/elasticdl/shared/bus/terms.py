@@ -9,11 +9,7 @@ TERM_MAX = 1 << 62
 
 
 class LaterTermError(PermanentError):
-    """The receiver of an order has obeyed a later term. The sender ends, unless the log says that it is the last one.
-
-    Attributes:
-        latest: that term.
-    """
+    """The receiver of an order has obeyed a later term. The sender ends, unless the log names it as the last one."""
 
     def __init__(self, message: str, *, latest: int) -> None:
         super().__init__(message)

@@ -23,7 +23,6 @@ class ColumnStack:
     """Columns of one type, stacked.
 
     Attributes:
-        names: the columns.
         values: shape ``[columns, records, ...]``.
     """
 
@@ -37,7 +36,6 @@ class ColumnBatch(Mapping[str, ColumnValues]):
     Args:
         names: all columns, in the order of the data.
         stacks: the columns that are not ragged.
-        ragged: the others, by name.
     """
 
     __slots__ = ("_names", "ragged", "stacks")

@@ -45,7 +45,6 @@ class FoundColumn:
         leading_zeros: whether a CSV integer begins with a zero, as codes do.
         first_text: record number of the first value that is no number, in a CSV column with more numbers than text;
             -1: none.
-        text: that value.
         read_as: the first CSV number that is read as another one than people may expect, in words; else empty.
     """
 
@@ -88,9 +87,7 @@ class FoundSource:
     """The columns of one source.
 
     Attributes:
-        uri: names it in errors.
         records: number of records.
-        columns: those that are read.
     """
 
     uri: str
@@ -134,8 +131,6 @@ def exact_integers(column: FoundColumn, texts: pa.ChunkedArray, present: pa.Chun
     """What a CSV column is that would be rounded as floats.
 
     Args:
-        column: as found in the floats.
-        texts: the values as they are written.
         present: false where a value is missing.
         first: number of the first of these records.
     """
@@ -156,8 +151,6 @@ def with_text_among_numbers(column: FoundColumn, values: pa.ChunkedArray, first:
     """A CSV column of strings, with the first value that is no number if most values are numbers.
 
     Args:
-        column: as found.
-        values: its values, strings.
         first: number of the first of these records.
     """
     if not _are_mostly_numbers(values[:_SAMPLE]):
@@ -234,11 +227,6 @@ def check_options(options: ReaderOptions) -> None:
 
 def selected(uri: str, names: Sequence[str], options: ReaderOptions) -> tuple[str, ...]:
     """The columns to read from a source.
-
-    Args:
-        uri: named in errors.
-        names: all of its columns.
-        options: what the user asks for.
 
     Raises:
         UserError: the source does not have a column that is asked for.

@@ -88,7 +88,6 @@ def discover(paths: str, store: ObjectStore) -> list[DataObject]:
     Args:
         paths: local paths or URIs, separated by commas; ``*``, ``?`` and ``[...]`` stay within one folder, ``**`` does
             not.
-        store: that holds them.
 
     Returns:
         The objects in the order of the paths, for each path in ascending order of their URIs; at least one, all of one
@@ -138,13 +137,7 @@ def source_info(store: ObjectStore, uri: str, data_format: DataFormat) -> Object
 
 
 def left_out(paths: str, uris: Sequence[str], columns: Sequence[str]) -> Iterator[str]:
-    """What a person may take for data that is not read, a sentence for each.
-
-    Args:
-        paths: as ``discover`` takes them.
-        uris: some of the objects that were found.
-        columns: of the data.
-    """
+    """What a person may take for data that is not read, a sentence for each."""
     keys = dict.fromkeys(key for uri in uris for key in _PARTITION.findall(display(uri).rpartition("/")[0] + "/"))
     if unread := [key for key in keys if key not in columns]:
         several = len(unread) > 1
@@ -163,7 +156,6 @@ def would_find(path: str, uri: str) -> bool:
 
     Args:
         path: one local path or URI, as ``discover`` takes it.
-        uri: of the object.
     """
     data = to_uri(path)
     local = local_path(data) if scheme_of(data) == "file" else None

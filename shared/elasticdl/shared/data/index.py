@@ -29,7 +29,6 @@ class SourceIndex:
 
     Attributes:
         number: the source's number in the plan; part of every record's hash.
-        source: the indexed source.
         names: of all columns of a CSV file; of those that are read from Parquet and files of arrays; empty for other
             formats.
         marks: record number of each mark, ascending, shape ``[m + 1]``.
@@ -78,7 +77,6 @@ class SourceIndex:
 
         Args:
             first: number of the first record.
-            hashes: record hashes of all of them.
         """
         begin, end = np.searchsorted(self.marks, [first, first + len(hashes)])
         ends = (first, first + len(hashes))
@@ -89,7 +87,6 @@ class SourceIndex:
         """Sum of the hashes of the records ``[start, end)`` modulo 2**64.
 
         Args:
-            start: first record.
             end: behind the last record.
             hashes: the record hashes of a range; asked for less than one stride at either end that is not on a mark.
         """
@@ -108,7 +105,6 @@ class Marks:
     """Collects marks segment by segment.
 
     Attributes:
-        number: of the source.
         position_shift: a mark also where a position, without so many of its last bits, differs from the one before.
         stride: records between two marks, at most.
     """
@@ -157,7 +153,6 @@ class ScannedSource:
     """A source that was read from beginning to end.
 
     Attributes:
-        index: of its records.
         found: its columns, without those that are not to be read.
     """
 
@@ -169,9 +164,6 @@ def scan_source(store: ObjectStore, data: DataObject, number: int, options: Read
     """Read a source once from beginning to end.
 
     Args:
-        store: holds the source.
-        data: the source.
-        number: its number in the plan.
         options: how to read it; ``csv_delimiter`` is given.
 
     Raises:
@@ -191,9 +183,6 @@ def indexed(
     """The index of a source.
 
     Args:
-        data: the source.
-        number: its number in the plan.
-        segments: all of its records.
         columns: returns what was found in the columns, and for CSV the names of all of them; called after the last
             segment.
     """
@@ -233,9 +222,6 @@ def scan_sources(
     """Read sources of a data set, in their order; see ``scan_source``.
 
     Args:
-        store: holds the sources.
-        objects: the sources.
-        options: how to read them.
         numbers: of each in the plan; None: they are all sources of the plan.
     """
     pairs = zip(objects, range(len(objects)) if numbers is None else numbers, strict=True)

@@ -29,7 +29,6 @@ class ColumnError(UserError):
     """Columns whose types can't hold the values of all sources.
 
     Attributes:
-        columns: their names.
         have_one_type: whether each has one type in all sources.
     """
 
@@ -70,9 +69,6 @@ class _JoinedColumn:
         """Add the same column of the next source.
 
         Args:
-            source: the source.
-            column: what was found in it.
-            csv: the source is CSV.
             given: the type that the user gives the column, if any.
         """
         if self._changes_nothing(column):
@@ -120,7 +116,6 @@ class JoinedColumns:
 
     Args:
         options: which columns to read, given types and values for missing ones.
-        csv: the sources are CSV.
         may_lack: sources need not have all columns; a column that a source does not have is missing in its records.
     """
 
@@ -167,7 +162,6 @@ class JoinedColumns:
         """The columns of the data set, each with a type that holds the values of all sources.
 
         Args:
-            paths: of the data set; named in errors.
             strict: refuse what these types can't hold. False for CSV whose lines the model's ``feed`` parses itself.
             report: is called if the sources' types don't go together, an integer would be rounded, or one is missing.
 
@@ -196,11 +190,7 @@ class JoinedColumns:
         return tuple(columns)
 
     def remarks(self, columns: Sequence[Column]) -> Mapping[str, str]:
-        """What to say about a column besides its type: its type in the file, and how missing values are read.
-
-        Args:
-            columns: result of ``resolve``.
-        """
+        """What to say about a column besides its type: its type in the file, and how missing values are read."""
         texts = {}
         for column in columns:
             found = self._columns[column.name]

@@ -16,7 +16,6 @@ def take(order: Permutation | range, start: int, stop: int) -> range | npt.NDArr
 
     Args:
         order: a permutation, or a range, of which a range is taken.
-        start: first position.
         stop: the position after the last one.
 
     Returns:

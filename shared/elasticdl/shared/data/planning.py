@@ -34,7 +34,6 @@ class PlannedData(NamedTuple):
         sources: in planning order; very many are packed.
         schema: how to read all of them.
         indices: of each source; those of files are in a temporary file.
-        options: with which the indices are stored.
         remarks: what to say about a column besides its type.
         shared: where the next job may find the indices; None: they can't be shared.
         reused: number of sources that were not read, because their indices are from there.
@@ -64,11 +63,8 @@ def plan_sources(
 
     Args:
         paths: files, folders or globs, separated by commas.
-        options: how to read it.
-        store: holds the data.
         schema: of the training data, when this is the validation data: its columns and types are used.
         raw_lines: the model's ``feed`` parses CSV lines itself, so types only describe the data.
-        scan: reads the files.
         shared_folder: URI of the folder of indices that jobs share; empty: they share none.
         report: is called with each problem of a column whose values are otherwise all right; raises it if not given.
 

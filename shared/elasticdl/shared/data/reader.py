@@ -33,9 +33,6 @@ class Reader:
     """Reads the sources of one plan; for one thread.
 
     Args:
-        store: holds the sources.
-        sources: the plan's.
-        schema: the plan's.
         index: returns the index of a source by its number; called for each read.
         is_same: whether an object whose etag changed has the content of the source of a number; if not given, it has
             not.

@@ -107,9 +107,7 @@ class DataSchema:
     """How to read every source of a data set; fixed when the job is planned.
 
     Attributes:
-        format: one for all sources.
         columns: those that are read, typed over all sources; empty for TFRecord.
-        csv_delimiter: one character.
         file_columns: CSV: names of all columns in the files, in file order.
         reader: of the model file, which gives the records; None: they are in files.
         class_names: of images in folders, in the order of their labels.

@@ -22,7 +22,6 @@ def put(
         source: local file or folder.
         destination: URI or local path. A file goes to that name, or into it when it ends with ``/``; a folder's content
             goes below it.
-        store: holds the destination.
         progress: called for each written object.
 
     Raises:

@@ -29,8 +29,6 @@ class ExportedTable:
     """One table of an export.
 
     Attributes:
-        name: of the table in the signature.
-        rows: trained rows.
         bits: the rows of an id are in the file whose position is the first ``bits`` bits of the id's hash.
         files: for each position the name of the file in the folder of the export; empty: no such row is trained.
     """
@@ -46,7 +44,6 @@ class ExportedModel:
     """An export with tables in Parquet.
 
     Attributes:
-        job: that has trained it.
         version: name of the folder with its files.
         signature: the model; its seed and the initializers of its tables give the rows that are not in the files.
         tables: one for each table of the signature, in its order.

@@ -31,7 +31,6 @@ class TableLookup:
     """The rows of one table.
 
     Args:
-        table: the table.
         seed: of the model; with the table it determines the rows that are not trained.
         hashes: uint64[n], ascending: the hashes of the ids that are trained. No two ids have the same one.
         rows: float32[n, width], their rows.
@@ -76,7 +75,6 @@ def open_tables(folder: str, exported: ExportedModel, cache: Path) -> dict[str, 
 
     Args:
         folder: URI of the export.
-        exported: what is there.
         cache: a local folder for the files, of the size of the tables.
 
     Raises:

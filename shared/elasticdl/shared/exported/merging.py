@@ -16,11 +16,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def updates_by_partition(parts: Iterable[tuple[Manifest, Ranges]]) -> npt.NDArray[np.int32]:
-    """Optimizer updates of each partition, int32[256]; -1 where no snapshot holds the partition.
-
-    Args:
-        parts: snapshots, and the partitions to take from each.
-    """
+    """Optimizer updates of each partition, int32[256]; -1 where no snapshot holds the partition."""
     updates = np.full(PARTITIONS, -1, np.int32)
     for manifest, partitions in parts:
         for group in manifest.groups:

@@ -23,7 +23,6 @@ def write_rows(file: Path, ids: Ids, rows: Floats) -> None:
     """Write a local file.
 
     Args:
-        file: its path.
         ids: int64[n], ascending.
         rows: float32[n, width].
     """
@@ -37,9 +36,7 @@ def read_rows(data: bytes, width: int, name: str) -> tuple[Ids, Floats]:
     """The rows in the bytes of a file: ids int64[n], rows float32[n, width].
 
     Args:
-        data: the file.
         width: floats per row.
-        name: of the file, for errors.
 
     Raises:
         UserError: it is damaged, or has other columns.

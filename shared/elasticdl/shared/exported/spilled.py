@@ -21,7 +21,6 @@ class SpilledRows:
     Args:
         folder: an empty local folder.
         bits: the first bits of an id's hash are the position of its file.
-        slab_width: floats of a row.
     """
 
     def __init__(self, folder: Path, bits: int, slab_width: int) -> None:

@@ -60,11 +60,7 @@ class TablesExport:
     """What an export with tables in Parquet is made of.
 
     Attributes:
-        job: that has trained the model.
-        signature: the model.
         dense: its dense values, float32, in the order of the signature.
-        parts: the snapshots that have its rows.
-        snapshots: where these are.
         adapted: URIs of the states of adapted layers.
         write_model: writes the model without its tables into a local file.
     """

@@ -17,8 +17,6 @@ class MissedHeartbeats:
     """A process whose heartbeats are missing.
 
     Attributes:
-        pod: its name.
-        incarnation: its instance.
         silent_s: seconds without a heartbeat, of the time that counts.
     """
 

@@ -15,8 +15,6 @@ async def send_heartbeats(
     """Send heartbeats until cancelled.
 
     Args:
-        signals: sends them.
-        envelopes: creates them.
         interval_s: seconds between two heartbeats.
         metrics: returns the metrics of the next one; it must not block.
     """

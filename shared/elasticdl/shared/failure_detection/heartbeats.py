@@ -19,8 +19,6 @@ class Heartbeat:
 
     Attributes:
         service: the sender's service.
-        name: its pod name.
-        incarnation: its instance.
         time_s: its wall clock.
         metrics: ``rss_bytes``, ``cpu_s``; worker: ``records``, ``batches`` (computed), ``progress`` (finished batches
             of any purpose), ``loss``, ``data_requests``, ``data_fetched_bytes``, ``data_cached_bytes``; ps: ``step``,

@@ -14,9 +14,7 @@ class HeartbeatMonitor:
     """Monitors the heartbeats of a job. The observer has to send heartbeats, too: see ``detector.py``.
 
     Args:
-        signals: delivers the heartbeats.
         clock: measures the time.
-        detector: decides which process has failed.
         on_tick: called once per interval with the processes that have failed since the last call.
         expect: called before it; tells the detector which processes should send heartbeats, so that it also finds those
             that ended before the observer started.

@@ -27,7 +27,6 @@ class GlobalOrder:
     Args:
         firsts: number of records before each source, and the total.
         block: records of a block.
-        seed: of the plan.
         epoch: counted from 0.
     """
 

@@ -35,7 +35,6 @@ class LedgerRecord:
         finished: ranges ``[start, end)`` of finished task ids, sorted and disjoint.
         open: next expected batch of every task that is begun and not finished.
         step: batches absorbed, empty ones included.
-        records: records absorbed.
         checksum: sum over absorbed records of their 64-bit hash, modulo 2**64.
     """
 
@@ -79,10 +78,8 @@ class Ledger:
         """Record a batch; only ``APPLIED`` changes the ledger.
 
         Args:
-            task: the task.
             batch: number of the batch within the task, from 0.
             batches: number of batches of the task, by the plan.
-            records: records of the batch.
             checksum: sum of their hashes modulo 2**64.
         """
         verdict = self.judge(task, batch, batches)

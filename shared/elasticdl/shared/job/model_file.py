@@ -68,7 +68,6 @@ def resolve(model_def: str, search: tuple[Path, ...]) -> ModelFile:
     """Find the file that ``--model_def`` names.
 
     Args:
-        model_def: the flag's value.
         search: folders in which relative paths and modules are looked up, the first match wins.
 
     Raises:
@@ -129,7 +128,6 @@ def find_reader(file: ModelFile, given: str) -> str:
     """The function in the file that returns a reader for the data; empty: the data is in files.
 
     Args:
-        file: the model file.
         given: value of ``--custom_data_reader``; may be empty.
 
     Raises:

@@ -30,12 +30,7 @@ RoundKey = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """The rounds of a plan.
-
-    Attributes:
-        plan: the training tasks.
-        tasks_per_cohort: batches of one update.
-    """
+    """The rounds of a plan."""
 
     plan: Plan
     tasks_per_cohort: int

@@ -25,7 +25,6 @@ class ModelSpec:
     """The user's model and how to run it.
 
     Attributes:
-        path: the model file.
         symbol: the function or class in it that returns the model.
         params: ``--model_params``, passed to it as keyword arguments; Python literals as text.
         digest: SHA-256 of the model file and of the modules beside it, as they were when the job was planned.
@@ -102,7 +101,6 @@ class DataSpec:
         column_names: the columns that are read, in their order; empty for TFRecord.
         column_types: ``int64``, ``float64``, ``string``... one per column, fixed when the job was planned.
         csv_header: whether the first line of each CSV file names the columns.
-        csv_delimiter: one character.
         file_columns: CSV: all columns of the files in their order; empty in jobs from before ``--columns``.
         fill_missing: column -> text of the value that replaces missing ones.
         reader: of the model file, which reads the records; its format is ``json`` if they are dicts, ``tfrecord`` if
@@ -251,7 +249,6 @@ class PredictionSpec:
     """What a prediction job writes into ``JobSpec.output``.
 
     Attributes:
-        format: one of ``PREDICTION_FORMATS``.
         keep_columns: columns of the data that are copied beside the predictions.
         processor: name of the class in the model file whose ``process()`` is called with each batch of predictions, if
             the model file defines it.
@@ -289,9 +286,7 @@ class JobSpec:
 
     Attributes:
         kind: what the job does.
-        job: the job's id.
         created_s: when it was submitted, seconds since 1970.
-        plan: the training tasks.
         checksum: sum of the plan's record hashes over all epochs according to the index, modulo 2**64; of an
             evaluation or prediction, that of the validation data.
         epoch_checksum: the same over one whole epoch; 0 in jobs of earlier versions.

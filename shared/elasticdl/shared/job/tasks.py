@@ -30,7 +30,6 @@ class StatesFragment:
     """Some consecutive values of one state variable.
 
     Attributes:
-        metric: name of the metric.
         variable: position of the variable in the metric's states.
         length: how many values the variable has.
         offset: position of the first of these values in the variable.
@@ -70,7 +69,6 @@ class TaskMessage:
     """One publication of a task.
 
     Attributes:
-        task: which task.
         dispatch: number of the dispatch; with the task and the run it makes the message id.
         run: incarnation of the launcher that submitted or resumed the job last. If the end of the log is lost,
             dispatch numbers repeat, but never with the same run.

@@ -117,7 +117,6 @@ class KubernetesApi:
         """Create an object.
 
         Args:
-            manifest: the object.
             dry_run: only check whether the API server would accept it.
         """
         metadata = manifest.get("metadata", {})
@@ -133,7 +132,6 @@ class KubernetesApi:
         """Get all objects of a kind in the namespace.
 
         Args:
-            kind: the kind.
             labels: a label selector, see ``names.selector``.
             fields: a field selector, such as ``involvedObject.name=NAME``.
         """
@@ -169,8 +167,6 @@ class KubernetesApi:
         """Delete an object and what belongs to it.
 
         Args:
-            kind: its kind.
-            name: its name.
             uid: only the object with this uid; otherwise the refusal ``is_conflict``.
             grace_s: a pod's grace period in seconds; 0: remove it at once; None: what the pod says.
         """
@@ -191,7 +187,6 @@ class KubernetesApi:
         """The log of a container so far.
 
         Args:
-            pod: name of the pod.
             container: name of the container; empty: the pod has only one.
             tail_lines: only the last lines.
             bytes_max: only the first bytes of those.

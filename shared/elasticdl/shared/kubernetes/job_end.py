@@ -25,8 +25,6 @@ def end_run(api: KubernetesApi, job: JobId, run: Incarnation) -> None:
     """End the workers and ps of a job, and let its Job fail as soon as the pod of this process has failed.
 
     Args:
-        api: the cluster, and the namespace of the job.
-        job: the job.
         run: the run that has failed. A Job of a later run stays as it is.
 
     Raises:
@@ -49,7 +47,6 @@ def failures(status: Manifest, pods: Sequence[Manifest]) -> int:
     counts a pod that is to be deleted, too.
 
     Args:
-        status: of the Job.
         pods: of the Job, as they were before.
     """
     uncounted = set(status.get("uncountedTerminatedPods", {}).get("failed") or ())

@@ -66,7 +66,6 @@ def labels(job: JobId, component: Service | None = None) -> dict[str, str]:
     """The labels of an object of a job.
 
     Args:
-        job: the job.
         component: the service that the object belongs to; None: all of them.
     """
     found = {NAME_LABEL: _APPLICATION, JOB_LABEL: str(job), MANAGED_BY_LABEL: _APPLICATION}

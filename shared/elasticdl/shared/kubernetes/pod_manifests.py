@@ -28,10 +28,7 @@ class ClusterJob:
     """What all pods of one run of a job have in common.
 
     Attributes:
-        job: the job.
-        run: the run.
         owner: the ``ownerReference`` to the batch Job, which removes the pods when it is deleted.
-        templates: of the pods.
     """
 
     job: JobId
@@ -57,8 +54,6 @@ def pod_manifest(job: ClusterJob, pod: PodName, service: Service, order: int, me
     """The manifest of a pod.
 
     Args:
-        job: the job.
-        pod: its name in the job.
         service: worker or ps.
         order: position of the master's decision in the log; ``EARLY_ORDER``: there is no master yet.
         memory_raises: how often the memory of this service was raised.

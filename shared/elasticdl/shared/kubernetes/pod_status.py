@@ -36,7 +36,6 @@ class StartProblem:
     """Why a pod does not start.
 
     Attributes:
-        text: the reason, for people.
         has_node: whether it has a node, which can't create a container of it.
         is_final: whether waiting does not help.
     """
@@ -52,7 +51,6 @@ def status_of(
     """The status of a pod that this package has created.
 
     Args:
-        pod: its manifest.
         is_deleted: whether ``Pods.delete`` was called for it.
         is_gone: whether the API server has removed it, and the manifest is the last one.
         image_pull_s: seconds for which it may be pending on its node; 0: as long as it takes.

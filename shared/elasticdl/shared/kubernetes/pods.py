@@ -39,8 +39,6 @@ class KubernetesPods:
     The latest pod of each name stays when it has ended, so that its log can be read, until a later one exists.
 
     Args:
-        api: the cluster and the namespace of the job.
-        job: what its pods have in common.
         quota_retry_s: seconds between two attempts to create a pod for which the namespace has no quota left.
     """
 

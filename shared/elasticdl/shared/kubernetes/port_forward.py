@@ -18,11 +18,7 @@ _CHUNK_BYTES = 1 << 16
 
 
 class PortForward:
-    """Pumps in two threads until either side closes its end, and then closes both.
-
-    Args:
-        connection: the connected WebSocket of one port.
-    """
+    """Pumps in two threads until either side closes its end, and then closes both."""
 
     def __init__(self, connection: WebSocket) -> None:
         self.socket, self._inner = socket.socketpair()

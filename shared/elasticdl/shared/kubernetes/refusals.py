@@ -20,7 +20,6 @@ class Request:
 
     Attributes:
         verb: as access rules name it: ``create``, ``get``, ``list``, ``watch``, ``delete``, ``patch``.
-        kind: the kind of the object.
         namespace: its namespace; empty: it is in none.
         name: its name; empty: all objects.
     """
@@ -84,10 +83,8 @@ def error_of_answer(request: Request, status: int, headers: Mapping[str, str], b
     """The error for an answer whose status is no success.
 
     Args:
-        request: what was asked.
         status: the HTTP status.
         headers: of the answer; ``Retry-After`` is read.
-        body: of the answer: usually the JSON of a ``Status``.
     """
     return error_of_status(request, _status(status, body), headers)
 

@@ -24,7 +24,6 @@ class WorkerPriority:
 
     Attributes:
         high: the class of the first workers.
-        low: the class of all others.
         high_share: share of the job's workers that are in the first class, 0 to 1.
     """
 
@@ -57,8 +56,6 @@ class PodTemplates:
     ``_ADVERTISED_HOST``.
 
     Attributes:
-        worker: template of the workers.
-        ps: template of the ps.
         workers: how many workers the job was submitted with; only ``worker_priority`` needs it.
         worker_priority: priority classes of the workers; None: that of the template.
         memory_raises_max: how often all pods of a service get 1.5 times the memory after one of them ran out of it.

@@ -37,8 +37,6 @@ class StopPod:
     """End a pod.
 
     Attributes:
-        pod: its name.
-        reason: why, for the log.
         kill: at once, because it is unresponsive; otherwise with a grace period.
         instance: the one to end, and no later one under this name; empty: one whose start was ordered earlier and has
             not been reported.
@@ -85,9 +83,7 @@ class TakeSnapshot:
     """Ask a ps for a snapshot; its SnapshotTaken carries ``request``.
 
     Attributes:
-        ps: name of the ps.
         request: number of the order; a ps that has taken it already only reports the snapshot again.
-        reason: for people.
         flush: no training follows, so half-filled accumulators are applied first.
         tasks: flush: number of tasks of the plan, which may have become shorter; 0: as it was submitted.
         damaged: manifest of the snapshot that it took under this number, if it can't be read: a full snapshot has to
@@ -118,9 +114,6 @@ class BeginMove:
 
     Attributes:
         move: number of the move, and of the version of the placement that it leads to.
-        donor: their present owner.
-        recipient: their next owner.
-        partitions: the partitions, as ranges.
         stored: the donor is not running: the partitions are read from its last snapshot.
     """
 
@@ -136,9 +129,7 @@ class HoldGroup:
     """Ask a ps to load partitions from another ps's snapshot and to register them; its answer is GroupHeld.
 
     Attributes:
-        ps: name of the ps.
         move: number of the move, and of the version of the placement that it leads to.
-        partitions: the partitions, as ranges.
         manifest: URI of the snapshot; empty: the one in the donor's register.
         donor: the ps that wrote the snapshot.
         version: version of the placement that the move starts from; a ps that does not know it yet refuses.
@@ -157,7 +148,6 @@ class PublishPlacement:
     """Publish a version of the placement.
 
     Attributes:
-        version: its number.
         owners: number of the owning ps of each partition.
     """
 
@@ -170,7 +160,6 @@ class OpenPin:
     """Ask a ps to keep its present state readable for an evaluation.
 
     Attributes:
-        ps: name of the ps.
         evaluation: number of the evaluation.
         version: version of the placement under which it is read; a ps that does not know it yet refuses.
     """
@@ -237,7 +226,6 @@ class EnterState:
     """Change the job's state; the last state of a job is final.
 
     Attributes:
-        state: the new state.
         message: failed: what the user reads.
         guilty: failed: the pod whose log says more, or empty.
     """

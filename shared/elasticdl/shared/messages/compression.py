@@ -23,8 +23,6 @@ def decompressed(data: bytes, bytes_max: int, *, ratio_max: int = RATIO_MAX) -> 
     """The content of compressed bytes. Takes no more memory than the limit, whatever the bytes are.
 
     Args:
-        data: what ``zlib.compress`` returned.
-        bytes_max: the largest content.
         ratio_max: most bytes of content for each of ``data``, unless the content is small.
 
     Raises:

@@ -144,7 +144,6 @@ class PodPending:
 
     Attributes:
         pod, service: its name and kind.
-        reason: why, for people.
         limit_s: seconds after which the job gives up if the reason stays; 0: it waits as long as it takes.
     """
 
@@ -169,8 +168,6 @@ class PodExited:
 
     Attributes:
         pod, service: its name and kind.
-        instance: which of the pods of this name.
-        cause: why it ended.
         exit_code: its exit code, or minus the signal's number.
         running_batches: worker: the batches that it was reading, feeding or computing.
         log_tail: the last lines of its log, for own faults and refusals.
@@ -330,13 +327,10 @@ class TaskFailed:
     """An attempt of a task failed.
 
     Attributes:
-        kind: the cause.
-        message: one sentence for the user.
         traceback: the frames of the user's code.
         batch: number of the batch in the task.
         source: URI of the data object.
         first_record: first record of the task's shard, counted from 0.
-        last_record: one past its last.
         step: the ps' step when it happened.
     """
 
@@ -395,7 +389,6 @@ class SnapshotTaken:
     Attributes:
         manifest: URI of its manifest.
         request: number of the order; 0: the ps' own schedule.
-        ledgers: the ledger of each group in it.
         size_bytes: bytes written.
         seconds: time from the cut to the registration.
         move: number of the move that this copy is for, from which the ps itself is never restored; 0: a snapshot.
@@ -414,10 +407,8 @@ class SnapshotDamaged:
     """An object of a snapshot is missing, or differs from what was written.
 
     Attributes:
-        ps: the ps that wrote the snapshot.
         snapshot: URI of its manifest.
         object: URI of the damaged object.
-        problem: what is wrong with it.
         instead: URI of the manifest that the ps restores instead; empty: none, or the audit orders a new snapshot.
     """
 
@@ -435,7 +426,6 @@ class GroupHeld:
     Attributes:
         move: number of the move.
         manifest: URI of the donor's snapshot that they were read from.
-        ledgers: ledgers of the groups that it holds.
         failure: why it can't hold them; empty: it does.
     """
 
@@ -605,15 +595,12 @@ class Envelope:
 
     Attributes:
         service: the sender's service.
-        name: its pod name.
-        incarnation: which process it is.
         run: worker and ps: incarnation of the launcher that opened the sender's run; empty after the sender's first
             events, which have declared it.
         instance: worker and ps: the sender's pod instance; declared like ``run``.
         number: 1, 2, 3... within the incarnation; a reader ignores numbers that it has seen.
         cause: id of the event or order that led to it, or empty.
         time_s: the sender's wall clock.
-        event: the event.
     """
 
     service: Service

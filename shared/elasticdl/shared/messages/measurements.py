@@ -69,7 +69,6 @@ class TableCounted:
     """A ps has counted the rows of a table with ``min_count`` or ``expire_after``, for the last snapshot of a run.
 
     Attributes:
-        table: its name.
         rows: stored in the partitions of the ps, and not expired.
         candidates: ids that updates have contained, but not often enough for a row.
         admitted: rows that were stored since training began, each as often as it was.

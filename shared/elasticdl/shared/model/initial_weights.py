@@ -94,7 +94,6 @@ def write_weights(
     """Write weights where a ps can read them.
 
     Args:
-        store: the store of the job.
         storage: URI of the job's storage.
         dense: name -> values of each variable, float32 of its shape.
         tables: name -> each table.

@@ -51,9 +51,7 @@ class DamagedError(PermanentError):
     """An object of a snapshot is missing or is not what was written.
 
     Attributes:
-        uri: the object.
         snapshot: the manifest of the snapshot that it is a part of; often the same.
-        problem: what is wrong with it.
     """
 
     def __init__(self, uri: str, problem: str, *, snapshot: str = "") -> None:
@@ -84,11 +82,9 @@ class Chunk:
     Attributes:
         name: its name beside the manifest.
         of: URI of another manifest, whose object it is and beside which it lies; empty: it is this one's.
-        part: what it holds.
         table: rows: position of the table in the signature; beyond its end: the candidates of a table.
         rows: rows: how many; metrics: of how many epochs.
         group: position of the group whose it is; rows belong to the group that has their partition.
-        size_bytes: its length.
         checksum: xxh3-128 of its bytes.
     """
 
@@ -107,7 +103,6 @@ class GroupState:
     """One group of a snapshot.
 
     Attributes:
-        partitions: what it covers.
         move: not 0: it is held for this move and not served.
         ledger: what it had absorbed.
         iteration: optimizer updates made.
@@ -132,9 +127,6 @@ class Manifest:
     """One snapshot of a ps: all its groups, cut at one moment.
 
     Attributes:
-        job: the job.
-        ps: who wrote it.
-        incarnation: in which life.
         number: 0, 1, 2... within that life.
         base: URI of the manifest that this one adds changed rows to; empty: it is a full snapshot.
         plan: fingerprint of the plan that the ledger is about.
@@ -142,8 +134,6 @@ class Manifest:
             the manifest is of no job.
         spec: the encoded JobSpec, in manifests of earlier versions.
         signature: the model, canonical JSON.
-        placement_version: version of the placement.
-        groups: the groups in it.
         chunks: the objects, in the order in which they are to be loaded.
     """
 
@@ -247,9 +237,6 @@ def read_chunk(store: ObjectStore, manifest: str, chunk: Chunk) -> bytearray:
 @contextlib.contextmanager
 def rebuilding(uri: str) -> Iterator[None]:
     """While a model is rebuilt from a snapshot: an error means that it is damaged, whatever its checksums say.
-
-    Args:
-        uri: its manifest.
 
     Raises:
         DamagedError: its content makes no sense.

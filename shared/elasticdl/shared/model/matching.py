@@ -20,7 +20,6 @@ class Match:
 
     Attributes:
         new: the model that starts from the weights.
-        trained: the model that has them.
     """
 
     new: ModelSignature
@@ -43,11 +42,7 @@ class Match:
         return [*_shapes(self.new).items()] == [*_shapes(self.trained).items()] and not self.differences
 
     def note(self, source: str) -> str:
-        """What the new model takes over and what it does not, for people.
-
-        Args:
-            source: names the trained model in a sentence.
-        """
+        """What the new model takes over and what it does not, for people."""
         text = f"Loaded {len(self.taken)} of {len(_shapes(self.new))} variables from {source}."
         return f"{text} {self.differences}".rstrip()
 

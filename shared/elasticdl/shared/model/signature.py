@@ -105,7 +105,6 @@ class DenseVariable:
     Attributes:
         name: Keras' variable path, unique in the model.
         shape: its shape; its flat block is row-major.
-        kind: which rule applies.
         weight_decay: whether the optimizer's decoupled weight decay applies (Keras' exclusions resolved).
         state: STATISTIC: how a batch changes it. An older signature lacks it: it added differences.
         nonnegative: whether an update sets negative values to 0 (Keras' constraint ``NonNeg``).

@@ -22,11 +22,7 @@ _COMPRESSION = 1
 
 
 class StoredSpec:
-    """A job's specification, as the object that manifests refer to.
-
-    Args:
-        spec: the job.
-    """
+    """A job's specification, as the object that manifests refer to."""
 
     def __init__(self, spec: JobSpec) -> None:
         encoded = encode_spec(spec)
@@ -52,8 +48,6 @@ def read_spec_of(store: ObjectStore, uri: str, manifest: Manifest) -> JobSpec:
     """The job that a snapshot is of.
 
     Args:
-        store: where the snapshot is.
-        uri: of its manifest.
         manifest: the manifest. Manifests of earlier versions contain the specification.
 
     Raises:

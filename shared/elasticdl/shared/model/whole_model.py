@@ -33,9 +33,7 @@ def write_model(file: Path, dense: Floats, rows_of: RowsFunction, sizes: Mapping
     """Write a version.
 
     Args:
-        file: a local file.
         dense: float32, all dense variables in signature order.
-        rows_of: gives rows of a table.
         sizes: table -> number of its rows.
     """
     arrays = {_DENSE: dense, **{_TABLE + name: rows_of(name, np.arange(size)) for name, size in sizes.items()}}

@@ -91,14 +91,7 @@ class MemoryPods:
         self._set(replace(self._latest(pod), phase=Running(), instance=instance))
 
     def exit(self, pod: PodName, exit_code: int, reason: str = "", *, traces: Ended | None = None) -> None:
-        """The process of a pod ends.
-
-        Args:
-            pod: its name.
-            exit_code: as in ``Ended``.
-            reason: what the platform gives as the reason.
-            traces: what it left.
-        """
+        """The process of a pod ends."""
         cause = classify_exit(exit_code, reason, is_deleted=pod in self._deleted)
         self.end(pod, replace(traces or Ended(cause=cause), cause=cause, exit_code=exit_code))
 

@@ -20,7 +20,6 @@ class Pending:
 
     Attributes:
         reason: why, for people; empty: it was just created.
-        limit_s: as in ``PodPending``.
     """
 
     reason: str
@@ -62,7 +61,6 @@ class PodStatus:
     """A pod at one moment.
 
     Attributes:
-        pod: its name.
         service: worker or ps.
         order: the order that created it; later pods of the same name have higher ones. See ``EARLY_ORDER``.
         phase: its phase. It never returns to an earlier one.
@@ -83,7 +81,6 @@ class Pods(Protocol):
         """Create a pod, unless this order or a later one has done so, or a pod of this name has not ended.
 
         Args:
-            pod: its name.
             service: worker or ps.
             order: position of the master's decision in the log.
 
@@ -100,7 +97,6 @@ class Pods(Protocol):
         """End a pod; if it has ended, nothing happens.
 
         Args:
-            pod: its name.
             instance: which one, and no later one under this name; empty: one that an order before ``order`` created.
             order: position of the master's decision in the log.
             kill: end it at once; otherwise it gets the grace period.

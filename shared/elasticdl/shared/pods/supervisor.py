@@ -33,7 +33,6 @@ class UnreportedPod:
     """A pod that a former supervisor was ordered to start, and whose start is not on the log.
 
     Attributes:
-        pod: its name.
         service: worker or ps.
         former: the last pod of this name whose end is on the log.
         is_wanted: whether it was not ordered to stop since.
@@ -54,8 +53,6 @@ class PodSupervisor:
     start of another one is the end of the reported one.
 
     Args:
-        pods: the pods of the job.
-        publish: takes events for the log.
         known: running pods that an earlier supervisor has reported, with order 0 if it is not known any more.
         unreported: pods that an earlier supervisor has perhaps created.
         order: position in the log at which this supervisor begins; the order of the pods that it has to create again.

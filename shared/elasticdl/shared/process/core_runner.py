@@ -40,7 +40,6 @@ class SetTimer:
     """Command: deliver ``TimerFired`` at a time; a timer of the same name is replaced.
 
     Attributes:
-        name: which timer.
         due_s: monotonic time in seconds.
     """
 
@@ -53,7 +52,6 @@ class TimerFired:
     """Event: a timer is due.
 
     Attributes:
-        name: which timer.
         due_s: when it was due.
     """
 
@@ -66,7 +64,6 @@ class LoopLanes(Generic[E, C]):
     """The lanes of a runner that are on an asyncio loop.
 
     Attributes:
-        names: of the lanes.
         execute: executes a command; returns the event with the outcome, or None.
         call_soon: calls a function on the loop; any thread may call it.
     """
@@ -97,7 +94,6 @@ class CoreRunner(Generic[E, C]):
     """Calls the core with one event at a time and hands its commands to lanes.
 
     Args:
-        core: decides.
         execute: executes a command in the thread of its lane; returns the event with the outcome, or None. Not called
             for lanes on a loop.
         lanes: which lanes there are, and which command belongs to which of them.

@@ -19,10 +19,7 @@ class EnvelopeFactory:
     Not thread-safe: envelopes have to reach the log in the order of their numbers.
 
     Attributes:
-        service: service of the process.
-        name: its pod name.
         clock: for the time of each event.
-        incarnation: which process it is.
         run: incarnation of the launcher that opened its run of the job.
         instance: worker and ps: its pod instance.
         is_declared: whether an event on the log has declared ``run`` and ``instance``; later ones need not.
@@ -42,7 +39,6 @@ class EnvelopeFactory:
         """Wrap an event in the next envelope.
 
         Args:
-            event: what happened.
             cause: id of the event or order that led to it.
         """
         self.number += 1

@@ -11,12 +11,7 @@ from elasticdl.shared.process.envelopes import EnvelopeFactory
 
 
 class EventPublisher:
-    """Appends this process's events to the job's log.
-
-    Args:
-        log: the job's log.
-        envelopes: creates the envelopes.
-    """
+    """Appends this process's events to the job's log."""
 
     def __init__(self, log: EventLog, envelopes: EnvelopeFactory) -> None:
         self._log = log
@@ -44,12 +39,7 @@ class EventPublisher:
 
 
 class QueuedEventPublisher:
-    """Appends events to the log in the order in which they were published; ``publish`` does not wait.
-
-    Args:
-        log: the job's log.
-        envelopes: creates the envelopes.
-    """
+    """Appends events to the log in the order in which they were published; ``publish`` does not wait."""
 
     def __init__(self, log: EventLog, envelopes: EnvelopeFactory) -> None:
         self._log = log

@@ -54,7 +54,6 @@ class Request:
 
     Attributes:
         parent: process id of the launcher.
-        environment: all of its environment.
         module: whose ``main`` it runs; empty: the one that the server imported.
     """
 
@@ -69,9 +68,6 @@ class Request:
 
 def main(name: str) -> int:
     """Serve until the launcher closes the socket.
-
-    Args:
-        name: of the module that every fork runs.
 
     Returns:
         0, or 1 when this process must not be forked.

@@ -19,9 +19,6 @@ class Handover:
     """The process' side of the pipe.
 
     Open it before the launcher may send: it can only send to a pipe that is open.
-
-    Args:
-        pipe: the named pipe.
     """
 
     def __init__(self, pipe: Path) -> None:
@@ -41,12 +38,7 @@ class Handover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingProcess:
-    """The launcher's side.
-
-    Attributes:
-        pid: the process, a child of this one.
-        pipe: the named pipe.
-    """
+    """The launcher's side."""
 
     pid: int
     pipe: Path

@@ -26,10 +26,6 @@ def configure(
     """Set up the log of this process; every event gets these names.
 
     Args:
-        service: service of this process.
-        job: id of the job.
-        pod: name of the process.
-        incarnation: its instance.
         level: ``DEBUG``, ``INFO``, ``WARNING`` or ``ERROR``.
         stream: where to write; standard error by default.
     """
@@ -61,11 +57,7 @@ def configure(
 
 
 def hide_details(*, debug: bool = False) -> None:
-    """Set up the log of a process whose output is for people: messages of services are details.
-
-    Args:
-        debug: whether to show them.
-    """
+    """Set up the log of a process whose output is for people: messages of services are details."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if debug else logging.CRITICAL),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

@@ -21,7 +21,6 @@ def set_title(pod: str, job: str) -> None:
 
     Args:
         pod: also the name of the process, which ``top`` shows.
-        job: id of the job.
     """
     with contextlib.suppress(OSError):
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()

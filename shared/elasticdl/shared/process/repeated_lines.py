@@ -23,10 +23,6 @@ class RepeatedLines:
     """Logs the first line of each kind at once, and later ones at most once per interval, with the number left out.
 
     Any thread may call. A kind is the text of the line; peers, reasons and numbers are its fields.
-
-    Args:
-        log: where to.
-        clock: for the intervals.
     """
 
     def __init__(self, log: structlog.typing.FilteringBoundLogger, clock: Clock | None = None) -> None:

@@ -42,7 +42,6 @@ class WorkerTraces:
     """What a worker's file says.
 
     Attributes:
-        running_batches: the batches that the worker was running.
         batches: how many it had computed.
     """
 
@@ -120,9 +119,7 @@ class _Running:
     """One batch in the file, from the beginning to the end of a block.
 
     Args:
-        page: the file's content.
         free: offsets of its free slots; another thread may take or return one at any time.
-        line: what is written into a slot.
     """
 
     __slots__ = ("_free", "_line", "_offset", "_page")

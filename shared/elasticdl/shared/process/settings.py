@@ -142,7 +142,6 @@ def from_environment(cls: type[S], environment: Mapping[str, str]) -> S:
     """Read a service's settings.
 
     Args:
-        cls: the settings class.
         environment: usually ``os.environ``; empty variables count as unset.
 
     Raises:

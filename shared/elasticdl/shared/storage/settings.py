@@ -31,11 +31,7 @@ class StorageSettings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> StorageSettings:
-        """Read the variables that other S3 tools read; ``AWS_*`` beats ``MINIO_*``.
-
-        Args:
-            environment: usually ``os.environ``.
-        """
+        """Read the variables that other S3 tools read; ``AWS_*`` beats ``MINIO_*``."""
 
         def first(*names: str) -> str:
             return next((environment[name] for name in names if environment.get(name)), "")

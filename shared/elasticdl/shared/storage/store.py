@@ -34,8 +34,6 @@ class ObjectInfo:
     """One stored object.
 
     Attributes:
-        uri: its full name.
-        size_bytes: its length.
         etag: opaque value that changes with the content.
     """
 
@@ -67,9 +65,6 @@ class ObjectStore(Protocol):
         """Bytes ``[start, start + length)``, fewer where the object ends; ``None`` reads to the end.
 
         Args:
-            uri: of the object.
-            start: of the range.
-            length: of the range.
             etag: that the object has to have; empty: any.
 
         Raises:

@@ -86,11 +86,7 @@ class WireClient:
         """Connect and show the token.
 
         Args:
-            address: ``host:port``.
-            token: the job's secret.
             peer: who we are, for the server's log.
-            pool: where reply buffers come from.
-            settings: bounds.
 
         Raises:
             ConnectionLostError: nobody there, or the handshake failed.
@@ -129,7 +125,6 @@ class WireClient:
 
         Args:
             meta: protobuf bytes.
-            tensors: flat arrays.
             is_followed: the same thread sends another request at once, or waits for the reply. Small requests are sent
                 with that one, so that the peer answers them together; their tensors may change only then. Their replies
                 must be small: the peer sends them before it has all of the other request.
@@ -174,12 +169,7 @@ class WireClient:
         threading.Thread(target=self._receive_replies, name="wire-replies", daemon=True).start()
 
     def receive_until(self, ticket: Ticket, timeout_s: float | None = None) -> None:
-        """Receive replies until a request has its own, or wait while another thread does so.
-
-        Args:
-            ticket: the request.
-            timeout_s: as for ``Ticket.result``.
-        """
+        """Receive replies until a request has its own, or wait while another thread does so."""
         wait_s = self.settings.request_s if timeout_s is None else timeout_s
         if not self._becomes_receiver(ticket, wait_s):
             return

@@ -72,8 +72,6 @@ class Connection:
     """Frames over one TCP socket; one thread may send while another receives.
 
     Args:
-        connected: the socket; owned from here on.
-        pool: where receive buffers come from.
         limits: what a frame may be at most, in both directions.
         frame_deadline_s: seconds that one frame may take from its first byte to its last, and one send.
     """
@@ -109,7 +107,6 @@ class Connection:
         """Send encoded frames, if possible with one system call; errors as ``send``.
 
         Args:
-            encoded: the frames.
             before_blocking: called if the peer does not take all of it at once.
         """
         try:

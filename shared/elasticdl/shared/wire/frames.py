@@ -43,7 +43,6 @@ class FrameLimits:
     """What a frame may be at most.
 
     Attributes:
-        tensors_max: tensors of one frame.
         meta_bytes_max: bytes of protobuf.
         payload_bytes_max: bytes of all tensors with their padding.
     """
@@ -63,7 +62,6 @@ class Header(NamedTuple):
     Attributes:
         request: number of the request; a reply repeats it.
         table_bytes: length of the tensor table that follows; 0: there are no tensors.
-        meta_bytes: length of the meta.
     """
 
     request: int

@@ -46,7 +46,6 @@ class Initialise:
     Attributes:
         plan: the plan's fingerprint.
         placement_version: version of the placement that the values were split by.
-        signature: canonical JSON.
         dense: float32, the part's range of the flat variables.
     """
 
@@ -75,7 +74,6 @@ class Pull:
         placement_version: version of the placement that the ids were split by.
         pin: the evaluation whose pinned state is read; 0: the present state.
         dense: whether dense variables are wanted.
-        tables: ids by table.
         batch: task and batch that is computed from the answer; None: no batch of training.
         averages: whether the averages of trainable dense variables are wanted in place of their values, if the
             optimizer keeps averages.
@@ -100,9 +98,7 @@ class Push:
     Attributes:
         plan: the plan's fingerprint.
         placement_version: version of the placement that the gradients were split by.
-        task: the task.
         batch: number of the batch in the task.
-        batches: batches of the task.
         records: records of the batch, as read.
         checksum: sum of their hashes modulo 2**64.
         base_iteration: ``PullReply.iteration`` of the state that the gradients were computed from.
@@ -110,7 +106,6 @@ class Push:
         empty: there is no gradient, so no update; ``statistics`` count all the same.
         dense: float32, gradient of the part's trainable variables.
         statistics: float32, what the batch contributes to the part's layer state, see ``StateUpdate``; may be empty.
-        tables: row gradients.
         metric_states: float64, state variables of the training metrics after this batch alone; empty: it has none, or
             another ps adds them up.
     """
@@ -138,7 +133,6 @@ class Exchange:
     Attributes:
         plan: the plan's fingerprint.
         placement_version: version of the placement that names the gate.
-        task: the task.
         batch: number of the batch in the task.
         weights: identifies the weights that the batch is computed from; equal in all batches of a round.
         position: which sum of the training step.
@@ -238,7 +232,6 @@ class PushReply:
     """The answer to a push.
 
     Attributes:
-        verdict: what became of it.
         next_batch: the first batch of the task that some group of the ps wants.
         step: the most batches absorbed by a group.
         message: NOT_FINITE: where.
@@ -274,7 +267,6 @@ class MetricsReply:
     Attributes:
         complete: whether every batch of the epoch has been absorbed; False: also if another ps has the sum.
         batches: how many batches are in it.
-        records: records of these batches.
         states: float64, the sum; empty if no batch had states.
     """
 

@@ -63,7 +63,6 @@ class ServerSettings:
     """Bounds of a wire server.
 
     Attributes:
-        host: address to listen on.
         port: port to listen on; 0: any free one.
         connections_max: open connections; more are closed at once.
         handshake_s: seconds that a peer may take to show the token.
@@ -83,11 +82,8 @@ class WireServer:
     """Serves requests, each connection in order, connections independently of each other.
 
     Args:
-        handle: answers a request.
         token: the job's secret, not empty; a peer that does not show it first is closed.
-        identity: the incarnation that peers are told.
         on_fatal: called once with an error that no peer caused; the process is expected to die of it.
-        settings: bounds.
         on_closed: called with the number of a connection (``Frame.sender``) that has ended.
     """
 
@@ -240,9 +236,6 @@ class _Replies:
     """Replies of one connection that are sent together: those to requests that came together.
 
     A peer that sends two requests at once waits for both answers, so that it need not be woken for each of them.
-
-    Args:
-        connection: where they go.
     """
 
     def __init__(self, connection: Connection) -> None:

@@ -28,7 +28,6 @@ def clean_namespace(namespace: str, jobs: Sequence[str], settings: CleanSettings
     Args:
         namespace: value of ``--namespace``.
         jobs: ids or names; empty: all jobs that are old enough.
-        settings: which jobs, and how.
 
     Raises:
         UserError: a job still has its Kubernetes Job, is running or did not finish, or the deletion needs a
@@ -44,11 +43,7 @@ def clean_logs(url: str, present: Collection[JobId], jobs: Sequence[str], settin
     """Delete event logs from a NATS server.
 
     Args:
-        url: of the server.
         present: jobs whose Kubernetes Jobs exist.
-        jobs: see ``clean_namespace``.
-        settings: see ``clean_namespace``.
-        place: for messages.
     """
     console = plain_console()
     logs = asyncio.run(nats_bus.stored_logs(url))

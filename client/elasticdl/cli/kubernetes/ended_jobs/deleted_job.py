@@ -39,9 +39,7 @@ def find_deleted(api: KubernetesApi, job: str, *, is_default: bool) -> DeletedJo
     """Find a job without objects on the NATS server of a namespace.
 
     Args:
-        api: the cluster, and the namespace.
         job: its id, or its name if only one job has that name.
-        is_default: see ``KubernetesJobHandle``.
 
     Returns:
         None: there is none, or the server can't be reached.

@@ -31,10 +31,6 @@ _PURPOSE = "export"
 def export(job: KubernetesJobHandle, settings: ExportSettings) -> None:
     """Run the command.
 
-    Args:
-        job: the job.
-        settings: what to export.
-
     Raises:
         ElasticDLError: the job is running, has no such version, or the output can't be written.
     """

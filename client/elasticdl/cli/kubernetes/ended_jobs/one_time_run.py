@@ -22,9 +22,6 @@ def run_once(api: KubernetesApi, manifest: Manifest, show: Callable[[str], None]
     """Create a Job, show the output of its pod until that has ended, and delete the Job.
 
     Args:
-        api: the cluster, and the namespace.
-        manifest: see ``one_time_job``.
-        show: shows the user a line.
         wait_s_max: seconds that the pod may wait for the same reason.
 
     Raises:

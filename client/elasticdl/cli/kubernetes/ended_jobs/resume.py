@@ -36,7 +36,6 @@ def resume(job: KubernetesJobHandle, changes: ResumeChanges, *, detach: bool) ->
     """Run the command.
 
     Args:
-        job: the job.
         changes: what changes.
         detach: whether to return as soon as the objects are created.
 
@@ -75,10 +74,6 @@ def resume(job: KubernetesJobHandle, changes: ResumeChanges, *, detach: bool) ->
 
 def check_ended(job: KubernetesJobHandle, what: str) -> None:
     """Refuse a job that has not ended.
-
-    Args:
-        job: the job.
-        what: participle of the command.
 
     Raises:
         UserError: it is running.

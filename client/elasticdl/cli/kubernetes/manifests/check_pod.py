@@ -30,12 +30,8 @@ def check_job(
     """The Job.
 
     Args:
-        namespace: of the jobs.
-        suffix: of its name.
         images: of the services; that of the worker runs the checks, and the others are only started.
         storage: URI of the jobs' storage.
-        pull_secrets: names of Secrets for the registry.
-        user: see ``bare_pod``.
     """
     settings = {
         service: PodSettings(service=service, image=image, resources=_RESOURCES) for service, image in images.items()

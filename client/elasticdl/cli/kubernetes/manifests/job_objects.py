@@ -30,7 +30,6 @@ class JobManifest:
         master, worker, ps: their pods.
         workers: how many workers the job is submitted with.
         worker_priority: priority classes of the workers; None: that of their template.
-        image_pull_s: see ``PodTemplates``.
         submission: content of ``submission.json``.
         model: file name -> content of the model file and the modules beside it.
         secrets: environment variables with secrets, such as the job's token.

@@ -22,7 +22,6 @@ def next_job(former: Manifest, run: str, *, raises_memory: bool = False) -> Mani
 
     Args:
         former: the Job of the former run, as the API server returned it.
-        run: the id of the next run.
         raises_memory: whether the masters of the former run had too little memory.
     """
     spec = deepcopy({name: former["spec"][name] for name in _JOB_FIELDS if name in former["spec"]})
@@ -42,12 +41,7 @@ def next_job(former: Manifest, run: str, *, raises_memory: bool = False) -> Mani
 
 
 def next_config_map(former: Manifest, submission: str) -> Manifest:
-    """The ConfigMap of the next run.
-
-    Args:
-        former: that of the former run.
-        submission: content of ``submission.json``.
-    """
+    """The ConfigMap of the next run."""
     data = {**former.get("data", {}), SUBMISSION_FILE: submission}
     return {**_object(CONFIG_MAP, former), "data": data, "binaryData": former.get("binaryData") or {}}
 

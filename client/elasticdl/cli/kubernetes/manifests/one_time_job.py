@@ -20,9 +20,6 @@ def beside_job(job: Manifest, purpose: str, suffix: str, arguments: Sequence[str
 
     Args:
         job: the Job of that job, as the API server returned it.
-        purpose: what it is for: a label, and the name of its container.
-        suffix: of its name.
-        arguments: of Python.
     """
     name, template = job["metadata"]["name"], deepcopy(job["spec"]["template"]["spec"])
     (container,) = (each for each in template["initContainers"] if each["name"] == SUBMIT_CONTAINER)
@@ -40,9 +37,6 @@ def one_time_job(name: str, namespace: str, purpose: str, pod: Manifest) -> Mani
     """A Job that runs a pod once.
 
     Args:
-        name: of the Job.
-        namespace: of the Job.
-        purpose: what it is for, a label.
         pod: its specification, without a restart policy.
     """
     # Not the name of the pods of jobs, which commands and masters list.

@@ -33,10 +33,6 @@ _DIRECTIVE = "$patch"
 def check_patches(file: str, content: object) -> dict[str, dict[str, Any]]:
     """The patches of a file by section.
 
-    Args:
-        file: its path, for messages.
-        content: what it holds.
-
     Raises:
         UserError: it holds something else.
     """

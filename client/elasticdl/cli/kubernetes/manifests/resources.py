@@ -24,7 +24,6 @@ class Resources:
 
     Attributes:
         requests: quantity by name, as Kubernetes names them.
-        limits: the same.
     """
 
     requests: Mapping[str, str]
@@ -50,8 +49,6 @@ def parse_resources(service: str, request: str, limit: str) -> Resources:
 
     Args:
         service: ``master``, ``worker`` or ``ps``.
-        request: value of the first flag.
-        limit: value of the second flag.
 
     Raises:
         UserError: names the flag and the item that is wrong.

@@ -46,9 +46,6 @@ class PodSettings:
     """What the pods of one service are made of.
 
     Attributes:
-        service: of the pods.
-        image: of its container.
-        resources: of its container.
         priority_class: empty: the cluster's default.
     """
 
@@ -64,18 +61,8 @@ class JobSettings:
 
     Attributes:
         job: the job's id, and the name of its ConfigMap and its Secret.
-        run: the id of this run of the job.
-        seed: of the job.
-        log_level: of the processes.
-        envs: of workers and ps.
         model_files: key in the ConfigMap -> path below ``MODEL_FOLDER``.
-        volumes: of all pods.
         pull_policy: of all images; empty: the default of Kubernetes.
-        pull_secrets: names.
-        node_selector: of all pods.
-        service_account: of the master.
-        user: see ``bare_pod``.
-        patches: see ``patches``.
     """
 
     job: JobId
@@ -173,14 +160,7 @@ def _imports(job: JobSettings, resources: Resources) -> dict[str, str]:
 
 
 def bare_container(name: str, arguments: Sequence[str], pod: PodSettings, *, secrets: Sequence[str] = ()) -> Manifest:
-    """A container with the variables of the namespace's Secret, and with a folder for temporary files.
-
-    Args:
-        name: of the container.
-        arguments: of Python, which is the entry point of the images.
-        pod: image and resources.
-        secrets: further Secrets with environment variables.
-    """
+    """A container with the variables of the namespace's Secret, and with a folder for temporary files."""
     return {
         "name": name,
         "image": pod.image,
@@ -202,8 +182,6 @@ def bare_pod(container: Manifest, pull_secrets: Sequence[str] = (), user: int | 
     """A pod of the Pod Security Standard ``restricted`` that is not started again.
 
     Args:
-        container: its main container.
-        pull_secrets: names of Secrets for the registry.
         user: user and group of its processes; None: the cluster chooses them, as OpenShift does.
     """
     ids = {} if user is None else {"runAsUser": user, "runAsGroup": user, "fsGroup": user}

@@ -35,7 +35,6 @@ def wait_for_rights(api: KubernetesApi, say: Callable[[str], None], sleep: Calla
     It waits here, because each pod that ends for this stays until the Job is deleted.
 
     Args:
-        api: the cluster, and the namespace of the job.
         say: takes what is missing, once.
         sleep: waits for so many seconds.
 
@@ -62,10 +61,6 @@ def masters_of(api: KubernetesApi, job: JobId, run: Incarnation) -> list[Manifes
 
 def check_memory(masters: Iterable[Manifest], job: JobId) -> None:
     """Check that the former masters had enough memory. The next one gets as much: a Job's pods are all alike.
-
-    Args:
-        masters: of this run.
-        job: the job.
 
     Raises:
         UserError: too many of them ran out of it.
@@ -94,10 +89,6 @@ def remove_failed_starts(api: KubernetesApi, masters: Iterable[Manifest]) -> Non
     """Remove the pods whose master did not start, because a server did not answer for example.
 
     Those that ran out of memory stay: ``check_memory`` counts them.
-
-    Args:
-        api: the cluster, and the namespace of the job.
-        masters: of this run.
     """
     for pod in masters:
         if pod.get("status", {}).get("phase") == "Failed" and not has_planned(pod) and not refusal(pod):
@@ -109,9 +100,6 @@ def check_not_begun(api: KubernetesApi, job: JobId, run: Incarnation, storage: s
     """Check that a run that is not on the event log has not begun: a log that NATS has lost must not begin again.
 
     Args:
-        api: the cluster, and the namespace of the job.
-        job: the job.
-        run: the run.
         storage: of the job, if this is its first run; empty: a resume, which continues from what is there.
 
     Raises:

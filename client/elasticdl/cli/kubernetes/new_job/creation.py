@@ -31,10 +31,6 @@ def first_worker(manifest: JobManifest, job: Manifest) -> Manifest:
 
     Only the first: a job needs a master, its ps and one worker to train at all. Further workers could take the places
     of master and ps, and would keep those of other jobs idle.
-
-    Args:
-        manifest: the job.
-        job: its Job, as the API server returned it.
     """
     cluster_job = ClusterJob(
         job=manifest.settings.job, run=manifest.settings.run, owner=owner_reference(job), templates=manifest.templates
@@ -46,11 +42,6 @@ def create_objects(api: KubernetesApi, job: Manifest, belongings: Sequence[Manif
     """Create a Job and the objects that belong to it, and start it.
 
     The Job is suspended until the objects that its pod mounts exist. They belong to it, so deleting it deletes them.
-
-    Args:
-        api: the cluster, and the namespace.
-        job: the Job, suspended.
-        belongings: ConfigMap and Secret.
 
     Returns:
         The Job, as the API server returned it.

@@ -32,8 +32,6 @@ def follow(job: KubernetesJobHandle, *, is_new: bool = True, image_pull_s: float
     """Show a job until it has ended; Ctrl-C leaves it running.
 
     Args:
-        job: the job.
-        is_new: whether this is its first run.
         image_pull_s: seconds after which an image that can't be pulled ends it.
 
     Returns:

@@ -45,8 +45,6 @@ def collect(model_def: str, model_zoo: str, custom_data_reader: str = "") -> Mod
 
     Args:
         model_def: the flag's value. An absolute path that does not exist here is one inside the workers' image.
-        model_zoo: the flag's value.
-        custom_data_reader: the flag's value.
 
     Raises:
         UserError: there is no such file, it is not valid, or the files are too large.

@@ -42,7 +42,6 @@ class Identity:
 
     Attributes:
         run: id of its first run.
-        token: secret of its processes.
         created_s: when the user entered the command, seconds since the epoch.
     """
 
@@ -61,8 +60,6 @@ def plan_job(
     """Check the flags as far as that is possible without the cluster, and plan the objects of a new job.
 
     Args:
-        flags: the values of the flags of all jobs.
-        pods: the values of the flags of jobs on Kubernetes.
         defaults: content of the namespace's ConfigMap ``elasticdl``.
         identity: what is random about the job.
         find_source: finds the job that a flag names; None: the cluster is not known.

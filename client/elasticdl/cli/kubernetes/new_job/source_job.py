@@ -29,7 +29,6 @@ def find_source_job(api: KubernetesApi, job: str, defaults: Mapping[str, str]) -
     """Find a job that has ended, and where its snapshots are.
 
     Args:
-        api: the cluster, and the namespace.
         job: its id or name. A job whose objects were deleted is found by its id, in the default storage.
         defaults: content of the namespace's ConfigMap ``elasticdl``.
 
@@ -54,10 +53,6 @@ def find_source_job(api: KubernetesApi, job: str, defaults: Mapping[str, str]) -
 
 async def newest_version(bus: Bus, source: SourceJob) -> tuple[InitialModel, JobSpec]:
     """The newest version of a job's model, and that job.
-
-    Args:
-        bus: that of the source job.
-        source: the job.
 
     Raises:
         ElasticDLError: nothing of the job can be read, or it has no complete snapshot.

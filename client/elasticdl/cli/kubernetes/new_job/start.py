@@ -31,8 +31,6 @@ def start(flags: CommandFlags, pods: KubernetesFlags, started_s: float) -> int:
     """Run the command.
 
     Args:
-        flags: the values of the flags of all jobs.
-        pods: the values of the flags of jobs on Kubernetes.
         started_s: when the user entered the command, seconds since the epoch.
 
     Returns:

@@ -54,7 +54,6 @@ class ChildProcesses:
     """Children by name, at most one running under each name.
 
     Args:
-        starter: starts them.
         on_exit: called once for each process that ended, on a thread of its own, after it was reaped.
     """
 

@@ -35,9 +35,6 @@ def job_environment(
     not follow from the job can be set in the launcher's environment.
 
     Args:
-        base: the launcher's environment.
-        spec: the job.
-        run: its folder.
         token: shared secret of the job's processes.
         envs: ``--envs``, with the secrets that the specification lacks.
     """

@@ -184,7 +184,6 @@ class ForkServers:
 
     Args:
         spawner: starts the servers, and processes that they can't fork.
-        command: the command line of a service.
         environment: all of the environment of a server. Variables that imports read must be those of the service.
     """
 
@@ -204,7 +203,6 @@ class ForkServers:
 
         Args:
             logs: folder for their logs; None: there is none yet, and another call of this method will give it.
-            services: whose servers.
 
         Raises:
             PermanentError: one can't be started or its log can't be written.
@@ -253,8 +251,6 @@ def fork_servers(*, processes: int, seed: int, envs: Mapping[str, str]) -> ForkS
 
     Args:
         processes: how many workers and ps the job has.
-        seed: of the job.
-        envs: ``--envs``.
     """
     imports = import_environment(os.environ, processes=processes, seed=seed)
 

@@ -56,9 +56,7 @@ def import_environment(base: Mapping[str, str], *, processes: int, seed: int) ->
     In ascending priority: our defaults, the launcher's environment, what all processes of a job need.
 
     Args:
-        base: the launcher's environment.
         processes: how many workers and ps compute at the same time.
-        seed: of the job.
     """
     cache = {"NUMBA_CACHE_DIR": str(_cache_folder(base) / "numba")}
     return {**import_defaults(threads_each(processes)), **cache, **base, **import_constants(seed)}
@@ -84,9 +82,6 @@ def import_constants(seed: int) -> dict[str, str]:
 
     Python prints a traceback at a crash, and log lines are written at once, before a crash can lose them. Workers train
     with TensorFlow, also where Keras is set to another backend for everything else that the user does.
-
-    Args:
-        seed: of the job.
     """
     return {
         "PYTHONFAULTHANDLER": "1",

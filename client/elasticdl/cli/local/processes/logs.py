@@ -91,7 +91,6 @@ class NewLines:
     """New lines in files of a folder.
 
     Args:
-        folder: where the files are.
         patterns: of their names; by default those of what user code prints.
         read: position in each file up to which it is not new; by default the end.
     """

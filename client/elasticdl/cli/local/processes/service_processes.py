@@ -25,8 +25,6 @@ class ProcessSettings:
     """How the processes of pods are started.
 
     Attributes:
-        environment: (pod, service) -> all of the environment.
-        command: the command line of a service.
         oom_watch: detects out-of-memory kills.
     """
 
@@ -36,13 +34,7 @@ class ProcessSettings:
 
 
 class ServiceProcesses:
-    """See ``PodProcesses``.
-
-    Args:
-        children: the launcher's children.
-        run: the job's folder.
-        settings: how processes are started.
-    """
+    """See ``PodProcesses``."""
 
     def __init__(self, children: ChildProcesses, run: RunDirectory, settings: ProcessSettings) -> None:
         self._children = children

@@ -76,11 +76,7 @@ class Spawner:
         """Start a process in a session of its own. The caller has to reap it.
 
         Args:
-            command: program and arguments.
-            environment: all of its environment.
-            log: its standard error is appended to this file.
             output: its standard output is appended to this file; to ``log`` if not given.
-            stdin: descriptor of its standard input.
 
         Returns:
             Its process id.

@@ -44,7 +44,6 @@ def prepare(
     Starts no process, unless the model file defines a reader for the data.
 
     Args:
-        flags: the values of the flags.
         root: folder of the run directories; None: the job has none, because it runs on Kubernetes.
         progress: is called with a line before each long step.
         job: its id; not given: a new one.

@@ -23,7 +23,6 @@ def decide(state: State, now_s: float) -> Decision:
     """Decide what to do now. Pure: neither argument is changed.
 
     Args:
-        state: the job's state.
         now_s: seconds since 1970.
     """
     if state.spec is None or state.term == 0:

@@ -22,7 +22,6 @@ class TaskWindow:
     Attributes:
         frontier: tasks below this number were dispatched, or had a result before.
         outstanding: dispatched and without a result: in the queue, or a worker is running them.
-        finished: tasks with a result.
         begun_s: when the first one was dispatched.
         begun_with: tasks that had a result at that time.
     """
@@ -55,7 +54,6 @@ class TaskWindow:
         """How many tasks to keep dispatched: ``window_s`` seconds of work, so that workers continue without a master.
 
         Args:
-            limits: of the job.
             workers: number of wanted workers.
             now_s: seconds since 1970.
         """
@@ -83,7 +81,6 @@ def fill(missing: Iterable[tuple[int, int]], room: int, size: int) -> TaskRanges
     Args:
         missing: ranges of tasks, in ascending order.
         room: how many tasks the window lacks.
-        size: of the window.
     """
     ranges: list[tuple[int, int]] = []
     if room * 4 >= size:

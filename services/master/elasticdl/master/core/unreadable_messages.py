@@ -21,7 +21,6 @@ class PutAside:
 
     Attributes:
         sender: whose subject it was stored under, or who has found it.
-        message: the message.
     """
 
     sender: PodName
@@ -34,7 +33,6 @@ class UnreadableMessages:
 
     Attributes:
         count: how many there are.
-        first: the first of them.
         last_seq: the log's last record that says so or is one.
         lost_seq: the log's first record that can't be read or replaced; 0: none.
     """
@@ -48,8 +46,6 @@ class UnreadableMessages:
         """Count a record; whether it was not counted before.
 
         Args:
-            record: the record.
-            message: its event.
             seen: highest number of the applied records of each incarnation.
         """
         if record.seq <= self.last_seq:

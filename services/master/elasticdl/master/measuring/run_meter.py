@@ -115,7 +115,6 @@ class RunMeter:
         """The work of this run so far.
 
         Args:
-            state: the job.
             started_s: when the user entered the command, seconds since the epoch.
         """
         seconds, former = self._worker_time.seconds, self._former

@@ -38,7 +38,6 @@ class _Track:
 
     Attributes:
         since_s: everything before this time is accounted for.
-        incarnation: of its last heartbeat.
         progress: in its last heartbeat; 0: it is starting.
         pace_s: mean seconds per step of progress; 0: unknown.
         is_stalled: whether it has made no progress for so long that all further time until the next one is a stall.
@@ -84,8 +83,6 @@ class WorkerTime:
         """A worker has reported its first batches, perhaps before a heartbeat has counted them.
 
         Args:
-            worker: its name.
-            incarnation: its instance.
             batches: how many.
             span: when it began the first one, and when it reported them, seconds since 1970.
         """

@@ -65,7 +65,6 @@ def decode(data: bytes, submitted: JobSpec) -> State:
     """Inverse of ``encode``.
 
     Args:
-        data: the snapshot.
         submitted: the job as it was submitted. A snapshot does not repeat its sources, of which there may be a million.
 
     Raises:

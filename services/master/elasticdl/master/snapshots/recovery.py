@@ -23,7 +23,6 @@ class Recovered:
     """A recovered job.
 
     Attributes:
-        state: the folded log.
         read_seq: sequence number of the last record that was read; 0: the log is empty.
         snapshot_seq: last record in the core snapshot; 0: the log was folded from its beginning.
         entry_seq: number of the core snapshot's register entry, used or not; 0: there is none.
@@ -39,7 +38,6 @@ async def recover(bus: Bus, until: int = 0) -> Recovered:
     """Fold a job's log as it is now.
 
     Args:
-        bus: the job's bus.
         until: sequence number of the last record to fold; 0: all.
 
     Raises:

@@ -23,9 +23,7 @@ class CoreSnapshotWriter:
     write: its state is a prefix of the log, and an older snapshot never replaces a newer one.
 
     Args:
-        register: stores the snapshot.
         every: log records between two snapshots; 0: no snapshots.
-        recovered: the state in which this term began.
     """
 
     def __init__(self, register: LargeValues, every: int, recovered: Recovered) -> None:

@@ -22,10 +22,8 @@ def write(store: ObjectStore, folder: str, name: str, points: Sequence[Point], s
     """Bring the event files of a job up to date.
 
     Args:
-        store: holds the folder.
         folder: URI of the log directory.
         name: ends the files' names, so that those of several jobs in one folder differ.
-        points: all points of the job.
         started_s: when the job was submitted, seconds since 1970.
 
     Returns:
@@ -47,7 +45,6 @@ def encode(points: Sequence[Point], started_s: float) -> bytes:
     """The content of an event file.
 
     Args:
-        points: of one run.
         started_s: time of the file's header, seconds since 1970.
     """
     header = proto.Event(wall_time=started_s, file_version=_FILE_VERSION)

@@ -48,7 +48,6 @@ class LiveEventFiles:
     the files of its predecessor and writes no point twice.
 
     Args:
-        log: the event log of the job.
         write_every_s: seconds between two writes.
     """
 

@@ -40,8 +40,6 @@ class Point:
     """One value of one curve.
 
     Attributes:
-        run: the run that it belongs to.
-        tag: the name of the curve.
         step: its place on the horizontal axis.
         time_s: when it was reached, by the event log, seconds since 1970.
         value: may be NaN.
@@ -61,7 +59,6 @@ class _Sample:
     Attributes:
         working_s: seconds since 1970 without the pauses between runs.
         batches, records: those that workers have reported, each once.
-        staleness: of all pushed batches.
     """
 
     working_s: float
@@ -75,9 +72,6 @@ def points(records: Iterable[LogRecord]) -> Iterator[Point]:
     """The points of a job, in the order in which its log made them known.
 
     The points of a part of the log, from its beginning, are the first ones of the whole log.
-
-    Args:
-        records: the log, from its first record.
     """
     curves = Curves()
     for record in records:

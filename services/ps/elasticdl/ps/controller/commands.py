@@ -48,7 +48,6 @@ class WriteRegister:
     """Replace this ps' register; the result is the sequence number of the new entry.
 
     Attributes:
-        register: the new value.
         after: sequence number of the entry that it replaces; 0: there is none. The write fails with FencedError if
             another incarnation has replaced it.
     """
@@ -78,7 +77,6 @@ class PublishEvent:
     """Append an event to the job's log, and wait for the acknowledgement.
 
     Attributes:
-        event: the event.
         cause: id of the event that led to it.
     """
 
@@ -165,7 +163,6 @@ class CloseCut:
     """Free the rows that a cut saved aside.
 
     Attributes:
-        cut: the cut.
         finished: a registered snapshot contains the cut, so its rows count as saved.
     """
 
@@ -184,12 +181,7 @@ class WriteNextObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteObject:
-    """Write an object.
-
-    Attributes:
-        uri: its URI.
-        data: its bytes.
-    """
+    """Write an object."""
 
     lane: ClassVar[Lane] = Lane.STORAGE
     uri: str
@@ -310,8 +302,6 @@ class Log:
 
     Attributes:
         level: ``debug``, ``info``, ``warning`` or ``error``.
-        message: what happened.
-        facts: details by name.
     """
 
     lane: ClassVar[Lane] = Lane.MODEL

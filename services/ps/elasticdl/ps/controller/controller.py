@@ -37,8 +37,6 @@ class PsController:
 
     Args:
         core: the ps' part of the model, which connection threads use at the same time.
-        writer: encodes snapshots.
-        settings: which ps this is, and its policies.
     """
 
     def __init__(self, core: PsCore, writer: SnapshotWriter, settings: ControllerSettings) -> None:
@@ -65,7 +63,6 @@ class PsController:
         """Decide what follows from an event.
 
         Args:
-            event: what happened.
             now_s: monotonic time in seconds.
 
         Returns:

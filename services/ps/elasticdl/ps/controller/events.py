@@ -21,7 +21,6 @@ class CommandSucceeded:
     """A command was executed.
 
     Attributes:
-        number: the command's number.
         result: what the command's docstring says; None if it says nothing.
     """
 
@@ -31,12 +30,7 @@ class CommandSucceeded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandFailed:
-    """A command was not executed, or not completely.
-
-    Attributes:
-        number: the command's number.
-        error: the reason.
-    """
+    """A command was not executed, or not completely."""
 
     number: int
     error: ElasticDLError
@@ -47,7 +41,6 @@ class OrderReceived:
     """The master ordered something, and ``PsController.admit`` accepted it.
 
     Attributes:
-        command: the order.
         cause: id of the event that led to it, for the log.
     """
 

@@ -19,13 +19,7 @@ from elasticdl.shared.process.procedures import Procedure
 
 
 class Moves:
-    """Copies for moves away from this ps, and groups that come to it. Errors as ``Snapshots``.
-
-    Args:
-        core: the ps' part of the model.
-        ps: name of the ps.
-        snapshots: writes and registers.
-    """
+    """Copies for moves away from this ps, and groups that come to it. Errors as ``Snapshots``."""
 
     def __init__(self, core: PsCore, ps: PodName, snapshots: Snapshots) -> None:
         self._core = core

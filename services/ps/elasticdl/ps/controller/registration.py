@@ -17,11 +17,6 @@ class Registration:
 
     All procedures raise FencedError when another incarnation has taken the name over, and TransientError when the
     broker stays away for longer than its settings allow.
-
-    Args:
-        ps: name of the ps.
-        incarnation: this incarnation.
-        address: ``host:port`` of its wire server.
     """
 
     def __init__(self, ps: PodName, incarnation: Incarnation, address: str) -> None:

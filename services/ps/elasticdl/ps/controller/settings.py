@@ -14,8 +14,6 @@ class ControllerSettings:
     """Which ps this is, and its policies.
 
     Attributes:
-        ps: name of the ps.
-        incarnation: its incarnation.
         address: ``host:port`` that workers are told.
         policy: cadence and retention of snapshots.
         initial: weights that a new model starts from; None: those that a worker sends.

@@ -31,12 +31,6 @@ class Snapshots:
 
     They raise TransientError when broker or store are away (the caller tries again), and FencedError when another
     incarnation has taken the name over.
-
-    Args:
-        core: the ps' part of the model.
-        registration: where complete snapshots are registered.
-        writer: encodes snapshots.
-        policy: cadence and retention.
     """
 
     def __init__(
@@ -181,7 +175,6 @@ class Snapshots:
 
         Args:
             flush: apply half-filled accumulators first.
-            extend: see ``SnapshotHistory.base``.
 
         Returns:
             The snapshot; None: nothing has changed since the last one.

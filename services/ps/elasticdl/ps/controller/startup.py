@@ -24,14 +24,7 @@ from elasticdl.shared.process.procedures import Procedure
 
 
 class Startup:
-    """Starts one incarnation of a ps.
-
-    Args:
-        core: the ps' part of the model.
-        settings: which ps this is.
-        registration: claims the name.
-        snapshots: gets to know the restored snapshots.
-    """
+    """Starts one incarnation of a ps."""
 
     def __init__(
         self, core: PsCore, settings: ControllerSettings, registration: Registration, snapshots: Snapshots

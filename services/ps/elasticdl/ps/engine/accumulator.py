@@ -33,7 +33,6 @@ class Gradients:
 
     Attributes:
         dense: float32[trainable]; of a mean float32[trainable + statistics].
-        rows: by table name.
     """
 
     dense: Floats
@@ -86,7 +85,6 @@ class Accumulator:
 
         Args:
             gradients: of the batch's mean loss; what ``dense`` lacks at its end is zero.
-            weight: how much it counts in the mean.
             layer_state: float32[statistics], the batch's updates of layer state, to be averaged as well.
         """
         size = gradients.dense.size

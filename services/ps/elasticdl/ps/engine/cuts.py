@@ -69,7 +69,6 @@ class CutRoom:
 
     Args:
         rows: rows that the store has now; some more will do.
-        slab_width: floats of a slab.
     """
 
     def __init__(self, rows: int, slab_width: int) -> None:

@@ -49,7 +49,6 @@ class DenseStore:
     them; ``layout`` says it. Belongs to one thread; a ``DenseCut`` is independent of it.
 
     Args:
-        variables: all dense variables of the signature.
         optimizer: how a push moves trainable blocks.
         blocks: what this ps holds; all of every variable when None.
 
@@ -93,7 +92,6 @@ class DenseStore:
         """Write all values into ``out`` float32[size], in the order of ``layout``.
 
         Args:
-            out: is filled.
             averages: give the averages of trainable values in place of these, if the optimizer keeps averages.
 
         Raises:

@@ -17,12 +17,7 @@ Floats = NDArray[np.float32]
 class LayerState:
     """The rules of some blocks of statistics, in the order in which a flat buffer holds them.
 
-    Args:
-        variables: all dense variables of the signature.
-        blocks: those of the buffer.
-
     Attributes:
-        size: elements of the buffer.
         averaged: bool[size], elements whose updates in one round of synchronous training are averaged, so they move
             once: moving averages and assignments. The order of batches does not matter to the other rules.
     """

@@ -25,7 +25,6 @@ class Update:
     """What varies from one optimizer update to the next.
 
     Attributes:
-        rate: learning rate of this update.
         iteration: optimizer updates before this one (Keras' ``optimizer.iterations``).
     """
 
@@ -35,12 +34,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """One optimizer variable per weight.
-
-    Attributes:
-        name: Keras' name of it.
-        initial: value that it starts with.
-    """
+    """One optimizer variable per weight."""
 
     name: str
     initial: float = 0.0
@@ -52,8 +46,6 @@ class ExpectedMove:
 
     Attributes:
         kind: of the move, see ``kernels.predictions``.
-        factor: of the momentum.
-        momentum: which slot is the momentum.
         norm: which slot divides it, if the kind needs one.
         epsilon: added to what divides it.
     """

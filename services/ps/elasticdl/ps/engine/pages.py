@@ -27,9 +27,6 @@ T = TypeVar("T", bound=np.generic)
 class Pages:
     """Anonymous memory that can grow in place or be moved by the system, without being copied.
 
-    Args:
-        nbytes: its size.
-
     Raises:
         MemoryError: the system promises no so much memory.
     """

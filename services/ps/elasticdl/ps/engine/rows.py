@@ -67,9 +67,7 @@ class RowStore:
     embedding does, whose every row takes part in every update.
 
     Args:
-        table: name, width, initializer, bounds.
         optimizer: how a push moves rows. A FROZEN table has no slots and refuses pushes.
-        seed: the model's seed.
         timeline: the updates that are made; the shard that owns the store changes it.
 
     Raises:
@@ -221,7 +219,6 @@ class RowStore:
 
         Args:
             ids: which, int64[n].
-            rows: their slabs.
             saved: the next snapshot will build on one that has them.
 
         Raises:
@@ -291,7 +288,6 @@ class RowStore:
 
         Args:
             stop: how far back it has been done; at first the number of rows.
-            wanted: bool by partition.
 
         Returns:
             The next ``stop``; 0: it is done.

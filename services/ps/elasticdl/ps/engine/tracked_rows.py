@@ -58,14 +58,7 @@ class TableFigures:
 
 
 class SweptRowStore(RowStore):
-    """Rows that are over at some time, and are removed little by little.
-
-    Args:
-        table: as ``RowStore``.
-        optimizer: as ``RowStore``.
-        seed: as ``RowStore``.
-        timeline: as ``RowStore``.
-    """
+    """Rows that are over at some time, and are removed little by little."""
 
     def __init__(self, table: RowTable, optimizer: Optimizer, seed: int, timeline: Timeline) -> None:
         super().__init__(table, optimizer, seed, timeline)
@@ -109,9 +102,7 @@ class Candidates(SweptRowStore):
     """Ids without a row, and how many updates have had a gradient for each; 0: the id got its row.
 
     Args:
-        table: of which they are candidates.
         has_row: (ids int64[n]) -> bool[n], which of them have rows that have not expired.
-        timeline: as ``RowStore``.
     """
 
     def __init__(self, table: RowTable, has_row: Callable[[Ids], Mask], timeline: Timeline) -> None:
@@ -153,14 +144,7 @@ class Candidates(SweptRowStore):
 
 
 class TrackedRowStore(SweptRowStore):
-    """A table with ``min_count`` or ``expire_after``.
-
-    Args:
-        table: as ``RowStore``.
-        optimizer: as ``RowStore``.
-        seed: as ``RowStore``.
-        timeline: as ``RowStore``.
-    """
+    """A table with ``min_count`` or ``expire_after``."""
 
     def __init__(self, table: RowTable, optimizer: Optimizer, seed: int, timeline: Timeline) -> None:
         super().__init__(table, optimizer, seed, timeline)

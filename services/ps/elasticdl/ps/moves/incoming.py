@@ -24,8 +24,6 @@ class GroupLoad:
     """Loads the copies of one request, one object per call. Not thread-safe.
 
     Args:
-        core: the ps that holds the groups.
-        request: what to hold.
         chain: the donor's snapshot or copy and everything that it builds on, the full one first.
         missing: manifest URIs of the parts of the chain whose rows are not loaded yet.
         saved: the rows count as saved, because the copies belong to this ps.
@@ -85,9 +83,6 @@ class IncomingGroups:
     """The move whose groups are held or about to be: ``begin``, ``load``, ``loaded``, then ``registered``.
 
     A second copy of the same donor adds what the first one lacked.
-
-    Args:
-        ps: this ps.
     """
 
     def __init__(self, ps: PodName) -> None:

@@ -119,10 +119,6 @@ def check_tables(request: Pull, signature: ModelSignature) -> None:
 def pull_size(request: Pull, dense_size: int) -> tuple[int, int, int]:
     """Places of the values of a pull in one array of floats: dense ones, then rows, which begin aligned.
 
-    Args:
-        request: the pull.
-        dense_size: dense elements of the shard.
-
     Returns:
         Dense elements that are wanted, where the rows begin, and the length of the array.
 

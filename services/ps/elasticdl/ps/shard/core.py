@@ -59,8 +59,6 @@ class PsCore:
     Args:
         plan: the training tasks; says how many batches and records there have to be.
         placement: which partitions belong to which ps, as far as is known.
-        number: of this ps in the placement.
-        policy: when pushes become updates.
         memory_bytes_max: bytes of weights and slots above which pushes are refused; 0: no limit.
         observer: receives notifications; None: nothing does.
     """
@@ -182,7 +180,6 @@ class PsCore:
         """The dense values and rows that are wanted.
 
         Args:
-            request: which.
             room: gives memory for so many float32, aligned; the reply's arrays are views of it.
             now_s: monotonic time.
             sender: number of the connection that asks.

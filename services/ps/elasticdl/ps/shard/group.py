@@ -76,17 +76,13 @@ class GroupCut:
     """A group without its rows, as it was at one moment between two pushes: independent copies.
 
     Attributes:
-        partitions: what it covers.
-        dense: its dense elements.
         accumulated: its half-filled accumulator.
         ledger: what had been absorbed.
         iteration: optimizer updates made.
         rate: the last rate that a worker sent.
         rates: learning rates of the updates, if rows need them: ``RateHistory.runs``.
-        rate_tolerance: ``RateHistory.tolerance``.
         move: not 0: it was held for this move and not served.
         tallies: of each tracked table, int64[tables, 2, 256]: ``TrackedRowStore.tallies``; 0 in other partitions.
-        metrics: ``EpochMetricSums.table``.
     """
 
     partitions: Ranges
@@ -106,9 +102,7 @@ class Group:
     """Partitions with one common history, and what they have learned. Not thread-safe: the core's lock guards it.
 
     Args:
-        signature: the whole model.
         partitions: which of its dense elements are here; of every table the rows that are pushed here.
-        policy: when pushes become updates.
         tables: the ps' row stores, which its groups shard.
         timeline: the updates that are made, by which rows expire and catch up; a group that makes one notes it.
 
@@ -192,7 +186,6 @@ class Group:
         """Absorb a checked push whose turn it is; an error in here leaves the group in an undefined state.
 
         Args:
-            push: the group's part.
             staleness: optimizer updates since the batch's pull.
         """
         if push.rate is not None:

@@ -38,11 +38,7 @@ class EpochSum:
 
 
 class EpochMetricSums:
-    """Sums by epoch. Not thread-safe: the core's lock guards it.
-
-    Args:
-        tasks_per_epoch: of the plan.
-    """
+    """Sums by epoch. Not thread-safe: the core's lock guards it."""
 
     def __init__(self, tasks_per_epoch: int) -> None:
         self._tasks_per_epoch = tasks_per_epoch
@@ -66,8 +62,6 @@ class EpochMetricSums:
         """Add a batch.
 
         Args:
-            task: the batch's task.
-            records: records of the batch.
             states: float64, checked; not kept. Empty: the batch has none.
         """
         epoch = task // self._tasks_per_epoch

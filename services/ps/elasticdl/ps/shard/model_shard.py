@@ -49,10 +49,6 @@ def most_backward(divisions: Sequence[Division]) -> Verdict:
 class ModelShard:
     """What one ps holds of a model.
 
-    Args:
-        signature: the whole model.
-        policy: when pushes become updates.
-
     Raises:
         UserError: an optimizer, schedule or initializer that the engine does not know.
     """
@@ -154,11 +150,7 @@ class ModelShard:
         """Write rows of ``tables`` one after another into ``rows``, and the dense values into ``dense``, if given.
 
         Args:
-            tables: ids by table.
-            rows: float32.
             dense: float32 of the size of the part; None: not wanted.
-            averages: see ``DenseStore.pull``.
-            updates_ahead: see ``Group.pull_dense``.
 
         Raises:
             ProtocolError: an id outside of its table.
@@ -178,11 +170,7 @@ class ModelShard:
             lay_out(self.part, group.part, values, dense)
 
     def whole_dense(self, *, averages: bool = False) -> Floats:
-        """The dense values of a shard that has all partitions, float32, in the signature's order.
-
-        Args:
-            averages: see ``DenseStore.pull``.
-        """
+        """The dense values of a shard that has all partitions, float32, in the signature's order."""
         values, flat = np.empty(self.part.size, np.float32), np.empty(self.part.size, np.float32)
         self.pull([], NO_FLOATS, values, averages=averages)
         self.part.scatter(values, flat)

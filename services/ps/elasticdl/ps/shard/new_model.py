@@ -20,10 +20,6 @@ def new_model(
     """A shard with one group.
 
     Args:
-        signature: the whole model.
-        policy: when pushes become updates.
-        owned: the partitions of this ps.
-        dense: initial values of their dense elements.
         warm: weights of another job to start from instead, as far as they fit.
 
     Raises:

@@ -13,12 +13,7 @@ from elasticdl.shared.wire.messages import Pull, Push, RefusalKind
 
 
 class PullAdmission:
-    """Admits pulls. The core's lock guards it, and callers hold it where nothing else is said.
-
-    Args:
-        policy: rounds, and the bound of the staleness.
-        lock: the core's.
-    """
+    """Admits pulls. The core's lock guards it, and callers hold it where nothing else is said."""
 
     def __init__(self, policy: UpdatePolicy, lock: threading.Lock) -> None:
         self.gate: StalenessGate | None = None

@@ -48,9 +48,6 @@ class RoundSums:
 
     The first contribution of a batch to a sum wins. A sum is taken in the order of the tasks in float64, so two runs
     give the same bits.
-
-    Args:
-        rounds: which batches make a round.
     """
 
     def __init__(self, rounds: Rounds) -> None:
@@ -112,9 +109,6 @@ class RoundExchange:
     """The sums of a job, and the workers that wait for them. Thread-safe.
 
     It needs neither the model nor its lock, so a push never waits for it.
-
-    Args:
-        core: knows the plan, the rounds and the gate.
     """
 
     def __init__(self, core: PsCore) -> None:

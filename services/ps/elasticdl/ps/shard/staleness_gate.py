@@ -85,8 +85,6 @@ class StalenessGate:
         A worker has one outstanding batch. When it asks for another one, it will not push the former.
 
         Args:
-            key: the batch.
-            accumulated: batches that wait for their update.
             now_s: monotonic seconds.
             sender: number of the worker's connection.
         """

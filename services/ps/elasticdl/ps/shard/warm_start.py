@@ -28,7 +28,6 @@ class WarmStart:
     """The weights that a new model starts from.
 
     Attributes:
-        initial: what they are.
         weights: all dense values of the trained model, and the rows that this ps needs.
     """
 
@@ -39,8 +38,6 @@ class WarmStart:
         """Initial dense values, with those of the other model where name and shape are the same.
 
         Args:
-            signature: the new model.
-            part: the part of it that is wanted.
             initial: the values that the model file gives to the part, float32, in the part's order.
         """
         flat = np.zeros(sum(variable.size for variable in signature.dense), np.float32)

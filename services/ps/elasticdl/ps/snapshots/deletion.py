@@ -14,9 +14,7 @@ def garbage(store: ObjectStore, folder: str, kept: Collection[Snapshot]) -> list
     """What other incarnations left in a ps' folder: half-written snapshots, and complete ones that nothing needs.
 
     Args:
-        store: where the snapshots are.
         folder: URI of the ps' folder.
-        kept: the snapshots that stay.
 
     Raises:
         TransientError, PermanentError: the store failed.

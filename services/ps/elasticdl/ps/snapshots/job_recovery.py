@@ -53,9 +53,7 @@ def recover_job(store: ObjectStore, storage: str, job: JobId, known: JobSpec | N
     other objects and falls back to the next snapshot.
 
     Args:
-        store: where they are.
         storage: the job's storage, a URI.
-        job: which job.
         known: its specification; None: it is read from the snapshots too.
 
     Raises:
@@ -96,9 +94,6 @@ async def settle_placement(
     replaced, because they may be from before a move.
 
     Args:
-        registers: the job's.
-        store: where its snapshots are.
-        spec: the job.
         recovered: what was found there, if the caller knows it already.
         lost: the part of the log that is gone; None: nothing.
         now_s: seconds since the epoch.
@@ -142,9 +137,6 @@ async def restore_registers(
     Call it when no process of the job is alive. The new entry fences any process that is left after all.
 
     Args:
-        registers: the job's.
-        store: where its snapshots are.
-        spec: the job.
         recovered: what was found there, if the caller knows it already.
 
     Raises:

@@ -61,8 +61,6 @@ def kept_versions(store: ObjectStore, spec: JobSpec, registers: Iterable[PsRegis
     """The versions that can be read, the newest first.
 
     Args:
-        store: where the snapshots are.
-        spec: the job.
         registers: of the ps. Without any, or if a partition is in none of their snapshots, all snapshots in the storage
             count.
 
@@ -76,11 +74,6 @@ def kept_versions(store: ObjectStore, spec: JobSpec, registers: Iterable[PsRegis
 
 def read_warm_start(initial: InitialModel, policy: UpdatePolicy, owned: Ranges) -> WarmStart:
     """The weights of a version from which a new job starts.
-
-    Args:
-        initial: which version, and where it is.
-        policy: of the new job.
-        owned: the partitions whose rows are needed.
 
     Raises:
         TransientError: storage is unreachable.
@@ -104,10 +97,6 @@ def write_version(
     """Write a version into one local file, with averages of dense weights if there are any; see ``whole_model``.
 
     Args:
-        store: where its snapshots are.
-        spec: the job.
-        version: the version.
-        file: the file.
         has_tables: write its tables, and not only its dense values.
 
     Raises:

@@ -13,7 +13,6 @@ def find_damages(store: ObjectStore, folder: str, snapshots: Iterable[Snapshot])
     """Which snapshots can't be restored any more, as far as a listing shows: objects are gone or have another size.
 
     Args:
-        store: where the snapshots are.
         folder: URI of the ps' folder.
         snapshots: in the order in which they were taken.
 

@@ -49,8 +49,6 @@ def gather(store: ObjectStore, core: PsCore, parts: Sequence[tuple[Chain, Ranges
     """What the placement gives to a ps from several snapshots, whether it was served or held there.
 
     Args:
-        store: where they are.
-        core: makes the shard.
         parts: chains, and the partitions to take as they were at the last manifest of each.
 
     Raises:
@@ -74,8 +72,6 @@ def gather_weights(
     """Weights from several snapshots, of any plan: the shard answers pulls, but it can't be trained or saved.
 
     Args:
-        store: where they are.
-        policy: of the shard.
         parts: chains, and the partitions to take as they were at the last manifest of each.
         rows: the partitions whose rows are needed; dense values are read of all.
         averages: also read the averages of dense weights, if there are any.
@@ -107,8 +103,6 @@ def read_groups(store: ObjectStore, shard: ModelShard, snapshot: tuple[str, Mani
     """The groups of a snapshot, without their rows.
 
     Args:
-        store: where it is.
-        shard: any shard of the model.
         snapshot: URI and manifest.
 
     Raises:

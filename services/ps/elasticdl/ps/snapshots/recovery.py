@@ -74,9 +74,6 @@ def recover(store: ObjectStore, core: PsCore, register: PsRegister, folder: str)
     lacks is known from its ledger, so the master dispatches it again. Nothing but time is lost.
 
     Args:
-        store: where the snapshots are.
-        core: makes the shard.
-        register: names them.
         folder: where the snapshots of all ps of the job are, a URI.
 
     Raises:
@@ -141,7 +138,6 @@ def choose(chains: Sequence[Chain], wanted: Ranges) -> list[tuple[Chain, Ranges]
 
     Args:
         chains: what there is, from the best to the worst of equals.
-        wanted: all of these.
 
     Returns:
         Chains with what is to be taken from them; nothing: there is a partition that none of them has.
@@ -162,9 +158,6 @@ def _readable(
     """Those of some snapshots whose manifests can be read, in the order in which they were taken.
 
     Args:
-        store: where they are.
-        uris: of their manifests, newest first.
-        damages: those that are damaged.
         chain: the first one's chain, as far as it is read already.
     """
     known = dict(chain)

@@ -65,7 +65,6 @@ class HoldRequest:
 
     Attributes:
         move: number of the move.
-        partitions: the partitions.
         manifest: URI of the donor's snapshot or copy.
         cause: id of the event that led to the order, for the log.
     """

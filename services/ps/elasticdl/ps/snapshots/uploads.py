@@ -22,7 +22,6 @@ class Written:
 
     Attributes:
         uri: URI of its manifest.
-        manifest: the manifest.
         size_bytes: bytes of all its objects.
     """
 
@@ -61,11 +60,7 @@ class SnapshotUpload:
 
 
 class UploadWriter:
-    """Writes uploads to a store, the manifest after every other object. Not thread-safe.
-
-    Args:
-        store: the store.
-    """
+    """Writes uploads to a store, the manifest after every other object. Not thread-safe."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store

@@ -51,13 +51,7 @@ _Ids = npt.NDArray[np.int64]
 
 
 class SnapshotWriter:
-    """Encodes the snapshots of one incarnation of one ps. Does no I/O.
-
-    Args:
-        spec: the job.
-        ps: the ps.
-        incarnation: its incarnation.
-    """
+    """Encodes the snapshots of one incarnation of one ps. Does no I/O."""
 
     def __init__(self, spec: JobSpec, ps: PodName, incarnation: Incarnation) -> None:
         self._spec = spec
@@ -86,8 +80,6 @@ class SnapshotWriter:
         """The objects of a snapshot in the order in which they have to be written: the manifest last.
 
         Args:
-            core: the ps that was cut.
-            cut: an open cut; stays open.
             number: unique within the incarnation.
             base: manifest URI that the cut adds to; empty: the snapshot is full.
             copy: write a copy for a move; None: write a snapshot of this ps.

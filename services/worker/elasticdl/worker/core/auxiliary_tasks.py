@@ -58,10 +58,7 @@ class AuxiliaryTasks:
     """The auxiliary tasks of a worker; one runs at a time.
 
     Args:
-        settings: the job.
-        effects: where commands are issued.
         leases: is told about progress; deliveries are released when their task ends.
-        outcomes: ends tasks.
     """
 
     def __init__(self, settings: CoreSettings, effects: Effects, leases: LeasedTasks, outcomes: TaskOutcomes) -> None:

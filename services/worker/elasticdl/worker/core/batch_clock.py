@@ -47,7 +47,6 @@ class Activity:
 
     Attributes:
         batch: the batch; batch 0 of a task without batches; None: the process has none yet.
-        work: what is done with it.
         thread: identifies the thread.
         is_first: whether the process has not finished any of this work yet.
         waits: whether it waits for something that is not the user's code: a ps, other workers, object storage.
@@ -114,7 +113,6 @@ class BatchClock:
 
         Args:
             now_s: monotonic time in seconds.
-            activities: all that run now.
         """
         # A process that was suspended, or got no CPU, has not computed meanwhile: one tick counts, however late.
         passed_s = min(now_s - self._ticked_s, 2 * self.tick_s)

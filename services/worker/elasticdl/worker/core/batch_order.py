@@ -29,7 +29,6 @@ class BatchRef:
     """Names one attempt to process one batch. It is void once its task was repositioned, finished or given away.
 
     Attributes:
-        task: the task.
         batch: number of the batch in the task.
         lap: how often the task was repositioned before.
         entry: distinguishes two attempts of this worker at the same task.
@@ -163,7 +162,6 @@ class BatchOrder:
         """Process the answer to the push of a valid ref's batch.
 
         Args:
-            ref: whose batch was pushed.
             next_batch: the next batch that every group expects; the number of batches: none.
 
         Raises:

@@ -58,7 +58,6 @@ class PullBatch:
     """Pull the weights for a batch: ``BatchPulled``, ``PullDelayed`` or ``PinLost``.
 
     Attributes:
-        ref: the batch.
         pin: the evaluation whose pinned weights are pulled; 0: the current ones.
     """
 
@@ -71,7 +70,6 @@ class ComputeBatch:
     """Compute the gradients of a batch: ``BatchComputed``, ``BatchFailed`` or ``PullDelayed``.
 
     Attributes:
-        ref: the batch.
         learning_rate: the rate that callbacks have set for its epoch; None: that of the optimizer.
     """
 
@@ -84,7 +82,6 @@ class PushBatch:
     """Push a computed batch, and pull for the next one in the same round trip: ``BatchPushed``.
 
     Attributes:
-        ref: the batch.
         pull: the batch to pull for; None: no pull.
     """
 
@@ -146,7 +143,6 @@ class Exit:
     """End the process.
 
     Attributes:
-        exit_code: of the process.
         reason: why the worker can't continue; empty: it was asked to stop.
     """
 
@@ -190,12 +186,7 @@ class CollectMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStates:
-    """Procedure step: store large metric states; the result is the numbers of their parts.
-
-    Attributes:
-        group: see ``states_of_evaluation``.
-        states: the states.
-    """
+    """Procedure step: store large metric states; the result is the numbers of their parts."""
 
     group: str
     states: MetricStates
@@ -236,12 +227,7 @@ class ReadEpochMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeEpochMetrics:
-    """Procedure step: compute the results of an epoch of training; the result is metric -> value.
-
-    Attributes:
-        task: whose result it is.
-        states: ``EpochMetrics.states``.
-    """
+    """Procedure step: compute the results of an epoch of training; the result is metric -> value."""
 
     task: TaskRef
     states: bytes
@@ -265,7 +251,6 @@ class RunCallbacks:
     """Procedure step: run the hooks of the model file's callbacks; the result is a ``MergeResult``.
 
     Attributes:
-        task: the task of these hooks.
         number: ``2 k`` ends epoch k, from 1; ``2 k + 1`` begins training after k epochs.
         logs: metric name -> value of the epoch that has ended.
         is_last: no epoch follows.
@@ -284,7 +269,6 @@ class ExportModel:
     """Procedure step: write the model to the job's output; the result is the seconds that it took.
 
     Attributes:
-        task: the task of the export.
         version: the evaluation whose saved model is exported; 0: the current one.
         output: URI of the output; empty: that of the submitted job.
         audited: the current model is read from these instances of the ps and no others.
@@ -324,7 +308,6 @@ class SaveModel:
     """Procedure step: save the pinned model of an evaluation; the result is the seconds that it took.
 
     Attributes:
-        pin: the evaluation.
         keep: the evaluation whose saved model stays beside it; 0: none.
     """
 

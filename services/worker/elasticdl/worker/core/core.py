@@ -53,11 +53,7 @@ GRACE_TIMER = "stop grace"
 
 
 class WorkerCore:
-    """Decides everything that a worker does; see the package.
-
-    Args:
-        settings: the job and its limits.
-    """
+    """Decides everything that a worker does; see the package."""
 
     def __init__(self, settings: CoreSettings) -> None:
         self._settings = settings
@@ -106,7 +102,6 @@ class WorkerCore:
         """Process one event.
 
         Args:
-            event: what happened.
             now_s: monotonic time in seconds.
 
         Returns:

@@ -24,13 +24,7 @@ ReadResult = BatchRead | BatchFailed | BatchUnreadable
 
 
 class Evaluation:
-    """Evaluates or predicts the batches of one task in order.
-
-    Args:
-        effects: where commands are issued.
-        plan: the validation plan.
-        lease: the task's delivery.
-    """
+    """Evaluates or predicts the batches of one task in order."""
 
     def __init__(self, effects: Effects, plan: Plan, lease: LeasedTask) -> None:
         self.plan = plan

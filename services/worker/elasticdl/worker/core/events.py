@@ -67,8 +67,6 @@ class BatchRead:
     """A batch is read and fed, and its ids are known.
 
     Attributes:
-        ref: the batch.
-        records: raw records.
         checksum: sum of their hashes, modulo 2**64.
         is_empty: the user's filter dropped every record; the batch needs no weights.
         seconds: phase -> seconds.
@@ -94,8 +92,6 @@ class BatchFailed:
     """Reading or computing a batch failed because of the data or the user's code.
 
     Attributes:
-        ref: the batch.
-        failure: what is wrong.
         step: step of the weights, if the batch was computed with weights.
     """
 
@@ -137,7 +133,6 @@ class BatchComputed:
     """A batch was trained on or evaluated.
 
     Attributes:
-        ref: the batch.
         loss: mean loss; None when nothing was computed (an empty batch).
         is_overflow: the gradients overflowed float16, so the batch is absorbed without them.
         seconds: phase -> seconds.
@@ -154,8 +149,6 @@ class BatchPushed:
     """Every ps has answered the push of a batch.
 
     Attributes:
-        ref: the batch.
-        outcome: what became of it.
         has_pulled: whether the pull that followed the push brought weights that contain it.
         step: step of the weights that the batch was computed with.
         seconds: phase -> seconds.
@@ -185,7 +178,6 @@ class CommandDone:
     """A procedure's command was executed.
 
     Attributes:
-        number: see ``Issued``.
         result: what the procedure is resumed with.
     """
 
@@ -195,12 +187,7 @@ class CommandDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandFailed:
-    """A procedure's command failed.
-
-    Attributes:
-        number: see ``Issued``.
-        error: raised in the procedure.
-    """
+    """A procedure's command failed."""
 
     number: int
     error: ElasticDLError = field(compare=False)

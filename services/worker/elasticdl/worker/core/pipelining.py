@@ -100,12 +100,9 @@ class Batch:
     """A batch in the window.
 
     Attributes:
-        ref: names it.
-        phase: how far it is.
         is_void: its task was repositioned, finished or given away; it is dropped when it is not busy.
         is_empty: it needs no weights.
         is_delayed: synchronous training: its round is not open; batches of other tasks come first.
-        records: raw records.
         failure: why it could not be read: the data or user code, or the reason why storage did not deliver it.
         seconds: phase -> seconds.
     """
@@ -168,7 +165,6 @@ def may_read(
     the second one on, and the thread that reads wakes up less often.
 
     Args:
-        window: all batches.
         settings: how many may be read ahead.
         tasks: how many are trained side by side.
         is_later: whether a batch is trained after the one that would be read. Those never keep it from being read: in

@@ -24,7 +24,6 @@ class RoundWait:
     queue may give it tasks of later cohorts first: it returns them when it continues, so that other workers get them.
 
     Args:
-        rounds: of the job.
         patience_s: seconds after which waiting means that no other worker trains a task of the cohort.
         straggler_s: seconds after which waiting means that another worker is slow, at least.
     """
@@ -79,9 +78,7 @@ class RoundWait:
         """The worker continues.
 
         Args:
-            ref: the batch that was pushed.
             tasks: all tasks that the worker trains, oldest first.
-            begun: those of which it has pushed a batch.
 
         Returns:
             Tasks for other workers: all but one of those that the worker has not begun, and that it need not train

@@ -14,7 +14,6 @@ class CoreSettings:
     """What the core needs to know of the job and of its limits.
 
     Attributes:
-        plan: the training tasks.
         validation: the validation tasks; None without validation data.
         pipeline: staleness and prefetch depth.
         lease_s: seconds after which the broker delivers a task again unless its lease is extended.

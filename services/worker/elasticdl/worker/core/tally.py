@@ -66,7 +66,6 @@ class Meter:
 
     Attributes:
         records: records of batches that were pushed.
-        batches: batches computed.
         loss: loss of the last batch.
         step: step of the model after the last push.
     """

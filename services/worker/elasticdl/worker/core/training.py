@@ -47,10 +47,7 @@ class Training:
     """The train tasks of a worker and the window of batches in progress.
 
     Args:
-        settings: the job and its limits.
-        effects: where commands are issued.
         leases: is told about progress; deliveries are released when their task ends.
-        outcomes: ends tasks.
     """
 
     def __init__(self, settings: CoreSettings, effects: Effects, leases: LeasedTasks, outcomes: TaskOutcomes) -> None:

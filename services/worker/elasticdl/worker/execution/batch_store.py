@@ -18,12 +18,9 @@ class LoadedBatch:
 
     Attributes:
         batch: tensors, or None when the user's filter dropped every record.
-        records: raw records.
         checksum: sum of their hashes modulo 2**64.
-        tables: ids by table.
         kept: columns that a prediction job copies beside the predictions.
         weights: what was pulled for it.
-        push: its gradients.
     """
 
     batch: Any

@@ -41,9 +41,7 @@ class Deliveries:
     """The deliveries behind the leases that the core knows by number. Its coroutines run on the bus' loop.
 
     Args:
-        queue: the bus' queue.
         purposes: of the tasks that are taken, the most urgent first.
-        is_planned: whether the job has a task.
     """
 
     def __init__(
@@ -120,9 +118,6 @@ class BrokerLane:
     """Executes the commands of the broker's lanes, on the bus' loop.
 
     Args:
-        deliveries: the queue.
-        publisher: the worker's events.
-        states: the bus' stored metric states.
         taken: is called with tasks as soon as they are taken; must return at once.
     """
 

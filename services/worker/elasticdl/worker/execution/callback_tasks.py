@@ -31,7 +31,6 @@ class CallbackTasks:
     """The tasks of a job's callbacks.
 
     Args:
-        make: makes new callbacks.
         storage: URI of the job's storage.
         store: the adapter for it; None: that of the URI.
         waiting: makes the block in which the worker waits for the storage.

@@ -49,7 +49,6 @@ class ComputeSettings:
     """The job as the compute lane needs it.
 
     Attributes:
-        plan: the training tasks.
         rate_from_worker: the learning-rate schedule is user code, or callbacks set it, so every push carries the rate.
         callbacks: runs the hooks of the model file's callbacks.
         export: writes the model to the job's output.
@@ -74,11 +73,7 @@ class ComputeLane:
     """Runs training steps and evaluations.
 
     Args:
-        settings: the job.
-        model: computes.
-        store: where batches are kept.
         running_batches: records which batch user code works on.
-        name_record: see ``BatchLoader.name_record``.
     """
 
     def __init__(

@@ -40,13 +40,9 @@ class Exporter:
     """Pulls the whole model and writes it.
 
     Args:
-        ps: where the model is.
-        saved: the versions that were saved.
-        write: writes the files.
         with_tables: (dense values, snapshots with the rows) -> an export with tables in Parquet; None: the files of the
             model hold its tables.
         output: URI of the output folder of the submitted job.
-        watch: see ``ExportWatch``.
     """
 
     def __init__(
@@ -123,8 +119,6 @@ class Exporter:
         """Write the current model to one file, on disk or in object storage, replacing what is there.
 
         Args:
-            uri: of the file.
-            instances: the instances of the ps that have the model.
             write: writes a local file, which is complete before it takes its name.
 
         Raises:

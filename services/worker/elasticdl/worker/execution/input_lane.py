@@ -53,10 +53,7 @@ class BatchLoader:
     """Reads batches.
 
     Args:
-        training: the training data.
         validation: the validation data, if there is any.
-        model: finds ids.
-        store: where batches are kept.
         running_batches: records which batches user code works on.
     """
 
@@ -104,13 +101,7 @@ class BatchLoader:
             return self._load(ref)
 
     def name_record(self, ref: BatchRef, error: UserError, compute: ComputeOne) -> UserError:
-        """The error of computing a batch, with the record that it is about if it is about one; any thread may call.
-
-        Args:
-            ref: the batch.
-            error: what computing it raised.
-            compute: computes a batch of one record with its rows.
-        """
+        """The error of computing a batch, with the record that it is about if it is about one; any thread may call."""
         data = self._data_of(ref.task)
         if data is None or not may_be_about_a_record(error):
             return error

@@ -29,12 +29,10 @@ class Predictor:
     """Predicts the batches of one task after the other.
 
     Attributes:
-        model: computes.
         store: where batches are kept.
         running_batches: records which batch user code works on.
         output: where files are written.
         progress: called whenever a part of a long command is done.
-        name_record: see ``BatchLoader.name_record``.
     """
 
     model: Predictive

@@ -15,12 +15,7 @@ from elasticdl.worker.ps_client import EpochMetrics, PinLostError, PullDelayedEr
 
 
 class PsLane:
-    """Talks to the ps.
-
-    Args:
-        ps: the parameter servers.
-        store: where batches are kept.
-    """
+    """Talks to the ps."""
 
     def __init__(self, ps: ParameterServers, store: BatchStore) -> None:
         self._ps = ps

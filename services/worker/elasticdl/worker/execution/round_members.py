@@ -23,9 +23,6 @@ class WorkerRoundServices:
     """See ``round_steps.RoundServices``.
 
     Args:
-        plan: the training tasks.
-        loader: reads batches.
-        ps: the parameter servers.
         running_batches: records which batches user code works on.
     """
 

@@ -71,7 +71,6 @@ class RoundSettings:
     """The rounds of a job.
 
     Attributes:
-        plan: fingerprint of the plan.
         rounds: which batches make a round.
         patience_s: seconds without progress after which no other worker computes a batch that is missing, at least. A
             worker whose steps take longer waits as long as a step.
@@ -102,13 +101,7 @@ class _Step:
 
 
 class RoundSteps:
-    """Runs training steps whose batch is normalised together with the other batches of its round.
-
-    Args:
-        settings: the job's rounds.
-        model: computes.
-        services: see ``RoundServices``.
-    """
+    """Runs training steps whose batch is normalised together with the other batches of its round."""
 
     def __init__(self, settings: RoundSettings, model: RoundTrainee, services: RoundServices) -> None:
         self._settings = settings
@@ -186,12 +179,8 @@ class _Round:
     """The steps of one round in this process.
 
     Args:
-        settings: the job's rounds.
-        key: which round.
         dense: the dense vector; TensorFlow may overwrite the memory that a step is given.
         helped: batches of these tasks are computed without waiting for other workers.
-        model: computes.
-        services: see ``RoundServices``.
     """
 
     def __init__(
@@ -344,11 +333,7 @@ class _Contributions:
     """What one batch contributes to the sums of its round.
 
     Args:
-        round_: the round.
-        task: whose batch it is.
-        records: its weight in the mean of gradients.
         activity: the step, which waits meanwhile.
-        exchange: asks the gate.
     """
 
     def __init__(

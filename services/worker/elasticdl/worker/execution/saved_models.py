@@ -26,9 +26,7 @@ class SavedModels:
         """Save a version, and delete all but one of the others.
 
         Args:
-            number: the evaluation that read it.
             dense: float32, all dense variables in signature order.
-            rows_of: gives rows of a table.
             sizes: table -> number of its rows.
             keep: the version that stays; 0: none.
 

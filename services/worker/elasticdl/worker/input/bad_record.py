@@ -28,10 +28,6 @@ def feed_naming_records(
     """Feed a batch, and find something in it; an error says which record is bad.
 
     Args:
-        feeder: the user's feed.
-        records: where the batch was read.
-        task: the batch's task.
-        batch: what is fed.
         find: what else may raise because of a record.
 
     Raises:
@@ -74,9 +70,6 @@ def name_computed(
     Args:
         error: what computing the whole batch raised, see ``may_be_about_a_record``.
         feeder: the user's feed, which may drop and reorder records. So each record is fed alone.
-        records: where the batch was read.
-        task: the batch's task.
-        batch: what was fed.
         compute: computes the fed batch of one record; raises as the whole batch did.
     """
     places = {records.located(task, place): place for place in map(int, batch.places)}

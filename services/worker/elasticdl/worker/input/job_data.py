@@ -41,12 +41,7 @@ def open_records(
     """Readers of one plan, for one thread.
 
     Args:
-        plan: whose sources.
-        data: how they are read.
         storage: URI of the job's storage, where the indices are.
-        stores: opens the store of the sources.
-        whole_batches: see ``TaskRecords``.
-        keep_columns: see ``TaskRecords``.
         custom: the reader of the model file, if it has one for this data.
     """
     reader = open_reader(plan, data, storage, stores, custom)
@@ -59,10 +54,7 @@ def open_reader(
     """A reader of one plan's sources, for one thread.
 
     Args:
-        plan: whose sources.
-        data: how they are read.
         storage: URI of the job's storage, where the indices are.
-        stores: opens the store of the sources.
         custom: the reader of the model file, if it has one for this data.
     """
     indices = IndexStore.of_job(storage, plan.sources, options_of(data))
@@ -87,7 +79,6 @@ def all_columns(plan: Plan, reader: ShardReader) -> Iterator[ColumnBatch]:
 
     Args:
         plan: whose sources; each batch has the records of one of its tasks.
-        reader: reads them.
 
     Raises:
         UserError: the data changed since the job was planned, or is corrupt.
@@ -102,8 +93,6 @@ def first_batch(records: TaskRecords, feeder: Feeder, running_batches: RunningBa
     """A batch to build the model with: the plan's first one that the user's feed does not drop whole.
 
     Args:
-        records: reads the training data.
-        feeder: the user's feed.
         running_batches: records the batch meanwhile: reading and feeding may crash the process.
 
     Raises:

@@ -83,7 +83,6 @@ class TaskRecords:
     """Reads batches of one plan; for one thread.
 
     Args:
-        plan: which records a batch holds.
         reader: reads the plan's sources and verifies that they have not changed.
         whole_batches: the user's feed takes a whole batch (``feed_batch``): it gets typed columns where there are any.
         keep_columns: columns that a prediction job copies from the data.
@@ -133,22 +132,12 @@ class TaskRecords:
         )
 
     def one(self, task: TaskId, place: int) -> Any:
-        """A single record, as a batch of one; for finding the one that the user's feed can't take.
-
-        Args:
-            task: the task.
-            place: of the record, see ``BatchRecords``.
-        """
+        """A single record, as a batch of one; for finding the one that the user's feed can't take."""
         ordered = self._ordered(task)
         return self._fed(ordered.block.take((place,)))
 
     def located(self, task: TaskId, place: int) -> tuple[str, int]:
-        """Where a record is: URI of its source, and its number in it.
-
-        Args:
-            task: the task.
-            place: of the record, see ``BatchRecords``.
-        """
+        """Where a record is: URI of its source, and its number in it."""
         for shard in self.plan.shards(task):
             if place < shard.records:
                 return self.plan.sources[shard.source].uri, shard.start + place

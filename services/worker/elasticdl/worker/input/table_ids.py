@@ -10,7 +10,6 @@ def table_ids(model: Trainee, batch: FedBatch | None, *, training: bool) -> dict
     """The rows of each table that a batch needs.
 
     Args:
-        model: finds the ids.
         batch: tensors; None needs none.
         training: whether the batch is to be trained or evaluated.
     """

@@ -42,7 +42,6 @@ class Batch:
         labels: what the loss is called with, or None (predict).
         weights: one weight per record, or None.
         count: number of records, at least 1.
-        spec: types of the tensors.
         ids: what the function gave that the feeder was joined with; None: the feed was called alone.
     """
 

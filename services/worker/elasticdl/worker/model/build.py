@@ -33,7 +33,6 @@ class ServedTable:
     """A served table and the layer that looks rows up in it.
 
     Attributes:
-        layer: the embedding layer.
         number: the layer's number in its census.
         spec: what the ps has to know.
     """
@@ -48,8 +47,6 @@ class BuiltModel:
     """A model with its variables built and its tables served.
 
     Attributes:
-        model: the ``keras.Model``.
-        census: its embedding layers.
         tables: the served ones, in order of their first call.
         assigned: weights that a training step assigns, in the model's order.
     """
@@ -64,9 +61,7 @@ def build(module: UserModule, example: Batch, *, seed: int, swap_bytes_min: int,
     """Make the model, as often as it takes to know which tables can be served.
 
     Args:
-        module: the user's model file.
         example: a batch, to build models that wait for their first call.
-        seed: seeds every initializer.
         swap_bytes_min: tables of plain Keras embeddings from this size on are served.
         eager: call the model eagerly to find its ids.
 
@@ -93,10 +88,7 @@ def look_at(module: UserModule, see: Callable[[Any], Made], *, seed: int, swap_b
     """Make the model before there is a batch, without the tables that will be served, to see inputs and outputs.
 
     Args:
-        module: the user's model file.
         see: given the model; may call it.
-        seed: seeds every initializer.
-        swap_bytes_min: as for ``build``.
 
     Raises:
         UserError: as for ``build``.

@@ -27,7 +27,6 @@ class DenseVariables:
     Integer variables that no training step assigns, seed generators and lookup tables stay in the workers, as built.
 
     Args:
-        model: a built ``keras.Model``.
         decays: whether the optimizer's weight decay applies to a variable.
         rules: of the variables that a training step assigns, by their ``id()``.
 

@@ -23,10 +23,6 @@ def gpu_name(kind: str = "GPU") -> str:
 def check_gpu(requested: int, name: str) -> None:
     """Check that TensorFlow finds the GPU that the pod was given.
 
-    Args:
-        requested: GPUs of the pod.
-        name: see ``gpu_name``.
-
     Raises:
         UserError: it finds none.
     """

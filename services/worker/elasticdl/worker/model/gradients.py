@@ -23,7 +23,6 @@ def clip(gradients: list[Any], optimizer: TranslatedOptimizer) -> list[Any]:
 
     Args:
         gradients: float32 tensors, dense ones and rows.
-        optimizer: its clipping options.
     """
     if optimizer.clipnorm > 0:
         return [tf.clip_by_norm(gradient, optimizer.clipnorm) for gradient in gradients]
@@ -71,7 +70,6 @@ class LossScale:
         """Learn from one step.
 
         Args:
-            finite: whether its gradients are.
             scale: the scale that it was computed with. Several steps that overflow with the same one halve it once.
         """
         if not finite:

@@ -71,11 +71,6 @@ class Trial:
 def state_rules(built: BuiltModel, example: Batch, path: Path) -> dict[int, StateRule]:
     """The rules of all variables that a training step assigns.
 
-    Args:
-        built: the model.
-        example: a batch of training data.
-        path: the model file, for messages.
-
     Returns:
         Rules by the ``id()`` of their variables, in the order of the model's weights.
 

@@ -116,10 +116,7 @@ class MetricSet:
         """Add a batch.
 
         Args:
-            labels: as fed.
-            predictions: as the model gives them.
             weights: one per record, or None.
-            loss: the batch's mean loss.
         """
         records = tf.cast(tf.shape(tf.nest.flatten(predictions)[0])[0], tf.float32)
         self._entries[0].metric.update_state(loss, sample_weight=records)
@@ -210,8 +207,6 @@ class MetricSet:
         """Check on made-up predictions that states of two parts add up to the state of the whole.
 
         Args:
-            labels: as fed.
-            predictions: as the model gives them.
             weights: one per record, or None.
             outputs: names of the model's outputs, in their order; empty: they have none.
 

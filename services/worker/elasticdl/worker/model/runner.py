@@ -94,9 +94,7 @@ class ModelRunner:
     Building and tracing happen in the constructor; ``ids`` may then run in another thread than the step.
 
     Args:
-        module: the user's model file.
         example: any batch of training data, to build and trace with.
-        settings: how the model is run.
 
     Raises:
         UserError: something in the model can't be honoured, with the reason.
@@ -273,7 +271,6 @@ class ModelRunner:
         """The model's outputs for one batch, as arrays in the structure that the model gives.
 
         Args:
-            batch: from a ``predict`` feeder.
             dense: float32, all dense variables in signature order, or what ``variables`` gave for them.
             rows: pulled rows of the batch's ids.
         """

@@ -76,11 +76,6 @@ class CompiledStep:
     """The model's functions, each traced once per kind of batch.
 
     Args:
-        module: the user's model file.
-        built: its model.
-        dense: the model's dense variables.
-        optimizer: for clipping.
-        metrics: accumulators of purpose ``train`` and ``evaluate``.
         scales: the loss is scaled, for float16.
         eager: never trace.
         synchronizes: a training step needs the other batches of its round.
@@ -152,8 +147,6 @@ class CompiledStep:
         A model without tables is not called for them.
 
         Args:
-            spec: types of the features.
-            features: of the batch.
             training: whether the batch is to be trained or evaluated.
             found: what the function ``train_ids`` gave for the batch, if it was called already.
         """
@@ -217,8 +210,6 @@ class CompiledStep:
         """The model's outputs.
 
         Args:
-            spec: types of the features.
-            features: of the batch.
             values: of each dense variable, in signature order.
             pulled: rows; its dense vector is not used.
         """

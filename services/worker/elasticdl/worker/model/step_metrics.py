@@ -14,7 +14,6 @@ class StepMetrics:
     """Computes the training metrics of each batch alone: the ps adds them up.
 
     Args:
-        metrics: the user's.
         apart: they are updated apart from the step, which gives no states then.
     """
 
@@ -26,10 +25,7 @@ class StepMetrics:
         """Compute those of a batch, inside the traced step.
 
         Args:
-            labels: as fed.
-            predictions: as the model gives them.
             weights: one per record, or None.
-            loss: the batch's mean loss.
 
         Returns:
             The states, float64 (sizes of all variables,); empty if a step can't begin with zeros.

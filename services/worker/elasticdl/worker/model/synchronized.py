@@ -64,11 +64,6 @@ def reducing(reducer: Reducer, scale: float) -> Iterator[int]:
 def synchronizes(model: Any, path: Path, *, synchronous: bool) -> bool:
     """Whether a training step of the model needs the other batches of its round.
 
-    Args:
-        model: a built ``keras.Model``.
-        path: the model file, for messages.
-        synchronous: the job trains in rounds.
-
     Raises:
         UserError: asynchronous batches have no round, or a layer has its own moments.
     """

@@ -20,9 +20,6 @@ class TracedFunction:
     tensor that it returns. That costs more CPU time than the whole feed of a small batch. The tensors that it is given
     here come from another traced function or were made for the signature, so they are passed on as they are. A wrong
     dtype is still refused, by TensorFlow's runtime.
-
-    Args:
-        function: the ``tf.function``, with an ``input_signature``.
     """
 
     def __init__(self, function: Any) -> None:
@@ -92,7 +89,6 @@ def _packing(structure: Any, places: Mapping[int, int]) -> Packing | None:
     """``_packing_of`` one part of the structure.
 
     Args:
-        structure: the part, with symbolic tensors.
         places: id of a symbolic tensor -> its place among the flat outputs.
     """
     if id(structure) in places:

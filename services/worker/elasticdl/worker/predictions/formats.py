@@ -22,10 +22,6 @@ Encode = Callable[[pa.Table], bytes]
 def encode(table: pa.Table, data_format: str) -> bytes:
     """The content of a file.
 
-    Args:
-        table: what it holds.
-        data_format: one of ``PREDICTION_FORMATS``.
-
     Raises:
         UserError: the format can't hold a column.
     """

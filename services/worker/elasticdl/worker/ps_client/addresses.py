@@ -24,9 +24,6 @@ class Addresses:
     """Follows the registers from its construction on.
 
     Args:
-        register: the bus' registers.
-        loop: where they live.
-        placement: the placement that the job started with.
         failed: takes the error with which this ends: the worker would not hear of new ps any more.
     """
 

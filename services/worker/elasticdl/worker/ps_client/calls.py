@@ -49,11 +49,7 @@ class PsCalls:
     ask for progress or pull a pinned model meanwhile.
 
     Args:
-        directory: addresses and placement.
-        plan: the plan's fingerprint.
-        signature: the model.
         clock: monotonic time.
-        settings: how long to wait for a ps.
     """
 
     def __init__(
@@ -120,8 +116,6 @@ class PsCalls:
         Args:
             ids: by table name; unique int64[n].
             pin: the evaluation whose pinned model is read; 0: the current one.
-            dense: whether dense variables are wanted.
-            batch: task and batch that is computed from the answer.
             averages: whether the averages of dense variables are wanted, if the optimizer keeps averages.
         """
         order = Order.GATE_FIRST if batch and self._settings.has_gate else Order.TOGETHER
@@ -160,11 +154,7 @@ class PsCalls:
 
         Args:
             ids: see ``send_pull``, like the next three.
-            pin: which model.
-            dense: whether dense variables are wanted.
-            batch: task and batch.
             only: the instance of each ps that has to answer; empty: any.
-            averages: see ``send_pull``.
 
         Raises:
             PinLostError: also if another instance has answered.
@@ -180,7 +170,6 @@ class PsCalls:
         """Send a batch; a ps that has it already is only asked for its progress.
 
         Args:
-            request: the batch.
             is_followed: a pull follows at once.
         """
         refused = self._not_finite(request)

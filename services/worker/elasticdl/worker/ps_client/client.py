@@ -44,16 +44,7 @@ _POLL_S = 0.02
 
 
 class PsClient:
-    """The parameter servers of a job as one; see the package for threads and arrays.
-
-    Args:
-        directory: addresses and placement.
-        token: the job's secret.
-        peer: name of this worker, for the logs of the ps.
-        plan: the plan's fingerprint.
-        signature: the model.
-        settings: how long to wait for a ps.
-    """
+    """The parameter servers of a job as one; see the package for threads and arrays."""
 
     def __init__(
         self,
@@ -177,10 +168,6 @@ class SocketDriver:
 
     Args:
         directory: tells when a pause ends early.
-        token: the job's secret.
-        peer: name of this worker.
-        pool: where receive buffers come from.
-        settings: limits of connections.
     """
 
     def __init__(

@@ -33,7 +33,6 @@ class PsClientSettings:
         pause_max_s: upper bound of the pause in seconds; the pause doubles with every retry.
         has_gate: whether one ps bounds the staleness: it is the first one that a batch is pulled from, and the last one
             that it is pushed to.
-        wire: limits of each connection.
     """
 
     unavailable_s: float = 600.0
@@ -48,7 +47,6 @@ class PendingRequest:
     """A request that waits for its answer; kept whole, so that it can be sent again.
 
     Attributes:
-        request: the message.
         handle: identifies the answer; None when the request could not be sent.
         repeated: whether it was sent more than once.
     """
@@ -62,10 +60,7 @@ class PsConnection:
     """One ps.
 
     Args:
-        ps: its name.
-        directory: tells its address.
         clock: monotonic time.
-        settings: how long to wait.
     """
 
     def __init__(self, ps: PodName, *, directory: PsDirectory, clock: Clock, settings: PsClientSettings) -> None:
@@ -78,12 +73,7 @@ class PsConnection:
         """Initial values to offer again if the ps dies before its first snapshot; None once it has one."""
 
     def send(self, request: Request, *, is_followed: bool = False) -> Procedure[PendingRequest]:
-        """Send a request and connect first if necessary. An unavailable ps shows only in ``settle``.
-
-        Args:
-            request: the message.
-            is_followed: see ``Send``.
-        """
+        """Send a request and connect first if necessary. An unavailable ps shows only in ``settle``."""
         wire = yield from self._connected()
         return PendingRequest(request, (yield Send(wire, request, is_followed)) if wire else None)
 
@@ -112,7 +102,6 @@ class PsConnection:
         """Wait for the answer and send the request again as often as necessary.
 
         Args:
-            pending: what was sent.
             version: version of the placement by which the request was split.
             is_latest: tells whether no later version is known.
 

@@ -38,9 +38,7 @@ class ExchangeCalls:
     On a shared connection, a contribution would wait behind a request that waits for this very contribution.
 
     Args:
-        directory: addresses and placement.
         clock: monotonic time.
-        settings: how long to wait for the gate.
     """
 
     def __init__(self, directory: PsDirectory, *, clock: Clock, settings: PsClientSettings) -> None:
@@ -51,9 +49,6 @@ class ExchangeCalls:
 
     def exchange(self, request: Exchange) -> Procedure[RoundSum]:
         """Contribute, and wait a little for the other batches.
-
-        Args:
-            request: the contribution; its ``placement_version`` is replaced.
 
         Raises:
             TransientError: the gate was unavailable for too long, or the client was closed.

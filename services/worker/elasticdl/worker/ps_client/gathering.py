@@ -45,8 +45,6 @@ class Gathering:
 
         Args:
             splits: by table name, in the order of the request.
-            tables: what each ps was asked for.
-            replies: what each ps answered.
 
         Raises:
             ProtocolError: a ps sent another number of rows than it was asked for.

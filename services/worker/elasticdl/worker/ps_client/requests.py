@@ -21,7 +21,6 @@ class PushRequest:
     """One batch's gradients.
 
     Attributes:
-        task: the task.
         batch: number of the batch in the task.
         batches: batches of the task, by the plan.
         records: records of the batch, as read.
@@ -56,7 +55,6 @@ class EpochMetrics:
         complete: whether these are all batches of the epoch.
         batches: how many batches are in the sums. Less than the epoch has, though complete: some were absorbed by an
             earlier version, which kept no sums.
-        records: records of these batches.
         states: the sum of their metric states, little-endian float64; empty: none had states.
     """
 
@@ -73,7 +71,6 @@ class TaskProgress:
     Attributes:
         next_batch: the least next batch of the task over all groups; the number of batches when it is complete.
         credits: the incarnation of each ps that answered.
-        placement_version: version of the placement by which they answered.
     """
 
     next_batch: int
@@ -89,7 +86,6 @@ class PushOutcome:
         next_batch: the least next batch of the task over all groups: batch + 1 or more when every group has this one;
             less when a ps was restored from an older snapshot; the worker continues from there.
         credits: the incarnation of each ps that answered.
-        placement_version: version of the placement by which they answered.
         step: the most batches absorbed by a group; 0: unknown, because none lacked the batch.
         not_finite: where NaN or infinity was found, or empty. The batch was then not absorbed.
         staleness: optimizer updates between pull and absorption, the most of all ps; None: no ps absorbed a gradient.

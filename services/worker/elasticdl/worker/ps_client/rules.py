@@ -72,13 +72,7 @@ def has_model_on_record(reply: Reply) -> bool:
 def progress_of(
     replies: Mapping[PodName, messages.NextBatchReply], incarnations: Mapping[PodName, Incarnation], version: int
 ) -> TaskProgress:
-    """How far a task is: every group has absorbed the batches before the least next batch.
-
-    Args:
-        replies: what each ps answered.
-        incarnations: incarnation of each ps that answered.
-        version: of the placement by which all of them answered.
-    """
+    """How far a task is: every group has absorbed the batches before the least next batch."""
     return TaskProgress(
         next_batch=min([reply.next_batch for reply in replies.values()]),
         credits=MappingProxyType(dict(incarnations)),
@@ -112,8 +106,6 @@ def contains_push(request: PushRequest, outcome: PushOutcome, *, sent_once: bool
     """Whether weights that were pulled right behind a push, on the same connections, contain that push for certain.
 
     Args:
-        request: the push.
-        outcome: what became of it.
         sent_once: whether every ps got it exactly once; a repeated push may have come after the pull.
     """
     return sent_once and not outcome.not_finite and outcome.next_batch == request.batch + 1

@@ -35,7 +35,6 @@ class SentRequest:
     Attributes:
         split: splits the request by a placement; called again if groups move.
         splitter: the placement by which it was split.
-        parts: the result of the split.
         order: which ps gets it first.
         stages: positions of the ps; those of the second stage get the request once those of the first have answered.
         pending: one request per ps; None: not sent yet.

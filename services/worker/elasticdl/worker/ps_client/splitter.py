@@ -28,13 +28,7 @@ class Split:
 
 
 class Splitter:
-    """Knows which ps holds what by one version of the placement.
-
-    Args:
-        signature: the model.
-        plan: the plan's fingerprint.
-        placement: the table.
-    """
+    """Knows which ps holds what by one version of the placement."""
 
     def __init__(self, signature: ModelSignature, plan: str, placement: Placement) -> None:
         self.version = placement.version

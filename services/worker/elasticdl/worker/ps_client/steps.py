@@ -19,7 +19,6 @@ class PsAddress:
     """Where a ps listens.
 
     Attributes:
-        address: ``host:port``.
         incarnation: the process that registered the address. The client refuses any other process there.
     """
 
@@ -60,7 +59,6 @@ class Answer:
 
     Attributes:
         reply: the message; its arrays lie in a receive buffer.
-        incarnation: the process that sent it.
         release: returns the receive buffer to the pool.
     """
 
@@ -89,7 +87,6 @@ class Send:
     """Send a request; the result is a handle for ``Receive``. A broken connection shows in ``Receive``.
 
     Attributes:
-        wire: the connection.
         request: the message; unchanged until ``Receive``.
         is_followed: another request follows at once, and may be sent together with this one.
     """

@@ -17,7 +17,6 @@ class Records:
     """The stored log: record ``seq`` is at index ``seq - 1``.
 
     Args:
-        clock: the broker's.
         dedupe_window_s: seconds during which a repeated message id is recognised. A restart of the broker rebuilds the
             window from the stored records, so it forgets nothing.
     """

@@ -72,13 +72,7 @@ class Entries:
 
 
 class MemoryKeyValue:
-    """See ``ports.KeyValue``.
-
-    Args:
-        client: whose.
-        entries: the stored values.
-        kind: what they are, in a word, for messages.
-    """
+    """See ``ports.KeyValue``."""
 
     def __init__(self, client: Client, entries: Entries, kind: str) -> None:
         self._client = client

@@ -26,9 +26,6 @@ class _Order:
     """An order on its way.
 
     Attributes:
-        data: the encoded command.
-        cause: for the log.
-        term: of the master that gives it.
         answer: called by the broker with the answer: None, or why the order was refused.
     """
 

@@ -64,7 +64,6 @@ class Queue:
     """Waiting and delivered tasks of all subjects; a subject is (purpose, dispatched again).
 
     Args:
-        clock: the broker's.
         lease_s: seconds after which a delivered task is delivered again.
         dedupe_window_s: seconds during which a repeated message id is recognised.
     """

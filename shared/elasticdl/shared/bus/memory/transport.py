@@ -27,7 +27,6 @@ class Transport(Protocol):
         """Have the broker do something and return its answer; one try.
 
         Args:
-            what: what is asked, for messages.
             operation: what the broker does; raises PermanentError to refuse.
 
         Raises:
@@ -44,7 +43,6 @@ class Transport(Protocol):
         """Bring a message of the broker to the client.
 
         Args:
-            action: what the client does with it.
             keep: bring it later if the client is not connected; otherwise it is lost then.
         """
         ...
@@ -121,7 +119,6 @@ class Client:
     """What the parts of one client share.
 
     Attributes:
-        transport: reaches the broker.
         settings: how patient the client is.
         closed: whether the client has hung up.
     """
@@ -166,7 +163,6 @@ class Changes:
         """Wait for the next change, or only for the connection.
 
         Args:
-            client: who waits.
             ready: there is something new already, but the client was not connected.
         """
         if ready:

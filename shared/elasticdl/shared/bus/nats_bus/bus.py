@@ -46,7 +46,6 @@ async def connect(url: str, job: JobId, settings: BusSettings | None = None) -> 
 
     Args:
         url: ``nats://[user:password@]host:port``, several with commas between.
-        job: id of the job.
         settings: timeouts and limits.
 
     Raises:

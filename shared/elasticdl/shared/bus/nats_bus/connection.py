@@ -222,7 +222,6 @@ class Connection:
 
         Args:
             name: the subject after ``$JS.API.``.
-            request: sent as JSON.
             once: do not retry.
 
         Raises:

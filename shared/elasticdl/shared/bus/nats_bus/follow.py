@@ -51,9 +51,6 @@ async def follow(connection: Connection, stream: str, after: int, *, dense: bool
     """Messages with sequence numbers above ``after``, then new ones as they arrive.
 
     Args:
-        connection: to the broker.
-        stream: name of the stream.
-        after: the last known sequence number.
         dense: the stream has every number, so a missing one is a loss.
 
     Raises:

@@ -18,8 +18,6 @@ class Publication:
     """A message for a stream.
 
     Attributes:
-        subject: where it is published.
-        payload: its content.
         headers: among them its message id.
     """
 
@@ -35,7 +33,6 @@ class _Group:
     Attributes:
         missing: number -> message; those that are not stored as far as is known.
         unanswered: how many have no answer yet.
-        answered: set when all have one.
     """
 
     missing: dict[int, Publication]
@@ -47,7 +44,6 @@ class Publisher:
     """Publishes messages without waiting for the acknowledgement of each.
 
     Args:
-        client: the connection.
         answer_s: seconds to wait for all acknowledgements.
     """
 

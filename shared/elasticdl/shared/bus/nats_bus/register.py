@@ -18,10 +18,7 @@ class NatsKeyValue:
     """See ``ports.KeyValue``.
 
     Args:
-        connection: to the broker.
-        stream: stream of the values.
         subject_of: (job, name) -> subject.
-        name_of: its inverse.
     """
 
     def __init__(

@@ -24,9 +24,7 @@ class StoredLog:
     """The event log of a job.
 
     Attributes:
-        job: the job.
         last_s: time of its last record, or of its creation if it has none, in seconds since the epoch.
-        size_bytes: of its records.
         is_followed: whether a process waits for its next record: the job's master does, and commands that show the job.
     """
 
@@ -38,9 +36,6 @@ class StoredLog:
 
 async def stored_jobs(url: str) -> list[JobId]:
     """The ids of all jobs with an event log, sorted.
-
-    Args:
-        url: as of ``connect``. Nothing is created there.
 
     Raises:
         UserError, TransientError: as ``connect``.
@@ -63,7 +58,6 @@ async def remove_job(url: str, job: JobId) -> None:
     """Remove all streams of a job; see ``remove_streams``.
 
     Args:
-        url: as of ``connect``.
         job: the job, which must not run.
 
     Raises:

@@ -29,8 +29,6 @@ class _Answer:
     """What has arrived for a request.
 
     Attributes:
-        wanted: messages that the request is for.
-        messages: those that have arrived.
         status: the server's last word, if it has sent one.
         complete: set when nothing more will come.
     """
@@ -58,7 +56,6 @@ class StoredMessageInbox:
     one only after a request was given up: its answer may still come, and has no number that tells it from the next one.
 
     Args:
-        connection: to the broker.
         on_late: is called with an answer whose request was given up.
     """
 
@@ -75,7 +72,6 @@ class StoredMessageInbox:
         """Send a request once.
 
         Args:
-            subject: where to.
             payload: asks for ``wanted`` messages, or for those that there are now.
             wanted: at least 1.
 

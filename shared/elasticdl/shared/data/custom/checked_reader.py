@@ -26,8 +26,6 @@ class CheckedReader:
     Args:
         make: calls the user's function. Each thread gets an object of its own: connections to databases are often bound
             to a thread.
-        function: name of the function, for errors.
-        path: the model file, for errors.
         guard: (what is run) -> a context that turns what user code raises into a UserError.
     """
 

@@ -28,13 +28,9 @@ class PlanningOrder:
     """Data sets to plan with a user's reader.
 
     Attributes:
-        model: the model file.
         symbol: the function in it that returns the model.
-        functions: see ``ModelFile``.
         readers: one for each data set; the columns of the first count for the others.
         options: how to read them.
-        stride: see ``plan_reader``.
-        seed: of the job.
     """
 
     model: str

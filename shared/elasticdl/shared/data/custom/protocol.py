@@ -53,11 +53,7 @@ class ShardRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTask:
-    """What ``read_records`` is asked for.
-
-    Attributes:
-        shard: which records.
-    """
+    """What ``read_records`` is asked for."""
 
     shard: ShardRange
 

@@ -20,7 +20,6 @@ def encoded(record: object, where: str) -> tuple[bytes, bool]:
     Args:
         record: bytes and texts stay what they are. A dict of columns becomes a line of JSON, without its NaNs, which
             are missing values. NumPy's numbers and one-dimensional arrays are numbers and lists.
-        where: names the record in errors.
 
     Raises:
         UserError: it is something else, or a column has a value that can't be read.

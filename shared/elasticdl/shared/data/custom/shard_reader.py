@@ -22,9 +22,6 @@ class CustomShardReader:
     """Reads the sources of one plan; for one thread at a time.
 
     Args:
-        reader: the user's.
-        sources: the plan's.
-        schema: the plan's.
         index: returns the index of a source by its number; called for each read.
     """
 

@@ -62,12 +62,6 @@ def _chosen(uri: str, columns: Sequence[ArrayColumn], options: ReaderOptions) ->
 class Scan:
     """Every record of a file in order; ``columns`` is complete once it was iterated to the end.
 
-    Args:
-        store: holds the file.
-        info: the file.
-        data_format: of the file.
-        options: which columns to read, and their types.
-
     Raises:
         UserError: the file is damaged, or has a column that can't be read.
     """
@@ -193,8 +187,6 @@ class ArrayFiles:
     """Ranges of records of one data set's files; not safe to share between threads.
 
     Args:
-        store: holds the files.
-        data_format: of the files.
         columns: which to read, in this order.
     """
 

@@ -29,10 +29,7 @@ class StoredArray:
     """An array in a file.
 
     Attributes:
-        uri: of the file.
         name: of the array in messages; empty: the file has only this one.
-        dtype: of an element, as it is stored.
-        shape: of the array.
         offset: bytes before the first element, in the content of a compressed file or member.
         size_bytes: of the content; None: it is compressed, so that only reading shows it.
         deflated_at: where in a zip file the compressed content begins; None: it is not in one, or not compressed.
@@ -85,7 +82,6 @@ class ArrayColumn:
 
     Attributes:
         name: unique in the file.
-        array: that holds it.
         field: of the array's structured type; empty: the column is the whole array.
     """
 
@@ -139,11 +135,7 @@ def columns_of(array: StoredArray, name: str) -> tuple[ArrayColumn, ...]:
 
 
 class ArrayContent:
-    """Reads ranges of arrays; not safe to share between threads.
-
-    Args:
-        store: holds the files.
-    """
+    """Reads ranges of arrays; not safe to share between threads."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store

@@ -136,10 +136,7 @@ def found(name: str, kind: str, was: str, values: pa.ChunkedArray, first: int) -
     """What some records hold.
 
     Args:
-        name: of the column.
-        kind: its type.
         was: its type in the file in words, where that is another one.
-        values: of that type.
         first: number of the first of these records.
     """
     missing = values.null_count

@@ -62,7 +62,6 @@ def cut(data: bytes, *, final: bool) -> tuple[list[bytes], Positions, int]:
     """Split bytes that begin with a record into records.
 
     Args:
-        data: the bytes.
         final: the bytes end the file, so the last record may lack its line break.
 
     Returns:
@@ -88,7 +87,6 @@ def quote_error(data: bytes, delimiter: str) -> str:
 
     Args:
         data: whole records, separated by line feeds.
-        delimiter: between columns.
     """
     raw = np.frombuffer(data, dtype=np.uint8)
     quotes = np.flatnonzero(raw == _QUOTE)
@@ -123,9 +121,6 @@ class Parser:
     """Turns records of one file into typed columns.
 
     Args:
-        uri: named in errors.
-        names: of all columns.
-        delimiter: between columns.
         types: of columns, where they are not to be inferred.
         wanted: the columns to parse; those that have a type if not given.
     """
@@ -267,8 +262,6 @@ class Scan:
     """Every record of a file in order; ``columns`` is complete once it was iterated to the end.
 
     Args:
-        store: holds the file.
-        info: the file.
         options: header, delimiter, which columns to read, and their types.
     """
 

@@ -116,7 +116,6 @@ class GzipContent:
     """Reads ranges of the content of gzip files; not safe to share between threads.
 
     Args:
-        store: holds the files.
         distance_bytes: content between two kept states of a file, at first.
     """
 
@@ -129,8 +128,6 @@ class GzipContent:
         """Bytes ``[start, start + length)`` of the content, fewer where it ends.
 
         Args:
-            uri: of the file.
-            start: position in the content.
             length: bytes to read.
             deflated_at: where in a zip file the content of a deflated member begins; None: it is a gzip file.
 

@@ -76,7 +76,6 @@ def sources(store: ObjectStore, files: Sequence[ObjectInfo]) -> list[ObjectInfo]
     """One source for images and their labels.
 
     Args:
-        store: holds the files.
         files: of a data set, in the order of their names.
 
     Raises:

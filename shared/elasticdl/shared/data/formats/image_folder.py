@@ -88,7 +88,6 @@ def class_name(root: str, file: str) -> str:
 
     Args:
         root: URI of the common folder.
-        file: its name below it.
     """
     return display(_folder(f"{root}/{file}")).rpartition("/")[2]
 
@@ -109,12 +108,6 @@ def root_of(uri: str) -> str:
 
 class Scan:
     """Every file of a source in order; ``columns`` says what they have.
-
-    Args:
-        store: holds the files.
-        uri: of the source.
-        files: its files.
-        options: which columns to read, and the classes.
 
     Raises:
         UserError: a column or a class does not exist; names the file.
@@ -176,10 +169,7 @@ class Images:
 
     Args:
         root: URI of the common folder.
-        files: their names below it.
-        contents: of the files.
         columns: to read, in this order.
-        classes: all class names.
 
     Attributes:
         hashes: content hash of each, shape ``[records]``.
@@ -230,11 +220,7 @@ def read(
     """Records of a source.
 
     Args:
-        store: holds the files.
-        uri: of the source.
-        files: of these records.
         columns: to read, in this order.
-        classes: all class names.
 
     Raises:
         UserError: a file does not exist any more.

@@ -63,7 +63,6 @@ class Parser:
     """Turns records of one file into typed columns.
 
     Args:
-        uri: named in errors.
         types: of columns. Other columns are inferred if ``infer``, else left out.
         infer: read columns without a type, too.
     """
@@ -169,12 +168,7 @@ def _shown(line: bytes) -> str:
 
 
 class TypeLearner:
-    """Learns the columns of records, and their types.
-
-    Args:
-        uri: of their source, named in errors.
-        options: which columns to read, and their types.
-    """
+    """Learns the columns of records, and their types."""
 
     def __init__(self, uri: str, options: ReaderOptions) -> None:
         self._uri = uri
@@ -255,13 +249,7 @@ class TypeLearner:
 
 
 class Scan:
-    """Every record of a file in order; ``columns`` is complete once it was iterated to the end.
-
-    Args:
-        store: holds the file.
-        info: the file.
-        options: which columns to read, and their types.
-    """
+    """Every record of a file in order; ``columns`` is complete once it was iterated to the end."""
 
     def __init__(self, store: ObjectStore, info: ObjectInfo, options: ReaderOptions) -> None:
         self._store = store

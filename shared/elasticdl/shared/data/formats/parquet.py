@@ -51,9 +51,6 @@ class Scan:
     """Every row of a file in order; ``columns`` is complete once it was iterated to the end.
 
     Args:
-        store: holds the file.
-        info: the file.
-        options: which columns to read, and their types.
         groups: numbers of the row groups to read; None: all.
 
     Raises:
@@ -203,7 +200,6 @@ class Page:
 
     Attributes:
         hashes: record hash of each row, shape ``[rows]``.
-        columns: typed columns.
         nbytes: bytes in memory, strings estimated.
     """
 
@@ -226,7 +222,6 @@ class RowGroups:
     """Ranges of rows of one data set's files; not safe to share between threads.
 
     Args:
-        store: holds the files.
         columns: which to read, in this order.
     """
 

@@ -8,12 +8,7 @@ from elasticdl.shared.storage import ObjectInfo, ObjectStore
 
 
 class RangedFile(io.RawIOBase):
-    """A seekable view of a stored object, read in ranges.
-
-    Args:
-        store: holds the object.
-        info: the object.
-    """
+    """A seekable view of a stored object, read in ranges."""
 
     def __init__(self, store: ObjectStore, info: ObjectInfo) -> None:
         super().__init__()

@@ -45,11 +45,6 @@ _COMPRESSED_PART, _PLAIN_PART, _FIRST_SKIPPABLE_PART = 0x00, 0x01, 0x80
 def write_records(path: str | Path, records: Iterable[bytes], compression: str = "snappy") -> int:
     """Write a RecordIO file atomically.
 
-    Args:
-        path: of the file.
-        records: their bytes.
-        compression: one of ``COMPRESSIONS``.
-
     Returns:
         The number of records.
     """
@@ -90,9 +85,7 @@ class ChunkDecoder:
     """Reads consecutive chunks of one file and checks every checksum.
 
     Args:
-        uri: named in errors.
         record: number of the first record.
-        position: byte offset of the first chunk.
     """
 
     def __init__(self, uri: str, *, record: int = 0, position: int = 0) -> None:
@@ -133,12 +126,7 @@ class ChunkDecoder:
 
 
 class Scan:
-    """Every record of a file in order; it has no columns. A record's position is that of its chunk.
-
-    Args:
-        store: holds the file.
-        info: the file.
-    """
+    """Every record of a file in order; it has no columns. A record's position is that of its chunk."""
 
     columns = ()
 

@@ -47,7 +47,6 @@ def chunks(stream: IO[bytes], size: Callable[[], int]) -> Iterator[tuple[bytes, 
     """The bytes of a stream in parts, each with whether it is the last one.
 
     Args:
-        stream: what to read.
         size: bytes to ask for next.
     """
     chunk = stream.read(size())
@@ -67,8 +66,6 @@ def text_segments(
     """The segments of a file of text, in order.
 
     Args:
-        store: holds the file.
-        info: the file.
         chunk_bytes: bytes to read at a time.
         checked: returns the first bytes of the file as they are to be cut, or refuses them.
         segment: cuts records from bytes: the bytes, where in the file they begin, and whether they are its last ones.
@@ -99,13 +96,8 @@ def part_of_text(
     """The records of a file of text that end in a range, in the segments that ``text_segments`` has.
 
     Args:
-        store: holds the file.
-        info: the file.
         part: the range, which is a multiple of ``chunk_bytes``, and another one or the end of the file; and where the
             first of these records begins, at or before the range. None: behind the last line feed before the range.
-        chunk_bytes: see ``text_segments``.
-        checked: see ``text_segments``.
-        segment: see ``text_segments``.
 
     Returns:
         Where the first record begins, and the segments.
@@ -132,13 +124,7 @@ def part_of_text(
 
 
 def _line_before(store: ObjectStore, info: ObjectInfo, start: int) -> int:
-    """Where the line begins that the byte before a position is in; the beginning of the file, if that is nearer.
-
-    Args:
-        store: holds the file.
-        info: the file.
-        start: the position.
-    """
+    """Where the line begins that the byte before a position is in; the beginning of the file, if that is nearer."""
     end = start
     while end:
         begin = max(0, end - _LOOK_BACK_BYTES)
@@ -165,7 +151,6 @@ def cut_at(data: bytes, ends: Positions) -> tuple[list[bytes], Positions, int]:
     """Cut bytes into lines.
 
     Args:
-        data: the bytes.
         ends: where each line ends: the place of its line feed, or the end of the data.
 
     Returns:

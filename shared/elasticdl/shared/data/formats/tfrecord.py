@@ -48,10 +48,8 @@ class FrameDecoder:
     """Splits consecutive bytes of one file into records and checks every checksum.
 
     Args:
-        uri: named in errors.
         end: where the data ends: the size of the content, or the end of the range that is read; None: not known yet.
         record: number of the first record.
-        position: byte offset of the first record.
     """
 
     def __init__(self, uri: str, *, end: int | None, record: int = 0, position: int = 0) -> None:
@@ -140,12 +138,7 @@ class FrameDecoder:
 
 
 class Scan:
-    """Every record of a file in order; it has no columns.
-
-    Args:
-        store: holds the file.
-        info: the file.
-    """
+    """Every record of a file in order; it has no columns."""
 
     columns = ()
 
@@ -177,8 +170,6 @@ class Scan:
         """The records that begin in a range, and where the first of them begins.
 
         Args:
-            start: of the range.
-            stop: of the range.
             begin: where the first record begins; None: at the first header in the range whose checksum is right.
 
         Raises:

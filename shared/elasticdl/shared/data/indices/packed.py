@@ -63,8 +63,6 @@ class PackedIndices(Sequence[SourceIndex]):
 
     Args:
         read: returns bytes of the file: from a position on, and how many at most; raises errors of the storage.
-        size_bytes: length of the file.
-        name: of the indices, for errors.
 
     Raises:
         IndexLostError: the file is damaged.
@@ -221,10 +219,6 @@ class IndexWriter:
     def add(self, index: SourceIndex, found: tuple[FoundColumn, ...] = ()) -> None:
         """Add the index of the next source.
 
-        Args:
-            index: of the source.
-            found: its columns.
-
         Raises:
             PermanentError: the disk of temporary files is full.
         """
@@ -237,9 +231,6 @@ class IndexWriter:
 
     def finish(self, facts: Mapping[str, Any] | None = None) -> IndexFile:
         """The indices, to be read.
-
-        Args:
-            facts: to record with them; as JSON.
 
         Raises:
             PermanentError: the disk of temporary files is full.

@@ -19,7 +19,6 @@ class PreviousIndex:
     Args:
         file: the index; None: there is none.
         objects: the files, in their order.
-        is_current: they are exactly those of the index.
 
     Raises:
         IndexLostError: the index is damaged, or does not say what was found in the columns.

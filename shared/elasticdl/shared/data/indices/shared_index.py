@@ -55,8 +55,6 @@ class SharedIndex:
 
     Args:
         folder: URI of the folder of shared indices.
-        paths: as the user gives them.
-        objects: the files that were found there.
         settings: everything else that the indices, types and remarks depend on.
     """
 
@@ -73,11 +71,7 @@ class SharedIndex:
         return bool(self._folder and self.content)
 
     def load(self, objects: Sequence[DataObject]) -> PreviousIndex:
-        """What a job has saved last, for the files that have not changed since; a damaged object counts as none.
-
-        Args:
-            objects: the files.
-        """
+        """What a job has saved last, for the files that have not changed since; a damaged object counts as none."""
         for _ in range(_LOAD_TRIES if self.is_possible else 0):
             with contextlib.suppress(*_RENAMED_ERRORS):
                 return self._loaded(objects)

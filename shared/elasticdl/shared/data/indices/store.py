@@ -25,10 +25,7 @@ class IndexStore:
     """Saves and loads the indices of one data set, all in one object; any thread may call.
 
     Args:
-        store: holds the run's objects.
         prefix: the run's, or one of its own below it.
-        sources: the data set.
-        options: how it is read.
     """
 
     def __init__(self, store: ObjectStore, prefix: str, sources: Sequence[Source], options: ReaderOptions) -> None:
@@ -47,8 +44,6 @@ class IndexStore:
 
         Args:
             storage: URI of the job's storage.
-            sources: the data set.
-            options: how it is read.
         """
         return cls(open_store(storage), join(storage, "index"), sources, options)
 
@@ -61,9 +56,6 @@ class IndexStore:
 
     def load(self, number: int) -> SourceIndex:
         """The index of a source.
-
-        Args:
-            number: of the source in the plan.
 
         Raises:
             IndexLostError: it is not there, or damaged.
@@ -97,11 +89,6 @@ class IndexStore:
         """Whether an object whose etag changed has the content of a source.
 
         The object is read once per job: the result is saved beside the index.
-
-        Args:
-            number: of the source in the plan.
-            data: how it is read.
-            now: the object as it is.
 
         Raises:
             IndexLostError: there is no index to compare with.

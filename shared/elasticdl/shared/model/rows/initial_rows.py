@@ -29,8 +29,6 @@ class Initializer:
     Attributes:
         key: 64-bit key of (seed, table name).
         distribution: number of the distribution in ``kernels.initial``.
-        low: see ``model.RowInitializer``.
-        high: see ``model.RowInitializer``.
         width: floats per row.
     """
 

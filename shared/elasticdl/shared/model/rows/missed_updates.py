@@ -58,7 +58,6 @@ class Velocity:
 
     Attributes:
         momentum: its factor per update.
-        slot: its number.
         factor: what the weight moves by, per velocity after the update.
     """
 
@@ -87,7 +86,6 @@ class FollowTheLeader:
         shrinkage: twice the L2 shrinkage.
         l2: twice the L2 regularisation.
         l1: the L1 regularisation.
-        beta: the beta.
     """
 
     power: float
@@ -105,7 +103,6 @@ class ZeroGradient:
     """What an optimizer does to a weight whose gradient is zero, in one update.
 
     Attributes:
-        slot_factors: by which it multiplies each slot.
         motion: how the slots move the weight; None: they don't.
         weight_decay: decoupled decay, before the rate.
     """
@@ -121,13 +118,7 @@ class ZeroGradient:
 
 
 class MissedUpdates:
-    """The updates that rows of a table have missed.
-
-    Args:
-        rule: what each of them does.
-        width: of the table's rows.
-        rates: the learning rates of the updates.
-    """
+    """The updates that rows of a table have missed."""
 
     def __init__(self, rule: ZeroGradient, width: int, rates: RateHistory) -> None:
         self._rule = rule

@@ -24,7 +24,6 @@ class SavedRows:
     A saved row is up to the update that touched it last. Its weights at the snapshot follow from that.
 
     Args:
-        signature: the model.
         chain: the snapshot after those that it builds on: what its groups have learned is the moment that counts.
     """
 
@@ -42,8 +41,6 @@ class SavedRows:
         Slabs of earlier versions do not say which updates a row is up to. It did not catch up then: it is up to date.
 
         Args:
-            uri: of the manifest in the chain that they are of.
-            number: of the table.
             ids: int64[n].
             slabs: float32[n, slab width].
         """
@@ -66,13 +63,7 @@ class SavedRows:
         return np.ascontiguousarray(np.hstack([weights, slabs[:, -1:]]) if table.expire_after else weights)
 
     def initial_factors(self, number: int, partitions: Ranges, others: _Floats | None) -> _Floats | None:
-        """By partition: by what the initial weights of missing rows are multiplied at the snapshot.
-
-        Args:
-            number: of the table.
-            partitions: those that are taken from this snapshot.
-            others: the factors of the others; None: these are 1.
-        """
+        """By partition: by what the initial weights of missing rows are multiplied at the snapshot."""
         missed = self._missed[number]
         if missed is None or not missed.moves_untouched:
             return others

@@ -63,7 +63,6 @@ class CachedStore:
     """Reads through a cache; safe to share between threads.
 
     Args:
-        store: holds the objects.
         disk: keeps pages for later runs and for other processes; None: pages are only kept in memory.
         usage: where requests and bytes are counted.
         memory_bytes_max: bytes of pages in memory.

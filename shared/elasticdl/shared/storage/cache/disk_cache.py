@@ -46,7 +46,6 @@ class DiskCache:
     make room. Errors of the disk are logged once; from then on nothing is written.
 
     Args:
-        folder: of the cache, which is created.
         bytes_max: budget of all files together, bytes.
         free_share_min: share of the disk that stays free.
         idle_s: seconds without a read after which an object may be removed.

@@ -19,7 +19,6 @@ class DataCacheSettings:
     """Where pages are kept.
 
     Attributes:
-        folder: of the cache.
         bytes_max: budget on disk, bytes; 0: pages are only kept in memory.
     """
 
@@ -32,8 +31,6 @@ class DataCacheSettings:
 
         Args:
             folder: path; may be empty.
-            bytes_max: see the attribute.
-            environment: usually ``os.environ``.
         """
         caches = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         return cls(folder=Path(folder) if folder else caches / "elasticdl" / "data", bytes_max=bytes_max)
@@ -41,9 +38,6 @@ class DataCacheSettings:
 
 class DataStores:
     """Opens the stores of data for one process, which all share one cache; any thread may call.
-
-    Args:
-        settings: of the cache.
 
     Attributes:
         usage: what reading object storage has cost.

@@ -30,7 +30,6 @@ class PageFile:
 
     Args:
         path: of the file, which need not exist.
-        object_bytes: size of the object.
         first: number of its first page, a multiple of ``PAGES_MAX``.
     """
 

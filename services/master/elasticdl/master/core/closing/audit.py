@@ -38,7 +38,6 @@ def audit(plan: Plan, checksum: int, ledgers: Mapping[PodName, tuple[GroupLedger
     """Compare every group's ledger with the plan.
 
     Args:
-        plan: the training plan.
         checksum: sum of the record hashes of the whole plan, according to the data's index.
         ledgers: ps -> the ledgers read from its final snapshot.
     """

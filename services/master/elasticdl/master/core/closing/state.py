@@ -25,7 +25,6 @@ class Closing:
         damaged: ps -> its final snapshots that turned out to be damaged, the last one at the end.
         reading: ps whose ledgers are being read from storage.
         ledgers: ps -> ledgers as read from storage.
-        audit: the result of the audit.
         export_dispatch: number of the dispatch of the export task; 0: it was not dispatched.
         exported: whether that export is done.
     """
@@ -48,7 +47,6 @@ class Stopping:
     Attributes:
         request: number of the order for last snapshots.
         asked: ps that were asked for a last snapshot.
-        saved: ps that have taken it.
         overdue: the time limit for stopping is over.
     """
 

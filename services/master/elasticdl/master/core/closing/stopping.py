@@ -47,10 +47,7 @@ def order_snapshots(state: State, ps: list[PodName], request: int, reason: str, 
     """Order last snapshots under one number. A ps that is asked again and has the snapshot only reports it again.
 
     Args:
-        state: the job's state.
-        ps: names of the ps to ask.
         request: number of the order; 0: a new one.
-        reason: for people.
         flush: apply half-filled gradient accumulators first, because no training follows.
     """
     number = request or state.requests + 1

@@ -72,10 +72,6 @@ def adopt_evaluation(state: State, batches: int) -> None:
 
     That is so after early stopping: the same instances have absorbed nothing since they pinned the end of the epoch.
     A final snapshot applies half-filled gradient accumulators, which an asynchronous job can have at that time.
-
-    Args:
-        state: the job's state.
-        batches: batches that the audited model contains.
     """
     evaluation = state.evaluations[-1] if state.evaluations else None
     if evaluation is None or not evaluation.is_epoch_end or evaluation.phase is not EvaluationPhase.DONE:

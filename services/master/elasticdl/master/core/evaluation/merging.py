@@ -55,7 +55,6 @@ def merge_command(
     """The dispatch of a merge task, or of several alike, and its reason.
 
     Args:
-        state: the job's state.
         label: one of ``elasticdl.shared.job.tasks``.
         subject: number of the evaluation or epoch, or of the callbacks' task.
         offset: how many merges the same decision dispatches before this one.

@@ -27,15 +27,12 @@ class Evaluation:
 
     Attributes:
         number: 1, 2, 3... in the job.
-        reason: what triggered it.
         epoch: the last completed epoch, from 0; -1 before the first.
         is_epoch_end: whether the evaluated model contains all batches up to the end of that epoch, and no others.
         final: whether it evaluates the finished model.
-        phase: its phase.
         pins: step of each ps at its pin.
         incarnations: instance of each ps that holds the pin.
         dispatch: number of the first dispatch of its tasks; 0: none was dispatched. No results of earlier ones count.
-        tasks: the results of its tasks.
         records: raw records of these tasks.
         checksum: sum of their hashes, modulo 2**64.
         results: metric name -> value.

@@ -14,7 +14,6 @@ class UnneededStates:
 
     Attributes:
         groups: evaluations whose states are all unneeded (see ``elasticdl.shared.job.tasks``).
-        numbers: numbers of single states.
     """
 
     groups: list[str] = field(default_factory=list)

@@ -37,12 +37,7 @@ class Failure:
 
 
 def failure_text(failed: TaskFailed, worker: str) -> str:
-    """The message for a job that ends because of a failed task.
-
-    Args:
-        failed: the failure.
-        worker: name of the worker that reported it.
-    """
+    """The message for a job that ends because of a failed task."""
     named = not failed.source or failed.source in failed.message
     records = "" if named else f" with records {failed.first_record} to {failed.last_record - 1} of {failed.source}"
     place = f" ({failed.task}{records}, batch {failed.batch}, on {worker})"

@@ -144,7 +144,6 @@ def is_enough(copies: int, size_bytes: int, before_bytes: int) -> bool:
 
     Args:
         copies: number of copies so far.
-        size_bytes: size of the last one.
         before_bytes: size of the one before.
     """
     shrinks = copies == 1 or size_bytes < COPY_SHRINKS * before_bytes

@@ -31,11 +31,7 @@ class Move:
 
     Attributes:
         number: number of the move, and of the version of the placement that it leads to.
-        donor: their present owner.
-        recipient: their next owner.
-        partitions: the partitions, as ranges.
         stored: the donor is not running: the partitions are read from its last snapshot.
-        phase: phase of the move.
         request: number of the last snapshot order.
         copies: how many copies the donor has written: first everything, then what had changed since.
         size_bytes: size of the last copy.

@@ -49,7 +49,6 @@ class Pod:
     Attributes:
         name: e.g. ``worker-0``.
         service: worker or ps.
-        phase: phase in its lifecycle.
         pending: why a pod that was ordered has not started yet; empty: unknown.
         pending_limit_s: seconds after which the job gives up while ``pending`` stays; 0: never.
         instance: the present process, as its platform names it; empty: none was reported.

@@ -14,7 +14,6 @@ class Prediction:
     Attributes:
         window: which tasks were dispatched in this run of the job, and which have a file.
         files: task number -> name of the file that its first finished attempt has written; no other file counts.
-        records: records in these files.
         checksum: sum of the hashes of the data's records that they were predicted from, modulo 2**64.
     """
 

@@ -64,7 +64,6 @@ def tasks_to_repeat(training: Training, window: int, refill: int) -> list[int]:
     Later tasks that are outstanding do not count: synchronous training could wait for an earlier one forever.
 
     Args:
-        training: the training tasks.
         window: number of tasks.
         refill: dispatch no fewer tasks than this, unless they are all that is lacking.
 

@@ -18,7 +18,6 @@ class StalenessTotals:
     Attributes:
         batches: upper bound of the staleness in updates -> how many batches.
         updates: sum of the staleness of all of them.
-        largest: the largest staleness.
         exchange_s: seconds of the parts ``EXCHANGE``.
         total_s: seconds of all parts.
     """

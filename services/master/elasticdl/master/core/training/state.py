@@ -22,8 +22,6 @@ class RunningAttempt:
     """A delivery of a task that a worker is running.
 
     Attributes:
-        worker: name of the worker.
-        incarnation: its instance.
         dispatch: number of the dispatch that the delivery belongs to.
         attempt: number of the delivery within the dispatch.
         reply: what any process may return the delivery to the queue with.
@@ -57,7 +55,6 @@ class Training:
     """The training tasks of a plan against the credits of the ps.
 
     Attributes:
-        plan: the training plan.
         frontier: tasks below this number were dispatched at least once.
         reached: tasks below this number are at least partly in a ledger that a ps restored. After the loss of a part of
             the log this can be more than ``frontier``.
@@ -155,10 +152,7 @@ class Training:
         """Apply that partitions have moved to another ps.
 
         Args:
-            donor: their former owner.
-            recipient: their new owner.
             incarnation: the recipient's present instance; empty while it is not running.
-            held: tasks that all of the moved groups have finished.
             is_last: the donor owns nothing any more.
         """
         credited = self._credited()
@@ -183,8 +177,6 @@ class Training:
         Args:
             event: which ps answered, and under which version of the placement. An answer under an earlier version may
                 have been for groups that have moved since, and gives no credit.
-            envelope: who has finished it, and when.
-            placement_version: the present version.
 
         Returns:
             Whether this completed the task for the first time.

@@ -21,8 +21,6 @@ class EpochTotals:
     """One epoch: sums over batches that workers reported, each once; all absorbed batches once it is ``merged``.
 
     Attributes:
-        tasks: finished tasks.
-        records: records in these batches.
         batches: how many batches there are.
         loss_sum: sum of the mean loss of a batch over those that workers reported.
         reported: how many batches those are.

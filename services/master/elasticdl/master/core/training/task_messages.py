@@ -19,8 +19,6 @@ def task_messages(state: State, dispatch: Dispatch, term: int) -> Iterator[TaskM
     A successor that publishes it again gets the same ones.
 
     Args:
-        state: the job's state.
-        dispatch: the command.
         term: the term of the master that decided it, whichever master runs it.
     """
     run = state.run

@@ -11,11 +11,7 @@ _WEIGHT = 0.2
 
 
 class TasksAhead:
-    """Takes as many tasks as the worker trains in a moment, so that short ones cost one request together.
-
-    Args:
-        batches_per_task: of a training task.
-    """
+    """Takes as many tasks as the worker trains in a moment, so that short ones cost one request together."""
 
     def __init__(self, batches_per_task: int) -> None:
         self._tasks_max = max(1, BATCHES_MAX // batches_per_task)

@@ -14,7 +14,6 @@ class LeasedTask:
 
     Attributes:
         number: identifies the delivery among those of this worker.
-        message: the task.
         attempt: which delivery of this message it is, from 1.
         reply: where any client may return the delivery to the queue.
         is_first: whether no other delivery of the task is known to the queue or the master, so that no worker has begun

@@ -118,7 +118,6 @@ class TaskOutcomes:
     """Procedures that end tasks. Several deliveries of one task share one event, that of the last delivery.
 
     Args:
-        effects: where commands are issued.
         failure_pause_s: seconds without taking tasks after a failed one.
     """
 
@@ -181,13 +180,7 @@ class TaskOutcomes:
         self.running -= 1
 
     def give_back(self, leases: Sequence[LeasedTask], reason: str, tally: Tally | None = None) -> Procedure[None]:
-        """Return a task unfinished.
-
-        Args:
-            leases: of one task.
-            reason: why.
-            tally: what was counted.
-        """
+        """Return a task unfinished."""
         if not leases:
             return
         self.running += 1
@@ -238,12 +231,6 @@ class FinishedTasks:
 
     Short tasks that are finished within a moment are reported together, in one record. A later report costs nothing:
     the queue holds enough others. If the worker is killed first, the task is delivered again and found complete.
-
-    Args:
-        plan: the training tasks.
-        effects: where commands are issued.
-        leases: the tasks that are still in progress.
-        outcomes: reports tasks.
     """
 
     def __init__(self, plan: Plan, effects: Effects, leases: LeasedTasks, outcomes: TaskOutcomes) -> None:

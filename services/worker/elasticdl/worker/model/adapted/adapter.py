@@ -38,7 +38,6 @@ class JobAdapter:
     """Gives layers their states, each an object in the job's storage.
 
     Args:
-        path: the model file, named in errors.
         known: URIs of the states that the job was planned with.
         missing: finds the state of a layer that is not among them.
     """
@@ -111,11 +110,7 @@ class JobAdapter:
 
 
 class ReaderAdapter:
-    """Refuses to adapt a layer while a model file is imported whose reader has to read the data first.
-
-    Args:
-        path: the model file.
-    """
+    """Refuses to adapt a layer while a model file is imported whose reader has to read the data first."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -145,10 +140,8 @@ def adapt_to(
     """Adapts a layer to the training data, and saves its state.
 
     Args:
-        path: the model file, named in errors.
         storage: URI of the job's storage.
         types: column of the data -> its type.
-        blocks: reads the data.
         earlier: URIs of the states of the trained model that the job starts from: its weights fit no other states.
     """
     known = {_key_in(uri): uri for uri in earlier}

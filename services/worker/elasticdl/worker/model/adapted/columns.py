@@ -21,7 +21,6 @@ class ColumnDataset:
     """Datasets of columns.
 
     Attributes:
-        blocks: reads the data.
         error: what reading has raised. TensorFlow raises an error of its own, with the text of this one.
     """
 

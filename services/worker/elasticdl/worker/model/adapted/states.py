@@ -24,7 +24,6 @@ def key_of(layer: Any, columns: tuple[str, ...]) -> str:
 
     Args:
         layer: the layer; its name does not count.
-        columns: what it is adapted to.
     """
     config = {name: value for name, value in layer.get_config().items() if name != "name"}
     text = json.dumps([type(layer).__name__, config, columns], sort_keys=True, default=_name)

@@ -66,7 +66,6 @@ class PulledRows:
     """Answers with pulled rows, by the inverse indices of the ids in the order in which they were recorded.
 
     Args:
-        layers: the served layers.
         rows: per layer, float32 (unique, width).
         inverses: per layer, int32 (ids,): the row of each id.
     """

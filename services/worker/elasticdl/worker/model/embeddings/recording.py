@@ -32,10 +32,7 @@ def record_ids(
     """Call the model for the ids that its served layers are given, and nothing else: no variable moves.
 
     Args:
-        model: the model.
-        features: of a batch.
         census: told when a layer can't be served after all.
-        training: call the model for training.
         noise: answer random rows instead of zeros.
         weights: values of the model's weights, where they should be others than its own.
     """

@@ -34,8 +34,6 @@ def compare_files(
     A model that draws random numbers when it predicts can't be compared.
 
     Args:
-        runner: the trained model.
-        model: the model that was written.
         computed: the trained model's predictions for the runner's example.
         files: name of each file -> a function that loads it and predicts for the example.
 
@@ -83,9 +81,7 @@ def predictions_of(
     """What the trained model predicts for the runner's example.
 
     Args:
-        runner: the model.
         dense: float32, all dense variables in signature order.
-        rows_of: gives the rows of a table.
     """
     rows = {}
     for table, ids in runner.ids(runner.example, training=False).items():

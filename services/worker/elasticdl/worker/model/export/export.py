@@ -53,7 +53,6 @@ def check_export(runner: ModelRunner, export_bytes_max: int) -> int:
     """Say before training whether the model can be exported.
 
     Args:
-        runner: the model.
         export_bytes_max: largest model that is exported in one piece, in bytes.
 
     Returns:
@@ -93,11 +92,8 @@ def export(
     """Write ``saved_model`` and ``model.keras`` into a local folder, replacing what is there.
 
     Args:
-        runner: the model.
         dense: float32, all dense variables in signature order.
-        rows_of: gives the rows of a table.
         output_dir: where to; the files are complete before they take their names.
-        names: which of the two.
 
     Returns:
         What the user has to know about files that don't load.
@@ -181,9 +177,7 @@ def export_file(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction,
     """Write the model as one local file, replacing what is there: a ``.keras`` file, or a ``.weights.h5`` file.
 
     Args:
-        runner: the model.
         dense: float32, all dense variables in signature order.
-        rows_of: gives the rows of a table.
         file: where to; it is complete before it takes its name.
 
     Raises:

@@ -22,10 +22,6 @@ _RESOURCE = re.compile(r'ResourceHandle\(name="([^"]+)"')
 def writing(path: Path, name: str) -> Iterator[None]:
     """Write files of a model in a ``with`` block: Keras and TensorFlow call the user's code for that.
 
-    Args:
-        path: the model file.
-        name: what is written.
-
     Raises:
         UserError: something else than an error of this package was raised.
         MemoryError, tf.errors.ResourceExhaustedError: there was too little memory, which is not the fault of the code.
@@ -50,10 +46,7 @@ def check_resources(path: Path, model: Any, graphs: Iterable[Any], error: Assert
     """Name the layer that uses a table or variable which TensorFlow does not find in the model.
 
     Args:
-        path: the model file.
-        model: what can't be written.
         graphs: its operations, once for each time that it was traced.
-        error: what TensorFlow said.
 
     Raises:
         UserError: it was about such a resource.

@@ -46,7 +46,6 @@ def replace(new: Path, target: Path) -> None:
     """Give a finished file or folder its name, in one step where the system can exchange two names.
 
     Args:
-        new: in a folder of ``unfinished``.
         target: its name, which a former one may have.
     """
     if not target.is_dir() or new.is_file():

@@ -15,11 +15,7 @@ _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.-]*")
 
 
 def signature_of(model: Any) -> Any | None:
-    """The types that the exported model takes; None: those of the feed, because the model has no dense input layers.
-
-    Args:
-        model: a ``keras.Model`` that is built.
-    """
+    """The types that the exported model takes; None: those of the feed, because the model has no dense input layers."""
     functional = _functional(model)
     if functional is None:
         return None

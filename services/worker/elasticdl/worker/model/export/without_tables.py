@@ -31,8 +31,6 @@ def choose_tables(runner: ModelRunner, spec: JobSpec, *, needs_whole_models: boo
     """Where the tables of the exported model will be.
 
     Args:
-        runner: the model.
-        spec: the job.
         needs_whole_models: the job also writes files that hold the whole model.
 
     Returns:
@@ -95,7 +93,6 @@ def write_without_tables(runner: ModelRunner, dense: Float32Array, file: Path) -
     """Write the model, with numbers in the places of the tables that the ps serve, and compare it with the trained one.
 
     Args:
-        runner: the model.
         dense: float32, all dense variables in signature order.
         file: a local file that does not exist.
 

@@ -87,11 +87,6 @@ class Fingerprint:
     def check(self, expected: Fingerprint, path: Path, problem: str) -> None:
         """Compare with another model.
 
-        Args:
-            expected: its fingerprint.
-            path: the model file.
-            problem: what a difference means, for the message.
-
         Raises:
             UserError: it is another model; names the first difference.
         """

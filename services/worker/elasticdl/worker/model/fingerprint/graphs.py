@@ -30,13 +30,7 @@ Entries = Iterator[tuple[str, Description]]
 
 
 class TracedGraph:
-    """The operations behind some tensors of a traced function.
-
-    Args:
-        name: of the function, as the user knows it.
-        graph: the ``FuncGraph``.
-        outputs: a structure of its tensors.
-    """
+    """The operations behind some tensors of a traced function."""
 
     def __init__(self, name: str, graph: Any, outputs: Any) -> None:
         self._name = name

@@ -23,7 +23,6 @@ def layer_entries(model: Any, served: set[int]) -> Iterator[tuple[str, Descripti
     """What has to be the same in all processes that make the model.
 
     Args:
-        model: the built model.
         served: ``id`` of each variable whose value comes from the ps.
 
     Yields:

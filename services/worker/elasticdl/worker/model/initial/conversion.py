@@ -39,8 +39,6 @@ def prepare(initial: InitialModel, runner: ModelRunner, storage: str) -> Initial
     """Match the model that a job starts from with the job's own, and write the weights of a file to the storage.
 
     Args:
-        initial: the trained model.
-        runner: the new model.
         storage: URI of the job's storage.
 
     Returns:
@@ -146,8 +144,6 @@ def _renamed(found: Weights, names: Sequence[_Names], *, has_model_names: bool) 
     """A file's weights with the names of the new model where it has such a variable; the others keep theirs.
 
     Args:
-        found: the file's weights.
-        names: of the new model.
         has_model_names: whether names in the file may begin with that of the model. A complete match comes first.
     """
     short = without_model_names(list(found)) if has_model_names else {}

@@ -42,7 +42,6 @@ def read_keras_file(uri: str, module: UserModule, new: Any, make: Callable[[], A
     """The weights of a ``.keras`` file, by the names of ``named_variables``.
 
     Args:
-        uri: of the file.
         module: the model file, which has the classes that the file names.
         new: the ``keras.Model`` that takes the weights: numbers in the names of layers are adapted to it.
         make: makes the model of the model file with all its tables, for a file of which only the weights can be read.
@@ -88,9 +87,6 @@ def read_classes(uri: str) -> ClassNames:
 
 def read_saved_model(uri: str) -> Weights:
     """The weights of a SavedModel by the names that they had when they were made; those of optimizers are left out.
-
-    Args:
-        uri: of its folder.
 
     Raises:
         TransientError, PermanentError: the files can't be read.

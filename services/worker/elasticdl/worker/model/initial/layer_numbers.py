@@ -24,7 +24,6 @@ def renumbered_names(found: Collection[str], wanted: Collection[str], classes: C
     Layers whose numbers begin elsewhere and have other gaps match none.
 
     Args:
-        found: names of variables in the file.
         wanted: names of variables of the other model, as that model would have them in a file.
         classes: names that Keras gives to layers of the other model, without a number.
     """

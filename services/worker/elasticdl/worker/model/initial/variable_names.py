@@ -31,7 +31,6 @@ def named_variables(model: Any, renamed: Mapping[int, str] = _AS_THEY_ARE) -> di
     variables with the same name, the second one ends in ``#2``.
 
     Args:
-        model: a built ``keras.Model``.
         renamed: ``id()`` of a layer -> a name to use instead of its own.
     """
     seen: Counter[str] = Counter()
@@ -47,10 +46,6 @@ def renumbered(trained: Any, model: Any) -> dict[int, str]:
 
     Numbers are shifted if both models have, in the same place, as many layers of a class that Keras has named, with
     the same gaps between their numbers.
-
-    Args:
-        trained: a ``keras.Model``.
-        model: the ``keras.Model`` that takes its weights.
 
     Returns:
         ``id()`` of each such layer -> name.

@@ -28,7 +28,6 @@ class ModelOutputs:
     """Computes the outputs of batches.
 
     Attributes:
-        runner: the model.
         processor: an instance of the user's class; None: there is none.
         worker: number of this worker, which the processor is given.
     """
@@ -52,7 +51,6 @@ class ModelOutputs:
         With the names of classes, where labels are texts or booleans, unless the processor returns something else.
 
         Args:
-            batch: from a ``predict`` feeder.
             dense: float32, all dense variables in signature order.
             rows: pulled rows of the batch's ids.
 
@@ -121,7 +119,6 @@ def load_processor(module: UserModule, name: str) -> Any:
     """An instance of the processor's class.
 
     Args:
-        module: the model file.
         name: of the class; empty: ``PredictionOutputsProcessor``, if the file defines it.
 
     Returns:

@@ -42,11 +42,7 @@ class UserCodeError(UserError):
 
 
 class RecordError(UserError):
-    """A record of a batch is wrong.
-
-    Attributes:
-        place: of the record in the batch.
-    """
+    """A record of a batch is wrong."""
 
     def __init__(self, message: str, *, hint: str = "", place: int) -> None:
         super().__init__(message, hint=hint)

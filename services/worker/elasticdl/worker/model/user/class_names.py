@@ -29,8 +29,6 @@ class Classes:
     """The classes of one output.
 
     Attributes:
-        output: its name.
-        column: of the label.
         names: of the classes, in the order of their numbers.
     """
 
@@ -71,7 +69,6 @@ class TextLabel:
 
     Attributes:
         output: name of the output that is compared with it.
-        column: its column.
         is_bool: whether the column has booleans.
         shape: of the output, without the dimension of records.
     """
@@ -93,7 +90,6 @@ class LabelEncoder:
 
     Args:
         labels: of each output; None: numbers.
-        path: the model file, named in errors.
         trained: the classes of the model that the job starts from: its weights belong to their numbers.
     """
 
@@ -109,9 +105,6 @@ class LabelEncoder:
 
     def adapt(self, blocks: Callable[[], Iterator[Mapping[str, ColumnValues]]]) -> None:
         """Learn the classes: the different texts of each column, sorted.
-
-        Args:
-            blocks: reads the training data.
 
         Raises:
             UserError: a label is missing, or the output tells another number of classes apart.

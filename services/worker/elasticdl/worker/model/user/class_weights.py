@@ -25,10 +25,6 @@ _HINT = "It is a dict: the number of a class -> its weight, such as {0: 1.0, 1: 
 class ClassWeights:
     """Weights of classes.
 
-    Args:
-        weights: by class.
-        path: the model file, named in errors.
-
     Raises:
         UserError: a class is no integer, or a weight is no finite number.
     """

@@ -53,8 +53,6 @@ class ColumnChoice:
 
         Args:
             label: value of ``--label``: names with commas between; may be empty.
-            constants: of the model file.
-            path: the model file.
             sample_weight: value of ``--sample_weight``, likewise.
 
         Raises:

@@ -21,10 +21,7 @@ def stacked_input(
     """One input for several columns of numbers, (batch, columns), or for a single column of any type.
 
     Args:
-        data: describes the columns.
         features: the columns; empty: all but the labels.
-        labels: the named ones.
-        path: the model file, named in errors.
         others: further columns that are no inputs unless they are named.
 
     Raises:
@@ -60,9 +57,7 @@ def keyed_inputs(data: Metadata, features: Mapping[str, str], path: Path) -> dic
     """A dict of inputs: numbers, texts, lists or arrays, each (batch,), (batch, length) or (batch, ...).
 
     Args:
-        data: describes the columns.
         features: key -> column.
-        path: the model file, named in errors.
 
     Raises:
         UserError: there is no such column.

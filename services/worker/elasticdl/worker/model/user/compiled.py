@@ -20,7 +20,6 @@ class OutputMetrics(NamedTuple):
 
     Attributes:
         output: its name; None if there is only one.
-        metrics: by name.
         weighted: whether sample weights count.
     """
 
@@ -34,7 +33,6 @@ class OutputLoss:
     """The loss of one output, without the factor that ``loss_weights`` gives it.
 
     Attributes:
-        loss: a Keras loss.
         path: of the output in the structure of the predictions.
         packed: brings labels or sample weights into that structure.
     """
@@ -71,12 +69,7 @@ def _is_dense(loss: Any) -> bool:
 
 
 class Compiled:
-    """A compiled model.
-
-    Args:
-        model: compiled.
-        path: the model file, named in errors.
-    """
+    """A compiled model."""
 
     def __init__(self, model: Any, path: Path) -> None:
         self._model = model
@@ -115,7 +108,6 @@ class Compiled:
 
         Args:
             place: of the output, in the order of the outputs.
-            name: of the output.
         """
         given = self._model._compile_loss._user_loss if self.has_loss else None
         if isinstance(given, Mapping):
@@ -128,12 +120,7 @@ class Compiled:
             return None  # Keras says so when it builds the losses.
 
     def losses(self, labels: Any, predictions: Any) -> Iterator[tuple[str, OutputLoss]]:
-        """The loss of each output by the name that ``fit()`` reports it under, such as ``a_loss``; none for one output.
-
-        Args:
-            labels: as fed.
-            predictions: as the model gives them.
-        """
+        """The loss of each output by the name that ``fit()`` reports, such as ``a_loss``; none for one output."""
         total = self._model._compile_loss
         if total is None or not keras.tree.is_nested(predictions):
             return
@@ -170,7 +157,6 @@ class Compiled:
 
         Args:
             labels: as fed; decides with the predictions what ``"accuracy"`` means.
-            predictions: as the model gives them.
 
         Raises:
             UserError: a metric can't be made again from its configuration.

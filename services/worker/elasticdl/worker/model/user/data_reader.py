@@ -20,10 +20,6 @@ _TASK_RECORDS = "records_per_task"
 def reader_of(module: UserModule, spec: ReaderSpec) -> CheckedReader:
     """The reader of a data set.
 
-    Args:
-        module: the model file.
-        spec: names its function, and what to call it with.
-
     Raises:
         UserError: the file has no such function.
     """

@@ -57,13 +57,6 @@ class Ports:
     def of(cls, model: Any, data: Metadata, choice: ColumnChoice, path: Path, *, has_labels: bool = True) -> Ports:
         """Those of a model. One without input layers takes the columns that the user names as features.
 
-        Args:
-            model: a ``keras.Model``.
-            data: describes the columns.
-            choice: names columns.
-            path: the model file, named in errors.
-            has_labels: see above.
-
         Raises:
             UserError: it is unclear which columns a model without input layers takes.
             UserCodeError: the model can't be called with them.
@@ -95,12 +88,9 @@ class DefaultFeed:
     input's type.
 
     Args:
-        ports: of the model.
-        data: describes the columns.
         mode: ``train``, ``evaluate`` or ``predict``, which needs no labels.
         choice: names columns. Without labels in it, they are the columns with the names of the outputs, else the only
             column that is no input.
-        path: the model file, named in errors.
         classes: of labels that are texts or booleans, once they are known.
 
     Raises:

@@ -53,7 +53,6 @@ class BatchFeeder:
     """Feeds raw batches of one purpose to the user's function.
 
     Args:
-        module: the user's model file.
         mode: ``train``, ``evaluate`` or ``predict``, passed on to the user's function.
         metadata: passed on to the user's function (column names and types, for example).
         eager: run the user's function uncompiled, for a debugger.
@@ -81,7 +80,6 @@ class BatchFeeder:
         """Turn raw records into a batch; None when the user's filter drops them all.
 
         Args:
-            records: of one batch.
             seed: determines the random numbers that the user's function draws.
 
         Raises:
@@ -108,11 +106,7 @@ class BatchFeeder:
         return self._batch(fed, count, ids)
 
     def join(self, find_ids: TracedFunction) -> None:
-        """Find the ids of each batch in the same call: with a small batch, a call costs more than what it does.
-
-        Args:
-            find_ids: takes the features of a batch.
-        """
+        """Find the ids of each batch in the same call: with a small batch, a call costs more than what it does."""
         feed = self.traced
         if feed is None:
             return

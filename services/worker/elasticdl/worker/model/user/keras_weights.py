@@ -66,7 +66,6 @@ class KerasWeights:
     """A ``.keras`` file of which only the weights are used.
 
     Attributes:
-        file: where it is.
         shown: what messages call it.
         problem: why Keras can't load the whole file.
     """
@@ -81,10 +80,6 @@ class KerasWeights:
 
     def load_into(self, model: Any, path: Path) -> None:
         """Load the weights into a model that has the same layers, with the same names and shapes.
-
-        Args:
-            model: a ``keras.Model`` that is built.
-            path: the model file that makes it.
 
         Raises:
             UserError: it has other ones.

@@ -66,9 +66,7 @@ class UserModule:
     """The loaded model file.
 
     Attributes:
-        file: where it is.
         params: keyword arguments of the model function.
-        module: the module itself.
         exported: a local ``.keras`` file that holds the model, in place of the model function; None: none.
         weights: a ``.keras`` file whose weights the model of the model function takes; None: none.
         compiled: the model's loss, optimizer and metrics, once it is made and if it is compiled.
@@ -192,7 +190,6 @@ class UserModule:
         """Load a ``.keras`` file, with the classes and functions of the model file.
 
         Args:
-            exported: the file.
             compiled: compile the model as it was when it was saved.
             shown: what errors call the file; empty: its path.
 
@@ -212,10 +209,6 @@ class UserModule:
 
     def with_exported(self, file: Path, shown: str) -> UserModule:
         """This file with a trained model: as the file describes it, or else with its weights in the model function's.
-
-        Args:
-            file: a local ``.keras`` file.
-            shown: what messages call it.
 
         Raises:
             UserError: it is no such file.
@@ -316,12 +309,7 @@ def _executed(path: Path, name: str) -> ModuleType:
 
 
 def _forget_modules_with(model: Any, besides: str) -> None:
-    """Let the user's modules that bind a model run again when they are imported next, so that they make a new one.
-
-    Args:
-        model: the model.
-        besides: name of the model file itself.
-    """
+    """Let the user's modules that bind a model run again when they are imported next, so that they make a new one."""
     for name in _modules_with(model):
         if name != besides and not _is_installed(sys.modules[name]):
             del sys.modules[name]

@@ -84,7 +84,6 @@ def make_callbacks(module: UserModule, name: str = "") -> list[Any]:
     """Call the function that returns the callbacks; without ``TerminateOnNaN``, as such a loss always ends the job.
 
     Args:
-        module: the model file.
         name: of the function; empty: ``callbacks``, if there is one.
 
     Raises:
@@ -142,12 +141,6 @@ def _refuse(callback: Any, path: Path) -> None:
 
 def check_callbacks(made: list[Any], path: Path, spec: JobSpec, facts: ModelFacts) -> FoundCallbacks:
     """Whether callbacks can work in a job.
-
-    Args:
-        made: the callbacks.
-        path: the model file.
-        spec: the job.
-        facts: of its model.
 
     Raises:
         UserError: a callback monitors or writes a value that the job does not have, or sets a rate that the

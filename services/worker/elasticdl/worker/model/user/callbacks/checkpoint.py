@@ -22,10 +22,6 @@ def is_checkpoint(callback: Any) -> bool:
 def check_checkpoint(callback: Any, path: Path) -> None:
     """Refuse what a job can't write.
 
-    Args:
-        callback: a ``ModelCheckpoint``.
-        path: the model file.
-
     Raises:
         UserError: names the argument and the reason.
     """
@@ -44,11 +40,6 @@ def check_checkpoint(callback: Any, path: Path) -> None:
 
 def check_file_name(callback: Any, path: Path, metrics: Collection[str]) -> None:
     """Format the name of a file as Keras will do at the end of an epoch.
-
-    Args:
-        callback: a ``ModelCheckpoint``.
-        path: the model file.
-        metrics: names of the results that each epoch has.
 
     Raises:
         UserError: the name asks for a result that the job does not have, or formats one in a way that does not exist.

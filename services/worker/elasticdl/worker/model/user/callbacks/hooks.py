@@ -31,10 +31,6 @@ class CallbackModel:
 
     Args:
         learning_rate: of the optimizer, before any update.
-        has_schedule: whether it follows from a schedule.
-        path: the model file.
-        save: writes the model to a file.
-        summarize: writes histograms of its weights.
     """
 
     def __init__(
@@ -103,10 +99,7 @@ class Hooks:
     """The callbacks of a job as live objects.
 
     Args:
-        callbacks: Keras callbacks.
-        model: what they see of the model.
         params: as ``fit()`` gives them: ``verbose``, ``epochs`` and ``steps``.
-        path: the model file.
     """
 
     def __init__(self, callbacks: list[Any], model: CallbackModel, params: Mapping[str, int], path: Path) -> None:
@@ -194,7 +187,6 @@ class Hooks:
         """Continue from the state of another process.
 
         Args:
-            state: from ``state``.
             epoch: whose hooks run next, from 0.
         """
         for callback, stored in zip(self._callbacks, state["callbacks"], strict=True):

@@ -22,7 +22,6 @@ class WeightHistograms(keras.callbacks.Callback):  # type: ignore[misc]
 
     Args:
         histogram_freq: epochs between two histograms; Keras writes those of epochs 0, N, 2N...
-        write_graph: whether the graph of the layers is written.
     """
 
     def __init__(self, histogram_freq: int, *, write_graph: bool) -> None:
@@ -51,10 +50,6 @@ def is_tensorboard(callback: Any) -> bool:
 def check_tensorboard(callback: Any, path: Path) -> None:
     """Refuse what only a process with the whole model, or that sees every batch, could write.
 
-    Args:
-        callback: Keras' ``TensorBoard``.
-        path: the model file.
-
     Raises:
         UserError: names the argument and the reason.
     """
@@ -77,10 +72,6 @@ def check_tensorboard(callback: Any, path: Path) -> None:
 
 def log_dir_of(callbacks: Sequence[Any], path: Path) -> str:
     """URI of the folder of the ``TensorBoard`` callback; empty: there is none.
-
-    Args:
-        callbacks: of a model file.
-        path: the model file.
 
     Raises:
         UserError: several name different folders.
