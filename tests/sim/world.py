@@ -308,9 +308,9 @@ class World:
     def lose_everything(self) -> None:
         """The machine of the launcher dies with all processes."""
         last = self.last_record()
-        if last is not None:
-            self.log_end = LogEnd(seq=last.seq, time_s=last.envelope.time_s)
         if self._launcher:
+            if last is not None:  # Without a launcher, no process has seen it.
+                self.log_end = LogEnd(seq=last.seq, time_s=last.envelope.time_s)
             self._launcher.instance.kill()
             self._launcher = None
         for process in self.processes:
