@@ -91,13 +91,19 @@ class Launcher(Process):
         await self._publisher.run()
 
     async def _opening(self) -> list[Event]:
+        """What the user's command appends to the log; it is typed again while it ends because storage is away."""
+        if not self._resumed:
+            return [JobSubmitted(spec=self.world.job.spec)]
+        while True:
+            try:
+                return await self._resumption()
+            except TransientError:
+                await asyncio.sleep(AGAIN_S)
+
+    async def _resumption(self) -> list[Event]:
         """Follows ``elasticdl resume``: what the snapshots tell counts, where the log does not know it."""
         store, spec = self.world.store, self.world.job.spec
         submitted = JobSubmitted(spec=spec)
-        if not self._resumed:
-            return [submitted]
-        while store.away:
-            await asyncio.sleep(AGAIN_S)  # The user types it again.
         recovered = recover_job(store, spec.storage, spec.job)
         begun = (state := fold(self.world.records())).spec is not None
         if not begun and recovered is None:

@@ -52,9 +52,10 @@ class SimTransport:
         elif fate == "late":
             self._loop.later(ANSWER_S, fail, answer)
             late_s = ANSWER_S * 2 * self._network.random.random()
-            self._loop.later(late_s, self._execute, what, operation, answer, False)
+            self._loop.later(late_s, self._arrive_on, self._world.disks_lost, what, operation, answer, False)
         else:
-            self._loop.later(self._network.latency_s(), self._execute, what, operation, answer, fate == "ok")
+            latency_s, answered = self._network.latency_s(), fate == "ok"
+            self._loop.later(latency_s, self._arrive_on, self._world.disks_lost, what, operation, answer, answered)
         result = await answer
         self._process.probe(f"{what}.acked")
         return result
@@ -85,6 +86,15 @@ class SimTransport:
     def _arrive(self, operation: Callable[[], None]) -> None:
         if self._world.broker.server.up:
             operation()
+
+    def _arrive_on(
+        self, disks_lost: int, what: str, operation: Callable[[], T], answer: asyncio.Future[T], answered: bool
+    ) -> None:
+        """A broker that has lost its disk has ended: requests on their way to it arrive at no other one."""
+        if disks_lost == self._world.disks_lost:
+            self._execute(what, operation, answer, answered)
+        else:
+            self._loop.later(ANSWER_S, fail, answer)
 
     def _execute(self, what: str, operation: Callable[[], T], answer: asyncio.Future[T], answered: bool) -> None:
         if not self._world.broker.server.up:

@@ -98,6 +98,8 @@ class World:
         self.loop = VirtualLoop()
         self._clocks: dict[str, ProcessClock] = {}
         weather = schedule.weather
+        self.disks_lost = 0
+        """How often the broker's disk has forgotten everything."""
         self.is_undisturbed = not (schedule.faults or weather.lost or weather.unanswered or weather.late)
         self.network = Network(self.loop, Random(schedule.seed + 1), schedule.weather)
         settings = BusSettings(lease_s=LEASE_S, part_bytes_max=schedule.shape.part_bytes_max)
@@ -306,9 +308,9 @@ class World:
     def lose_everything(self) -> None:
         """The machine of the launcher dies with all processes."""
         last = self.last_record()
-        if last is not None:
-            self.log_end = LogEnd(seq=last.seq, time_s=last.envelope.time_s)
         if self._launcher:
+            if last is not None:  # Without a launcher, no process has seen it.
+                self.log_end = LogEnd(seq=last.seq, time_s=last.envelope.time_s)
             self._launcher.instance.kill()
             self._launcher = None
         for process in self.processes:
@@ -317,6 +319,7 @@ class World:
     def lose_log(self, whole: bool) -> None:
         """The broker's disk forgets all of its streams, or the ends of log and registers; of the queue nothing."""
         if whole:
+            self.disks_lost += 1
             self.broker.records.cut(0)
             self.broker.payloads.former.clear()
             self.broker.registers.former.clear()

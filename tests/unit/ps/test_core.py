@@ -290,6 +290,18 @@ def test_a_pin_shows_the_state_at_which_it_was_opened() -> None:
         core.pull(pull)
 
 
+def test_an_evaluation_is_pinned_once() -> None:
+    core = core_of()
+    core.push(wire_push(0, 0))
+    assert core.open_pin(4) == 1
+    core.push(wire_push(0, 1))
+    assert core.open_pin(3) is None  # The order of an earlier evaluation, repeated.
+    assert core.open_pin(4) == 1
+    core.close_pin(4)
+    assert core.open_pin(4) is None
+    assert core.open_pin(5) == 2
+
+
 def test_an_error_while_applying_is_a_bug_and_ends_service() -> None:
     class BrokenLedger(Ledger):
         def absorb(self, task: TaskId, batch: int, batches: int, records: int, checksum: int) -> Verdict:

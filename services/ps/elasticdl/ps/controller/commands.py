@@ -282,7 +282,7 @@ class AdoptPlacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinModel:
-    """Keep the present state readable for an evaluation; the result is its step."""
+    """Keep the present state readable for an evaluation; the result is its step, or None if it was pinned before."""
 
     lane: ClassVar[Lane] = Lane.MODEL
     evaluation: int

@@ -304,7 +304,8 @@ class PsController:
             facts = {"evaluation": evaluation, "reason": str(error)}
             yield commands.Log(level="warning", message="the model was not pinned", facts=facts)
             return
-        yield commands.PublishEvent(event=ModelPinned(evaluation=evaluation, step=step), cause=cause)
+        if step is not None:
+            yield commands.PublishEvent(event=ModelPinned(evaluation=evaluation, step=step), cause=cause)
 
     def _unpin(self, evaluation: int) -> Procedure[None]:
         yield commands.UnpinModel(evaluation=evaluation)

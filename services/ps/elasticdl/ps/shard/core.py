@@ -258,8 +258,8 @@ class PsCore:
         with self.lock:
             self.serving(self.placement.version)
 
-    def open_pin(self, evaluation: int) -> int:
-        """Keep the present state readable for an evaluation, in place of an earlier one; its step.
+    def open_pin(self, evaluation: int) -> int | None:
+        """Keep the present state readable for an evaluation, in place of an earlier one; its step, see ``Pin.open``.
 
         Raises:
             RefusedError: not ready.

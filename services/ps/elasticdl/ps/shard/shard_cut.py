@@ -78,14 +78,18 @@ class Pin:
         self._evaluation = 0
         self._cut: ShardCut | None = None
 
-    def open(self, evaluation: int, cut: Callable[[], ShardCut]) -> int:
-        """Keep a cut for an evaluation, in place of an earlier one's, if it has none; returns the step of it."""
-        kept = self.of(evaluation)
-        if kept is None:
+    def open(self, evaluation: int, cut: Callable[[], ShardCut]) -> int | None:
+        """Keep a cut for an evaluation, in place of an earlier one's; returns its step.
+
+        A successor of the master repeats orders. So an evaluation that had a cut here, or came before one that had,
+        never gets another: its workers could read two states. The answer is None unless its cut is still open.
+        """
+        if evaluation > self._evaluation:
             self.close()
-            self._evaluation, self._cut = evaluation, cut()
-            kept = self._cut
-        return kept.step
+            self._cut = cut()
+            self._evaluation = evaluation
+        kept = self.of(evaluation)
+        return None if kept is None else kept.step
 
     def of(self, evaluation: int) -> ShardCut | None:
         """The cut of an evaluation, if it is open."""

@@ -123,11 +123,16 @@ class Training:
         return not any(True for _ in self.complete.gaps(first, last))
 
     def on_dispatched(self, ranges: tuple[tuple[int, int], ...]) -> None:
-        """Apply a dispatch of these ranges ``[start, end)``."""
+        """Apply a dispatch of these ranges ``[start, end)``.
+
+        The same decision may have published a placement, with which every ps is credited with some of these tasks.
+        """
         for start, end in ranges:
             self.lacking.difference_update(range(start, end))
             self.speculated.update(task for task in range(start, end) if task in self.outstanding)
-            self.outstanding.update(range(start, end))
+            self.outstanding.update(
+                task for first, last in self.complete.gaps(start, end) for task in range(first, last)
+            )
             self.frontier = max(self.frontier, end)
 
     def on_ps_started(self, ps: PodName, incarnation: Incarnation, finished: RangeSet) -> None:
