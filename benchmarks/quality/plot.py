@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,11 @@ def plot(results: Sequence[Result], cases: Sequence[Case], path: Path) -> None:
     with mpl.rc_context(style):
         rows = -(-len(cases) // COLUMNS)
         figure, axes = pyplot.subplots(rows, COLUMNS, figsize=(11, 2.5 * rows), layout="constrained")
-        for axis, case in zip(axes.flat, cases, strict=True):
-            _panel(axis, results, case)
+        for axis, case in zip_longest(axes.flat, cases):
+            if case is None:
+                axis.set_axis_off()
+            else:
+                _panel(axis, results, case)
         handles = [Line2D([], [], marker="o", linestyle="", color=COLORS[m], label=LABELS[m]) for m in COLORS]
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
         figure.savefig(path, format="svg", metadata={"Date": None})
