@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+import structlog
 
 STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"}
 """Audit events of the interpreter, raised before a process is started."""
@@ -41,3 +42,10 @@ def no_job_adapts_layers() -> Iterator[None]:
     yield
     if adapting := sys.modules.get("elasticdl.layers.adapting"):
         adapting.use(None)
+
+
+@pytest.fixture(autouse=True)
+def logs_are_set_up_as_at_first() -> Iterator[None]:
+    """Undo what a test has set up for the log of its process: a command hides the lines that another test reads."""
+    yield
+    structlog.reset_defaults()

@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import structlog
 
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service
@@ -15,12 +13,6 @@ from elasticdl.shared.process import logs
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture(autouse=True)
-def defaults_afterwards() -> Iterator[None]:
-    yield
-    structlog.reset_defaults()
 
 
 def configure(stream: io.StringIO, level: str = "INFO") -> Any:
