@@ -126,13 +126,13 @@ def summarize(results: Iterable[Result], case: str, mode: str, workers: int, met
     return Summary(values=tuple(values)) if values else None
 
 
-def write_ranges(results: Iterable[Result], path: Path) -> None:
+def write_ranges(results: Sequence[Result], path: Path) -> None:
     """Write ``fit``'s least and greatest value of each metric of each case, which a test compares jobs with."""
     ranges: dict[str, dict[str, list[float]]] = {}
-    for each in results:
-        for metric, value in each.metrics.items() if each.cell.mode == FIT else ():
-            least, greatest = ranges.setdefault(each.cell.case, {}).get(metric, (value, value))
-            ranges[each.cell.case][metric] = [min(least, value), max(greatest, value)]
+    fits = {each.cell.case: each.metrics for each in results if each.cell.mode == FIT}
+    for case, metrics in fits.items():
+        found = {metric: summarize(results, case, FIT, 0, metric) for metric in metrics}
+        ranges[case] = {metric: [one.least, one.greatest] for metric, one in found.items() if one}
     path.write_text(json.dumps(ranges, indent=1) + "\n")
 
 

@@ -19,6 +19,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import READER, find_reader, takes_columns
 from elasticdl.shared.job.spec import ModelSpec
 from elasticdl.shared.storage import open_store
+from elasticdl.shared.words import some_of
 from elasticdl.zoo import example_data
 
 Progress = Callable[[str], None]
@@ -146,8 +147,7 @@ def column_lines(data: PlannedData) -> Iterator[str]:
         yield from (f"  {column.name}: {kinds[column.name]}" for column in columns)
         return
     for kind, own in names.items():
-        more = f" and {len(own) - _COLUMNS_SHOWN} more" if len(own) > _COLUMNS_SHOWN else ""
-        yield f"  {', '.join(own[:_COLUMNS_SHOWN])}{more}: {kind}"
+        yield f"  {some_of(own, _COLUMNS_SHOWN)}: {kind}"
 
 
 def _check_exists(path: str, flag: str, model: ModelSpec) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from elasticdl.shared.model.signature import ModelSignature
+from elasticdl.shared.words import some_of
 
 _NAMES_MAX = 6
 """Names in a list for people."""
@@ -63,7 +64,7 @@ class Match:
             "New in this model": [name for name in wanted if name not in there],
             "Unused": [name for name in there if name not in wanted],
         }
-        return " ".join(f"{title}: {_list(names)}." for title, names in lists.items() if names)
+        return " ".join(f"{title}: {some_of(names, _NAMES_MAX)}." for title, names in lists.items() if names)
 
 
 def _shapes(signature: ModelSignature) -> _Shapes:
@@ -75,8 +76,3 @@ def _shapes(signature: ModelSignature) -> _Shapes:
 def _rows(signature: ModelSignature) -> Mapping[str, int]:
     """Name -> number of rows of each table; 0: any number."""
     return {table.name: table.input_dim for table in signature.tables}
-
-
-def _list(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_NAMES_MAX])
-    return f"{shown} and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else shown

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.shared.words import some_of
 
 FRAMES_MAX = 20
 _COLUMNS_SHOWN = 50
@@ -117,9 +118,7 @@ class user_code:  # noqa: N801  A ``with`` statement reads like a call.
 def _columns_hint(error: BaseException, columns: Collection[str]) -> str:
     if not isinstance(error, KeyError) or not columns or error.args[:1] == () or error.args[0] in columns:
         return ""
-    shown = ", ".join(list(columns)[:_COLUMNS_SHOWN])
-    more = f" and {len(columns) - _COLUMNS_SHOWN} more" if len(columns) > _COLUMNS_SHOWN else ""
-    return f"The data has the columns {shown}{more}."
+    return f"The data has the columns {some_of(columns, _COLUMNS_SHOWN)}."
 
 
 def is_users(file: Path, folder: Path) -> bool:

@@ -6,6 +6,7 @@ import json
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from elasticdl.shared.data.ragged import ColumnValues
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.words import some_of
 from elasticdl.worker.model.user.calls import RecordError
 
 CLASSES_FILE = "class_names.json"
@@ -24,7 +26,7 @@ _BOOLEANS = ("False", "True")
 _SHOWN_MAX = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Classes:
     """The classes of one output.
 
@@ -36,6 +38,10 @@ class Classes:
     column: str
     names: tuple[str, ...]
 
+    @cached_property
+    def _numbers(self) -> Mapping[str, int]:
+        return {name: number for number, name in enumerate(self.names)}
+
     def numbers(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """The number of each record's class.
 
@@ -45,13 +51,12 @@ class Classes:
         Raises:
             RecordError: a label is none of the classes.
         """
-        known = {name: number for number, name in enumerate(self.names)}
-        found = [known.get(text, -1) for text in _texts(values)]
+        found = [self._numbers.get(text, -1) for text in _texts(values)]
         if -1 in found:
             place = found.index(-1)
             raise RecordError(
                 f"label {next(_texts(values[place:]))!r} in column {self.column!r} is no class of the model, which "
-                f"knows {_listed(self.names)}",
+                f"knows {some_of(self.names, _SHOWN_MAX)}",
                 place=place,
                 hint="The classes are those of the training data. Correct the label, leave the record out, or train a "
                 "new model. For other classes with the weights of a trained model, give its output a new name.",
@@ -152,7 +157,7 @@ class LabelEncoder:
         shape = ", ".join(map(str, (None, *label.shape)))
         some = f"{found}" if is_complete else f"more than {expected}"
         raise UserError(
-            f"{self._path}: label {label.column!r} has {some} classes ({_listed(names)}), and output "
+            f"{self._path}: label {label.column!r} has {some} classes ({some_of(names, _SHOWN_MAX)}), and output "
             f"{label.output!r} of the model has the shape ({shape}), which is for {expected or 'no'} classes",
             hint="Give the output one unit for each class, or one unit for two classes. If the values are numbers: "
             f"--column_types={label.column}=float64. Another column: --label=COLUMN.",
@@ -201,8 +206,3 @@ def classes_in(file: Path) -> ClassNames:
 def _texts(values: NDArray[Any]) -> Iterator[str]:
     for value in values.tolist():
         yield value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN_MAX} more" if len(names) > _SHOWN_MAX else ""
-    return ", ".join(names[:_SHOWN_MAX]) + more

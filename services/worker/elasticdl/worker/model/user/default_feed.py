@@ -17,6 +17,7 @@ from keras.src.models import Functional
 from elasticdl.shared.data.formats.csv_file import delimiter_hint
 from elasticdl.shared.data.schema import Metadata
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.words import some_of
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.class_names import ClassNames, TextLabel
 from elasticdl.worker.model.user.column_choice import ColumnChoice
@@ -188,12 +189,12 @@ class DefaultFeed:
 
     def describe(self) -> str:
         """Which columns are inputs and labels, for people."""
-        shown = _some([name for _, names in self._columns for name in names])
+        shown = some_of([name for _, names in self._columns for name in names], _NAMES_MAX)
         label = f"; label: {', '.join(filter(None, self._labels))}" if self._labels else ""
         for place in self._numbered:
             one = self._classes[place]
             assert one is not None
-            label += f"; classes of {one.column}: {_some(one.names)}"
+            label += f"; classes of {one.column}: {some_of(one.names, _NAMES_MAX)}"
         weight = f"; sample weights: {', '.join(filter(None, self._weights))}" if self._weights else ""
         return f"inputs of the model: {shown}{label}{weight}"
 
@@ -335,7 +336,8 @@ class DefaultFeed:
         for name, one in zip(self._labels, self._classes, strict=False):
             if one is not None and name and self._types[name] not in _CLASSES:
                 raise UserError(
-                    f"label {name!r} is {self._types[name]}, and the model was trained with texts: {_some(one.names)}",
+                    f"label {name!r} is {self._types[name]}, and the model was trained with texts: "
+                    f"{some_of(one.names, _NAMES_MAX)}",
                     hint=f"Read the column as text: --column_types={name}=string.",
                 )
 
@@ -384,11 +386,6 @@ def _named(structure: Any) -> Iterator[tuple[str, Any]]:
     """(name, input) for each input: the key in a dict, else the name of the input layer."""
     for path, one in keras.tree.flatten_with_path(structure):
         yield (path[-1] if path and isinstance(path[-1], str) else one.name), one
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMES_MAX} more" if names[_NAMES_MAX:] else ""
-    return ", ".join(names[:_NAMES_MAX]) + more
 
 
 def _cast(values: Any, dtype: str) -> Any:
