@@ -52,8 +52,8 @@ class MetricOracle:
         problems = []
         for epoch, (batches, records, counts) in self._absorbed(group.ledger).items():
             found = [row for row in table if int(row[0]) == epoch]
-            if epoch < self._read or not (found or batches):
-                continue  # What is absorbed again after its epoch was read, and its sums were dropped, adds to nothing.
+            if not found and (not batches or epoch < self._read):
+                continue
             row = found[0] if found else np.array([epoch, 0, 0, 0])
             size = int(row[_FACTS - 1])
             states = np.pad(row[_FACTS : _FACTS + size], (0, counts.size - size))

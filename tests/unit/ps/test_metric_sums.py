@@ -107,6 +107,8 @@ def test_reading_an_epoch_drops_the_sums_of_earlier_ones() -> None:
         (2, [2.0, 5.0]),
         (2, [2.0, 9.0]),
     ]
+    sums.add(1, 10, np.array([1.0, 1.0]))  # A ps that was restored absorbs a batch of the first epoch again.
+    assert sums.of(0).batches == 0
 
 
 def test_an_epoch_keeps_its_number_of_states_beside_epochs_with_more() -> None:

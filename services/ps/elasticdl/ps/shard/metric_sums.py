@@ -43,6 +43,8 @@ class EpochMetricSums:
     def __init__(self, tasks_per_epoch: int) -> None:
         self._tasks_per_epoch = tasks_per_epoch
         self._sums: dict[int, EpochSum] = {}
+        self._first = 0
+        """Sums of earlier epochs were dropped."""
 
     def check(self, task: int, states: Doubles) -> None:
         """Refuse states that can't be added to those of their epoch.
@@ -59,12 +61,14 @@ class EpochMetricSums:
             )
 
     def add(self, task: int, records: int, states: Doubles) -> None:
-        """Add a batch.
+        """Add a batch. One of an epoch that was dropped has been read with it, and is absorbed again.
 
         Args:
             states: float64, checked; not kept. Empty: the batch has none.
         """
         epoch = task // self._tasks_per_epoch
+        if epoch < self._first:
+            return
         total = self._sums.get(epoch)
         if total is None:
             total = self._sums[epoch] = EpochSum()
@@ -82,6 +86,7 @@ class EpochMetricSums:
 
     def drop_before(self, epoch: int) -> None:
         """Drop the sums of earlier epochs."""
+        self._first = max(self._first, epoch)
         for earlier in [one for one in self._sums if one < epoch]:
             del self._sums[earlier]
 
