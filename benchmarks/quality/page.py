@@ -122,8 +122,8 @@ Seeds: {fit} of `fit`, and jobs: {jobs}. Each job ended in an exact audit: every
 Synchronous jobs split `fit`'s batch among the workers. Metrics such as accuracy are better when they are greater,
 losses when they are less. `top10` is the share of records whose item is among the ten best of all items. `maximum` is
 the value of a weight in which a layer keeps the greatest input; it has to be exact.
-`fit` and the jobs shuffle all records in each epoch, jobs with `--shuffle=global`: with the default, which shuffles
-within tasks, the two padded texts end at a loss of 0.61 with one worker.
+`fit` and the jobs shuffle all records in each epoch, which is the default for data of this size. With
+`--shuffle=records`, which shuffles within tasks, the two padded texts end at a loss of 0.61 with one worker.
 
 The table of 300,000 rows is outside of `fit`'s range with one worker already, where no gradient is stale: Keras 3 on
 TensorFlow squares each part of the gradient of a row that a batch has several times, and adds the squares up. A job

@@ -103,7 +103,6 @@ class Runner:
             f"--num_workers={workers}",
             f"--seed={seed}",
             "--evaluate_every=end",
-            "--shuffle=global",  # As `fit` does here; the default shuffles within tasks.
             *size,
             f"--run_dir={jobs}",
             f"--report={report}",

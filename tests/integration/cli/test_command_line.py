@@ -24,6 +24,7 @@ from elasticdl.cli.submission.job_flags import PS_MAX
 from elasticdl.cli.submission.plan_text import print_plan
 from elasticdl.cli.submission.submit import prepare
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.model.placement import PARTITIONS
 from elasticdl.shared.storage import to_uri
 
@@ -219,7 +220,13 @@ def test_debug_shows_the_traceback(folder: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_the_plan_is_told_and_leaves_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = TrainFlags(
-        model_def="model.py", training_data="data", num_epochs=3, minibatch_size=10, seed=5, output="out"
+        model_def="model.py",
+        training_data="data",
+        num_epochs=3,
+        minibatch_size=10,
+        seed=5,
+        output="out",
+        shuffle=Shuffle.RECORDS,
     )
     print_plan(prepare(flags, folder / "jobs", print), JobConsole())
     stdout = capsys.readouterr().out

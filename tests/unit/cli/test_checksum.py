@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
 
+from elasticdl.cli.submission import submit
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.submit import prepare
 from elasticdl.shared.data import Reader
@@ -40,6 +42,16 @@ def test_of_every_shuffle(tmp_path: Path, shuffle: Shuffle, max_step: int) -> No
     blocks = [reader.read(shard) for task in plan.task_ids() for shard in plan.shards(task)]
     assert sum(map(len, blocks)) == plan.records
     assert sum(block.take(range(len(block))).checksum for block in blocks) % 2**64 == submission.spec.checksum
+
+
+def test_the_default_shuffles_all_records_where_that_is_cheap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = TrainFlags(model_def="model.py", training_data="data")
+    assert prepare(flags, tmp_path / "jobs", print).spec.plan.shuffle is Shuffle.GLOBAL
+    with monkeypatch.context() as patch:
+        patch.setattr(submit, "_GLOBAL_BYTES_MAX", 1000)
+        assert prepare(flags, tmp_path / "jobs", print).spec.plan.shuffle is Shuffle.RECORDS
+    Path("data/more.csv.gz").write_bytes(gzip.compress(b"x\n1\n"))
+    assert prepare(flags, tmp_path / "jobs", print).spec.plan.shuffle is Shuffle.RECORDS
 
 
 def test_readers_in_the_model_file_have_no_global_shuffle(tmp_path: Path) -> None:

@@ -113,4 +113,4 @@ class SubmissionFile:
 
 def _flags(kind: JobKind, values: Mapping[str, Any]) -> CommandFlags:
     flags = _COMMANDS[kind](**values)
-    return replace(flags, shuffle=Shuffle(flags.shuffle)) if isinstance(flags, TrainFlags) else flags
+    return replace(flags, shuffle=Shuffle(flags.shuffle)) if isinstance(flags, TrainFlags) and flags.shuffle else flags

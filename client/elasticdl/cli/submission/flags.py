@@ -42,15 +42,16 @@ class TrainFlags(JobFlags):
         Flag("Validation data in the same format, for evaluation.", metavar="DATA", panel=DATA, repeated=True),
     ] = ""
     shuffle: Annotated[
-        Shuffle,
+        Shuffle | None,
         Flag(
             "What to shuffle in each epoch: none, tasks (their order only), records (tasks, and records within each "
             "task), or global (blocks of records over the whole data set, and records within each task).",
             metavar="MODE",
+            shows="global; records for more than 256 MiB, compressed files and custom readers",
             panel=DATA,
             sets="Plan.shuffle",
         ),
-    ] = Shuffle.RECORDS
+    ] = None
     num_epochs: Annotated[
         int,
         Flag("Passes over the training data.", metavar="N", panel=TRAINING, limits=(1, 1 << 31), sets="Plan.epochs"),
