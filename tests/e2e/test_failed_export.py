@@ -90,6 +90,25 @@ def test_a_failed_export_leaves_the_weights_and_is_repeated_with_a_fixed_model_f
     np.testing.assert_allclose(weights, whole, rtol=1e-6)
 
 
+def test_a_crash_of_the_export_leaves_the_weights(elastic: Elastic) -> None:
+    # Only trained weights crash it, so that the trial before training passes.
+    crash = """
+    def get_config(self):
+        if np.any(np.asarray(self.bias)):
+            os.abort()
+        return super().get_config()
+"""
+    write_model(elastic.folder, "import os\n" + model(crash))
+    write_data(elastic.folder)
+    says = [
+        "2 workers crashed (SIGABRT) while writing the model:",
+        "they are in trained.weights.h5 of the output.",
+        "The model is trained. Fix the model file, then export it without training: elasticdl export ",
+    ]
+    fails(elastic, *FLAGS, "--output=output", says=says)
+    assert [path.name for path in (elastic.folder / "output").glob("[!.]*")] == ["trained.weights.h5"]
+
+
 PREDICTS = """
 import keras
 import numpy

@@ -12,9 +12,7 @@ STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.sys
 """Audit events of the interpreter, raised before a process is started."""
 
 HARMLESS = {"uname", "fc-list"}
-"""``platform.uname()`` of the standard library starts the first, and h5py calls that when a test imports it. matplotlib starts
-the second for the first plot on a machine.
-"""
+"""``platform.uname()``, which h5py calls when a test imports it, and the first plot of matplotlib on a machine start these."""
 
 _running_test = ""
 

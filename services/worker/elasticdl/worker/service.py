@@ -224,6 +224,7 @@ class Worker:
             ps=ps,
             saved=SavedModels(self.spec.storage),
             write=built.write,
+            write_file=built.write_file,
             with_tables=partial(built.with_tables, self.spec) if built.export_tables is ExportTables.PARQUET else None,
             output=self.spec.output,
             watch=ExportWatch(progress=lambda: self._on_progress(running_batches), waiting=running_batches.waiting),

@@ -283,6 +283,7 @@ class AuxiliaryTasks:
                     output=message.label,
                     audited=message.audited,
                     snapshots=message.snapshots,
+                    weights_first=lease.attempt > 1,
                 )
             )
         except PinLostError:

@@ -273,6 +273,7 @@ class ExportModel:
         output: URI of the output; empty: that of the submitted job.
         audited: the current model is read from these instances of the ps and no others.
         snapshots: URIs of the manifests that have the rows of the current model.
+        weights_first: write the weights alone before the model, because an attempt before this one did not return.
     """
 
     task: TaskRef
@@ -280,6 +281,7 @@ class ExportModel:
     output: str = ""
     audited: Mapping[str, str]
     snapshots: tuple[str, ...] = ()
+    weights_first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,12 @@ import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.exported.writing import Parts, TablesExport, delete_tables, served_parts
+from elasticdl.shared.job.model_file import WEIGHTS_FILE
 from elasticdl.shared.model.whole_model import RowsFunction
 from elasticdl.shared.storage import join, open_store, scheme_of
 from elasticdl.shared.storage.uris import local_path
@@ -40,6 +42,7 @@ class Exporter:
     """Pulls the whole model and writes it.
 
     Args:
+        write_file: writes the weights alone into a file of a suitable name.
         with_tables: (dense values, snapshots with the rows) -> an export with tables in Parquet; None: the files of the
             model hold its tables.
         output: URI of the output folder of the submitted job.
@@ -51,13 +54,14 @@ class Exporter:
         ps: PsClient,
         saved: SavedModels,
         write: WriteModel,
+        write_file: WriteModel,
         with_tables: Callable[[Floats, Parts], TablesExport] | None = None,
         output: str,
         watch: ExportWatch,
     ) -> None:
         self._ps = ps
         self._saved = saved
-        self._write = write
+        self._write, self._write_file = write, write_file
         self._with_tables = with_tables
         self._output = output
         self._progress, self._waiting = watch.progress, watch.waiting
@@ -107,7 +111,9 @@ class Exporter:
             with self._waiting():
                 tables.write(output, self._progress)
             return
-        write_output(output, lambda folder: self._write(dense, rows_of, folder), self._watch)
+        if command.weights_first:
+            self._write_one(join(output, WEIGHTS_FILE), partial(self._write_file, dense, rows_of))
+        write_output(output, partial(self._write, dense, rows_of), self._watch)
 
     def write_summaries(self, uri: str, instances: Instances, encode: Callable[[Floats, RowsFunction], bytes]) -> None:
         """Write what is computed from the current model to one file; arguments and errors as ``write_file``."""
@@ -125,13 +131,15 @@ class Exporter:
             PinLostError: the model is gone.
             PermanentError, TransientError: the file can't be written.
         """
-        dense, rows_of = self._pull(0, instances)
+        self._write_one(uri, partial(write, *self._pull(0, instances)))
+
+    def _write_one(self, uri: str, write: Callable[[Path], object]) -> None:
         if scheme_of(uri) == "file":
-            write(dense, rows_of, local_path(uri))
+            write(local_path(uri))
             return
         with tempfile.TemporaryDirectory(prefix="elasticdl-checkpoint-") as folder:
             file = Path(folder, uri.rpartition("/")[2])
-            write(dense, rows_of, file)
+            write(file)
             with self._waiting():
                 open_store(uri).write(uri, file)
 

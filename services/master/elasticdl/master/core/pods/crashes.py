@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from elasticdl.master.core.state import State
+from elasticdl.shared.job.model_file import WEIGHTS_FILE
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import ExitCause, FailureKind, PodExited, RunningBatch
 from elasticdl.shared.names import Purpose, Service, TaskId
 from elasticdl.shared.pods.causes import describe_exit
+from elasticdl.shared.words import some_of
 
 _MEBIBYTE = 1 << 20
 
 
+_FILES_SHOWN = 4
+"""Files of a batch with records from all over the data, with up to 17 ranges of records in all."""
 _RECORDS = "Something in these records crashes the model's code. Remove them, or handle them in the model's code."
+_EXPORT = (
+    "The model crashes TensorFlow or Keras while it is written. If its weights could be written alone, they are in "
+    f"{WEIGHTS_FILE} of the output."
+)
 
 
 def on_worker_crashed(state: State, event: PodExited) -> None:
@@ -29,7 +39,8 @@ def on_worker_crashed(state: State, event: PodExited) -> None:
         return
     crashes = max(len(state.crashes[running]) for running in suspects)
     places = "\n".join(f"  {_place(state, running)}" for running in suspects)
-    text = _hung(state, crashes, places) if event.cause is ExitCause.HUNG else _crashed(event, crashes, places)
+    hung = event.cause is ExitCause.HUNG
+    text = _hung(state, crashes, places) if hung else _crashed(event, suspects, crashes, places)
     state.fail(f"{text}\n{explanation(event)}".rstrip(), guilty=event.pod, kind=FailureKind.USER_CODE)
 
 
@@ -54,11 +65,14 @@ def on_worker_silent(state: State, event: PodExited) -> None:
         )
 
 
-def _crashed(event: PodExited, crashes: int, places: str) -> str:
-    # Memory is short for any batch: the records are not to blame.
-    advice = "" if event.cause is ExitCause.OUT_OF_MEMORY else f"\n{_RECORDS}"
+def _crashed(event: PodExited, suspects: Sequence[RunningBatch], crashes: int, places: str) -> str:
+    is_export = all(running.task.purpose is Purpose.EXPORT for running in suspects)
     ended = describe_exit(event.exit_code, event.cause)
-    return f"{crashes} workers crashed ({ended}) while running the same batch:\n{places}{advice}"
+    doing = "writing the model" if is_export else "running the same batch"
+    advice = f"\n{_EXPORT if is_export else _RECORDS}"
+    if event.cause is ExitCause.OUT_OF_MEMORY:
+        advice = ""  # Memory is short for any batch: the records are not to blame.
+    return f"{crashes} workers crashed ({ended}) while {doing}:\n{places}{advice}"
 
 
 def _hung(state: State, crashes: int, places: str) -> str:
@@ -110,12 +124,16 @@ def _place(state: State, running: RunningBatch) -> str:
 
 
 def _records(plan: Plan, task: TaskId, batch: int) -> str:
-    shard, *others = plan.shards(task)
-    uri = plan.sources[shard.source].uri
+    shards = plan.shards(task)
     count = plan.records_of(task, batch)
-    if others:
-        return f"{count} of {plan.task_size(task)} records in {1 + len(others)} ranges, the first of which is in {uri}"
     if plan.shuffle in (Shuffle.RECORDS, Shuffle.GLOBAL):
-        return f"{count} of the records {shard.start} to {shard.end - 1} (from 0) of {uri}"
+        sources = dict.fromkeys(shard.source for shard in shards)
+        places = [
+            f"{', '.join(f'{one.start} to {one.end - 1}' for one in shards if one.source == source)} (from 0) of "
+            f"{plan.sources[source].uri}"
+            for source in sources
+        ]
+        return f"{count} of the records {some_of(places, _FILES_SHOWN)}"
+    shard = shards[0]
     first = shard.start + batch * plan.minibatch_size
-    return f"records {first} to {first + count - 1} (from 0) of {uri}"
+    return f"records {first} to {first + count - 1} (from 0) of {plan.sources[shard.source].uri}"
