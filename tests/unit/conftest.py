@@ -12,7 +12,7 @@ STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.sys
 """Audit events of the interpreter, raised before a process is started."""
 
 HARMLESS = {"uname", "fc-list"}
-"""``platform.uname()``, which h5py calls when a test imports it, and the first plot of matplotlib on a machine start these."""
+"""h5py calls ``platform.uname()`` when it is imported, and the first plot of matplotlib on a machine asks for fonts."""
 
 _running_test = ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from tests.unit.master.driver import PS, Driver, close, job_spec, plan, whole
@@ -10,11 +11,12 @@ from tests.unit.master.driver import PS, Driver, close, job_spec, plan, whole
 from elasticdl.master.core.timers import STOP
 from elasticdl.master.core.training.state import PS_SETS_MAX
 from elasticdl.shared.job.ledger import LedgerRecord
+from elasticdl.shared.job.plan import Shuffle, Source
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import ExitCause, FailureKind
-from elasticdl.shared.names import Incarnation, PodInstance, PodName, Purpose, Service
+from elasticdl.shared.names import Incarnation, PodInstance, PodName, Purpose, Service, TaskId
 
 
 @pytest.fixture
@@ -168,6 +170,19 @@ def test_a_batch_that_crashes_two_workers_fails_the_job(driver: Driver) -> None:
     assert place in driver.failure()
     assert "batch 3" not in driver.failure()
     assert "task train 0" not in driver.failure()
+
+
+def test_a_batch_of_a_global_shuffle_that_crashes_two_workers_names_its_ranges_by_file() -> None:
+    sources = tuple(Source(uri=f"memory://{name}", size_bytes=1, etag="1", records=40) for name in "abc")
+    driver = Driver(job_spec(replace(plan(), sources=sources, shuffle=Shuffle.GLOBAL)))
+    driver.start_all()
+    for worker in ("worker-0", "worker-1"):
+        driver.exit_pod(worker, ExitCause.OWN_FAULT, exit_code=-11, running_batches=(running_batches(0, 0),))
+    shards = driver.state.plan.shards(TaskId(0))
+    assert len({shard.source for shard in shards}) > 1
+    for number, source in enumerate(sources):
+        ranges = ", ".join(f"{shard.start} to {shard.end - 1}" for shard in shards if shard.source == number)
+        assert not ranges or f"{ranges} (from 0) of {source.uri}" in driver.failure()
 
 
 def test_a_batch_in_which_two_workers_hang_fails_the_job_and_shows_where(driver: Driver) -> None:
