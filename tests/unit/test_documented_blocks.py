@@ -37,6 +37,7 @@ FOREIGN: Mapping[str, str] = {
     "export": "sets variables of the next commands",
     "kind": "needs a container engine",
     "kubectl": "needs a cluster; tests/cluster applies the overlays",
+    "pip": "downloads dependencies; tests/e2e/test_wheel.py installs the wheel without them",
     "source": "is the environment that make setup creates",
 }
 """Programs of others -> why no test runs them as they are written."""
