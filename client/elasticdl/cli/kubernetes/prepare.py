@@ -97,7 +97,7 @@ def end_job(connect: Callable[[], KubernetesApi], job: JobId, run: Incarnation, 
     """End the Job and the pods of a job that an error ends.
 
     Returns:
-        The exit code of this container, and a remark for people. If the code is none of ``FAILED_CODES``, Kubernetes
+        The exit code of this container, and a remark for people. If the code is not one of ``FAILED_CODES``, Kubernetes
         starts the container again.
     """
     try:

@@ -217,7 +217,7 @@ class Outbox:
             try:
                 return await self._send(pod, command, cause)
             except LaterTermError as error:
-                # The append fails if there is a later master. Otherwise that term is none of any master, and this one
+                # The append fails if there is a later master. Otherwise no master has that term, and this one
                 # begins a term above it.
                 self._report(TermStarted(term=error.latest + 1))
                 if self._clock.monotonic() >= give_up_s:

@@ -36,7 +36,7 @@ def wait_for_rights(api: KubernetesApi, say: Callable[[str], None], sleep: Calla
 
     Args:
         say: takes what is missing, once.
-        sleep: waits for so many seconds.
+        sleep: waits for a number of seconds.
 
     Raises:
         TransientError: the API server can't be reached.

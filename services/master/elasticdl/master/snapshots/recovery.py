@@ -25,7 +25,7 @@ class Recovered:
     Attributes:
         read_seq: sequence number of the last record that was read; 0: the log is empty.
         snapshot_seq: last record in the core snapshot; 0: the log was folded from its beginning.
-        entry_seq: number of the core snapshot's register entry, used or not; 0: there is none.
+        entry_seq: number of the core snapshot's register entry, used or not; 0 if absent.
     """
 
     state: State
