@@ -68,7 +68,7 @@ class RowStore:
 
     Args:
         optimizer: how a push moves rows. A FROZEN table has no slots and refuses pushes.
-        timeline: the updates that are made; the shard that owns the store changes it.
+        timeline: the updates that are made; the model shard that owns the store changes it.
 
     Raises:
         UserError: an unknown optimizer, hyperparameter or distribution.

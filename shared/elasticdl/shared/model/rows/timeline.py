@@ -99,7 +99,7 @@ class RateHistory:
 
 
 class Timeline:
-    """The updates that the groups of a ps have made. The shard that owns the stores changes it.
+    """The updates that the groups of a ps have made. The model shard that owns the stores changes it.
 
     Attributes:
         updates: int32[256], by partition: updates that its group has made; 0 where no group is served, so that no row
