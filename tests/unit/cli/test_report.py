@@ -12,7 +12,6 @@ from rich.console import Console
 from tests.unit.cli.job_log import PLAN, PS, SPEC, Log, finish, half_done
 
 from elasticdl.cli.display import report
-from elasticdl.cli.display.history import epoch_rows, history_lines
 from elasticdl.cli.display.incidents import incident_lines
 from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
 from elasticdl.cli.display.tables import table_texts
@@ -20,6 +19,7 @@ from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured, TableCounted
 from elasticdl.shared.names import PodName, Service
+from elasticdl.views.history import epoch_rows, history_lines
 
 
 @pytest.fixture

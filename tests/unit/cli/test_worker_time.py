@@ -13,7 +13,6 @@ from tests.unit.master.driver import Driver, job_spec
 
 from elasticdl.cli.local.job_monitor import JobMonitor
 from elasticdl.master.core import State
-from elasticdl.master.measuring.worker_time import WorkerTime
 from elasticdl.master.snapshots.recovery import recover
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.memory.broker import MemoryBus
@@ -23,6 +22,7 @@ from elasticdl.shared.messages import commands
 from elasticdl.shared.messages.events import ExitCause, LogRecord, ScaleRequested, SnapshotTaken
 from elasticdl.shared.names import Incarnation, PodName, Service
 from elasticdl.shared.process.clock import VirtualClock
+from elasticdl.views.lost_time import WorkerTime
 
 WORKER = PodName("worker-0")
 

@@ -8,15 +8,15 @@ from tests.unit.master.driver import Driver, close, job_spec, plan, whole
 from tests.unit.master.test_core_snapshot import bus_with
 from tests.unit.master.test_evaluating import pin
 
-from elasticdl.cli.display.history import evaluation_rows
 from elasticdl.master.core import Fold, State
 from elasticdl.master.snapshots import core_snapshot
 from elasticdl.master.snapshots.recovery import recover, recover_with_evaluations
-from elasticdl.master.tensorboard.scalars import points
 from elasticdl.shared.job.spec import BestModel, Limits
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.commands import Dispatch
 from elasticdl.shared.names import MASTER, Purpose, Service
+from elasticdl.views.curves import points
+from elasticdl.views.history import evaluation_rows
 
 VALIDATION = plan(records=100, epochs=1)
 REMEMBERED = 8

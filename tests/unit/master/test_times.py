@@ -9,12 +9,12 @@ import pytest
 from tests.unit.master.driver import Driver, job_spec
 
 from elasticdl.master.core import State, evolve
-from elasticdl.master.measuring.run_meter import RunMeter
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.messages.sender_times import SKEW_S_MAX
 from elasticdl.shared.names import Purpose, Service
+from elasticdl.views.run_meter import RunMeter
 
 HOUR_S = 3600.0
 FAR_S = 4e9

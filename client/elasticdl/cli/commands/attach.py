@@ -14,10 +14,10 @@ from elasticdl.cli.display.report import build, print_end, print_summary
 from elasticdl.cli.jobs.handle import JobHandle
 from elasticdl.cli.local.job_monitor import JobMonitor
 from elasticdl.master.core import State
-from elasticdl.master.measuring.run_meter import GOODPUT_BATCHES_MIN
 from elasticdl.master.snapshots.recovery import recover_with_evaluations
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.process.clock import SystemClock
+from elasticdl.views.lost_time import GOODPUT_BATCHES_MIN, goodput_of
 
 TICK_S = 0.25
 GONE_POLL_S = 1.0
@@ -109,7 +109,7 @@ async def _show(job: JobHandle, view: JobView) -> None:
             while not any(task.done() for task in reading):
                 for pod, line in printed():
                     view.print_line(f"{pod} | {line}")
-                view.show(monitor.state, monitor.heartbeats, _goodput(monitor.state))
+                view.show(monitor.state, monitor.heartbeats, goodput_of(monitor.state.measured, GOODPUT_BATCHES_MIN))
                 await asyncio.wait(reading, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
             for task in reading:
                 if task.done():
@@ -118,14 +118,6 @@ async def _show(job: JobHandle, view: JobView) -> None:
             for task in reading:
                 task.cancel()
             await asyncio.gather(*reading, return_exceptions=True)
-
-
-def _goodput(state: State) -> float | None:
-    """As the launcher has measured it last; None if there are too few batches."""
-    run = state.measured
-    if run is None or run.batches_computed < GOODPUT_BATCHES_MIN:
-        return None
-    return min(1.0, run.batches_absorbed / run.batches_computed)
 
 
 async def _until_gone(job: JobHandle, view: JobView) -> None:

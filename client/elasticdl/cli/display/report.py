@@ -104,14 +104,6 @@ from rich.text import Text
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.display.consoles import error_console, error_text, wrapped
-from elasticdl.cli.display.history import (
-    best_row,
-    epoch_rows,
-    evaluation_rows,
-    final_metrics,
-    metrics_text,
-    validation_warnings,
-)
 from elasticdl.cli.display.incidents import damaged_rows, lost_rows, lost_text, unreadable_facts
 from elasticdl.cli.display.progress_snapshot import records_of
 from elasticdl.cli.display.quantities import count, duration, size, times, transfers
@@ -123,6 +115,15 @@ from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.storage import display
+from elasticdl.views.history import (
+    best_row,
+    epoch_rows,
+    evaluation_rows,
+    final_metrics,
+    metrics_text,
+    validation_warnings,
+)
+from elasticdl.views.lost_time import goodput_of
 
 Report = dict[str, Any]
 _ENDED = (JobState.SUCCEEDED.value, JobState.FAILED.value, JobState.STOPPED.value)
@@ -138,7 +139,7 @@ def build(state: State) -> Report:
     metrics, metrics_from = final_metrics(state)
     train_all_s = max(0.0, state.trained_s - state.first_step_s) if state.first_step_s else 0.0
     run = state.measured
-    computed = run.batches_computed if run else 0
+    useful = goodput_of(run)
     return {
         "job": spec.job,
         "state": _state(state),
@@ -165,9 +166,9 @@ def build(state: State) -> Report:
         "warnings": validation_warnings(state),
         "history": {"epochs": epoch_rows(state), "evaluations": evaluation_rows(state)},
         "records_per_second": round(records_of(state) / train_all_s, 1) if train_all_s else None,
-        "batches_computed": computed,
+        "batches_computed": run.batches_computed if run else 0,
         "data": run.data if run else {},
-        "goodput": round(run.batches_absorbed / computed, 4) if run and computed else None,
+        "goodput": None if useful is None else round(useful, 4),
         "worker_seconds": _worker_seconds(run) if run else {},
         **_durations(state, run),
         "train_all_s": round(train_all_s, 3),
@@ -198,7 +199,7 @@ def _predictions(state: State) -> dict[str, Any] | None:
 
 def _worker_seconds(run: RunMeasured) -> dict[str, float]:
     """The workers' seconds by name. The share of computed batches that were absorbed in the end is the useful work."""
-    useful = min(1.0, run.batches_absorbed / run.batches_computed) if run.batches_computed else 0.0
+    useful = goodput_of(run) or 0.0
     parts = {
         "useful": run.working_s * useful,
         "recomputed": run.working_s * (1.0 - useful),

@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.console import Console
 
-from elasticdl.cli.display.history import epoch_rows, evaluation_rows, metrics_text, validation_warnings
 from elasticdl.cli.display.incidents import damaged_rows, incident_lines, lost_rows, unreadable_facts, unreadable_lines
 from elasticdl.cli.display.live import progress_line
 from elasticdl.cli.display.output import print_table
@@ -24,6 +23,7 @@ from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import NO_INSTANCE, JobId
 from elasticdl.shared.pod_instances import pid_of
 from elasticdl.shared.storage import display
+from elasticdl.views.history import epoch_rows, evaluation_rows, metrics_text, validation_warnings
 
 
 def without_processes(state: State, condition: Condition) -> State:

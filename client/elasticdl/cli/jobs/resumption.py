@@ -6,7 +6,6 @@ import asyncio
 import time
 from dataclasses import dataclass, replace
 
-from elasticdl.cli.display.history import lost_history
 from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs.former_run import FormerRun
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
@@ -30,6 +29,7 @@ from elasticdl.shared.messages.events import Event, JobResumed, JobSubmitted, Lo
 from elasticdl.shared.model.manifests import DamagedError
 from elasticdl.shared.names import NOBODY, Incarnation, JobId
 from elasticdl.shared.storage import ObjectStore, display
+from elasticdl.views.history import lost_history
 
 NOTHING_TO_RESUME = (
     "There is nothing to resume: the job trained nothing, or its event log and its snapshots are lost. "

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from elasticdl.master.core import State, evolve
-from elasticdl.master.heartbeats import heartbeats_of_job
-from elasticdl.master.measuring.run_meter import RunMeter
 from elasticdl.master.snapshots.recovery import Recovered
 from elasticdl.shared.bus.ports import Bus, EventLog
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
@@ -16,6 +14,8 @@ from elasticdl.shared.messages.events import LogRecord, StopRequested
 from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.process.clock import Clock
+from elasticdl.views.heartbeats import heartbeats_of_job
+from elasticdl.views.run_meter import RunMeter
 
 
 class RecordObserver(Protocol):

@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from elasticdl.master.core import Decision, State, decide, evolve
-from elasticdl.master.heartbeats import heartbeats_of_job
 from elasticdl.master.ledger_reads import LedgerReader
-from elasticdl.master.measuring.run_meter import RunMeter
 from elasticdl.master.outbox import Outbox
 from elasticdl.master.pod_recovery import supervisor_of
 from elasticdl.master.snapshots.recovery import Recovered, check_complete, recover
@@ -36,6 +34,8 @@ from elasticdl.shared.names import MASTER, Incarnation, Service
 from elasticdl.shared.pods.ports import Pods
 from elasticdl.shared.process.clock import Clock, JobClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
+from elasticdl.views.heartbeats import heartbeats_of_job
+from elasticdl.views.run_meter import RunMeter
 
 DECISIONS_IN_A_ROW_MAX = 64
 INPUTS_AT_ONCE_MAX = 256

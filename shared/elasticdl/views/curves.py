@@ -16,10 +16,11 @@ from elasticdl.master.core import State, evolve
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
 from elasticdl.master.core.training.staleness import StalenessTotals
 from elasticdl.master.core.training.state import Training
-from elasticdl.master.history_file import EpochRow, read_history
 from elasticdl.shared.messages.events import Event, LogRecord, TaskFinished, one_by_one
 from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.names import Purpose, Service
+from elasticdl.views.history import EpochRow, read_history
+from elasticdl.views.lost_time import goodput_of
 
 SAMPLES = 200
 """About how many values of throughput, staleness and workers a job has."""
@@ -151,9 +152,9 @@ class Curves:
                 yield from _of_evaluation(evaluation)
 
     def _progress(self, event: Event, training: Training) -> Iterator[Point]:
-        if isinstance(event, RunMeasured) and event.batches_computed and self._lost_batches is not None:
-            goodput = min(1.0, event.batches_absorbed / event.batches_computed)
-            yield self._now("goodput", self._lost_batches + _reported(training), goodput)
+        useful = goodput_of(event) if isinstance(event, RunMeasured) else None
+        if useful is not None and self._lost_batches is not None:
+            yield self._now("goodput", self._lost_batches + _reported(training), useful)
         if not _finishes_training(event):
             return
         state = self._state
