@@ -21,6 +21,7 @@ from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.names import Purpose, Service
 from elasticdl.views.history import EpochRow, read_history
 from elasticdl.views.lost_time import goodput_of
+from elasticdl.views.progress import records_of, reported_batches
 
 SAMPLES = 200
 """About how many values of throughput, staleness and workers a job has."""
@@ -154,16 +155,16 @@ class Curves:
     def _progress(self, event: Event, training: Training) -> Iterator[Point]:
         useful = goodput_of(event) if isinstance(event, RunMeasured) else None
         if useful is not None and self._lost_batches is not None:
-            yield self._now("goodput", self._lost_batches + _reported(training), useful)
+            yield self._now("goodput", self._lost_batches + reported_batches(training), useful)
         if not _finishes_training(event):
             return
         state = self._state
         if self._lost_batches is None:
-            self._lost_batches = max(0, _absorbed(training) - _reported(training))
-            self._last = self._sample(training, self._lost_batches + _reported(training))
+            self._lost_batches = max(0, _absorbed(training) - reported_batches(training))
+            self._last = self._sample(training, self._lost_batches + reported_batches(training))
             return
         last = self._last or _Sample(working_s=state.first_step_s - state.paused_s)
-        batches = self._lost_batches + _reported(training)
+        batches = self._lost_batches + reported_batches(training)
         if batches - last.batches < max(1, state.plan.batches // SAMPLES):
             return
         new = self._sample(training, batches)
@@ -180,17 +181,12 @@ class Curves:
         return _Sample(
             working_s=self._state.now_s - self._state.paused_s,
             batches=batches,
-            records=sum(totals.records for totals in training.epochs.values()),
+            records=records_of(self._state),
             staleness=(staleness.updates, staleness.count),
         )
 
     def _now(self, tag: str, step: int, value: float) -> Point:
         return Point(run=Run.TRAIN, tag=tag, step=step, time_s=self._state.now_s, value=value)
-
-
-def _reported(training: Training) -> int:
-    """Batches that workers have reported, each once."""
-    return sum(totals.batches for totals in training.epochs.values())
 
 
 def _absorbed(training: Training) -> int:

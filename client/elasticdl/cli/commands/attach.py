@@ -10,7 +10,7 @@ from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.display.job_time import clock_of
 from elasticdl.cli.display.live import JobView
 from elasticdl.cli.display.next_steps import find_next_step
-from elasticdl.cli.display.report import build, print_end, print_summary
+from elasticdl.cli.display.report import print_end, print_summary
 from elasticdl.cli.jobs.handle import JobHandle
 from elasticdl.cli.local.job_monitor import JobMonitor
 from elasticdl.master.core import State
@@ -18,6 +18,7 @@ from elasticdl.master.snapshots.recovery import recover_with_evaluations
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.views.lost_time import GOODPUT_BATCHES_MIN, goodput_of
+from elasticdl.views.report import build
 
 TICK_S = 0.25
 GONE_POLL_S = 1.0

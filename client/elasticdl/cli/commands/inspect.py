@@ -15,11 +15,8 @@ from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.job_time import clock_of
 from elasticdl.cli.display.next_steps import find_next_step, resume_line
 from elasticdl.cli.display.output import print_json, print_table
-from elasticdl.cli.display.quantities import count, time_of_day
-from elasticdl.cli.display.records import history_facts, one_line, record_facts, task_history
-from elasticdl.cli.display.report import build, print_summary
-from elasticdl.cli.display.status import print_state, state_facts, status_facts, without_processes
-from elasticdl.cli.display.task_table import TASK_COLUMNS, TaskFilter, count_tasks, task_counts, task_rows
+from elasticdl.cli.display.report import print_summary
+from elasticdl.cli.display.status import print_state, status_facts, without_processes
 from elasticdl.cli.jobs.handle import JobHandle, read_records
 from elasticdl.master.core import State, evolve, fold
 from elasticdl.master.snapshots.recovery import Recovered, recover, recover_with_evaluations
@@ -33,7 +30,11 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import Purpose, TaskId
+from elasticdl.shared.quantities import count, time_of_day
 from elasticdl.shared.storage import display
+from elasticdl.views.records import history_facts, one_line, record_facts, task_history
+from elasticdl.views.report import build, state_facts
+from elasticdl.views.tasks import TASK_COLUMNS, TaskFilter, count_tasks, task_counts, task_rows
 
 GONE_POLL_S = 1.0
 """Seconds between two checks whether the launcher of a followed job is still running."""

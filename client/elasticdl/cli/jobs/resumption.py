@@ -6,7 +6,6 @@ import asyncio
 import time
 from dataclasses import dataclass, replace
 
-from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs.former_run import FormerRun
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.cli.jobs.run_directory import LogEnd
@@ -28,6 +27,7 @@ from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Event, JobResumed, JobSubmitted, LogRecord, LostLog
 from elasticdl.shared.model.manifests import DamagedError
 from elasticdl.shared.names import NOBODY, Incarnation, JobId
+from elasticdl.shared.quantities import count
 from elasticdl.shared.storage import ObjectStore, display
 from elasticdl.views.history import lost_history
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypedDict
 
-from elasticdl.cli.display.quantities import count
 from elasticdl.master.core import State
-from elasticdl.shared.job.spec import ExportTables
+from elasticdl.shared.quantities import count
 
 
 class TableRow(TypedDict):
@@ -46,10 +45,3 @@ def table_texts(tables: Mapping[str, TableRow]) -> Iterator[tuple[str, str]]:
         admitted = f"{count(row['rows'], 'row')} of {row['admitted']:,} admitted, {row['expired']:,} expired"
         dropped = count(row["dropped_gradients"], "gradient was", "gradients were")
         yield f"table {name}", f"{admitted}; {count(row['candidates'], 'candidate')}, {dropped} dropped"
-
-
-def exported_text(output: str, export_tables: str) -> str:
-    """Where an exported model is."""
-    if export_tables == ExportTables.PARQUET.value:
-        return f"{output}, with tables as Parquet files: elasticdl.layers.load_model() reads it"
-    return f"{output}/saved_model and {output}/model.keras"

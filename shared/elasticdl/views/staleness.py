@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from elasticdl.cli.display.quantities import count
 from elasticdl.master.core import State
 from elasticdl.master.core.training.staleness import StalenessTotals
+from elasticdl.shared.quantities import count
 
 
 def staleness_facts(state: State) -> dict[str, Any]:

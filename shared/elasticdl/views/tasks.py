@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 
-from elasticdl.cli.display.quantities import count, times
 from elasticdl.master.core import State
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.names import Purpose, TaskId
+from elasticdl.shared.quantities import count, times
 from elasticdl.shared.storage import display
 
 TASK_COLUMNS = ("task", "epoch", "source", "records", "batches", "state")
