@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from elasticdl.master.core import Fold, State, decide
+from elasticdl.master.core import State, decide
 from elasticdl.master.core.evaluation.state import EvaluationPhase
+from elasticdl.master.core.fold import Fold
 from elasticdl.master.core.invariants import check
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.commands import Dispatch

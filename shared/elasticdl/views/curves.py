@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from elasticdl.master.core import State, evolve
+from elasticdl.master.core import State
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
+from elasticdl.master.core.evolve import evolve
 from elasticdl.master.core.training.staleness import StalenessTotals
 from elasticdl.master.core.training.state import Training
 from elasticdl.shared.messages.events import Event, LogRecord, TaskFinished, one_by_one

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from elasticdl.master.core import State, evolve
+from elasticdl.master.core import State
+from elasticdl.master.core.evolve import evolve
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
 from elasticdl.shared.job.spec import DataSpec, JobSpec, ModelSpec
 from elasticdl.shared.job.tasks import TaskRef

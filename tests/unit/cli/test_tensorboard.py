@@ -18,7 +18,7 @@ from tensorboard.util.tensor_util import make_ndarray
 from tests.histories.logs import FOLDER, SUFFIX, read_log
 from tests.unit.cli.job_log import NEXT_PROCESS, PLAN, PROCESS, PS, SPEC, WORKER, Log, finish, half_done
 
-from elasticdl.master.core import fold
+from elasticdl.master.core.fold import fold
 from elasticdl.master.tensorboard import event_files
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.tasks import TaskRef

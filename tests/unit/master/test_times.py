@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from tests.unit.master.driver import Driver, job_spec
 
-from elasticdl.master.core import State, evolve
+from elasticdl.master.core import State
+from elasticdl.master.core.evolve import evolve
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.events import LogRecord

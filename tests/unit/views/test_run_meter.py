@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import pytest
 from tests.unit.master.driver import Driver, job_spec
 
-from elasticdl.master.core import State, evolve
+from elasticdl.master.core import State
+from elasticdl.master.core.evolve import evolve
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import Envelope, ExitCause, PodExited, TaskFinished, TaskTaken

@@ -12,15 +12,12 @@ from typing import Any
 from rich.console import Console
 
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.display.job_time import clock_of
 from elasticdl.cli.display.next_steps import find_next_step, resume_line
 from elasticdl.cli.display.output import print_json, print_table
 from elasticdl.cli.display.report import print_summary
 from elasticdl.cli.display.status import print_state, status_facts, without_processes
 from elasticdl.cli.jobs.handle import JobHandle, read_records
-from elasticdl.master.core import State, evolve, fold
-from elasticdl.master.snapshots.recovery import Recovered, recover, recover_with_evaluations
-from elasticdl.master.verification import Verification, verify
+from elasticdl.master.core import State
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.bus.reading import present_records
 from elasticdl.shared.errors import ElasticDLError, UserError
@@ -32,9 +29,12 @@ from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.quantities import count, time_of_day
 from elasticdl.shared.storage import display
+from elasticdl.views import reading
+from elasticdl.views.reading import Reading, clock_of, fold, following
 from elasticdl.views.records import history_facts, one_line, record_facts, task_history
 from elasticdl.views.report import build, state_facts
 from elasticdl.views.tasks import TASK_COLUMNS, TaskFilter, count_tasks, task_counts, task_rows
+from elasticdl.views.verification import Verification, verify
 
 GONE_POLL_S = 1.0
 """Seconds between two checks whether the launcher of a followed job is still running."""
@@ -234,7 +234,7 @@ def _replay_facts(state: State, last: int, verified: Verification | None) -> dic
     return facts
 
 
-def recovered(job: JobHandle, until: int = 0, *, all_evaluations: bool = True) -> Recovered:
+def recovered(job: JobHandle, until: int = 0, *, all_evaluations: bool = True) -> Reading:
     """The state of a job, folded from its event log.
 
     Args:
@@ -245,11 +245,9 @@ def recovered(job: JobHandle, until: int = 0, *, all_evaluations: bool = True) -
         ElasticDLError: the log can't be reached.
     """
 
-    async def read() -> Recovered:
+    async def read() -> Reading:
         async with job.open() as bus:
-            if not all_evaluations:
-                return await recover(bus, until)
-            return await recover_with_evaluations(bus, until)
+            return await reading.exact(bus, until, all_evaluations=all_evaluations)
 
     return asyncio.run(read())
 
@@ -283,12 +281,10 @@ async def _follow(job: JobHandle, show: Callable[[LogRecord], None]) -> str:
 
 async def _show_until_final(log: EventLog, show: Callable[[LogRecord], None], alive: bool) -> None:
     """Show until the job has ended; without a launcher, until the end of the log."""
-    state = State()
-    last = await log.last_seq()
-    async for record in log.read(0):
-        evolve(state, record)
+    job, last = Reading(), await log.last_seq()
+    async for record in following(log, job):
         show(record)
-        if record.seq >= last and (state.is_final or not alive):
+        if record.seq >= last and (job.state.is_final or not alive):
             return
 
 

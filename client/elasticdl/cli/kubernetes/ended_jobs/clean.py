@@ -99,13 +99,13 @@ def _old(logs: Sequence[StoredLog], present: Collection[JobId], settings: CleanS
 
 async def _states(url: str, logs: Sequence[StoredLog]) -> Mapping[JobId, str]:
     """The state of each job, as its event log has it."""
-    from elasticdl.master.snapshots.recovery import recover
+    from elasticdl.views import reading
 
     states = {}
     for log in logs:
         bus = await nats_bus.connect(url, log.job, BusSettings())
         try:
-            state = (await recover(bus)).state
+            state = (await reading.exact(bus)).state
         finally:
             await bus.close()
         states[log.job] = state.job_state.value if state.is_final else INTERRUPTED

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from elasticdl.master.core import Fold, State, decide
+from elasticdl.master.core import State, decide
+from elasticdl.master.core.fold import Fold
 from elasticdl.shared.messages.events import Decided, LogRecord
 
 

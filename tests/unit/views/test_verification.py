@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tests.unit.master.driver import Driver
 from tests.unit.master.histories import History, arriving_late
 
-from elasticdl.master.core import fold
-from elasticdl.master.verification import verify
+from elasticdl.master.core.fold import fold
 from elasticdl.shared.messages.commands import Command, StopPod
 from elasticdl.shared.messages.events import Decided, LogRecord
 from elasticdl.shared.names import PodName
+from elasticdl.views.verification import verify
 
 
 async def read(log: list[LogRecord]) -> AsyncIterator[LogRecord]:

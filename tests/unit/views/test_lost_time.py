@@ -11,9 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.unit.master.driver import Driver, job_spec
 
-from elasticdl.cli.local.job_monitor import JobMonitor
 from elasticdl.master.core import State
-from elasticdl.master.snapshots.recovery import recover
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.memory.broker import MemoryBus
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
@@ -22,6 +20,8 @@ from elasticdl.shared.messages import commands
 from elasticdl.shared.messages.events import ExitCause, LogRecord, ScaleRequested, SnapshotTaken
 from elasticdl.shared.names import Incarnation, PodName, Service
 from elasticdl.shared.process.clock import VirtualClock
+from elasticdl.views import reading
+from elasticdl.views.job_monitor import JobMonitor
 from elasticdl.views.lost_time import WorkerTime
 
 WORKER = PodName("worker-0")
@@ -168,7 +168,7 @@ async def test_earlier_records_are_folded_without_being_reported() -> None:
     for record in driver.log[:-1]:
         await bus.log.append(record.envelope)
     observer = SequenceObserver()
-    monitor = JobMonitor(observer, past=await recover(bus), clock=VirtualClock(2.0))
+    monitor = JobMonitor(observer, past=await reading.exact(bus), clock=VirtualClock(2.0))
     assert (observer.started_at, observer.seen) == (len(driver.log) - 1, 0)
     following = asyncio.create_task(monitor.follow(bus.log))
     await bus.log.append(driver.log[-1].envelope)
@@ -262,7 +262,7 @@ async def followed(driver: Driver, bus: MemoryBus, observer: SequenceObserver) -
     """A monitor that has folded all of a job's log, and keeps listening."""
     for record in driver.log:
         await bus.log.append(record.envelope)
-    monitor = JobMonitor(observer, past=await recover(MemoryBroker().connect()), clock=VirtualClock(2.0))
+    monitor = JobMonitor(observer, past=await reading.exact(MemoryBroker().connect()), clock=VirtualClock(2.0))
     following, listening = asyncio.create_task(monitor.follow(bus.log)), asyncio.create_task(monitor.listen(bus))
     await until(lambda: observer.seen == len(driver.log))
     try:

@@ -1,26 +1,36 @@
-"""Recovers the present state: from the core snapshot, if it is usable, and the log after it."""
+"""Reading a job: ``exact`` folds its log as its masters did, ``following`` applies further records as they come.
+
+Nobody else but the master folds a log.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 
 import structlog
 
-from elasticdl.master.core import Fold, State
-from elasticdl.master.snapshots import core_snapshot
+from elasticdl.master.core.evolve import evolve
+from elasticdl.master.core.fold import Fold, fold
+from elasticdl.master.core.state import State
 from elasticdl.shared.bus.ports import Bus, EventLog
 from elasticdl.shared.bus.reading import present_records, record_at
 from elasticdl.shared.errors import ProtocolError, UnreadableError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.events import JobSubmitted, LogRecord
+from elasticdl.shared.messages.sender_times import agreed_s
 from elasticdl.shared.names import MASTER
+from elasticdl.shared.process.clock import Clock, JobClock, SystemClock
+from elasticdl.views import core_snapshot
+
+__all__ = ["Reading", "check_complete", "clock_of", "exact", "fold", "following", "is_complete"]
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
-    """A recovered job.
+class Reading:
+    """A job, as far as its log was read; by default nothing of it.
 
     Attributes:
         read_seq: sequence number of the last record that was read; 0: the log is empty.
@@ -28,36 +38,51 @@ class Recovered:
         entry_seq: number of the core snapshot's register entry, used or not; 0: there is none.
     """
 
-    state: State
-    read_seq: int
-    snapshot_seq: int
-    entry_seq: int
+    state: State = field(default_factory=State)
+    read_seq: int = 0
+    snapshot_seq: int = 0
+    entry_seq: int = 0
 
 
-async def recover(bus: Bus, until: int = 0) -> Recovered:
-    """Fold a job's log as it is now.
+async def exact(bus: Bus, until: int = 0, *, all_evaluations: bool = False) -> Reading:
+    """A job's log as it is now, from the core snapshot on, if that is usable.
 
     Args:
         until: sequence number of the last record to fold; 0: all.
+        all_evaluations: the state has all evaluations, and keeps them while it is folded further. If the core snapshot
+            has forgotten some, the log is folded from its beginning.
 
     Raises:
         TransientError: NATS was unreachable for too long.
         PermanentError: a part of the log is lost.
     """
     entry = await bus.core_snapshots.read(MASTER)
-    folding = Fold()
-    before = read_seq = 0
-    if entry is not None:
-        state = await _usable(bus.log, entry.value, until)
-        if state is not None:
-            folding = Fold(state)
-            before = read_seq = state.seq
+    state = await _usable(bus.log, entry.value, until) if entry else None
+    if state is None or (all_evaluations and state.forgotten_evaluations):
+        state = State()
+    state.forgets_evaluations = not all_evaluations
+    folding, before = Fold(state), state.seq
+    read_seq = before
     async for record in present_records(bus.log, after=before, until=until):
         folding.take(record)
         read_seq = record.seq
-    return Recovered(
-        state=folding.finish(), read_seq=read_seq, snapshot_seq=before, entry_seq=entry.seq if entry else 0
-    )
+    return Reading(state=folding.finish(), read_seq=read_seq, snapshot_seq=before, entry_seq=entry.seq if entry else 0)
+
+
+async def following(log: EventLog, past: Reading) -> AsyncIterator[LogRecord]:
+    """The further records of a log, each as soon as it is applied to the state of ``past``; never ends.
+
+    Records are applied in the order of the log, so decisions a little later than the master took them.
+    """
+    async for record in log.read(past.read_seq):
+        evolve(past.state, record)
+        yield record
+
+
+def is_complete(state: State) -> bool:
+    """Whether the state follows from the records that can be read: none that it needs is unreadable."""
+    unreadable = state.unreadable_messages
+    return not (unreadable.lost_seq or (unreadable.count and state.spec is None))
 
 
 def check_complete(state: State) -> None:
@@ -66,27 +91,28 @@ def check_complete(state: State) -> None:
     Raises:
         UnreadableError: a decision, or the record that says what the job is, can't be read.
     """
+    if is_complete(state):
+        return
     unreadable = state.unreadable_messages
-    if unreadable.lost_seq or (unreadable.count and state.spec is None):
-        seq = unreadable.lost_seq or unreadable.first[0].message.seq
-        reason = next((each.message.reason for each in unreadable.first if each.message.seq == seq), "it is damaged")
-        raise UnreadableError(f"record {seq} of the event log, which the state of the job follows from,", reason)
+    seq = unreadable.lost_seq or unreadable.first[0].message.seq
+    reason = next((each.message.reason for each in unreadable.first if each.message.seq == seq), "it is damaged")
+    raise UnreadableError(f"record {seq} of the event log, which the state of the job follows from,", reason)
 
 
-async def recover_with_evaluations(bus: Bus, until: int = 0) -> Recovered:
-    """``recover`` for those that show a job: the state has all evaluations, and keeps them while it is folded further.
+def clock_of(state: State, own: Clock | None = None) -> JobClock:
+    """A clock that shows the time of a running job.
 
-    If the core snapshot has forgotten some, the log is folded from its beginning.
+    Args:
+        state: the job. Once it is measured, its log gets a record every few seconds, so a clock that is far from the
+            last record shows another time than the job's.
+        own: the machine's clock; None: the system's.
     """
-    recovered = await recover(bus, until)
-    recovered.state.forgets_evaluations = False
-    if not recovered.state.forgotten_evaluations:
-        return recovered
-    folding, read_seq = Fold(State(forgets_evaluations=False)), 0
-    async for record in present_records(bus.log, until=until):
-        folding.take(record)
-        read_seq = record.seq
-    return replace(recovered, state=folding.finish(), read_seq=read_seq, snapshot_seq=0)
+    own = own or SystemClock()
+    clock = JobClock(own)
+    if state.measured:
+        now_s = own.now()
+        clock.ahead_s = agreed_s(now_s, state.now_s) - now_s
+    return clock
 
 
 async def _usable(log: EventLog, data: bytes, until: int) -> State | None:
