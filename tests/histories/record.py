@@ -19,7 +19,7 @@ from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import find
 from elasticdl.shared.bus.reading import read_present
 from elasticdl.shared.messages.events import LogRecord
-from elasticdl.views.verification import verify
+from elasticdl.views.reading import verify
 
 FLAGS = (
     "--model_def=model.py",

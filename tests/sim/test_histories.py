@@ -12,7 +12,7 @@ from tests.histories.logs import FOLDER, SUFFIX, read_log, replayed
 from elasticdl.master.core.fold import fold
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Decided, LogRecord
-from elasticdl.views.verification import verify
+from elasticdl.views.reading import verify
 
 LOGS = sorted(FOLDER.glob(f"*{SUFFIX}"))
 

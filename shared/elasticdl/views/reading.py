@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from elasticdl.master.core.decide import decide
 from elasticdl.master.core.evolve import evolve
 from elasticdl.master.core.fold import Fold, fold
 from elasticdl.master.core.state import State
@@ -17,13 +18,23 @@ from elasticdl.shared.bus.ports import Bus, EventLog
 from elasticdl.shared.bus.reading import present_records, record_at
 from elasticdl.shared.errors import ProtocolError, UnreadableError
 from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.messages.events import JobSubmitted, LogRecord
+from elasticdl.shared.messages.events import Decided, JobSubmitted, LogRecord
 from elasticdl.shared.messages.sender_times import agreed_s
 from elasticdl.shared.names import MASTER
 from elasticdl.shared.process.clock import Clock, JobClock, SystemClock
 from elasticdl.views import core_snapshot
 
-__all__ = ["Reading", "check_complete", "clock_of", "exact", "fold", "following", "is_complete"]
+__all__ = [
+    "Reading",
+    "Verification",
+    "check_complete",
+    "clock_of",
+    "exact",
+    "fold",
+    "following",
+    "is_complete",
+    "verify",
+]
 
 _log = structlog.get_logger()
 
@@ -67,6 +78,48 @@ async def exact(bus: Bus, until: int = 0, *, all_evaluations: bool = False) -> R
         folding.take(record)
         read_seq = record.seq
     return Reading(state=folding.finish(), read_seq=read_seq, snapshot_seq=before, entry_seq=entry.seq if entry else 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """The result of a verification.
+
+    Attributes:
+        last_seq: sequence number of its last record.
+        decisions: number of decisions that were re-run.
+        differences: one line for each decision that differs now.
+    """
+
+    state: State
+    last_seq: int
+    decisions: int
+    differences: tuple[str, ...]
+
+
+async def verify(records: AsyncIterator[LogRecord]) -> Verification:
+    """Fold a log from its beginning, and re-run each decision of its masters.
+
+    Args:
+        records: the log, in its own order.
+    """
+    decisions, differences, last_seq = 0, list[str](), 0
+
+    def decide_again(state: State, record: LogRecord, decided: Decided) -> None:
+        nonlocal decisions
+        decisions += 1
+        again = decide(state, decided.now_s)
+        if again.commands != decided.commands:
+            differences.append(f"#{record.seq}: recorded {_text(decided.commands)}, now {_text(again.commands)}")
+
+    folding = Fold(before_decision=decide_again)
+    async for record in records:
+        folding.take(record)
+        last_seq = record.seq
+    return Verification(state=folding.finish(), last_seq=last_seq, decisions=decisions, differences=tuple(differences))
+
+
+def _text(commands: tuple[object, ...]) -> str:
+    return ", ".join(str(command) for command in commands) or "nothing"
 
 
 async def following(log: EventLog, past: Reading) -> AsyncIterator[LogRecord]:

@@ -72,11 +72,6 @@ class HistoryEntry:
         return f"#{self.seq} {time_of_day(self.time_s)} {self.name}: {self.text}"
 
 
-def history_facts(entry: HistoryEntry) -> dict[str, Any]:
-    """An entry of ``task --json``."""
-    return dataclasses.asdict(entry)
-
-
 def task_history(records: Iterable[LogRecord], task: TaskRef) -> Iterator[HistoryEntry]:
     """The events of one task, in the order of the log."""
     replies: set[str] = set()

@@ -114,8 +114,7 @@ from elasticdl.views.history import (
 from elasticdl.views.incidents import damaged_rows, lost_rows, unreadable_facts
 from elasticdl.views.lost_time import goodput_of
 from elasticdl.views.progress import records_of
-from elasticdl.views.staleness import staleness_facts
-from elasticdl.views.tables import table_rows
+from elasticdl.views.statistics import staleness_facts, table_rows
 
 Report = dict[str, Any]
 

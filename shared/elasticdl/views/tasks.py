@@ -44,18 +44,6 @@ class TaskFilter(Enum):
             ) from error
 
 
-def count_tasks(state: State) -> str:
-    """The number of tasks by state, in one line."""
-    training = state.training
-    if training is None:
-        return "0 training tasks"
-    running = sum(ref.purpose is Purpose.TRAIN for ref in state.running_attempts)
-    return (
-        f"{len(training.complete):,} of {state.plan.tasks:,} training tasks finished, {running:,} running, "
-        f"{len(training.outstanding):,} dispatched and not finished, {len(training.lacking):,} requeued"
-    )
-
-
 def task_counts(state: State) -> dict[str, int]:
     """The number of tasks by state, as JSON values."""
     training = state.training
@@ -68,6 +56,17 @@ def task_counts(state: State) -> dict[str, int]:
         "dispatched": len(training.outstanding),
         "requeued": len(training.lacking),
     }
+
+
+def count_tasks(state: State) -> str:
+    """``task_counts`` in one line."""
+    counts = task_counts(state)
+    if not counts:
+        return "0 training tasks"
+    return (
+        f"{counts['finished']:,} of {counts['all']:,} training tasks finished, {counts['running']:,} running, "
+        f"{counts['dispatched']:,} dispatched and not finished, {counts['requeued']:,} requeued"
+    )
 
 
 def task_rows(state: State, wanted: TaskFilter | None, limit: int) -> tuple[list[tuple[str, ...]], bool]:

@@ -19,8 +19,7 @@ from elasticdl.shared.names import PodName, Service
 from elasticdl.views import report
 from elasticdl.views.history import epoch_rows, history_lines
 from elasticdl.views.incidents import incident_lines
-from elasticdl.views.staleness import staleness_facts, staleness_rows
-from elasticdl.views.tables import table_texts
+from elasticdl.views.statistics import staleness_facts, staleness_rows, table_texts
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from elasticdl.master.core.fold import fold
 from elasticdl.shared.messages.commands import Command, StopPod
 from elasticdl.shared.messages.events import Decided, LogRecord
 from elasticdl.shared.names import PodName
-from elasticdl.views.verification import verify
+from elasticdl.views.reading import verify
 
 
 async def read(log: list[LogRecord]) -> AsyncIterator[LogRecord]:

@@ -103,7 +103,8 @@ async def _show(job: JobHandle, view: JobView) -> None:
     async with job.open() as bus:
         past = await reading.exact(bus, all_evaluations=True)
         view.clock = reading.clock_of(past.state)
-        monitor = JobMonitor(view, past, view.clock)
+        view.on_start(past.state)
+        monitor = JobMonitor(past, view.clock, view.on_record)
         tasks = [asyncio.create_task(monitor.follow(bus.log)), asyncio.create_task(monitor.listen(bus))]
         try:
             while not any(task.done() for task in tasks):

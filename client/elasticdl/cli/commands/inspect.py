@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -16,7 +17,7 @@ from elasticdl.cli.display.next_steps import find_next_step, resume_line
 from elasticdl.cli.display.output import print_json, print_table
 from elasticdl.cli.display.report import print_summary
 from elasticdl.cli.display.status import print_state, status_facts, without_processes
-from elasticdl.cli.jobs.handle import JobHandle, read_records
+from elasticdl.cli.jobs.handle import JobHandle, read_bus, read_records
 from elasticdl.master.core import State
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.bus.reading import present_records
@@ -30,11 +31,10 @@ from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.quantities import count, time_of_day
 from elasticdl.shared.storage import display
 from elasticdl.views import reading
-from elasticdl.views.reading import Reading, clock_of, fold, following
-from elasticdl.views.records import history_facts, one_line, record_facts, task_history
+from elasticdl.views.reading import Reading, Verification, clock_of, fold, following, verify
+from elasticdl.views.records import one_line, record_facts, task_history
 from elasticdl.views.report import build, state_facts
 from elasticdl.views.tasks import TASK_COLUMNS, TaskFilter, count_tasks, task_counts, task_rows
-from elasticdl.views.verification import Verification, verify
 
 GONE_POLL_S = 1.0
 """Seconds between two checks whether the launcher of a followed job is still running."""
@@ -153,9 +153,7 @@ def task(job: JobHandle, number: int, purpose: str, *, as_json: bool = False) ->
             _print_shard(state, TaskId(number), console)
     entries = list(task_history(records, ref))
     if as_json:
-        print_json(
-            console, {"job": job.job, "task": number, "purpose": purpose, "history": map(history_facts, entries)}
-        )
+        print_json(console, {"job": job.job, "task": number, "purpose": purpose, "history": map(asdict, entries)})
         return
     lines = list(map(str, entries))
     for line in lines or ["No events yet."]:
@@ -196,7 +194,7 @@ def replay(job: JobHandle, until: int, *, check: bool, as_json: bool = False) ->
     console = plain_console()
     verified: Verification | None = None
     if check:
-        verified = _verified(job, until)
+        verified = read_bus(job, lambda bus: verify(present_records(bus.log, until=until)))
         state, last = verified.state, verified.last_seq
     else:
         found = recovered(job, until)
@@ -240,24 +238,8 @@ def recovered(job: JobHandle, until: int = 0, *, all_evaluations: bool = True) -
     Args:
         until: last record that counts; 0: all.
         all_evaluations: of many evaluations the state has all, not only the latest, although this takes longer.
-
-    Raises:
-        ElasticDLError: the log can't be reached.
     """
-
-    async def read() -> Reading:
-        async with job.open() as bus:
-            return await reading.exact(bus, until, all_evaluations=all_evaluations)
-
-    return asyncio.run(read())
-
-
-def _verified(job: JobHandle, until: int) -> Verification:
-    async def read() -> Verification:
-        async with job.open() as bus:
-            return await verify(present_records(bus.log, until=until))
-
-    return asyncio.run(read())
+    return read_bus(job, lambda bus: reading.exact(bus, until, all_evaluations=all_evaluations))
 
 
 async def _follow(job: JobHandle, show: Callable[[LogRecord], None]) -> str:

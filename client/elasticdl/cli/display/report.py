@@ -16,8 +16,7 @@ from elasticdl.shared.quantities import count, duration, size, times, transfers
 from elasticdl.views.history import metrics_text
 from elasticdl.views.incidents import lost_text
 from elasticdl.views.report import Report, message_of
-from elasticdl.views.staleness import staleness_rows
-from elasticdl.views.tables import table_texts
+from elasticdl.views.statistics import staleness_rows, table_texts
 
 _ENDED = (JobState.SUCCEEDED.value, JobState.FAILED.value, JobState.STOPPED.value)
 

@@ -23,8 +23,7 @@ from elasticdl.views.history import evaluation_rows, metrics_text, validation_wa
 from elasticdl.views.incidents import incident_lines, unreadable_lines
 from elasticdl.views.progress import progress_snapshot
 from elasticdl.views.report import state_facts
-from elasticdl.views.staleness import staleness_facts, staleness_rows
-from elasticdl.views.tables import table_rows, table_texts
+from elasticdl.views.statistics import staleness_facts, staleness_rows, table_rows, table_texts
 
 
 def without_processes(state: State, condition: Condition) -> State:

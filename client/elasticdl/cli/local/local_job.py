@@ -29,7 +29,7 @@ from elasticdl.master.tensorboard.live import write_event_files
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.errors import ElasticDLError, PermanentError
 from elasticdl.shared.failure_detection.heartbeats import HEARTBEAT_TIMEOUT_S, Heartbeat
-from elasticdl.shared.messages.events import Event, JobResumed, StopRequested
+from elasticdl.shared.messages.events import Event, JobResumed, LogRecord, StopRequested
 from elasticdl.shared.messages.measurements import ProcessMeasured
 from elasticdl.shared.names import LAUNCHER, MASTER, PodName, Service
 from elasticdl.shared.pods.supervisor import PodSupervisor
@@ -38,7 +38,7 @@ from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 from elasticdl.shared.process.settings import variable
 from elasticdl.views import reading
-from elasticdl.views.job_monitor import JobMonitor, RecordObserver
+from elasticdl.views.job_monitor import JobMonitor
 
 BROKER = "nats-server"
 TICK_S = 0.25
@@ -55,8 +55,16 @@ Environment = Callable[[str, PodName, Service], Mapping[str, str]]
 """(URL of the NATS server, pod, service) -> environment of its process."""
 
 
-class Observer(RecordObserver, Protocol):
+class Observer(Protocol):
     """Is called about everything that happens to a local job."""
+
+    def on_start(self, state: State) -> None:
+        """``state`` is what happened before; its ``seq`` is 0 for a new job."""
+        ...
+
+    def on_record(self, record: LogRecord, state: State) -> None:
+        """A record was folded into ``state``."""
+        ...
 
     def on_message(self, line: str) -> None:
         """The launcher has a line for the user."""
@@ -160,7 +168,8 @@ class LocalJob:
         past = await reading.exact(bus, all_evaluations=True)
         self._clock.continue_from(past.state.clock_s)
         self._started_s += self._clock.ahead_s
-        self._monitor = JobMonitor(self._observer, past, self._clock)
+        self._observer.on_start(past.state)
+        self._monitor = JobMonitor(past, self._clock, self._observer.on_record)
         self._envelopes = EnvelopeFactory(service=Service.LAUNCHER, name=LAUNCHER, clock=self._clock)
         self._incarnation = self._envelopes.incarnation
         self._publisher = QueuedEventPublisher(bus.log, self._envelopes)
@@ -196,7 +205,7 @@ class LocalJob:
             usage[BROKER] = Usage(starts=starts, cpu_s=cpu_s, rss_max_bytes=rss_bytes)
         usage[LAUNCHER] = own_usage()
         run = replace(
-            self._monitor.measured(self._started_s),
+            self._monitor.meter.measured(self._monitor.state, self._started_s),
             ended_s=self._clock.now(),
             abort_reason=abort_reason,
             is_interrupted=self._interrupted or self._monitor.stopped_by_client,
@@ -266,10 +275,11 @@ class LocalJob:
         while True:
             if time.monotonic() >= measured_s + MEASURE_EVERY_S:
                 measured_s = time.monotonic()
-                self._publisher.publish(self._monitor.measured(self._started_s))
+                self._publisher.publish(self._monitor.meter.measured(self._monitor.state, self._started_s))
             for _ in range(round(1 / TICK_S)):
                 pids = {MASTER: self._processes.pid(MASTER) or 0, BROKER: self._broker.pid}
-                self._observer.on_tick(self._monitor.state, self._monitor.heartbeats, pids, self._monitor.goodput)
+                goodput = self._monitor.meter.goodput(self._monitor.state)
+                self._observer.on_tick(self._monitor.state, self._monitor.heartbeats, pids, goodput)
                 await asyncio.sleep(TICK_S)
             self._processes.sample()
             bound(self._run.logs)

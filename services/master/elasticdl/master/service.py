@@ -35,7 +35,7 @@ from elasticdl.shared.pods.ports import Pods
 from elasticdl.shared.process.clock import Clock, JobClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.views import reading
-from elasticdl.views.heartbeats import heartbeats_of_job
+from elasticdl.views.job_monitor import heartbeats_of_job
 from elasticdl.views.reading import Reading, check_complete
 from elasticdl.views.run_meter import RunMeter
 
