@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from enum import Enum
 
 from elasticdl.master.core import State
-from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.names import Purpose, TaskId
@@ -25,23 +24,6 @@ class TaskFilter(Enum):
     REQUEUED = "requeued"
     PENDING = "pending"
     FAILED = "failed"
-
-    @classmethod
-    def parse(cls, text: str) -> TaskFilter | None:
-        """The value of ``--state``; None: any state.
-
-        Raises:
-            UserError: there is no such state.
-        """
-        if not text:
-            return None
-        try:
-            return cls(text)
-        except ValueError as error:
-            names = ", ".join(each.value for each in cls)
-            raise UserError(
-                f"--state={text} is not a state of tasks", hint=f"Use one of {names}.", usage=True
-            ) from error
 
 
 def task_counts(state: State) -> dict[str, int]:

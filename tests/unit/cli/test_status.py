@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 from tests.unit.cli.job_log import PROCESS, PS, SPEC, TASK, WORKER, Log
 
+from elasticdl.cli.commands.inspect import task_filter
 from elasticdl.cli.display.status import print_state, status_facts, without_processes
 from elasticdl.cli.jobs.handle import Condition
 from elasticdl.cli.jobs.run_directory import INTERRUPTED
@@ -155,4 +156,4 @@ def test_tasks_are_listed_by_state(log: Log) -> None:
     ((*_, state),), _ = task_rows(log.state, TaskFilter.FAILED, 10)
     assert state.endswith(", failed once")
     with pytest.raises(UserError, match="--state=lost is not a state of tasks"):
-        TaskFilter.parse("lost")
+        task_filter("lost")

@@ -108,7 +108,7 @@ def tasks(job: JobHandle, limit: int, task_state: str, *, as_json: bool = False)
     Raises:
         UserError: there is no such state, or the log holds no job yet.
     """
-    wanted = TaskFilter.parse(task_state)
+    wanted = task_filter(task_state)
     condition = job.condition()
     state = recovered(job, all_evaluations=False).state
     state = state if condition.is_running else without_processes(state, condition)
@@ -128,6 +128,19 @@ def tasks(job: JobHandle, limit: int, task_state: str, *, as_json: bool = False)
     if more:
         states = ", ".join(each.value for each in TaskFilter)
         console.print(f"The first {limit}. To show more: --limit=N. To filter: --state=STATE ({states}).")
+
+
+def task_filter(text: str) -> TaskFilter | None:
+    """The value of ``--state``; None: any state.
+
+    Raises:
+        UserError: there is no such state.
+    """
+    try:
+        return TaskFilter(text) if text else None
+    except ValueError as error:
+        names = ", ".join(each.value for each in TaskFilter)
+        raise UserError(f"--state={text} is not a state of tasks", hint=f"Use one of {names}.", usage=True) from error
 
 
 def task(job: JobHandle, number: int, purpose: str, *, as_json: bool = False) -> None:
