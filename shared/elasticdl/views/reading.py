@@ -1,6 +1,6 @@
 """Reading a job: ``exact`` folds its log as its masters did, ``following`` applies further records as they come.
 
-Nobody else but the master folds a log.
+Only this package and the master fold a log.
 """
 
 from __future__ import annotations
