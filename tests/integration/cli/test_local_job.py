@@ -285,7 +285,7 @@ def test_a_full_disk_ends_the_job_with_its_name_and_the_way_on(small_disk: Path,
     fill(launched.run / "filling")
     assert launched.ended() == 1
     said = f"the disk of the run directory {launched.run} has too little space"
-    assert f"{said} (0.0 MB free, at least 8.4 MB needed). Stopping the job; it can be resumed." in launched.printed
+    assert f"{said} (0 bytes free, at least 8 MiB needed). Stopping the job; it can be resumed." in launched.printed
     *_, last = launched.printed.strip().splitlines()
     assert f"elasticdl resume {launched.run.name} --run_dir={small_disk}" in last
     assert "Traceback" not in launched.printed and "Restarting" not in launched.printed

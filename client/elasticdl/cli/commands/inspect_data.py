@@ -12,7 +12,7 @@ from elasticdl.cli.commands.column_summaries import ColumnSummary, add_block, sh
 from elasticdl.cli.data_flags import DataFlags, reader_options
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.output import print_json, print_table
-from elasticdl.cli.display.quantities import count, size
+from elasticdl.cli.display.quantities import count
 from elasticdl.cli.indexing.scanning import scan_in_parallel
 from elasticdl.cli.submission.plan_data import left_out_lines
 from elasticdl.shared.data import DataFormat, DataSchema, PlannedData, Reader, plan_sources
@@ -23,6 +23,7 @@ from elasticdl.shared.data.joined_columns import ColumnError
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import display, open_store
+from elasticdl.shared.words import size
 from elasticdl.zoo.example_pb2 import Example
 
 _FILES_SHOWN = 10

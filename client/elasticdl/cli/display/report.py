@@ -114,7 +114,7 @@ from elasticdl.cli.display.history import (
 )
 from elasticdl.cli.display.incidents import damaged_rows, lost_rows, lost_text, unreadable_facts
 from elasticdl.cli.display.progress_snapshot import records_of
-from elasticdl.cli.display.quantities import count, duration, size, times, transfers
+from elasticdl.cli.display.quantities import count, duration, times, transfers
 from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
 from elasticdl.cli.display.tables import exported_text, table_rows, table_texts
 from elasticdl.master.core import State
@@ -123,6 +123,7 @@ from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.storage import display
+from elasticdl.shared.words import size
 
 Report = dict[str, Any]
 _ENDED = (JobState.SUCCEEDED.value, JobState.FAILED.value, JobState.STOPPED.value)

@@ -12,7 +12,7 @@ from elasticdl.cli.display.incidents import damaged_rows, incident_lines, lost_r
 from elasticdl.cli.display.live import progress_line
 from elasticdl.cli.display.output import print_table
 from elasticdl.cli.display.progress_snapshot import progress_snapshot
-from elasticdl.cli.display.quantities import count, size, time_of_day
+from elasticdl.cli.display.quantities import count, time_of_day
 from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
 from elasticdl.cli.display.tables import table_rows, table_texts
 from elasticdl.cli.jobs.handle import Condition
@@ -24,6 +24,7 @@ from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import NO_INSTANCE, JobId
 from elasticdl.shared.pod_instances import pid_of
 from elasticdl.shared.storage import display
+from elasticdl.shared.words import size
 
 
 def without_processes(state: State, condition: Condition) -> State:

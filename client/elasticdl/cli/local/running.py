@@ -34,7 +34,7 @@ from elasticdl.cli.submission.plan_text import start_lines
 from elasticdl.cli.submission.submit import Submission
 from elasticdl.master.core import State
 from elasticdl.shared.bus import Bus, BusSettings
-from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.shared.errors import ElasticDLError, file_errors
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.events import Event, JobSubmitted
 from elasticdl.shared.names import Service
@@ -258,8 +258,6 @@ def _write_report(report: reports.Report, file: Path) -> None:
     Raises:
         UserError: the file can't be written.
     """
-    try:
+    with file_errors(f"the report can't be written to {file}"):
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_text(file, json.dumps(report, indent=2) + "\n")
-    except OSError as error:
-        raise UserError(f"the report can't be written to {file}: {error.strerror}") from error

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from elasticdl.master.core import State
-from elasticdl.shared.errors import ElasticDLError, TransientError, UserError
+from elasticdl.shared.errors import ElasticDLError, TransientError, file_errors
 from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import KubernetesApi
@@ -38,10 +38,8 @@ def pods_of(api: KubernetesApi, job: JobId, templates_file: str) -> Callable[[In
         UserError: the file can't be read.
         ElasticDLError: the API server can't be reached, or has no batch Job of this job.
     """
-    try:
+    with file_errors(f"The pod templates {templates_file} can't be read"):
         templates = PodTemplates.from_json(Path(templates_file).read_text())
-    except OSError as error:
-        raise UserError(f"The pod templates can't be read: {error}") from error
     owner = owner_reference(api.get(kinds.JOB, object_name(job)))
     return lambda run: KubernetesPods(api, ClusterJob(job=job, run=run, owner=owner, templates=templates))
 

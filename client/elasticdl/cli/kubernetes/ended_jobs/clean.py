@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from elasticdl.cli.commands.clean import DAY_S, CleanSettings, confirm
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.display.quantities import count, size
+from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs.named import named
 from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.cli.kubernetes.lookup import connect, jobs_in
@@ -20,6 +20,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import JobId
+from elasticdl.shared.words import size
 
 
 def clean_namespace(namespace: str, jobs: Sequence[str], settings: CleanSettings) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import Service
+from elasticdl.shared.words import listed
 
 _NAMES = {"cpu": "cpu", "memory": "memory", "disk": "ephemeral-storage", "ephemeral-storage": "ephemeral-storage"}
 _GPU = "nvidia.com/gpu"
@@ -95,7 +96,7 @@ def amount(quantity: str) -> float:
 
 def _parse(flag: str, text: str) -> dict[str, str]:
     found: dict[str, str] = {}
-    for item in filter(None, (part.strip() for part in text.split(","))):
+    for item in listed(text):
         short, equals, quantity = (part.strip() for part in item.partition("="))
         name = _GPU if short == "gpu" else _NAMES.get(short, short if _EXTENDED.fullmatch(short) else "")
         if not equals or not name:

@@ -19,7 +19,7 @@ from elasticdl.cli.kubernetes.new_job.source_job import find_source_job
 from elasticdl.cli.kubernetes.objects_file import objects_text, write_objects
 from elasticdl.cli.kubernetes.submission_file import CommandFlags
 from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.shared.errors import UserError
+from elasticdl.shared.errors import UserError, file_errors
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, Manifest
 from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT
@@ -105,7 +105,5 @@ def _write(objects: Sequence[Manifest], file: str) -> None:
     if file == "-":
         plain_console().print(objects_text(objects), end="")
         return
-    try:
+    with file_errors(f"--yaml={file} can't be written", usage=True):
         write_objects(objects, Path(file))
-    except OSError as error:
-        raise UserError(f"--yaml={file} can't be written: {error.strerror}", usage=True) from error
