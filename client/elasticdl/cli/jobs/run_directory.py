@@ -29,6 +29,7 @@ from elasticdl.shared.errors import PermanentError, UserError, file_errors
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import free_bytes
+from elasticdl.shared.storage.atomic import replace_text
 from elasticdl.shared.words import size
 
 ROOT_VARIABLE = "ELASTICDL_RUN_DIR"
@@ -376,28 +377,3 @@ def run_directories(root: Path) -> list[RunDirectory]:
     found = [path for path in root.glob("*/job.json") if path.is_file()]
     found.sort(key=lambda path: (path.parent.stat().st_ctime, path.parent.name))
     return [RunDirectory(root, JobId(path.parent.name)) for path in found]
-
-
-def replace_text(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Write a file that other processes see either as it was or complete, never in between.
-
-    Args:
-        path: the file. One that is no regular file, such as a pipe, is written as it is.
-        mode: the permissions of the new file, before the process's mask.
-
-    Raises:
-        OSError: it can't be written; the old file is left as it was.
-    """
-    if path.exists() and not path.is_file():
-        path.write_text(text)
-        return
-    path = path.resolve()  # Replaces what a link points to, not the link.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with open(temporary, "x", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-            file.write(text)
-        temporary.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise

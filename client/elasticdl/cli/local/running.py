@@ -18,7 +18,7 @@ from elasticdl.cli.display.live import JobView
 from elasticdl.cli.display.next_steps import find_next_step, next_step
 from elasticdl.cli.display.report import print_end
 from elasticdl.cli.jobs.local_handle import LocalJobHandle
-from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, replace_text
+from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.jobs.temporary_files import make_temporary, remove_temporary
 from elasticdl.cli.local.broker import Broker, EmbeddedBroker, ExternalBroker
 from elasticdl.cli.local.job_observer import JobObserver
@@ -42,6 +42,7 @@ from elasticdl.shared.process.clock import JobClock, SystemClock
 from elasticdl.shared.process.model_check import ModelCheck
 from elasticdl.shared.process.settings import variable
 from elasticdl.shared.storage import to_uri
+from elasticdl.shared.storage.atomic import replace_text
 
 _DEBUG_LINES = 40
 READ_INTERVAL_S = 0.25
