@@ -8,10 +8,11 @@ import secrets
 from collections.abc import AsyncIterator
 
 from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, READ_BYTES_MIN, RunDirectory
-from elasticdl.cli.local.processes.spawner import Spawner, die_with_parent
+from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.bus import Bus, BusSettings, nats_bus
 from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.process.operating_system import die_with_parent
 
 
 @contextlib.asynccontextmanager

@@ -27,14 +27,13 @@ from elasticdl.cli.kubernetes.new_job.before_run import (
 )
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile
 from elasticdl.cli.kubernetes.submit import NatsRefusedError, connect, former_run, is_open, read_job, report_error, say
-from elasticdl.shared.errors import ElasticDLError, TransientError
 from elasticdl.shared.kubernetes.api import KubernetesApi
-from elasticdl.shared.kubernetes.job_end import end_run
+from elasticdl.shared.kubernetes.job_end import end_failed
 from elasticdl.shared.kubernetes.job_pods import job_pods, order_of
 from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import WAITING_PREFIX
 from elasticdl.shared.names import Incarnation, JobId
-from elasticdl.shared.process.exit_codes import EXIT_AWAY, exit_code
+from elasticdl.shared.process.exit_codes import exit_code
 from elasticdl.shared.process.logs import hide_details
 from elasticdl.shared.process.settings import ProcessSettings, variable
 
@@ -94,21 +93,12 @@ def main() -> int:
 
 
 def end_job(connect: Callable[[], KubernetesApi], job: JobId, run: Incarnation, error: Exception) -> tuple[int, str]:
-    """End the Job and the pods of a job that an error ends.
+    """``end_failed``; a refused connection does not end a job that has pods."""
 
-    Returns:
-        The exit code of this container, and a remark for people. If the code is none of ``FAILED_CODES``, Kubernetes
-        starts the container again.
-    """
-    try:
-        with contextlib.closing(connect()) as api:
-            if isinstance(error, NatsRefusedError) and any(map(order_of, job_pods(api, job))):
-                return EXIT_AWAY, ""
-            end_run(api, job, run)
-    except ElasticDLError as failure:
-        note = f"The Job can't be ended, so Kubernetes starts this pod again: {failure}"
-        return EXIT_AWAY if isinstance(failure, TransientError) else exit_code(error), note
-    return exit_code(error), ""
+    def is_spared(api: KubernetesApi) -> bool:
+        return isinstance(error, NatsRefusedError) and any(map(order_of, job_pods(api, job)))
+
+    return end_failed(connect, job, run, exit_code(error), is_spared)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 import traceback
 from dataclasses import replace
@@ -34,6 +33,7 @@ from elasticdl.shared.kubernetes.names import (
     SUBMISSION_FILE,
     without_pod_folders,
 )
+from elasticdl.shared.kubernetes.termination import TERMINATION_MESSAGE, write_message
 from elasticdl.shared.messages.events import Event, JobSubmitted
 from elasticdl.shared.names import LAUNCHER, JobId, Service
 from elasticdl.shared.process.clock import SystemClock
@@ -41,16 +41,13 @@ from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, exit_code
 from elasticdl.shared.process.logs import hide_details
+from elasticdl.shared.process.operating_system import end_on_sigterm
 from elasticdl.shared.process.settings import ProcessSettings, from_environment, variable
 from elasticdl.shared.storage import display, open_store, scheme_of
 
 if TYPE_CHECKING:
     from elasticdl.master.core import State
 
-TERMINATION_MESSAGE = Path("/dev/termination-log")
-MESSAGE_CHARS_MAX = 4000
-"""Kubernetes keeps 4096 bytes."""
-_SIGNAL_OFFSET = 128
 CONNECT_S = 30.0
 """Seconds to wait for NATS. After that the container ends, and the Job starts it again."""
 
@@ -256,8 +253,7 @@ def read_job() -> tuple[SubmissionFile, ProcessSettings]:
     Raises:
         UserError: the namespace or the job lacks something.
     """
-    # The kernel ignores SIGTERM for the first process of a container without a handler. A successor plans the job.
-    signal.signal(signal.SIGTERM, lambda number, _frame: os._exit(_SIGNAL_OFFSET + number))
+    end_on_sigterm()  # A successor plans the job.
     file = SubmissionFile.from_json(Path(JOB_FOLDER, SUBMISSION_FILE).read_text())
     if not os.environ.get(variable("nats_url")):
         raise UserError(f"Secret {NAMESPACE_OBJECT} of the namespace has no {variable('nats_url')}")
@@ -265,12 +261,12 @@ def read_job() -> tuple[SubmissionFile, ProcessSettings]:
     return file, from_environment(ProcessSettings, {**os.environ, **names})
 
 
-def report_error(error: Exception, note: str = "", message_file: Path = TERMINATION_MESSAGE) -> None:
+def report_error(error: Exception, note: str = "", message_file: Path = Path(TERMINATION_MESSAGE)) -> None:
     """Write an error to the log of this container, and to its termination message."""
     text = str(error) if isinstance(error, ElasticDLError) else traceback.format_exc()
     text = without_pod_folders(f"{text}\n{note}".rstrip())
     sys.stderr.write(f"{ERROR_PREFIX}{text}\n")
-    message_file.write_text(text[-MESSAGE_CHARS_MAX:])
+    write_message(text, keeps_end=True, path=message_file)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,10 @@ from typing import Protocol
 import psutil
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.local.processes.spawner import Spawner, die_with_parent
+from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.errors import PermanentError
+from elasticdl.shared.process.operating_system import die_with_parent
 
 CHECK_S = 0.1
 """Seconds between two checks whether the server is running."""
