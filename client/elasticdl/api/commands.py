@@ -25,12 +25,18 @@ _COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE"
 """Variables that have programs print to a pipe as they print to a terminal: with colours, and lines that move."""
 
 
-def run(*arguments: str, secrets: Mapping[str, str] = MappingProxyType({}), shows: bool = False) -> str:
+def run(
+    *arguments: str,
+    secrets: Mapping[str, str] = MappingProxyType({}),
+    shows: bool = False,
+    envs: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Run a command to its end.
 
     Args:
         secrets: further flags and their values, which no other user of the machine can read.
         shows: also print each line of its output as it comes. In a notebook its progress is one line that changes.
+        envs: further variables of its environment.
 
     Returns:
         Its output.
@@ -48,7 +54,7 @@ def run(*arguments: str, secrets: Mapping[str, str] = MappingProxyType({}), show
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=_plain_environment(),
+        env=_plain_environment() | dict(envs),
         start_new_session=True,  # A Ctrl-C reaches it once, through this function.
     ) as process:
         assert process.stdout is not None

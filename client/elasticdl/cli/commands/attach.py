@@ -11,6 +11,7 @@ from elasticdl.cli.display.job_time import clock_of
 from elasticdl.cli.display.live import JobView
 from elasticdl.cli.display.next_steps import find_next_step
 from elasticdl.cli.display.report import build, print_end, print_summary
+from elasticdl.cli.jobs.accepted import leaving_lines
 from elasticdl.cli.jobs.handle import JobHandle
 from elasticdl.cli.local.job_monitor import JobMonitor
 from elasticdl.master.core import State
@@ -42,10 +43,7 @@ def attach(job: JobHandle, *, is_new: bool = False) -> int:
                 view.print_line(f"Attached to job {job.job}. Ctrl-C leaves it running.")
             if not asyncio.run(_follow(job, view)):
                 view.close()
-                view.console.print_line(
-                    f"The job continues. To follow it: elasticdl attach {job.arguments}\n"
-                    f"To stop it: elasticdl stop {job.arguments}"
-                )
+                view.console.print_line(leaving_lines(job.arguments))
                 return exit_codes.INTERRUPTED
     finally:
         view.close()

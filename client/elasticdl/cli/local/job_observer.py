@@ -27,11 +27,11 @@ class JobObserver:
     """The observer of a local job.
 
     Args:
-        accept: for a job in the background: is called with its name on a command line once it is accepted.
+        accept: for a job in the background: is called with its id, and the job on a command line, once it is accepted.
     """
 
     def __init__(
-        self, run: RunDirectory, record: JobRecord, view: JobView, accept: Callable[[str], None] | None = None
+        self, run: RunDirectory, record: JobRecord, view: JobView, accept: Callable[[str, str], None] | None = None
     ) -> None:
         self._run = run
         self._record = record
@@ -63,7 +63,7 @@ class JobObserver:
         """Leave the terminal, if the job runs in the background."""
         if self._accept:
             self._view.move_to(self._run.log(LAUNCHER), OUTPUT)
-            self._accept(self._run.arguments)
+            self._accept(self._run.job, self._run.arguments)
 
     def on_terminal_closed(self) -> None:
         """Continue to print, in the launcher's log."""

@@ -59,7 +59,8 @@ class RunOptions:
         debug: after a failure, show the log of the process that caused it.
         checks_model: whether the model is checked before the job starts, as that of a new job is.
         forks: fork servers, that of the workers running; not given: new ones.
-        accept: the job runs in the background, and this is called with its name on a command line once it is accepted.
+        accept: the job runs in the background, and this is called with its id, and the job on a command line, once it
+            is accepted.
     """
 
     started_s: float
@@ -68,7 +69,7 @@ class RunOptions:
     command: Callable[[Service], list[str]] = service_command
     checks_model: bool = False
     forks: ForkServers | None = None
-    accept: Callable[[str], None] | None = None
+    accept: Callable[[str, str], None] | None = None
 
 
 def run_job(

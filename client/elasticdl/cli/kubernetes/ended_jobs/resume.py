@@ -9,12 +9,13 @@ from pathlib import Path
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.display.consoles import plain_console
+from elasticdl.cli.jobs.accepted import leaving_lines
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.cli.kubernetes.condition import memory_kills
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.cli.kubernetes.manifests.next_run import next_config_map, next_job, next_secret
 from elasticdl.cli.kubernetes.new_job.creation import create_objects
-from elasticdl.cli.kubernetes.new_job.following import follow, leaving_lines
+from elasticdl.cli.kubernetes.new_job.following import follow
 from elasticdl.cli.kubernetes.objects_file import write_objects
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile, kind_of
 from elasticdl.shared.errors import TransientError, UserError
@@ -66,7 +67,7 @@ def resume(job: KubernetesJobHandle, changes: ResumeChanges, *, detach: bool) ->
         console.print(f"The master ran out of memory. The next one gets {MEMORY_RAISE} times as much.")
     console.print(f"Created the next run of job {job.job} in namespace {job.api.namespace}.")
     if detach:
-        console.print(leaving_lines(job))
+        console.print(leaving_lines(job.arguments))
         return exit_codes.SUCCESS
     console.print("Ctrl-C leaves it running.")
     return follow(job, is_new=False)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.display.consoles import plain_console
+from elasticdl.cli.jobs.accepted import leaving_lines, report_job
 from elasticdl.cli.kubernetes.checks import job_findings, refuse_problems, rights_named, setup_findings
 from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
@@ -61,13 +62,14 @@ def start(flags: CommandFlags, pods: KubernetesFlags, started_s: float) -> int:
             return exit_codes.SUCCESS
         create_job(api, manifest)
     # What follows a job is imported while Kubernetes starts its first pods.
-    from elasticdl.cli.kubernetes.new_job.following import follow, leaving_lines
+    from elasticdl.cli.kubernetes.new_job.following import follow
 
     job = KubernetesJobHandle(api, manifest.settings.job, is_default=not pods.namespace)
     console = plain_console()
     console.print(f"Created job {job.job} in namespace {api.namespace}.")
     if flags.detach:
-        console.print(leaving_lines(job))
+        report_job(job.job)
+        console.print(leaving_lines(job.arguments))
         return exit_codes.SUCCESS
     console.print("Ctrl-C leaves it running.")
     return follow(job, image_pull_s=pods.image_pull_deadline_secs)
