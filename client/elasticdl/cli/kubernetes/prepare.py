@@ -65,11 +65,8 @@ async def _is_open(file: SubmissionFile, settings: ProcessSettings) -> bool:
     """Whether the run is on the event log."""
     from elasticdl.master.snapshots.recovery import recover
 
-    bus = await connect(settings.nats_url, file.job, settings.nats_replicas)
-    try:
+    async with await connect(settings.nats_url, file.job, settings.nats_replicas) as bus:
         return is_open((await recover(bus)).state, file)
-    finally:
-        await bus.close()
 
 
 def main() -> int:

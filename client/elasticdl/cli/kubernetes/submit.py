@@ -65,10 +65,9 @@ async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None
     Raises:
         ElasticDLError: the job can't be planned, or a service that it needs can't be reached.
     """
-    bus = await connect(nats_url, file.job, replicas)
-    try:
-        from elasticdl.master.snapshots.recovery import recover
+    from elasticdl.master.snapshots.recovery import recover
 
+    async with await connect(nats_url, file.job, replicas) as bus:
         try:
             opened = is_open((await recover(bus)).state, file)
         except PermanentError:
@@ -89,8 +88,6 @@ async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None
                 f"another command has resumed job {file.job} meanwhile",
                 hint=f"To follow it: elasticdl attach {file.job}",
             )
-    finally:
-        await bus.close()
 
 
 def is_open(state: State, file: SubmissionFile) -> bool:
@@ -106,11 +103,8 @@ async def _source_version(file: SubmissionFile, nats_url: str, replicas: int) ->
 
     if next(open_store(file.source.storage).list(f"{file.source.storage}/"), None) is None:
         raise UserError(f"there is no job {file.source.job}: {display(file.source.storage)} holds nothing")
-    bus = await connect(nats_url, file.source.job, replicas)
-    try:
+    async with await connect(nats_url, file.source.job, replicas) as bus:
         return await newest_version(bus, file.source)
-    finally:
-        await bus.close()
 
 
 def plan(file: SubmissionFile, version: tuple[InitialModel, JobSpec] | None = None) -> JobSpec:
@@ -199,7 +193,7 @@ def former_run(file: SubmissionFile) -> FormerRun:
     )
 
 
-async def connect(nats_url: str, job: JobId, replicas: int = 1) -> Bus:
+async def connect(nats_url: str, job: JobId, replicas: int = 1) -> nats_bus.NatsBus:
     """Connect to the NATS server of a job, from a pod.
 
     Args:

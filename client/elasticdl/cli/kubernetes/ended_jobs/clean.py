@@ -14,7 +14,7 @@ from elasticdl.cli.jobs.named import named
 from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.cli.kubernetes.lookup import connect, jobs_in
 from elasticdl.cli.kubernetes.nats_route import reachable_url
-from elasticdl.shared.bus import BusSettings, nats_bus
+from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.bus.nats_bus import StoredLog
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT
@@ -104,11 +104,8 @@ async def _states(url: str, logs: Sequence[StoredLog]) -> Mapping[JobId, str]:
 
     states = {}
     for log in logs:
-        bus = await nats_bus.connect(url, log.job, BusSettings())
-        try:
+        async with await nats_bus.connect(url, log.job) as bus:
             state = (await recover(bus)).state
-        finally:
-            await bus.close()
         states[log.job] = state.job_state.value if state.is_final else INTERRUPTED
     return states
 

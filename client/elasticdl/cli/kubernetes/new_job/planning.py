@@ -12,7 +12,7 @@ from elasticdl.cli.data_flags import PATH_FLAGS
 from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.manifests.job_objects import JobManifest, secret_variables
 from elasticdl.cli.kubernetes.manifests.patches import check_patches
-from elasticdl.cli.kubernetes.manifests.resources import amount, parse_resources
+from elasticdl.cli.kubernetes.manifests.resources import parse_resources
 from elasticdl.cli.kubernetes.manifests.templates import TEMPORARY, USER_ID, JobSettings, PodSettings
 from elasticdl.cli.kubernetes.manifests.volumes import Volumes, parse_volumes
 from elasticdl.cli.kubernetes.new_job.model_files import ModelFiles, collect
@@ -26,6 +26,7 @@ from elasticdl.shared.data.discovery import split_paths
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT, PRIORITY_HIGH, PRIORITY_LOW
+from elasticdl.shared.kubernetes.quantities import amount
 from elasticdl.shared.kubernetes.templates import WorkerPriority
 from elasticdl.shared.names import Incarnation, JobId, Service, new_job_id
 from elasticdl.shared.words import listed
