@@ -20,7 +20,7 @@ import pytest
 from tests.deadline import DEADLINE_S
 
 from elasticdl.cli.commands.clean import CleanSettings, clean
-from elasticdl.cli.local.broker import RESTARTS_MAX
+from elasticdl.cli.local.broker import LIMITS
 
 LAUNCHER = """
 import sys
@@ -161,7 +161,7 @@ def test_kills_of_nats_server_never_end_the_job_however_many(launched: Launched)
     all_ready(launched)
     killed: set[int] = set()
     end_s, pause = time.monotonic() + DEADLINE_S, threading.Event()
-    while len(killed) < RESTARTS_MAX + 3:
+    while len(killed) < LIMITS.crashes_max + 3:
         assert time.monotonic() < end_s, launched.printed
         for child in psutil.Process(launched.process.pid).children():
             # Some have just begun to start.

@@ -17,11 +17,12 @@ from types import FrameType
 
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_FAULT
 from elasticdl.shared.process.operating_system import SIGNAL_OFFSET
+from elasticdl.shared.process.retries import Backoff
 
 RESTARTS_MAX = 5
 """Restarts in a row. After that the pod fails, and Kubernetes waits before it creates the next one."""
-PAUSE_S = 1.0
-"""Seconds before the first restart in a row; doubled after each."""
+BACKOFF = Backoff(first_s=1.0, max_s=16.0)
+"""Pauses before the restarts in a row."""
 HEALTHY_S = 300.0
 """A master that ran for so many seconds ends the row."""
 
@@ -45,8 +46,8 @@ def supervise(run_master: Callable[[], int], monotonic: Callable[[], float], sle
             restarts = 0
         if restarts == RESTARTS_MAX or not (code < 0 or code in (EXIT_AWAY, EXIT_FAULT)):
             return code if code >= 0 else SIGNAL_OFFSET - code
-        sleep(PAUSE_S * 2**restarts)
         restarts += 1
+        sleep(BACKOFF.pause_s(restarts))
 
 
 def main() -> int:
