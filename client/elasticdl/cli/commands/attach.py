@@ -12,7 +12,7 @@ from elasticdl.cli.display.live import JobView
 from elasticdl.cli.display.next_steps import find_next_step
 from elasticdl.cli.display.report import build, print_end, print_summary
 from elasticdl.cli.jobs.accepted import leaving_lines
-from elasticdl.cli.jobs.handle import JobHandle
+from elasticdl.cli.jobs.handle import POLL_S, JobHandle, until_ended
 from elasticdl.cli.local.job_monitor import JobMonitor
 from elasticdl.master.core import State
 from elasticdl.master.measuring.run_meter import GOODPUT_BATCHES_MIN
@@ -21,8 +21,6 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.process.clock import SystemClock
 
 TICK_S = 0.25
-GONE_POLL_S = 1.0
-"""Seconds between two checks whether the job is still running."""
 END_S_MAX = 10.0
 """Seconds in which the log of an ended job has to become readable."""
 
@@ -55,7 +53,11 @@ async def _follow(job: JobHandle, view: JobView) -> bool:
     left, loop = asyncio.Event(), asyncio.get_running_loop()
     with interrupts.handled(loop, lambda _: left.set()):
         showing = asyncio.create_task(_show(job, view))
-        tasks = [showing, asyncio.create_task(_until_gone(job, view)), asyncio.create_task(left.wait())]
+        tasks = [
+            showing,
+            asyncio.create_task(until_ended(job, lambda text: view.print_line(f"Waiting: {text}"))),
+            asyncio.create_task(left.wait()),
+        ]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             task.cancel()
@@ -88,7 +90,7 @@ async def _end_of(job: JobHandle) -> State:
         except UserError:
             if time.monotonic() >= deadline_s:
                 raise
-        await asyncio.sleep(GONE_POLL_S)
+        await asyncio.sleep(POLL_S)
 
 
 async def _show(job: JobHandle, view: JobView) -> None:
@@ -124,14 +126,3 @@ def _goodput(state: State) -> float | None:
     if run is None or run.batches_computed < GOODPUT_BATCHES_MIN:
         return None
     return min(1.0, run.batches_absorbed / run.batches_computed)
-
-
-async def _until_gone(job: JobHandle, view: JobView) -> None:
-    """Wait until nothing runs the job any more, and show why no master does. Its NATS server ends with it."""
-    told = ""
-    while (condition := job.condition()).is_running:
-        if condition.waiting != told:
-            told = condition.waiting
-            if told:
-                view.print_line(f"Waiting: {told}")
-        await asyncio.sleep(GONE_POLL_S)

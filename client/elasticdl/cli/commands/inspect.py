@@ -20,7 +20,7 @@ from elasticdl.cli.display.records import history_facts, one_line, record_facts,
 from elasticdl.cli.display.report import build, print_summary
 from elasticdl.cli.display.status import print_state, state_facts, status_facts, without_processes
 from elasticdl.cli.display.task_table import TASK_COLUMNS, TaskFilter, count_tasks, task_counts, task_rows
-from elasticdl.cli.jobs.handle import JobHandle, read_records
+from elasticdl.cli.jobs.handle import JobHandle, read_records, until_ended
 from elasticdl.master.core import State, evolve, fold
 from elasticdl.master.snapshots.recovery import Recovered, recover, recover_with_evaluations
 from elasticdl.master.verification import Verification, verify
@@ -34,9 +34,6 @@ from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.storage import display
-
-GONE_POLL_S = 1.0
-"""Seconds between two checks whether the launcher of a followed job is still running."""
 
 
 def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
@@ -269,7 +266,7 @@ async def _follow(job: JobHandle, show: Callable[[LogRecord], None]) -> str:
         if not alive:
             await printing
             return ""
-        watching = asyncio.create_task(_wait_until_ended(job))
+        watching = asyncio.create_task(until_ended(job))
         await asyncio.wait((printing, watching), return_when=asyncio.FIRST_COMPLETED)
         printing.cancel()
         watching.cancel()
@@ -289,12 +286,6 @@ async def _show_until_final(log: EventLog, show: Callable[[LogRecord], None], al
         show(record)
         if record.seq >= last and (state.is_final or not alive):
             return
-
-
-async def _wait_until_ended(job: JobHandle) -> None:
-    """Wait until nothing runs the job any more. Its NATS server ends with it."""
-    while job.condition().is_running:
-        await asyncio.sleep(GONE_POLL_S)
 
 
 def _print_shard(state: State, number: TaskId, console: Console) -> None:

@@ -9,7 +9,7 @@ of this machine, and ``clean``, because it goes through all folders.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -20,6 +20,9 @@ from elasticdl.shared.bus.reading import read_present
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import JobId
+
+POLL_S = 1.0
+"""Seconds between two checks whether a job is still running."""
 
 
 class JobNotFoundError(UserError):
@@ -164,3 +167,18 @@ def read_records(job: JobHandle) -> list[LogRecord]:
             return await read_present(bus.log)
 
     return asyncio.run(read())
+
+
+async def until_ended(job: JobHandle, on_wait: Callable[[str], None] = lambda _text: None) -> None:
+    """Wait until nothing runs the job any more. Its NATS server ends with it.
+
+    Args:
+        on_wait: is called with what the job waits for, whenever that changes.
+    """
+    told = ""
+    while (condition := job.condition()).is_running:
+        if condition.waiting != told:
+            told = condition.waiting
+            if told:
+                on_wait(told)
+        await asyncio.sleep(POLL_S)

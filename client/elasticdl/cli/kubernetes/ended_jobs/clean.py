@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from elasticdl.cli.commands.clean import DAY_S, CleanSettings, confirm
+from elasticdl.cli.commands.clean import DAY_S, CleanSettings, to_delete
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs.named import named
@@ -46,7 +46,6 @@ def clean_logs(url: str, present: Collection[JobId], jobs: Sequence[str], settin
     Args:
         present: jobs whose Kubernetes Jobs exist.
     """
-    console = plain_console()
     logs = asyncio.run(nats_bus.stored_logs(url))
     chosen = [_find(logs, present, job, place) for job in jobs] or _old(logs, present, settings)
     states = asyncio.run(_states(url, chosen))
@@ -54,20 +53,11 @@ def clean_logs(url: str, present: Collection[JobId], jobs: Sequence[str], settin
         for log in chosen:
             _check_finished(log, states[log.job])
     chosen = [log for log in chosen if settings.unfinished or states[log.job] == JobState.SUCCEEDED.value]
-    lines = [f"the event log of {log.job} ({states[log.job]}, {size(log.size_bytes)})" for log in chosen]
-    if not chosen:
-        console.print(f"No event logs to delete in {place}")
-    elif settings.dry_run:
-        for line in lines:
-            console.print(f"Would delete {line}")
-    elif (
-        settings.confirmed
-        or not settings.unfinished
-        or confirm(lines, f"{count(len(chosen), 'event log')}, including those of jobs that did not finish")
-    ):
-        for log, line in zip(chosen, lines, strict=True):
-            asyncio.run(nats_bus.remove_job(url, log.job))
-            console.print(f"Deleted {line}")
+    lines = {f"the event log of {log.job} ({states[log.job]}, {size(log.size_bytes)})": log for log in chosen}
+    what = f"{count(len(chosen), 'event log')}, including those of jobs that did not finish"
+    for line in to_delete(list(lines), settings, what, nothing=f"No event logs to delete in {place}"):
+        asyncio.run(nats_bus.remove_job(url, lines[line].job))
+        plain_console().print(f"Deleted {line}")
 
 
 def _find(logs: Sequence[StoredLog], present: Collection[JobId], job: str, place: str) -> StoredLog:
