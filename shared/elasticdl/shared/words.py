@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable
 from itertools import islice
 
@@ -22,6 +21,8 @@ def listed(text: str) -> tuple[str, ...]:
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """What to do about a name that is unknown: use the similar one, or else the hint that is given."""
+    import difflib  # Only errors need it, and every process imports this module.
+
     near = difflib.get_close_matches(name, known, n=1)
     return f"Did you mean {near[0]!r}?" if near else otherwise
 
