@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import Manifest
+from elasticdl.shared.kubernetes.port_forward import forwarded
 from elasticdl.shared.kubernetes.refusals import ApiRefusedError
 
 
@@ -79,12 +81,15 @@ def test_a_port_of_a_pod_is_reached_through_the_api_server(cluster: Cluster, api
     cluster.wait_for_phase(api.namespace, "nats", "Running")
 
     def greets() -> bool:
-        with contextlib.closing(api.port_forward("nats", NATS_PORT)) as connection:
+        with (
+            forwarded(lambda: api.port_forward("nats", NATS_PORT)) as port,
+            socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as connection,
+        ):
             return connection.recv(6) == b"INFO {"
 
     wait_until(greets, lambda: "nats-server does not answer through the API server")
     for thread in threading.enumerate():
-        if thread.name.startswith("port forward"):
+        if thread.name.startswith("port-forward"):
             thread.join(DEADLINE_S)  # Otherwise its sockets are open when the test ends.
     with pytest.raises(ApiRefusedError) as absent:
         api.port_forward("nobody", NATS_PORT)

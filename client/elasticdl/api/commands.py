@@ -14,9 +14,10 @@ from typing import Any
 
 from elasticdl.api.output import Output
 from elasticdl.cli import exit_codes
-from elasticdl.cli.flag_values import as_text, did_you_mean
+from elasticdl.cli.flag_values import as_text
 from elasticdl.cli.options import Flag
 from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.shared.words import did_you_mean
 
 _PREFIX = "Error: "
 _STANDARD_INPUT = "/dev/stdin"
@@ -24,12 +25,18 @@ _COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE"
 """Variables that have programs print to a pipe as they print to a terminal: with colours, and lines that move."""
 
 
-def run(*arguments: str, secrets: Mapping[str, str] = MappingProxyType({}), shows: bool = False) -> str:
+def run(
+    *arguments: str,
+    secrets: Mapping[str, str] = MappingProxyType({}),
+    shows: bool = False,
+    envs: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Run a command to its end.
 
     Args:
         secrets: further flags and their values, which no other user of the machine can read.
         shows: also print each line of its output as it comes. In a notebook its progress is one line that changes.
+        envs: further variables of its environment.
 
     Returns:
         Its output.
@@ -47,7 +54,7 @@ def run(*arguments: str, secrets: Mapping[str, str] = MappingProxyType({}), show
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=_plain_environment(),
+        env=_plain_environment() | dict(envs),
         start_new_session=True,  # A Ctrl-C reaches it once, through this function.
     ) as process:
         assert process.stdout is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,12 @@ from typing import Any
 from elasticdl.api.commands import as_flags, run, split_secrets
 from elasticdl.api.job import Job
 from elasticdl.api.passed_model import model_file
+from elasticdl.cli.jobs.accepted import JOB_FILE_VARIABLE
 from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.options import Flag, flags_of
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
 from elasticdl.shared.errors import ElasticDLError
-
-ACCEPTED = re.compile(r"To follow it: elasticdl attach (?:--\S+ )*([^\s-]\S*)")
-"""How every command with ``--detach`` ends that has started a job: its id, before or after flags."""
 
 
 def train(model_def: Any, training_data: str | Path, *, wait: bool = True, shows: bool = True, **flags: Any) -> Job:
@@ -99,9 +97,11 @@ def _start(command: str, known: Mapping[str, Flag], values: Mapping[str, Any], w
     flags = {name: flag for name, flag in {**known, **flags_of(KubernetesFlags)}.items() if name != "detach"}
     with model_file(values["model_def"]) as model_def:
         shown, secrets = split_secrets({**values, "model_def": model_def}, flags)
-        output = run(command, *as_flags(shown, flags, command), "--detach", secrets=secrets, shows=shows)
-    accepted = ACCEPTED.search(output)
-    if accepted is None:
+        with tempfile.NamedTemporaryFile("r", prefix="elasticdl-job-") as file:
+            arguments = [*as_flags(shown, flags, command), "--detach"]
+            output = run(command, *arguments, secrets=secrets, shows=shows, envs={JOB_FILE_VARIABLE: file.name})
+            accepted = file.read()
+    if not accepted:
         raise ElasticDLError(f"elasticdl {command} has not started a job: {output.strip()}")
-    job = Job(accepted[1], run_dir=values.get("run_dir") or "", namespace=values.get("namespace") or "")
+    job = Job(accepted, run_dir=values.get("run_dir") or "", namespace=values.get("namespace") or "")
     return job.wait(shows=shows) if wait else job

@@ -13,9 +13,10 @@ import sys
 from collections.abc import Callable
 
 from elasticdl.cli import exit_codes
+from elasticdl.cli.jobs.accepted import leaving_lines, report_job
 
-Accept = Callable[[str], None]
-"""Is called in the background when the job is accepted, with the job as on a command line."""
+Accept = Callable[[str, str], None]
+"""Is called in the background when the job is accepted, with its id, and the job as on a command line."""
 
 
 def run_in_background(run: Callable[[Accept], int]) -> int:
@@ -39,9 +40,10 @@ def run_in_background(run: Callable[[Accept], int]) -> int:
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
 
-    def accept(job: str) -> None:
+    def accept(job: str, arguments: str) -> None:
+        report_job(job)
         with contextlib.suppress(OSError), open(writer, "w", encoding="utf-8") as pipe:  # The foreground was killed.
-            pipe.write(job)
+            pipe.write(arguments)
 
     return run(accept)
 
@@ -49,17 +51,13 @@ def run_in_background(run: Callable[[Accept], int]) -> int:
 def _wait(pid: int, read: Callable[[], str]) -> int:
     """Wait until the job is accepted or the process in the background has ended; returns the exit code."""
     try:
-        job = read()
+        arguments = read()
     except KeyboardInterrupt:
         os.kill(pid, signal.SIGINT)
         return _exit_code(pid)
-    if not job:
+    if not arguments:
         return _exit_code(pid)
-    sys.stdout.write(
-        f"The job is running in the background. To follow it: elasticdl attach {job}\n"
-        f"To read the logs of its processes: elasticdl logs {job} --follow\n"
-        f"To stop it: elasticdl stop {job}\n"
-    )
+    sys.stdout.write(f"{leaving_lines(arguments, 'is running in the background')}\n")
     return exit_codes.SUCCESS
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from elasticdl.cli.options import Flag, values_for
 from elasticdl.cli.submission.flag_items import parse_columns
 from elasticdl.shared.job.spec import COLUMN_TYPES
+from elasticdl.shared.words import listed
 
 if TYPE_CHECKING:
     from elasticdl.cli.submission.job_flags import JobFlags
@@ -99,7 +100,7 @@ def reader_options(flags: DataFlags | JobFlags) -> ReaderOptions:
     from elasticdl.shared.data import ReaderOptions  # Imports pyarrow, which help texts do not need.
 
     return ReaderOptions(
-        columns=tuple(name.strip() for name in flags.columns.split(",") if name.strip()),
+        columns=listed(flags.columns),
         column_types=parse_columns("column_types", flags.column_types),
         fill_missing=parse_columns("fill_missing", flags.fill_missing),
         **values_for("ReaderOptions", flags),

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import enum
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from elasticdl.shared.words import did_you_mean
 
 _LITERALS = ("model_params", "data_reader_params")
 """Flags whose values are Python literals. Their items are separated by semicolons."""
@@ -74,12 +75,6 @@ def flag_type(hint: Any, *, repeated: bool = False) -> FlagType:
     return FlagType(hint, repeated=repeated)
 
 
-def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
-    """What to do about a name that is unknown."""
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"Did you mean {near[0]!r}?" if near else otherwise
-
-
 def as_text(name: str, value: Any) -> Any:
     """A value of a flag as the command line takes it.
 
@@ -111,7 +106,7 @@ def wrong_type(name: str, value: Any, flag: FlagType) -> str:
         if _spelled(value) in flag.choices:
             return ""
         wrong = f"{name} is one of {', '.join(flag.choices)}, not {_shown(value)}."
-        return f"{wrong} {did_you_mean(_spelled(value), flag.choices, '')}".rstrip()
+        return f"{wrong} {did_you_mean(_spelled(value), flag.choices)}".rstrip()
     if flag.kind in _NUMBERS:
         return "" if _is_number(value, flag.kind) else f"{name} is {_NUMBERS[flag.kind]}, not {_shown(value)}"
     if flag.kind is Path and isinstance(value, (list, dict)):

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from elasticdl.cli.flag_values import FlagType, as_text, did_you_mean, plain_value, wrong_type, yaml_value
-from elasticdl.shared.errors import UserError
+from elasticdl.cli.flag_values import FlagType, as_text, plain_value, wrong_type, yaml_value
+from elasticdl.shared.errors import UserError, file_errors
+from elasticdl.shared.words import did_you_mean
 
 _COLUMNS = 120
 """Width of the lines of a file that is written."""
@@ -56,7 +57,8 @@ def _entries(file: Path) -> Iterator[tuple[int, str, Any]]:
     import yaml
 
     try:
-        loader = yaml.SafeLoader(file.read_text())
+        with file_errors(f"--file={file} can't be read", usage=True):
+            loader = yaml.SafeLoader(file.read_text())
         root = loader.get_single_node()
         if not isinstance(root, yaml.MappingNode):
             raise UserError(
@@ -66,8 +68,6 @@ def _entries(file: Path) -> Iterator[tuple[int, str, Any]]:
             (key.start_mark.line + 1, str(loader.construct_object(key)), loader.construct_object(value, deep=True))
             for key, value in root.value
         ]
-    except OSError as error:
-        raise UserError(f"--file={file} can't be read: {error.strerror}", usage=True) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"--file={file} is not YAML: {' '.join(str(error).split())}", usage=True) from error
     yield from entries

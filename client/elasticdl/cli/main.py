@@ -23,6 +23,7 @@ from elasticdl.cli.submission.job_flags import PS_MAX, WORKERS_MAX
 from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
 from elasticdl.cli.surroundings import check_working_folder, ensure_home
 from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.shared.words import listed
 
 JOBS, DATA, TRAIN = "Jobs", "Data and models", "Run"
 
@@ -145,7 +146,7 @@ def doctor(
     """
     from elasticdl.cli.kubernetes import doctor
 
-    pull_secrets = [name for name in image_pull_secrets.split(",") if name]
+    pull_secrets = list(listed(image_pull_secrets))
     raise typer.Exit(doctor.doctor(namespace, image_name, pull_secrets, as_json=as_json))
 
 

@@ -13,6 +13,10 @@ UserError           the user's input or code      one clear message, exit code 2
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 
 class ElasticDLError(Exception):
     """Base class of every error that this package raises on purpose."""
@@ -87,3 +91,16 @@ def check_range(flag: str, value: float, low: float, high: float) -> None:
     """
     if not low <= value <= high:
         raise UserError(f"{flag}={value} is out of range", hint=f"It must be {low} to {high}.", usage=True)
+
+
+@contextmanager
+def file_errors(problem: str, error: type[ElasticDLError] = UserError, **facts: Any) -> Iterator[None]:
+    """Raise an error with a message of its own for each ``OSError`` of the block: ``FILE can't be read: Is a folder``.
+
+    Args:
+        facts: of the error, such as ``hint``.
+    """
+    try:
+        yield
+    except OSError as reason:
+        raise error(f"{problem}: {reason.strerror or reason}", **facts) from reason

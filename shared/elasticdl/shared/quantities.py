@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-_UNITS = ("kB", "MB", "GB", "TB")
+from elasticdl.shared.words import size
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
@@ -15,17 +15,6 @@ def count(number: int, noun: str, plural: str = "") -> str:
         plural: where it is not the noun with an ``s``.
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def size(size_bytes: float) -> str:
-    """``12 bytes``, ``1.5 MB``; a MB is a million bytes."""
-    if size_bytes < 1000:
-        return count(int(size_bytes), "byte")
-    for unit in _UNITS:
-        size_bytes /= 1000
-        if size_bytes < 999.95 or unit == _UNITS[-1]:
-            break
-    return f"{size_bytes:.1f} {unit}"
 
 
 def stopwatch(seconds: float) -> str:
@@ -59,7 +48,7 @@ def time_of_day(time_s: float) -> str:
 
 
 def transfers(requests: int, fetched_bytes: int, cached_bytes: int) -> str:
-    """``1.5 MB in 2 requests to object storage, 3.0 MB from the cache``."""
+    """``1.5 MiB in 2 requests to object storage, 3 MiB from the cache``."""
     return (
         f"{size(fetched_bytes)} in {count(requests, 'request')} to object storage, {size(cached_bytes)} from the cache"
     )

@@ -20,7 +20,7 @@ import pytest
 from tests.deadline import DEADLINE_S
 
 from elasticdl.cli.commands.clean import CleanSettings, clean
-from elasticdl.cli.local.broker import RESTARTS_MAX
+from elasticdl.cli.local.broker import LIMITS
 
 LAUNCHER = """
 import sys
@@ -161,7 +161,7 @@ def test_kills_of_nats_server_never_end_the_job_however_many(launched: Launched)
     all_ready(launched)
     killed: set[int] = set()
     end_s, pause = time.monotonic() + DEADLINE_S, threading.Event()
-    while len(killed) < RESTARTS_MAX + 3:
+    while len(killed) < LIMITS.crashes_max + 3:
         assert time.monotonic() < end_s, launched.printed
         for child in psutil.Process(launched.process.pid).children():
             # Some have just begun to start.
@@ -285,7 +285,7 @@ def test_a_full_disk_ends_the_job_with_its_name_and_the_way_on(small_disk: Path,
     fill(launched.run / "filling")
     assert launched.ended() == 1
     said = f"the disk of the run directory {launched.run} has too little space"
-    assert f"{said} (0.0 MB free, at least 8.4 MB needed). Stopping the job; it can be resumed." in launched.printed
+    assert f"{said} (0 bytes free, at least 8 MiB needed). Stopping the job; it can be resumed." in launched.printed
     *_, last = launched.printed.strip().splitlines()
     assert f"elasticdl resume {launched.run.name} --run_dir={small_disk}" in last
     assert "Traceback" not in launched.printed and "Restarting" not in launched.printed

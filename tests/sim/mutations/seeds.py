@@ -60,7 +60,7 @@ SEEDS: dict[str, tuple[int, int, str]] = {
     "only equal groups merge": (7, 4, "InvariantError: BatchRef(task=TaskRef(purpose=<Purpose.TRAIN: 'train'>, numb"),
     "only expired rows are removed": (24, 3, "ps-0: rows [21] of table tracked are not those of dense updates"),
     "orders wait for the placement": (710, 29, "the job is failed: The audit found that training was not exact: par"),
-    "other ps accumulate other batches": (1312, 12, "InvariantError: batch (3, 0) was absorbed 1 updates late, not "),
+    "other ps accumulate other batches": (1312, 12, "InvariantError: batch (3, 0) was absorbed 1 updates late, not"),
     "overdue batches are ignored": (91, 0, "the job is stuck: state training; ps-0 running, worker-0 running, worke"),
     "placement before restore": (129, 4, "the job is stuck: state training; ps-0 starting, ps-1 exited, ps-2 exited"),
     "ps started replaces credit": (19, 6, "the audit repaired 2 tasks"),

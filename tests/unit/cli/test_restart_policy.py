@@ -6,8 +6,9 @@ import pytest
 
 from elasticdl.cli.local.restart_policy import RestartDecision, RestartLimits, RestartPolicy
 from elasticdl.shared.process.exit_codes import EXIT_AWAY
+from elasticdl.shared.process.retries import Backoff
 
-LIMITS = RestartLimits(crashes_max=2, window_s=60.0, backoff_s=0.5, backoff_s_max=3.0)
+LIMITS = RestartLimits(crashes_max=2, window_s=60.0, backoff=Backoff(first_s=0.5, max_s=3.0))
 
 
 def last_error(lines: int) -> str:

@@ -9,11 +9,13 @@ import pytest
 from tests.unit.shared_kubernetes.memory_api import MemoryApi
 from tests.unit.shared_kubernetes.test_pod_manifests import job
 
-from elasticdl.master.cluster import MESSAGE_BYTES_MAX, end_job, pods_of, result_of, write_termination_message
+from elasticdl.master.cluster import pods_of, result_of
 from elasticdl.master.core import State
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
+from elasticdl.shared.kubernetes.job_end import end_failed
 from elasticdl.shared.kubernetes.pod_manifests import pod_manifest
+from elasticdl.shared.kubernetes.termination import MESSAGE_BYTES_MAX, write_message
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_REFUSED
@@ -35,9 +37,11 @@ def test_other_jobs_end_well() -> None:
 
 def test_a_termination_message_is_not_too_long(tmp_path: Path) -> None:
     path = tmp_path / "message"
-    write_termination_message("ä" * MESSAGE_BYTES_MAX, path)
+    write_message("ä" * MESSAGE_BYTES_MAX, path=path)
     assert path.read_text() == "ä" * (MESSAGE_BYTES_MAX // 2)
-    write_termination_message("short", path)
+    write_message("ä" * MESSAGE_BYTES_MAX + "e", keeps_end=True, path=path)
+    assert path.read_text() == "ä" * (MESSAGE_BYTES_MAX // 2 - 1) + "e"
+    write_message("short", path=path)
     assert path.read_text() == "short"
 
 
@@ -59,7 +63,7 @@ def api() -> MemoryApi:
 
 
 def test_a_master_that_can_not_continue_ends_the_pods_of_the_job_and_the_job(api: MemoryApi) -> None:
-    assert end_job(lambda: api, JOB, RUN) == (EXIT_REFUSED, "")
+    assert end_failed(lambda: api, JOB, RUN, EXIT_REFUSED) == (EXIT_REFUSED, "")
     assert api.objects == {}
     assert api.jobs[JOB]["spec"]["backoffLimit"] == 1  # One pod has failed; the next failure is one too many.
 
@@ -68,12 +72,12 @@ def test_the_job_does_not_end_while_its_pods_can_not_be_deleted() -> None:
     def unreachable() -> KubernetesApi:
         raise TransientError("the API server can't be reached")
 
-    code, _ = end_job(unreachable, JOB, RUN)
+    code, _ = end_failed(unreachable, JOB, RUN, EXIT_REFUSED)
     assert code == EXIT_AWAY
 
 
 def test_a_master_that_may_not_end_the_job_says_so(api: MemoryApi) -> None:
     api.has_lost_rights = True
-    code, note = end_job(lambda: api, JOB, RUN)
+    code, note = end_failed(lambda: api, JOB, RUN, EXIT_REFUSED)
     assert code == EXIT_REFUSED
-    assert note.startswith("The Job can't be ended, so Kubernetes starts the master again: ")
+    assert note.startswith("The Job can't be ended, so Kubernetes starts this pod again: ")

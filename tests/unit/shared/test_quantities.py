@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.shared.quantities import count, size, stopwatch, times
+from elasticdl.shared.quantities import count, stopwatch, times
+from elasticdl.shared.words import size
 
 
 @pytest.mark.parametrize(
@@ -15,10 +16,10 @@ from elasticdl.shared.quantities import count, size, stopwatch, times
         (count(1200, "batch", "batches"), "1,200 batches"),
         (size(1), "1 byte"),
         (size(999), "999 bytes"),
-        (size(1_000), "1.0 kB"),
-        (size(999_960), "1.0 MB"),
-        (size(1_500_000_000), "1.5 GB"),
-        (size(2e15), "2000.0 TB"),
+        (size(1_500), "1.5 KiB"),
+        (size((1 << 20) - 1), "1 MiB"),
+        (size(1_500_000_000), "1.4 GiB"),
+        (size(2e15), "1819 TiB"),
         (stopwatch(65.9), "1:05"),
         (stopwatch(7265), "2:01:05"),
         (times(1), "once"),

@@ -151,5 +151,5 @@ def feed_batch(records, mode, metadata):
     options = ", trained from update 2 of an id on, removed after 100,000 updates without it"
     assert runner.describe()[:2] == [
         "embedding users: any number of ids x 16 served by the ps, trained from update 3 of an id on",
-        f"embedding items: 50,000 x 16 (3.05 MiB) served by the ps{options}",
+        f"embedding items: 50,000 x 16 (3.1 MiB) served by the ps{options}",
     ]

@@ -36,7 +36,7 @@ def test_only_large_tables_are_served(write_module: WriteModule) -> None:
     assert [(table.name, table.input_dim, table.width) for table in runner.tables] == [("user_table", 1000, 4)]
     assert runner.describe()[:2] == [
         "embedding user_table: 1,000 x 4 (15.6 KiB) served by the ps",
-        "embedding item_table stays dense: 800 B < 7.81 KiB",
+        "embedding item_table stays dense: 800 bytes < 7.8 KiB",
     ]
     assert "item_table/embeddings" in [spec.name for spec in runner.signature().dense]
 

@@ -61,7 +61,7 @@ def test_a_regularized_table_that_is_frozen_later_is_served(write_module: WriteM
 
 def test_a_regularized_table_that_is_too_large_to_be_dense_is_refused(write_module: WriteModule) -> None:
     module = write_module(MODEL.format(layer="Embedding(10_000_000, 64, embeddings_regularizer='l1'"))
-    message = r"embedding t has an embeddings_regularizer, .* 2.38 GiB it is too large to be dense \(limit 64 MiB\)"
+    message = r"embedding t has an embeddings_regularizer, .* 2.4 GiB it is too large to be dense \(limit 64 MiB\)"
     with pytest.raises(UserError, match=message) as refused:
         runner_of(module, columns())
     assert "weight_decay" in refused.value.hint

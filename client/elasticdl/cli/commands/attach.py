@@ -10,7 +10,8 @@ from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.display.live import JobView
 from elasticdl.cli.display.next_steps import find_next_step
 from elasticdl.cli.display.report import print_end, print_summary
-from elasticdl.cli.jobs.handle import JobHandle
+from elasticdl.cli.jobs.accepted import leaving_lines
+from elasticdl.cli.jobs.handle import POLL_S, JobHandle, until_ended
 from elasticdl.master.core import State
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.process.clock import SystemClock
@@ -20,8 +21,6 @@ from elasticdl.views.lost_time import GOODPUT_BATCHES_MIN, goodput_of
 from elasticdl.views.report import build
 
 TICK_S = 0.25
-GONE_POLL_S = 1.0
-"""Seconds between two checks whether the job is still running."""
 END_S_MAX = 10.0
 """Seconds in which the log of an ended job has to become readable."""
 
@@ -42,10 +41,7 @@ def attach(job: JobHandle, *, is_new: bool = False) -> int:
                 view.print_line(f"Attached to job {job.job}. Ctrl-C leaves it running.")
             if not asyncio.run(_follow(job, view)):
                 view.close()
-                view.console.print_line(
-                    f"The job continues. To follow it: elasticdl attach {job.arguments}\n"
-                    f"To stop it: elasticdl stop {job.arguments}"
-                )
+                view.console.print_line(leaving_lines(job.arguments))
                 return exit_codes.INTERRUPTED
     finally:
         view.close()
@@ -57,7 +53,11 @@ async def _follow(job: JobHandle, view: JobView) -> bool:
     left, loop = asyncio.Event(), asyncio.get_running_loop()
     with interrupts.handled(loop, lambda _: left.set()):
         showing = asyncio.create_task(_show(job, view))
-        tasks = [showing, asyncio.create_task(_until_gone(job, view)), asyncio.create_task(left.wait())]
+        tasks = [
+            showing,
+            asyncio.create_task(until_ended(job, lambda text: view.print_line(f"Waiting: {text}"))),
+            asyncio.create_task(left.wait()),
+        ]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             task.cancel()
@@ -90,7 +90,7 @@ async def _end_of(job: JobHandle) -> State:
         except UserError:
             if time.monotonic() >= deadline_s:
                 raise
-        await asyncio.sleep(GONE_POLL_S)
+        await asyncio.sleep(POLL_S)
 
 
 async def _show(job: JobHandle, view: JobView) -> None:
@@ -119,14 +119,3 @@ async def _show(job: JobHandle, view: JobView) -> None:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _until_gone(job: JobHandle, view: JobView) -> None:
-    """Wait until nothing runs the job any more, and show why no master does. Its NATS server ends with it."""
-    told = ""
-    while (condition := job.condition()).is_running:
-        if condition.waiting != told:
-            told = condition.waiting
-            if told:
-                view.print_line(f"Waiting: {told}")
-        await asyncio.sleep(GONE_POLL_S)

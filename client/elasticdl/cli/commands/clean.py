@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.jobs.temporary_files import remove_temporary
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.commands import JobState
-from elasticdl.shared.names import JobId
 from elasticdl.shared.quantities import count
 from elasticdl.shared.storage import display
 
@@ -59,19 +58,16 @@ def clean(root: Path, jobs: list[str], settings: CleanSettings) -> None:
     if jobs and not settings.unfinished:
         for run in chosen:
             _check_finished(run, states[run.job])
-    if settings.dry_run:
-        for run in chosen:
-            console.print(f"Would delete {run.path} ({states[run.job]})")
-    elif chosen and (settings.confirmed or not settings.unfinished or _confirm_all(chosen, states)):
-        for run in chosen:
-            is_damaged = states[run.job] == DAMAGED
-            remaining = "" if is_damaged else _storage_elsewhere(run)
-            _delete(run, damaged=is_damaged)
-            console.print(f"Deleted {run.path}")
-            if remaining:
-                console.print(f"  The job's snapshots and indices remain in {remaining}")
-    if not chosen:
-        console.print(f"No jobs to delete in {root}")
+    lines = {f"{run.path} ({states[run.job]})": run for run in chosen}
+    what = f"{count(len(chosen), 'job')}, including jobs that could be resumed"
+    for line in to_delete(list(lines), settings, what, nothing=f"No jobs to delete in {root}"):
+        run = lines[line]
+        is_damaged = states[run.job] == DAMAGED
+        remaining = "" if is_damaged else _storage_elsewhere(run)
+        _delete(run, damaged=is_damaged)
+        console.print(f"Deleted {run.path}")
+        if remaining:
+            console.print(f"  The job's snapshots and indices remain in {remaining}")
 
 
 def _state(run: RunDirectory) -> str:
@@ -99,12 +95,25 @@ def _check_finished(run: RunDirectory, state: str) -> None:
         raise UserError(f"job {run.job} ({state}) can still be resumed", hint="To delete it nevertheless, add --all.")
 
 
-def _confirm_all(chosen: list[RunDirectory], states: Mapping[JobId, str]) -> bool:
-    lines = [f"{run.path} ({states[run.job]})" for run in chosen]
-    return confirm(lines, f"{count(len(chosen), 'job')}, including jobs that could be resumed")
+def to_delete(lines: Sequence[str], settings: CleanSettings, what: str, *, nothing: str) -> Sequence[str]:
+    """Which of the chosen lines to delete now: all of them, or none. Asks the user if necessary.
+
+    Args:
+        what: all that is chosen, for the question.
+        nothing: the message if nothing is chosen.
+    """
+    console = plain_console()
+    if not lines:
+        console.print(nothing)
+    elif settings.dry_run:
+        for line in lines:
+            console.print(f"Would delete {line}")
+    elif settings.confirmed or not settings.unfinished or _confirm(lines, what):
+        return lines
+    return ()
 
 
-def confirm(lines: Sequence[str], what: str) -> bool:
+def _confirm(lines: Sequence[str], what: str) -> bool:
     """Ask before something is deleted that users may need; whether the user agrees.
 
     Raises:

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.shared.errors import InvariantError, UserError
+from elasticdl.shared.errors import InvariantError, UserError, file_errors
 from elasticdl.zoo import MODELS, shipped_model_zoo
 
 MODEL_ZOO = "/model_zoo"
@@ -120,7 +120,7 @@ def write_folder(folder: Path, *, base_image: str, example: Path) -> Mapping[str
         IGNORED: _IGNORED,
     }
     written = {}
-    try:
+    with file_errors(f"{folder} can't be written", hint="Choose another folder."):
         folder.mkdir(parents=True, exist_ok=True)
         if not any(folder.glob("*.py")):
             shutil.copyfile(example, folder / example.name)
@@ -129,6 +129,4 @@ def write_folder(folder: Path, *, base_image: str, example: Path) -> Mapping[str
             written[name] = not (folder / name).exists()
             if written[name]:
                 (folder / name).write_text(content)
-    except OSError as error:
-        raise UserError(f"{folder} can't be written: {error.strerror}", hint="Choose another folder.") from error
     return written

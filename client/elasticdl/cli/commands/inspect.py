@@ -17,7 +17,7 @@ from elasticdl.cli.display.next_steps import find_next_step, resume_line
 from elasticdl.cli.display.output import print_json, print_table
 from elasticdl.cli.display.report import print_summary
 from elasticdl.cli.display.status import print_state, status_facts, without_processes
-from elasticdl.cli.jobs.handle import JobHandle, read_bus, read_records
+from elasticdl.cli.jobs.handle import JobHandle, read_bus, read_records, until_ended
 from elasticdl.master.core import State
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.bus.reading import present_records
@@ -35,9 +35,6 @@ from elasticdl.views.reading import Reading, Verification, clock_of, fold, follo
 from elasticdl.views.records import one_line, record_facts, task_history
 from elasticdl.views.report import build, state_facts
 from elasticdl.views.tasks import TASK_COLUMNS, TaskFilter, count_tasks, task_counts, task_rows
-
-GONE_POLL_S = 1.0
-"""Seconds between two checks whether the launcher of a followed job is still running."""
 
 
 def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
@@ -263,7 +260,7 @@ async def _follow(job: JobHandle, show: Callable[[LogRecord], None]) -> str:
         if not alive:
             await printing
             return ""
-        watching = asyncio.create_task(_wait_until_ended(job))
+        watching = asyncio.create_task(until_ended(job))
         await asyncio.wait((printing, watching), return_when=asyncio.FIRST_COMPLETED)
         printing.cancel()
         watching.cancel()
@@ -281,12 +278,6 @@ async def _show_until_final(log: EventLog, show: Callable[[LogRecord], None], al
         show(record)
         if record.seq >= last and (job.state.is_final or not alive):
             return
-
-
-async def _wait_until_ended(job: JobHandle) -> None:
-    """Wait until nothing runs the job any more. Its NATS server ends with it."""
-    while job.condition().is_running:
-        await asyncio.sleep(GONE_POLL_S)
 
 
 def _print_shard(state: State, number: TaskId, console: Console) -> None:

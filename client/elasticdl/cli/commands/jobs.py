@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -38,11 +38,9 @@ def list_jobs(root: Path, *, as_json: bool = False) -> list[dict[str, str]]:
     Returns:
         The rows, as JSON values.
     """
-    console = plain_console()
-    found = run_directory.run_directories(root)
     rows: list[tuple[str, ...]] = []
     interrupted, errors, failed = [], [], []
-    for run in found:
+    for run in run_directory.run_directories(root):
         try:
             record = run.read()
         except UserError as error:
@@ -56,20 +54,21 @@ def list_jobs(root: Path, *, as_json: bool = False) -> list[dict[str, str]]:
         submitted = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.created_s))
         model = Path(record.model.rpartition(":")[0]).name
         rows.append((run.job, state, submitted, model, record.training_data))
-    facts = job_facts(rows)
-    if as_json:
-        return facts
-    if not found:
-        console.print(f"No jobs in {root}")
-        return facts
-    print_table(console, JOB_COLUMNS, rows, whole="job")
-    for damage in errors:
-        console.print(str(damage))
-    for line in failed:
+    if not as_json:
+        notes = [f"{run.job} was interrupted: its launcher is not running. {_next_step(run)}" for run in interrupted]
+        print_jobs(rows, [*map(str, errors), *failed, *notes], nothing=f"No jobs in {root}")
+    return job_facts(rows)
+
+
+def print_jobs(rows: Sequence[Sequence[str]], notes: Iterable[str], *, nothing: str, title: str = "") -> None:
+    """Print rows of ``JOB_COLUMNS`` and notes on them; ``nothing`` if there are none."""
+    console = plain_console()
+    if not rows:
+        console.print(nothing)
+        return
+    print_table(console, JOB_COLUMNS, rows, title=title, whole="job")
+    for line in notes:
         console.print(line)
-    for run in interrupted:
-        console.print(f"{run.job} was interrupted: its launcher is not running. {_next_step(run)}")
-    return facts
 
 
 def job_facts(rows: Sequence[Sequence[str]], **more: str) -> list[dict[str, str]]:

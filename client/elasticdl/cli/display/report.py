@@ -12,7 +12,8 @@ from elasticdl.cli.display.consoles import error_console, error_text, wrapped
 from elasticdl.master.core import State
 from elasticdl.shared.job.spec import ExportTables, JobKind
 from elasticdl.shared.messages.commands import JobState
-from elasticdl.shared.quantities import count, duration, size, times, transfers
+from elasticdl.shared.quantities import count, duration, times, transfers
+from elasticdl.shared.words import size
 from elasticdl.views.history import metrics_text
 from elasticdl.views.incidents import lost_text
 from elasticdl.views.report import Report, message_of

@@ -12,9 +12,9 @@ from typing import IO
 from elasticdl.cli.indexing.fetching import scan_ahead
 from elasticdl.cli.indexing.orders import RangeOrder, ScanOrder
 from elasticdl.cli.indexing.ranges import scan_range
-from elasticdl.cli.local.processes.spawner import die_with_parent
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.process.exit_codes import leave
+from elasticdl.shared.process.operating_system import die_with_parent
 from elasticdl.shared.storage import ObjectStore, open_store
 
 

@@ -21,6 +21,8 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import JobId
 
+POLL_S = 1.0
+"""Seconds between two checks whether a job is still running."""
 T = TypeVar("T")
 
 
@@ -171,3 +173,18 @@ def read_bus(job: JobHandle, read: Callable[[Bus], Awaitable[T]]) -> T:
 def read_records(job: JobHandle) -> list[LogRecord]:
     """All records that the event log of a job holds now."""
     return read_bus(job, lambda bus: read_present(bus.log))
+
+
+async def until_ended(job: JobHandle, on_wait: Callable[[str], None] = lambda _text: None) -> None:
+    """Wait until nothing runs the job any more. Its NATS server ends with it.
+
+    Args:
+        on_wait: is called with what the job waits for, whenever that changes.
+    """
+    told = ""
+    while (condition := job.condition()).is_running:
+        if condition.waiting != told:
+            told = condition.waiting
+            if told:
+                on_wait(told)
+        await asyncio.sleep(POLL_S)

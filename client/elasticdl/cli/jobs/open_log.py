@@ -8,10 +8,11 @@ import secrets
 from collections.abc import AsyncIterator
 
 from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, READ_BYTES_MIN, RunDirectory
-from elasticdl.cli.local.processes.spawner import Spawner, die_with_parent
+from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.bus import Bus, BusSettings, nats_bus
 from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.process.operating_system import die_with_parent
 
 
 @contextlib.asynccontextmanager
@@ -33,7 +34,7 @@ async def open_bus(run: RunDirectory, *, held: bool = False) -> AsyncIterator[Bu
             hint="Try again in some seconds.",
         )
     if not record.own_nats or (not held and run.is_locked()):
-        async with _connected(record.nats_url, run, settings) as bus:
+        async with await nats_bus.connect(record.nats_url, run.job, settings) as bus:
             yield bus
         return
     problem = run.disk_problem(DISK_BYTES_MIN if held else READ_BYTES_MIN)
@@ -43,16 +44,7 @@ async def open_bus(run: RunDirectory, *, held: bool = False) -> AsyncIterator[Bu
         server = NatsServer(run.nats, token=secrets.token_hex(16), before_exec=die_with_parent())
         url = await asyncio.to_thread(Spawner().call, server.start)
         try:
-            async with _connected(url, run, settings) as bus:
+            async with await nats_bus.connect(url, run.job, settings) as bus:
                 yield bus
         finally:
             await asyncio.to_thread(server.stop)
-
-
-@contextlib.asynccontextmanager
-async def _connected(url: str, run: RunDirectory, settings: BusSettings) -> AsyncIterator[Bus]:
-    bus = await nats_bus.connect(url, run.job, settings)
-    try:
-        yield bus
-    finally:
-        await bus.close()

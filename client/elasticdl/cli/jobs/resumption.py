@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 
 from elasticdl.cli.jobs.former_run import FormerRun
-from elasticdl.cli.jobs.resume_changes import ResumeChanges
+from elasticdl.cli.jobs.resume_changes import ResumeChanges, check_changes
 from elasticdl.cli.jobs.run_directory import LogEnd
 from elasticdl.master.core import State
 from elasticdl.ps.snapshots.job_recovery import (
@@ -21,7 +21,7 @@ from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.ports import KeyValue
 from elasticdl.shared.bus.reading import record_at
 from elasticdl.shared.errors import REBUILD, PermanentError, ProtocolError, UserError
-from elasticdl.shared.job.spec import JobKind, JobSpec
+from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Event, JobResumed, JobSubmitted, LogRecord, LostLog
 from elasticdl.shared.model.manifests import DamagedError
@@ -83,12 +83,8 @@ async def plan_next_run(
     if spec is None:
         recovered = recovered or await recover_without_log(former, store)
         spec = recovered.spec
-    if spec.kind is not JobKind.TRAIN and (changes.epochs or changes.output):
-        raise UserError(
-            f"job {former.job} trains no model, so it takes neither --num_epochs nor --output",
-            hint=f"To continue it as it was planned: elasticdl resume {former.arguments}",
-            usage=True,
-        )
+    has_finished = state.job_state is JobState.SUCCEEDED
+    check_changes(changes, former.job, former.arguments, spec.kind, has_finished=has_finished)
     lost = lost_part(left, former.log_end)
     if lost:
         lost = replace(lost, history=lost_history(state, former.history))
@@ -96,8 +92,6 @@ async def plan_next_run(
     former_epochs = former.epochs if lost or state.spec is None else 0
     if changes.epochs:
         _check_epochs(former.job, spec, max(spec.plan.epochs, former_epochs), changes.epochs)
-    elif state.job_state is JobState.SUCCEEDED:
-        raise finished_error(former.job, former.arguments, spec.kind)
     resumed = JobResumed(
         reason=f"resumed after {state.job_state.value}" if state.spec else "resumed without its log",
         lost=lost,
@@ -148,16 +142,6 @@ async def purge_former_tasks(bus: Bus, run: Incarnation) -> None:
     queued = await bus.tasks.last_seq()
     if (await reading.exact(bus)).state.run == run:
         await bus.tasks.purge(queued)
-
-
-def finished_error(job: JobId, arguments: str, kind: JobKind) -> UserError:
-    """Why a job that has finished is not resumed without more epochs."""
-    next_step = (
-        f"To train more epochs: elasticdl resume {arguments} --num_epochs=N, where N is their total number. "
-        f"To export the model: elasticdl export {arguments}"
-    )
-    hint = next_step if kind is JobKind.TRAIN else ""
-    return UserError(f"job {job} has finished successfully, so there is nothing to resume", hint=hint)
 
 
 async def recover_without_log(former: FormerRun, store: ObjectStore) -> RecoveredJob:

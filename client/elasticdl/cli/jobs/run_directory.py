@@ -25,10 +25,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from elasticdl.cli.jobs.named import named
-from elasticdl.shared.errors import PermanentError, UserError
+from elasticdl.shared.errors import PermanentError, UserError, file_errors
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import free_bytes
+from elasticdl.shared.storage.atomic import replace_text
+from elasticdl.shared.words import size
 
 ROOT_VARIABLE = "ELASTICDL_RUN_DIR"
 DISK_BYTES_MIN = 8 << 20
@@ -171,12 +173,10 @@ class RunDirectory:
         Raises:
             PermanentError: they can't be created.
         """
-        try:
+        with file_errors(f"the run directory {self.path} can't be written", PermanentError):
             for folder in (self.nats, self.logs, self.storage, self.running_batches):
                 folder.mkdir(parents=True, exist_ok=True)
             self.path.chmod(0o700)  # job.json holds the broker's token
-        except OSError as error:
-            raise PermanentError(f"the run directory {self.path} can't be written: {error.strerror}") from error
 
     def remove(self) -> None:
         """Delete the folder and everything in it."""
@@ -204,10 +204,8 @@ class RunDirectory:
         Raises:
             PermanentError: it can't be written.
         """
-        try:
+        with file_errors(f"{self.path / 'job.json'} can't be written", PermanentError):
             replace_text(self.path / "job.json", record.to_json(), mode=0o600)  # It holds secrets.
-        except OSError as error:
-            raise PermanentError(f"{self.path / 'job.json'} can't be written: {error.strerror}") from error
 
     def read_log_end(self) -> LogEnd:
         """The end of the log as the launcher last saw it; zeros if unknown."""
@@ -298,7 +296,7 @@ class RunDirectory:
         free = free_bytes(self.path)
         if free >= bytes_min:
             return ""
-        space = f"{free / 1e6:.1f} MB free, at least {bytes_min / 1e6:.1f} MB needed"
+        space = f"{size(free)} free, at least {size(bytes_min)} needed"
         return f"the disk of the run directory {self.path} has too little space ({space})"
 
     def is_there(self) -> bool:
@@ -379,28 +377,3 @@ def run_directories(root: Path) -> list[RunDirectory]:
     found = [path for path in root.glob("*/job.json") if path.is_file()]
     found.sort(key=lambda path: (path.parent.stat().st_ctime, path.parent.name))
     return [RunDirectory(root, JobId(path.parent.name)) for path in found]
-
-
-def replace_text(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Write a file that other processes see either as it was or complete, never in between.
-
-    Args:
-        path: the file. One that is no regular file, such as a pipe, is written as it is.
-        mode: the permissions of the new file, before the process's mask.
-
-    Raises:
-        OSError: it can't be written; the old file is left as it was.
-    """
-    if path.exists() and not path.is_file():
-        path.write_text(text)
-        return
-    path = path.resolve()  # Replaces what a link points to, not the link.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with open(temporary, "x", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-            file.write(text)
-        temporary.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise

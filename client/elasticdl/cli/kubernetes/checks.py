@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from elasticdl.cli.kubernetes.manifests.job_objects import JobManifest
-from elasticdl.cli.kubernetes.manifests.resources import amount
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import (
@@ -27,6 +26,7 @@ from elasticdl.shared.kubernetes.kinds import (
     Manifest,
 )
 from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT
+from elasticdl.shared.kubernetes.quantities import amount
 from elasticdl.shared.kubernetes.refusals import ApiRefusedError
 from elasticdl.shared.process.settings import variable
 

@@ -11,7 +11,7 @@ from elasticdl.cli.jobs.handle import Condition, JobNotFoundError
 from elasticdl.cli.kubernetes.condition import condition_of, is_preparing, latest
 from elasticdl.cli.kubernetes.nats_route import reachable_url
 from elasticdl.cli.kubernetes.pod_logs import KubernetesLogs
-from elasticdl.shared.bus import Bus, BusSettings, nats_bus
+from elasticdl.shared.bus import Bus, nats_bus
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import JOB, POD, Manifest
@@ -55,11 +55,8 @@ class KubernetesJobHandle:
         """See ``JobHandle``."""
         with contextlib.ExitStack() as stack:
             url = await asyncio.to_thread(stack.enter_context, reachable_url(self.api, object_name(self._job)))
-            bus = await nats_bus.connect(url, self._job, BusSettings())
-            try:
+            async with await nats_bus.connect(url, self._job) as bus:
                 yield bus
-            finally:
-                await bus.close()
 
     def terminate(self) -> None:
         """See ``JobHandle``. Deletes the Job, and with it all pods."""

@@ -6,9 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
-from elasticdl.cli.commands.jobs import JOB_COLUMNS, job_facts
+from elasticdl.cli.commands.jobs import job_facts, print_jobs
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.display.output import print_table
 from elasticdl.cli.jobs.handle import Condition
 from elasticdl.cli.kubernetes.condition import FAILED_BY_MASTER, condition_of
 from elasticdl.cli.kubernetes.lookup import connect, jobs_in
@@ -38,7 +37,6 @@ def list_jobs(namespace: str, *, as_json: bool = False) -> list[dict[str, str]]:
     Raises:
         ElasticDLError: the API server can't be reached, or refuses.
     """
-    console = plain_console()
     try:
         api = connect(namespace)
         jobs = jobs_in(api)
@@ -49,21 +47,16 @@ def list_jobs(namespace: str, *, as_json: bool = False) -> list[dict[str, str]]:
         if namespace:
             raise
         if not as_json:
-            console.print(f"The jobs on Kubernetes can't be listed: {str(error).splitlines()[0]}")
+            plain_console().print(f"The jobs on Kubernetes can't be listed: {str(error).splitlines()[0]}")
         return []
     conditions = [condition_of(job, _pods_of(job, masters)) for job in jobs]
     rows = [_row(job, condition, submissions) for job, condition in zip(jobs, conditions, strict=True)]
-    facts = job_facts(rows, namespace=api.namespace)
-    if as_json:
-        return facts
-    if not jobs:
-        console.print(f"No jobs in namespace {api.namespace} of {api.server}")
-        return facts
-    print_table(console, JOB_COLUMNS, rows, title=f"Namespace {api.namespace}", whole="job")
-    for job, condition in zip(jobs, conditions, strict=True):
-        if reason := reason_of(condition):
-            console.print(f"{job['metadata']['name']}: {reason}")
-    return facts
+    if not as_json:
+        reasons = map(reason_of, conditions)
+        notes = [f"{row[0]}: {reason}" for row, reason in zip(rows, reasons, strict=True) if reason]
+        nothing = f"No jobs in namespace {api.namespace} of {api.server}"
+        print_jobs(rows, notes, nothing=nothing, title=f"Namespace {api.namespace}")
+    return job_facts(rows, namespace=api.namespace)
 
 
 def _pods_of(job: Manifest, masters: Sequence[Manifest]) -> list[Manifest]:

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from elasticdl.cli.kubernetes.port_forward import forwarded
 from elasticdl.shared.addresses import Address
 from elasticdl.shared.bus.nats_bus.connection import addresses_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import POD, SECRET, SERVICE, Manifest
 from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT, selector
+from elasticdl.shared.kubernetes.port_forward import forwarded
 from elasticdl.shared.kubernetes.refusals import ApiRefusedError
 from elasticdl.shared.process.settings import variable
 

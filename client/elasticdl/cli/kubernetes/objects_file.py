@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from elasticdl.cli.jobs.run_directory import replace_text
 from elasticdl.shared.kubernetes.kinds import Manifest
+from elasticdl.shared.storage.atomic import replace_text
 
 
 def objects_text(objects: Sequence[Manifest]) -> str:

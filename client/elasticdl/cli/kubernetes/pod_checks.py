@@ -24,6 +24,7 @@ from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT
 from elasticdl.shared.names import JobId
 from elasticdl.shared.process.logs import hide_details
 from elasticdl.shared.process.settings import variable
+from elasticdl.shared.words import size
 
 
 def pod_findings(storage: str, nats_url: str, namespace: str) -> Iterator[Finding]:
@@ -54,7 +55,7 @@ def _nats_finding(url: str, remedy: str) -> Finding:
             problem=f"it accepts messages of {accepted} bytes, and jobs need {PAYLOAD_BYTES_MAX}",
             remedy=f"Set max_payload: {PAYLOAD_BYTES_MAX} in the configuration of the nats-server.",
         )
-    return Finding(subject=subject, detail=f"with JetStream, messages up to {accepted >> 20} MiB")
+    return Finding(subject=subject, detail=f"with JetStream, messages up to {size(accepted)}")
 
 
 def _storage_finding(storage: str, remedy: str) -> Finding:

@@ -27,14 +27,13 @@ from elasticdl.cli.kubernetes.new_job.before_run import (
 )
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile
 from elasticdl.cli.kubernetes.submit import NatsRefusedError, connect, former_run, is_open, read_job, report_error, say
-from elasticdl.shared.errors import ElasticDLError, TransientError
 from elasticdl.shared.kubernetes.api import KubernetesApi
-from elasticdl.shared.kubernetes.job_end import end_run
+from elasticdl.shared.kubernetes.job_end import end_failed
 from elasticdl.shared.kubernetes.job_pods import creation_seq_of, job_pods
 from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import WAITING_PREFIX
 from elasticdl.shared.names import Incarnation, JobId
-from elasticdl.shared.process.exit_codes import EXIT_AWAY, exit_code
+from elasticdl.shared.process.exit_codes import exit_code
 from elasticdl.shared.process.logs import hide_details
 from elasticdl.shared.process.settings import ProcessSettings, variable
 
@@ -66,11 +65,8 @@ async def _is_open(file: SubmissionFile, settings: ProcessSettings) -> bool:
     """Whether the run is on the event log."""
     from elasticdl.views import reading
 
-    bus = await connect(settings.nats_url, file.job, settings.nats_replicas)
-    try:
+    async with await connect(settings.nats_url, file.job, settings.nats_replicas) as bus:
         return is_open((await reading.exact(bus)).state, file)
-    finally:
-        await bus.close()
 
 
 def main() -> int:
@@ -94,21 +90,12 @@ def main() -> int:
 
 
 def end_job(connect: Callable[[], KubernetesApi], job: JobId, run: Incarnation, error: Exception) -> tuple[int, str]:
-    """End the Job and the pods of a job that an error ends.
+    """``end_failed``; a refused connection does not end a job that has pods."""
 
-    Returns:
-        The exit code of this container, and a remark for people. If the code is not one of ``FAILED_CODES``, Kubernetes
-        starts the container again.
-    """
-    try:
-        with contextlib.closing(connect()) as api:
-            if isinstance(error, NatsRefusedError) and any(map(creation_seq_of, job_pods(api, job))):
-                return EXIT_AWAY, ""
-            end_run(api, job, run)
-    except ElasticDLError as failure:
-        note = f"The Job can't be ended, so Kubernetes starts this pod again: {failure}"
-        return EXIT_AWAY if isinstance(failure, TransientError) else exit_code(error), note
-    return exit_code(error), ""
+    def is_spared(api: KubernetesApi) -> bool:
+        return isinstance(error, NatsRefusedError) and any(map(creation_seq_of, job_pods(api, job)))
+
+    return end_failed(connect, job, run, exit_code(error), is_spared)
 
 
 if __name__ == "__main__":

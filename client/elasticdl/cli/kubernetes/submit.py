@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 import traceback
 from dataclasses import replace
@@ -34,6 +33,7 @@ from elasticdl.shared.kubernetes.names import (
     SUBMISSION_FILE,
     without_pod_folders,
 )
+from elasticdl.shared.kubernetes.termination import TERMINATION_MESSAGE, write_message
 from elasticdl.shared.messages.events import Event, JobSubmitted
 from elasticdl.shared.names import LAUNCHER, JobId, Service
 from elasticdl.shared.process.clock import SystemClock
@@ -41,16 +41,13 @@ from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, exit_code
 from elasticdl.shared.process.logs import hide_details
+from elasticdl.shared.process.operating_system import end_on_sigterm
 from elasticdl.shared.process.settings import ProcessSettings, from_environment, variable
 from elasticdl.shared.storage import display, open_store, scheme_of
 
 if TYPE_CHECKING:
     from elasticdl.master.core import State
 
-TERMINATION_MESSAGE = Path("/dev/termination-log")
-MESSAGE_CHARS_MAX = 4000
-"""Kubernetes keeps 4096 bytes."""
-_SIGNAL_OFFSET = 128
 CONNECT_S = 30.0
 """Seconds to wait for NATS. After that the container ends, and the Job starts it again."""
 
@@ -68,10 +65,9 @@ async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None
     Raises:
         ElasticDLError: the job can't be planned, or a service that it needs can't be reached.
     """
-    bus = await connect(nats_url, file.job, replicas)
-    try:
-        from elasticdl.views import reading
+    from elasticdl.views import reading
 
+    async with await connect(nats_url, file.job, replicas) as bus:
         try:
             opened = is_open((await reading.exact(bus)).state, file)
         except PermanentError:
@@ -92,8 +88,6 @@ async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None
                 f"another command has resumed job {file.job} meanwhile",
                 hint=f"To follow it: elasticdl attach {file.job}",
             )
-    finally:
-        await bus.close()
 
 
 def is_open(state: State, file: SubmissionFile) -> bool:
@@ -109,11 +103,8 @@ async def _source_version(file: SubmissionFile, nats_url: str, replicas: int) ->
 
     if next(open_store(file.source.storage).list(f"{file.source.storage}/"), None) is None:
         raise UserError(f"there is no job {file.source.job}: {display(file.source.storage)} holds nothing")
-    bus = await connect(nats_url, file.source.job, replicas)
-    try:
+    async with await connect(nats_url, file.source.job, replicas) as bus:
         return await newest_version(bus, file.source)
-    finally:
-        await bus.close()
 
 
 def plan(file: SubmissionFile, version: tuple[InitialModel, JobSpec] | None = None) -> JobSpec:
@@ -202,7 +193,7 @@ def former_run(file: SubmissionFile) -> FormerRun:
     )
 
 
-async def connect(nats_url: str, job: JobId, replicas: int = 1) -> Bus:
+async def connect(nats_url: str, job: JobId, replicas: int = 1) -> nats_bus.NatsBus:
     """Connect to the NATS server of a job, from a pod.
 
     Args:
@@ -256,8 +247,7 @@ def read_job() -> tuple[SubmissionFile, ProcessSettings]:
     Raises:
         UserError: the namespace or the job lacks something.
     """
-    # The kernel ignores SIGTERM for the first process of a container without a handler. A successor plans the job.
-    signal.signal(signal.SIGTERM, lambda number, _frame: os._exit(_SIGNAL_OFFSET + number))
+    end_on_sigterm()  # A successor plans the job.
     file = SubmissionFile.from_json(Path(JOB_FOLDER, SUBMISSION_FILE).read_text())
     if not os.environ.get(variable("nats_url")):
         raise UserError(f"Secret {NAMESPACE_OBJECT} of the namespace has no {variable('nats_url')}")
@@ -265,12 +255,12 @@ def read_job() -> tuple[SubmissionFile, ProcessSettings]:
     return file, from_environment(ProcessSettings, {**os.environ, **names})
 
 
-def report_error(error: Exception, note: str = "", message_file: Path = TERMINATION_MESSAGE) -> None:
+def report_error(error: Exception, note: str = "", message_file: Path = Path(TERMINATION_MESSAGE)) -> None:
     """Write an error to the log of this container, and to its termination message."""
     text = str(error) if isinstance(error, ElasticDLError) else traceback.format_exc()
     text = without_pod_folders(f"{text}\n{note}".rstrip())
     sys.stderr.write(f"{ERROR_PREFIX}{text}\n")
-    message_file.write_text(text[-MESSAGE_CHARS_MAX:])
+    write_message(text, keeps_end=True, path=message_file)
 
 
 if __name__ == "__main__":

@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
 import psutil
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.local.processes.spawner import Spawner, die_with_parent
+from elasticdl.cli.local.processes.spawner import Spawner
+from elasticdl.cli.local.restart_policy import RestartLimits
 from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.errors import PermanentError
+from elasticdl.shared.process.operating_system import die_with_parent
+from elasticdl.shared.process.retries import RecentFailures
 
 CHECK_S = 0.1
 """Seconds between two checks whether the server is running."""
-RESTARTS_MAX = 5
-"""Restarts after errors within ``RESTARTS_S`` after which the job is ended."""
-RESTARTS_S = 60.0
+LIMITS = RestartLimits()
+"""How often it may crash before the job is ended."""
 
 
 class Broker(Protocol):
@@ -109,7 +110,7 @@ class EmbeddedBroker:
         self._spawner = spawner
         self._run = run
         self._server = NatsServer(run.nats, token=secrets.token_hex(16), before_exec=die_with_parent())
-        self._restarts: deque[float] = deque(maxlen=RESTARTS_MAX)
+        self._crashes = RecentFailures(LIMITS.window_s)
         self._started_s = 0.0
         self._killed = False
         self.starts = 0
@@ -139,7 +140,7 @@ class EmbeddedBroker:
         return url
 
     async def supervise(self, message: Callable[[str], None]) -> None:
-        """Restart it whenever it dies; after its own errors, up to ``RESTARTS_MAX`` times within ``RESTARTS_S``.
+        """Restart it whenever it dies; after its own errors, within ``LIMITS``.
 
         Kills from outside do not count, as for every process of a job.
         """
@@ -147,11 +148,9 @@ class EmbeddedBroker:
             await asyncio.sleep(CHECK_S)
             if self._server.is_running():
                 continue
-            if self._killed or not self._server.was_killed:
-                now_s = time.monotonic()
-                if len(self._restarts) == RESTARTS_MAX and now_s - self._restarts[0] < RESTARTS_S:
-                    raise PermanentError(f"nats-server keeps crashing; its log is {self._server.log_path}")
-                self._restarts.append(now_s)
+            has_crashed = self._killed or not self._server.was_killed
+            if has_crashed and self._crashes.count(time.monotonic()) > LIMITS.crashes_max:
+                raise PermanentError(f"nats-server keeps crashing; its log is {self._server.log_path}")
             if not self._killed:
                 message("nats-server died. Restarting it on the same port.")
             await self.start()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from elasticdl.cli.display.live import OUTPUT, JobView
-from elasticdl.cli.jobs.run_directory import JobRecord, LogEnd, RunDirectory, replace_text
+from elasticdl.cli.jobs.run_directory import JobRecord, LogEnd, RunDirectory
 from elasticdl.cli.local.processes.logs import NewLines
 from elasticdl.master.core import State
 from elasticdl.shared.errors import PermanentError
@@ -16,6 +16,7 @@ from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.messages.sender_times import agreed_s
 from elasticdl.shared.names import LAUNCHER, PodName
+from elasticdl.shared.storage.atomic import replace_text
 from elasticdl.views.history import history_lines
 
 SAVE_S = 1.0
@@ -26,11 +27,11 @@ class JobObserver:
     """The observer of a local job.
 
     Args:
-        accept: for a job in the background: is called with its name on a command line once it is accepted.
+        accept: for a job in the background: is called with its id, and the job on a command line, once it is accepted.
     """
 
     def __init__(
-        self, run: RunDirectory, record: JobRecord, view: JobView, accept: Callable[[str], None] | None = None
+        self, run: RunDirectory, record: JobRecord, view: JobView, accept: Callable[[str, str], None] | None = None
     ) -> None:
         self._run = run
         self._record = record
@@ -62,7 +63,7 @@ class JobObserver:
         """Leave the terminal, if the job runs in the background."""
         if self._accept:
             self._view.move_to(self._run.log(LAUNCHER), OUTPUT)
-            self._accept(self._run.arguments)
+            self._accept(self._run.job, self._run.arguments)
 
     def on_terminal_closed(self) -> None:
         """Continue to print, in the launcher's log."""

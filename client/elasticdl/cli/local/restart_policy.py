@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from elasticdl.shared.messages.events import ExitCause
 from elasticdl.shared.pods.causes import classify_exit, describe_exit
+from elasticdl.shared.process.retries import Backoff, RecentFailures
 
+_BACKOFF = Backoff(first_s=0.5, max_s=10.0)
 _REFUSAL_LINES, _CRASH_LINES = 5, 8
 """Lines of the master's log in the message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartLimits:
-    """Limits and backoff.
+    """Limits and backoff of the processes of a job that no master restarts: the master, and its NATS server.
 
     Attributes:
-        crashes_max: crashes within ``window_s`` after which the master is not restarted any more.
+        crashes_max: crashes within ``window_s`` after which a process is not restarted any more.
         window_s: seconds for which an exit is remembered.
-        backoff_s: the delay of a restart, doubled with every earlier exit in the window.
+        backoff: the delays of restarts.
     """
 
     crashes_max: int = 5
     window_s: float = 60.0
-    backoff_s: float = 0.5
-    backoff_s_max: float = 10.0
-
-    def delay_s(self, exits: int) -> float:
-        """Seconds to wait after this number of exits in the window, the latest one included."""
-        return min(self.backoff_s * 2.0 ** (exits - 1), self.backoff_s_max)
+    backoff: Backoff = _BACKOFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +48,8 @@ class RestartPolicy:
 
     def __init__(self, limits: RestartLimits | None = None) -> None:
         self._limits = limits or RestartLimits()
-        self._unavailable: deque[float] = deque()
-        self._crashes: deque[float] = deque()
+        self._unavailable = RecentFailures(self._limits.window_s)
+        self._crashes = RecentFailures(self._limits.window_s)
 
     def decide(self, exit_code: int, now_s: float, last_error: Callable[[int], str]) -> RestartDecision:
         """Decide after an exit.
@@ -65,7 +61,7 @@ class RestartPolicy:
         cause = classify_exit(exit_code)
         if cause is ExitCause.DISCONNECTED:
             # NATS or the storage is unreachable, or another master was active. Retry without limit, with backoff.
-            delay_s = self._limits.delay_s(self._count(self._unavailable, now_s))
+            delay_s = self._limits.backoff.pause_s(self._unavailable.count(now_s))
             message = f"The master exited and restarts in {delay_s:g} s: {last_error(1)}"
             return RestartDecision(message=message, delay_s=delay_s)
         if cause is ExitCause.FINISHED:
@@ -75,18 +71,12 @@ class RestartPolicy:
         if cause is ExitCause.PREEMPTED:
             # Kills from outside are unlimited: preemption is normal.
             return RestartDecision(message="The master was killed. Restarting it; training continues.")
-        crashes = self._count(self._crashes, now_s)
+        crashes = self._crashes.count(now_s)
         reason = f"({describe_exit(exit_code)})"
         if crashes > self._limits.crashes_max:
             return RestartDecision(
                 message=f"the master keeps crashing {reason}:\n{last_error(_CRASH_LINES)}", ends=True
             )
-        delay_s = self._limits.delay_s(crashes - 1) if crashes > 1 else 0.0
+        delay_s = self._limits.backoff.pause_s(crashes - 1) if crashes > 1 else 0.0
         message = f"The master crashed {reason}. Restarting it; training continues."
         return RestartDecision(message=message, delay_s=delay_s)
-
-    def _count(self, exits: deque[float], now_s: float) -> int:
-        while exits and now_s - exits[0] >= self._limits.window_s:
-            exits.popleft()
-        exits.append(now_s)
-        return len(exits)

@@ -17,7 +17,7 @@ from elasticdl.cli.display.live import JobView
 from elasticdl.cli.display.next_steps import find_next_step, next_step
 from elasticdl.cli.display.report import print_end, print_summary
 from elasticdl.cli.jobs.local_handle import LocalJobHandle
-from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, replace_text
+from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.jobs.temporary_files import make_temporary, remove_temporary
 from elasticdl.cli.local.broker import Broker, EmbeddedBroker, ExternalBroker
 from elasticdl.cli.local.job_observer import JobObserver
@@ -33,7 +33,7 @@ from elasticdl.cli.submission.plan_text import start_lines
 from elasticdl.cli.submission.submit import Submission
 from elasticdl.master.core import State
 from elasticdl.shared.bus import Bus, BusSettings
-from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.shared.errors import ElasticDLError, file_errors
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.events import Event, JobSubmitted
 from elasticdl.shared.names import Service
@@ -41,6 +41,7 @@ from elasticdl.shared.process.clock import JobClock, SystemClock
 from elasticdl.shared.process.model_check import ModelCheck
 from elasticdl.shared.process.settings import variable
 from elasticdl.shared.storage import to_uri
+from elasticdl.shared.storage.atomic import replace_text
 from elasticdl.views.report import Report, build
 
 _DEBUG_LINES = 40
@@ -58,7 +59,8 @@ class RunOptions:
         debug: after a failure, show the log of the process that caused it.
         checks_model: whether the model is checked before the job starts, as that of a new job is.
         forks: fork servers, that of the workers running; not given: new ones.
-        accept: the job runs in the background, and this is called with its name on a command line once it is accepted.
+        accept: the job runs in the background, and this is called with its id, and the job on a command line, once it
+            is accepted.
     """
 
     started_s: float
@@ -67,7 +69,7 @@ class RunOptions:
     command: Callable[[Service], list[str]] = service_command
     checks_model: bool = False
     forks: ForkServers | None = None
-    accept: Callable[[str], None] | None = None
+    accept: Callable[[str, str], None] | None = None
 
 
 def run_job(
@@ -258,8 +260,6 @@ def _write_report(report: Report, file: Path) -> None:
     Raises:
         UserError: the file can't be written.
     """
-    try:
+    with file_errors(f"the report can't be written to {file}"):
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_text(file, json.dumps(report, indent=2) + "\n")
-    except OSError as error:
-        raise UserError(f"the report can't be written to {file}: {error.strerror}") from error

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.submission.submit import Submission
-from elasticdl.shared.errors import PermanentError
+from elasticdl.shared.errors import PermanentError, file_errors
 from elasticdl.shared.job.model_file import PASSED_MODEL_FOLDER
 
 
@@ -30,9 +30,7 @@ def with_passed_model(submission: Submission, run: RunDirectory) -> Submission:
     file = Path(submission.spec.model.path)
     if not is_passed_model(file):
         return submission
-    try:
+    with file_errors(f"the model can't be copied to {run.model}", PermanentError):
         shutil.copytree(file.parent, run.model)
-    except OSError as error:
-        raise PermanentError(f"the model can't be copied to {run.model}: {error.strerror or error}") from error
     model = replace(submission.spec.model, path=str(run.model / file.name))
     return replace(submission, spec=replace(submission.spec, model=model))

@@ -16,14 +16,15 @@ from collections.abc import Callable
 from types import FrameType
 
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_FAULT
+from elasticdl.shared.process.operating_system import SIGNAL_OFFSET
+from elasticdl.shared.process.retries import Backoff
 
 RESTARTS_MAX = 5
 """Restarts in a row. After that the pod fails, and Kubernetes waits before it creates the next one."""
-PAUSE_S = 1.0
-"""Seconds before the first restart in a row; doubled after each."""
+BACKOFF = Backoff(first_s=1.0, max_s=16.0)
+"""Pauses before the restarts in a row."""
 HEALTHY_S = 300.0
 """A master that ran for this time ends a series of failures."""
-_SIGNAL_OFFSET = 128
 
 
 def supervise(run_master: Callable[[], int], monotonic: Callable[[], float], sleep: Callable[[float], object]) -> int:
@@ -44,9 +45,9 @@ def supervise(run_master: Callable[[], int], monotonic: Callable[[], float], sle
         if monotonic() - started_s >= HEALTHY_S:
             restarts = 0
         if restarts == RESTARTS_MAX or not (code < 0 or code in (EXIT_AWAY, EXIT_FAULT)):
-            return code if code >= 0 else _SIGNAL_OFFSET - code
-        sleep(PAUSE_S * 2**restarts)
+            return code if code >= 0 else SIGNAL_OFFSET - code
         restarts += 1
+        sleep(BACKOFF.pause_s(restarts))
 
 
 def main() -> int:
@@ -57,7 +58,7 @@ def main() -> int:
         """The kernel ignores SIGTERM for the first process of a container unless it has a handler."""
         for master in masters:
             master.terminate()
-        os._exit(_SIGNAL_OFFSET + number)
+        os._exit(SIGNAL_OFFSET + number)
 
     def run_master() -> int:
         master = subprocess.Popen([sys.executable, "-P", "-m", "elasticdl.master.main"])

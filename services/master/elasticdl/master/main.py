@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 from dataclasses import replace
 
 import structlog
@@ -18,13 +17,15 @@ from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.errors import FencedError
 from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.kubernetes.api import KubernetesApi
-from elasticdl.shared.names import MASTER, Incarnation, Service, new_incarnation
-from elasticdl.shared.process import logs
+from elasticdl.shared.kubernetes.job_end import end_failed
+from elasticdl.shared.kubernetes.termination import write_message
+from elasticdl.shared.names import MASTER, Incarnation, Service
 from elasticdl.shared.process.clock import SystemClock
+from elasticdl.shared.process.entry import log_failure, run_service
 from elasticdl.shared.process.envelopes import EnvelopeFactory
-from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_FAULT, EXIT_REFUSED, EXIT_SUPERSEDED, exit_code, leave
-from elasticdl.shared.process.operating_system import set_title
-from elasticdl.shared.process.settings import MasterSettings, from_environment
+from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_REFUSED, EXIT_SUPERSEDED, leave
+from elasticdl.shared.process.operating_system import end_on_sigterm
+from elasticdl.shared.process.settings import MasterSettings
 
 _log = structlog.get_logger()
 
@@ -69,47 +70,37 @@ async def serve(settings: MasterSettings, incarnation: Incarnation) -> State:
         await bus.close()
 
 
-def main() -> int:
-    """Entry point.
+def run(settings: MasterSettings, incarnation: Incarnation) -> int:
+    """Run a master.
 
     Returns:
         0 when the job is final, or on Kubernetes 1 when it has failed; otherwise see
         ``elasticdl.shared.process.exit_codes``, and the log has the reason.
     """
-    incarnation = new_incarnation()
-    settings = None
+    if settings.pod_templates:
+        end_on_sigterm()
     try:
-        settings = from_environment(MasterSettings, os.environ)
-        if settings.pod_templates:
-            cluster.end_on_sigterm()
-        set_title(MASTER, settings.job)
-        logs.configure(
-            service=Service.MASTER,
-            job=settings.job,
-            pod=MASTER,
-            incarnation=incarnation,
-            level=settings.log_level,
-        )
         state = asyncio.run(serve(settings, incarnation))
     except FencedError as error:
         # Another instance is the master; a launcher that does not know about it restarts this one.
         _log.error("another master has taken over", reason=str(error))
-        code = EXIT_SUPERSEDED if settings and settings.pod_templates else EXIT_AWAY
+        code = EXIT_SUPERSEDED if settings.pod_templates else EXIT_AWAY
         message = f"Another master has taken over: {error}"
-    except Exception as error:  # The outermost frame: Python's own exit code would look like EXIT_REFUSED.
-        code = exit_code(error)
-        _log.error("the master can't continue", reason=str(error), exc_info=code == EXIT_FAULT)
-        message = f"The master can't continue: {error}"
+    except Exception as error:
+        code, message = log_failure(Service.MASTER, error), f"The master can't continue: {error}"
     else:
-        if not settings.pod_templates:
-            return 0  # A launcher reads the log.
-        code, message = cluster.result_of(state)
-    if settings and settings.pod_templates:
+        code, message = cluster.result_of(state) if settings.pod_templates else (0, "")  # A launcher reads the log.
+    if settings.pod_templates:
         if code == EXIT_REFUSED:
-            code, note = cluster.end_job(KubernetesApi.connect, settings.job, settings.run)
+            code, note = end_failed(KubernetesApi.connect, settings.job, settings.run, code)
             message = f"{note}\n{message}" if note else message
-        cluster.write_termination_message(message)
+        write_message(message)
     return code
+
+
+def main() -> int:
+    """Entry point; returns the exit code."""
+    return run_service(Service.MASTER, MasterSettings, run)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ it comes after that order; a storage that hangs must not delay a dispatch.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -22,10 +23,10 @@ from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.master.core.training.task_messages import task_messages
 from elasticdl.master.ledger_reads import LedgerReader, LedgerReads
 from elasticdl.shared.bus.ports import Bus
+from elasticdl.shared.bus.retries import until_done
 from elasticdl.shared.bus.subjects import PLACEMENT
 from elasticdl.shared.bus.terms import LaterTermError
 from elasticdl.shared.errors import ElasticDLError, FencedError, PermanentError, TransientError, UnreadableError
-from elasticdl.shared.job.tasks import TaskMessage
 from elasticdl.shared.messages import commands
 from elasticdl.shared.messages.commands import Command, Dispatch
 from elasticdl.shared.messages.events import CommandFailure, CommandsRan, Decided, Event, LedgersRead, TermStarted
@@ -34,12 +35,11 @@ from elasticdl.shared.model.placement import Placement, decode_placement, encode
 from elasticdl.shared.names import LAUNCHER, PodName
 from elasticdl.shared.pods.supervisor import PodSupervisor
 from elasticdl.shared.process.clock import Clock
+from elasticdl.shared.process.retries import Backoff
 
 ORDER_TRIES_S_MAX = 10.0
 """Seconds during which an order to another process is retried before it counts as failed."""
-ORDER_PAUSE_S_MIN = 0.05
-"""Seconds before the second try; doubled after every further one."""
-ORDER_PAUSE_S_MAX = 1.0
+ORDER_BACKOFF = Backoff(first_s=0.05, max_s=1.0)
 TASKS_AT_ONCE_MAX = 256
 """Tasks that are queued together: workers get the first ones early, and other tasks of the loop wait milliseconds."""
 
@@ -184,35 +184,23 @@ class Outbox:
         """Queue the messages of a dispatch, retrying without limit: the core never dispatches them again."""
         messages = task_messages(self.state, dispatch, term)
         while some := [(task, dispatch.again) for task in islice(messages, TASKS_AT_ONCE_MAX)]:
-            await self._publish_some(dispatch, some)
-
-    async def _publish_some(self, dispatch: Dispatch, messages: list[tuple[TaskMessage, bool]]) -> None:
-        while True:
-            try:
-                return await self._bus.tasks.publish(messages)
-            except TransientError as error:
-                _log.warning("tasks not queued yet", dispatch=dispatch.dispatch, reason=str(error))
-                await asyncio.sleep(error.retry_after_s)
+            await until_done("queue tasks", partial(self._bus.tasks.publish, some))
 
     async def _publish_placement(self, placement: Placement) -> None:
         """Publish a version of the placement, retrying without limit; it never replaces a later version."""
-        while True:
-            try:
-                entry = await self._bus.registers.read(PLACEMENT)
-                if entry is None or _version_in(entry.value) < placement.version:
-                    await self._bus.registers.write(
-                        PLACEMENT, encode_placement(placement), after=entry.seq if entry else 0
-                    )
+        await until_done("publish the placement", partial(self._try_to_publish, placement))
+
+    async def _try_to_publish(self, placement: Placement) -> None:
+        while (entry := await self._bus.registers.read(PLACEMENT)) is None or (
+            _version_in(entry.value) < placement.version
+        ):
+            with contextlib.suppress(FencedError):  # Another master has written since: read again.
+                await self._bus.registers.write(PLACEMENT, encode_placement(placement), after=entry.seq if entry else 0)
                 return
-            except FencedError:
-                continue  # Another master has written since: read again.
-            except TransientError as error:
-                _log.warning("placement not published yet", version=placement.version, reason=str(error))
-                await asyncio.sleep(error.retry_after_s)
 
     async def _send(self, pod: PodName, command: Command, cause: str) -> None:
         give_up_s = self._clock.monotonic() + ORDER_TRIES_S_MAX
-        pause_s = ORDER_PAUSE_S_MIN
+        pauses = ORDER_BACKOFF.pauses()
         while True:
             try:
                 return await self._send_once(pod, command, cause)
@@ -228,8 +216,7 @@ class Outbox:
                 # The core sends the command again, to the pod's next process.
                 if self._clock.monotonic() >= give_up_s or self._has_exited(pod):
                     raise
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, ORDER_PAUSE_S_MAX)
+            await asyncio.sleep(next(pauses))
 
     async def _send_once(self, pod: PodName, command: Command, cause: str) -> None:
         if self.pods and isinstance(command, PodCommand):

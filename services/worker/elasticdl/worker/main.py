@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import sys
 import threading
-import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -17,13 +16,12 @@ from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus, EventLog
 from elasticdl.shared.bus.reading import read_spec
-from elasticdl.shared.errors import ElasticDLError, TransientError
+from elasticdl.shared.errors import TransientError
 from elasticdl.shared.messages.events import PodStarted
-from elasticdl.shared.names import Incarnation, PodInstance, PodName, Service, new_incarnation
-from elasticdl.shared.process import logs
-from elasticdl.shared.process.exit_codes import EXIT_FAULT, EXIT_REFUSED, exit_code, leave, reason_of
-from elasticdl.shared.process.operating_system import set_title
-from elasticdl.shared.process.settings import WorkerSettings, describe, from_environment
+from elasticdl.shared.names import Incarnation, PodInstance, PodName, Service
+from elasticdl.shared.process.entry import run_service
+from elasticdl.shared.process.exit_codes import leave
+from elasticdl.shared.process.settings import WorkerSettings, describe
 from elasticdl.worker.model_imports import import_model_code
 from elasticdl.worker.service import Worker
 from elasticdl.worker.shutdown import catch_signals, watch
@@ -47,28 +45,9 @@ def main(built: Built | None = None) -> int:
         0 after a stop, 1 when the user or the environment has to change something, 70 after a defect of ElasticDL, 75
         when the broker or a ps was unavailable for too long.
     """
-    signals = catch_signals()
+    signals, ended = catch_signals(), threading.Event()
     try:
-        settings = from_environment(WorkerSettings, os.environ)
-    except ElasticDLError as error:
-        sys.stderr.write(f"{error}\n")
-        return EXIT_REFUSED
-    set_title(settings.pod, settings.job)
-    incarnation = new_incarnation()
-    logs.configure(
-        service=Service.WORKER, job=settings.job, pod=settings.pod, incarnation=incarnation, level=settings.log_level
-    )
-    _log.info("worker started", **describe(settings))
-    ended = threading.Event()
-    try:
-        return run(settings, incarnation, signals, ended, built)
-    except Exception as error:  # The process' outermost frame: Python's own exit code would look like a refusal.
-        code = exit_code(error)
-        if code == EXIT_FAULT:
-            traceback.print_exc()
-        else:
-            _log.error("the worker can't continue", reason=reason_of(error))
-        return code
+        return run_service(Service.WORKER, WorkerSettings, partial(run, signals=signals, ended=ended, built=built))
     finally:
         ended.set()
 
@@ -76,11 +55,13 @@ def main(built: Built | None = None) -> int:
 def run(
     settings: WorkerSettings,
     incarnation: Incarnation,
+    *,
     signals: socket.socket,
     ended: threading.Event,
     built: Built | None,
 ) -> int:
     """Connect and work; returns the exit code."""
+    _log.info("worker started", **describe(settings))
     created: list[Worker] = []
     ready = threading.Event()
 

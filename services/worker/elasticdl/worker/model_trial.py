@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from elasticdl.shared import words
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import KERAS_FILE
 from elasticdl.shared.job.spec import ExportTables, JobKind
@@ -19,7 +20,7 @@ from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.execution.input_lane import Dataset
 from elasticdl.worker.input.job_data import first_batch, name_in_first_batch
 from elasticdl.worker.input.table_ids import table_ids
-from elasticdl.worker.model.embeddings.swap import FLOAT_BYTES, bytes_text
+from elasticdl.worker.model.embeddings.swap import FLOAT_BYTES
 from elasticdl.worker.model.export.export import EXPORTED, check_export, export
 from elasticdl.worker.model.export.without_tables import waves, write_without_tables
 from elasticdl.worker.model.fingerprint.fingerprint import check_made_again
@@ -136,7 +137,7 @@ def _check_room(output: str, needed: int) -> None:
     if free < needed:
         raise UserError(
             f"the disk of the output {folder} has too little space for the model: "
-            f"{bytes_text(free)} free, {bytes_text(needed)} needed",
+            f"{words.size(free)} free, {words.size(needed)} needed",
             hint="Free some space there, or give another folder with --output.",
         )
 

@@ -12,9 +12,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+import structlog
+
 from elasticdl.shared.errors import FencedError, PermanentError, TransientError
 from elasticdl.shared.messages.events import Envelope, LogRecord
 
+_log = structlog.get_logger()
 T = TypeVar("T")
 
 
@@ -52,6 +55,16 @@ class RetryPolicy:
                 if loop.time() + self.pause_s > give_up_s:
                     raise TransientError(f"{what} failed for {self.limit_s:g} s: {error}") from error
             await asyncio.sleep(self.pause_s)
+
+
+async def until_done(what: str, attempt: Callable[[], Awaitable[T]]) -> T:
+    """Repeat what fails for a while, such as ``write files``, until it succeeds, without limit."""
+    while True:
+        try:
+            return await attempt()
+        except TransientError as error:
+            _log.warning(f"can't {what} yet", reason=str(error))
+            await asyncio.sleep(error.retry_after_s)
 
 
 async def append_once(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from elasticdl.shared.data.schema import Column, ReaderOptions
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import COLUMN_TYPES
 from elasticdl.shared.storage import display
+from elasticdl.shared.words import did_you_mean, some_of
 
 EXACT_MAX = 1 << 53
 """Largest magnitude up to which ``float64`` holds every integer."""
@@ -233,12 +233,8 @@ def selected(uri: str, names: Sequence[str], options: ReaderOptions) -> tuple[st
     """
     for name in (*options.columns, *options.column_types, *options.fill_missing):
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
-            listed = ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")
-            raise UserError(
-                f"{display(uri)} has no column {name!r}",
-                hint=f"Did you mean {near[0]!r}?" if near else f"Its columns are {listed}.",
-            )
+            hint = did_you_mean(name, names, f"Its columns are {some_of(names, _NAMES_SHOWN)}.")
+            raise UserError(f"{display(uri)} has no column {name!r}", hint=hint)
     return options.columns or tuple(names)
 
 

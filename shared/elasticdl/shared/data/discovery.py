@@ -23,6 +23,7 @@ from elasticdl.shared.storage import (
 )
 from elasticdl.shared.storage.file_store import repeated_folders
 from elasticdl.shared.storage.uris import local_path
+from elasticdl.shared.words import listed
 
 _EXTENSION = re.compile(r"\.([A-Za-z][A-Za-z0-9]*)(-\d+-of-\d+)?$")
 _FORMATS = {
@@ -76,7 +77,7 @@ def split_paths(paths: str) -> list[str]:
     """Paths that are separated by commas; a comma in the name of an existing file or folder belongs to the name."""
     if "," not in paths or (scheme_of(to_uri(paths)) == "file" and local_path(to_uri(paths)).exists()):
         return [paths]
-    return [path.strip() for path in paths.split(",") if path.strip()]
+    return list(listed(paths))
 
 
 def discover(paths: str, store: ObjectStore) -> list[DataObject]:

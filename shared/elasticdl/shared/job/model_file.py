@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.words import did_you_mean
 
 DEFAULT_SYMBOL = "custom_model"
 MODEL_OBJECT = "model"
@@ -270,6 +271,5 @@ def _near(wanted: Iterable[str], names: set[str]) -> str:
 
 
 def _missing(file: ModelFile, needed: str, names: set[str]) -> UserError:
-    near = difflib.get_close_matches(needed, sorted(names), n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"Define {needed} at the top level of the file."
+    hint = did_you_mean(needed, sorted(names), f"Define {needed} at the top level of the file.")
     return UserError(f"{file.path} does not define {needed!r}", hint=hint)

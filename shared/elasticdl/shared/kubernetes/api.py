@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ import websocket
 from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError, UserError
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.kinds import Kind, Manifest, kind_of
-from elasticdl.shared.kubernetes.port_forward import PortForward
 from elasticdl.shared.kubernetes.refusals import Request, error_of_answer, error_of_status
 from elasticdl.shared.kubernetes.request_rate import RequestRate
 
@@ -205,8 +203,8 @@ class KubernetesApi:
             for line in _lines(answer):
                 yield line.decode(errors="replace")
 
-    def port_forward(self, pod: str, port: int) -> socket.socket:
-        """A socket that is connected to a port of a pod through the API server. Close it after use.
+    def port_forward(self, pod: str, port: int) -> websocket.WebSocket:
+        """A connection to a port of a pod through the API server, for ``port_forward.forwarded``.
 
         A port on which nothing listens ends the connection.
         """
@@ -216,14 +214,14 @@ class KubernetesApi:
         url = self.server + kinds.POD.path(self.namespace, pod, "portforward")
         self._rate.wait()
         try:
-            connection = create_websocket(
+            connection: websocket.WebSocket = create_websocket(
                 self._configuration, get_websocket_url(url, [("ports", str(port))]), self._headers()
             )
         except websocket.WebSocketBadStatusException as error:
             raise error_of_answer(request, error.status_code, {}, error.resp_body or b"") from error
         except (websocket.WebSocketException, OSError) as error:
             raise TransientError(f"can't {request}: {error}") from error
-        return PortForward(connection).socket
+        return connection
 
     # --- the cluster ------------------------------------------------------------------------------------------------
 

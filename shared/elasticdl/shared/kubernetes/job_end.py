@@ -6,15 +6,21 @@ the job has failed, but with one Kubernetes starts no master while the former on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 
+import structlog
+
+from elasticdl.shared.errors import ElasticDLError, TransientError
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.job_pods import remove_job_pods, run_of
 from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import object_name
 from elasticdl.shared.names import Incarnation, JobId
+from elasticdl.shared.process.exit_codes import EXIT_AWAY
 
+_log = structlog.get_logger()
 JOB_NAME = "batch.kubernetes.io/job-name"
 """Label of a Job's pods."""
 _TRACKING = "batch.kubernetes.io/job-tracking"
@@ -38,6 +44,35 @@ def end_run(api: KubernetesApi, job: JobId, run: Incarnation) -> None:
     pods = api.list(kinds.POD, labels=f"{JOB_NAME}={name}").items
     # Not 0: a Job that has more failures than its limit stops this pod before it has left exit code and message.
     api.patch(kinds.JOB, name, {"spec": {"backoffLimit": failures(api.get(kinds.JOB, name).get("status", {}), pods)}})
+
+
+def end_failed(
+    connect: Callable[[], KubernetesApi],
+    job: JobId,
+    run: Incarnation,
+    code: int,
+    is_spared: Callable[[KubernetesApi], bool] = lambda _api: False,
+) -> tuple[int, str]:
+    """End a job that has failed, or that this process can't continue.
+
+    Args:
+        code: the exit code of this process, which says that the job has failed.
+        is_spared: whether the job continues all the same.
+
+    Returns:
+        The exit code of this process, and a remark for its termination message. While the API server can't be reached,
+        or if the job is spared, Kubernetes starts the pod again.
+    """
+    try:
+        with contextlib.closing(connect()) as api:
+            if is_spared(api):
+                return EXIT_AWAY, ""
+            end_run(api, job, run)
+    except ElasticDLError as error:
+        _log.warning("the Job can't be ended", reason=str(error))
+        note = f"The Job can't be ended, so Kubernetes starts this pod again: {error}"
+        return EXIT_AWAY if isinstance(error, TransientError) else code, note
+    return code, ""
 
 
 def failures(status: Manifest, pods: Sequence[Manifest]) -> int:

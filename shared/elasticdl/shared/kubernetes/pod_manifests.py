@@ -12,6 +12,7 @@ from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import MEMORY_RAISES, NOTE, pod_labels, pod_object_name
 from elasticdl.shared.kubernetes.quantities import format_bytes, parse_bytes
 from elasticdl.shared.kubernetes.templates import PodTemplates
+from elasticdl.shared.kubernetes.termination import TERMINATION_MESSAGE
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service, pod_number
 from elasticdl.shared.pods.ports import EARLY_SEQ
 from elasticdl.shared.process.running_batches import TERMINATION_MESSAGE_VARIABLE
@@ -20,7 +21,6 @@ from elasticdl.shared.process.settings import variable
 MEMORY_RAISE = 1.5
 MASTER_WAIT_S = 120
 """Seconds after which a pod that was created before its master frees its place. The master creates it again."""
-TERMINATION_MESSAGE = "/dev/termination-log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,10 +15,9 @@ from elasticdl.shared.names import PodInstance, PodName, Service
 from elasticdl.shared.pods.causes import DELETED, OUT_OF_MEMORY, classify_exit
 from elasticdl.shared.pods.ports import Ended, Pending, Phase, PodStatus, Running
 from elasticdl.shared.process.exit_codes import EXIT_REFUSED
+from elasticdl.shared.process.operating_system import SIGNAL_OFFSET
 from elasticdl.shared.process.running_batches import WorkerTraces
 
-_SIGNAL_OFFSET = 128
-"""A shell and a container runtime report the end by a signal as this plus its number."""
 _NO_PROCESS = frozenset({"StartError", "ContainerCannotRun"})
 """Reasons of containers whose command can't be run."""
 _ON_THE_WAY = frozenset({"ContainerCreating", "PodInitializing", ""})
@@ -125,7 +124,7 @@ def _disruption(pod: Manifest, is_deleted: bool, exit_code: int) -> str:
 
 def _exit_code(container: Manifest) -> int:
     code = int(container.get("exitCode", 0))
-    return _SIGNAL_OFFSET - code if _SIGNAL_OFFSET < code < _SIGNAL_OFFSET + NSIG else code
+    return SIGNAL_OFFSET - code if SIGNAL_OFFSET < code < SIGNAL_OFFSET + NSIG else code
 
 
 def _failed_init_containers(status: Manifest) -> Iterator[Manifest]:

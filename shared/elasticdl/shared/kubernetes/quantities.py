@@ -1,4 +1,4 @@
-"""Quantities of memory in the notation of Kubernetes."""
+"""Quantities in the notation of Kubernetes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ import re
 from collections.abc import Mapping
 from math import ceil
 
-_QUANTITY = re.compile(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)(m|[kMGTPE]|[KMGTPE]i)?")
+_QUANTITY = re.compile(r"(\d+\.?\d*(?:[eE][+-]?\d+)?)([numkMGTPE]|[KMGTPE]i)?")
 _FACTORS: Mapping[str, float] = {
-    "": 1,
-    "m": 1e-3,
-    "k": 1e3,
-    **{unit: 1000.0**power for power, unit in enumerate("MGTPE", 2)},
+    **{unit: 1000.0**power for power, unit in enumerate(("n", "u", "m", "", "k", *"MGTPE"), -3)},
     **{f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", 1)},
 }
 _MEBIBYTE = 1 << 20
+
+
+def amount(quantity: str | float) -> float:
+    """The number that a quantity stands for: ``500m`` is 0.5, ``1Ki`` is 1024.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = _QUANTITY.fullmatch(str(quantity))
+    if not found:
+        raise ValueError(f"{quantity!r} is not a quantity")
+    return float(found[1]) * _FACTORS[found[2] or ""]
 
 
 def parse_bytes(quantity: str | float) -> int:
@@ -23,10 +32,7 @@ def parse_bytes(quantity: str | float) -> int:
     Raises:
         ValueError: it is not valid.
     """
-    found = _QUANTITY.fullmatch(str(quantity))
-    if not found:
-        raise ValueError(f"{quantity!r} is not a quantity of memory")
-    return ceil(float(found[1]) * _FACTORS[found[2] or ""])
+    return ceil(amount(quantity))
 
 
 def format_bytes(size_bytes: float) -> str:

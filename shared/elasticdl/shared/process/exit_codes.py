@@ -10,6 +10,7 @@ import sys
 from typing import NoReturn
 
 from elasticdl.shared.errors import InvariantError, PermanentError, ProtocolError, TransientError, UserError
+from elasticdl.shared.words import size
 
 EXIT_REFUSED = 1
 """An error that a restart can't fix; the process has logged it."""
@@ -51,7 +52,7 @@ def reason_of(error: BaseException) -> str:
     if not lacks_memory(error):
         return str(error)
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    allowed = f", which may have {limit >> 20} MiB (ulimit -v)" if limit != resource.RLIM_INFINITY else ""
+    allowed = f", which may have {size(limit)} (ulimit -v)" if limit != resource.RLIM_INFINITY else ""
     return f"The system gives this process{allowed} no more memory: {str(error) or type(error).__name__}"
 
 

@@ -20,12 +20,10 @@ this process refuses to serve. OpenBLAS and jemalloc (of Arrow) have threads and
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import json
 import os
 import random
-import signal
 import socket
 import sys
 import tempfile
@@ -38,13 +36,13 @@ from typing import NoReturn
 
 from elasticdl.shared.process.exit_codes import leave
 from elasticdl.shared.process.fast_import import without_collection
+from elasticdl.shared.process.operating_system import die_with_parent
 
 READY = b"ready"
 REQUEST_BYTES_MAX = 128 << 10
 """Largest request; a process with a larger environment is started without the fork server."""
 _DESCRIPTORS = 3
 _HARMLESS_THREADS = frozenset({"jemalloc_bg_thd"})
-_PR_SET_PDEATHSIG = 1
 _EXIT_ABANDONED = 1
 
 
@@ -125,9 +123,7 @@ def _live(
         _replace(2, errors)
         if not os.read(gate, 1):
             os._exit(_EXIT_ABANDONED)
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != request.parent:  # It ended before prctl; the kernel sends no signal any more.
-            os._exit(_EXIT_ABANDONED)
+        die_with_parent(request.parent)()
         for descriptor in (*inherited, output, errors, gate):
             os.close(descriptor)
         os.environ.clear()

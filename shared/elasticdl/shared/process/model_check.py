@@ -12,6 +12,7 @@ from typing import Any
 
 from elasticdl.shared.job.spec import BestModel, ExportTables, InitialModel, JobSpec
 from elasticdl.shared.messages.json_codec import JsonCodec
+from elasticdl.shared.storage.atomic import replace_text
 
 FOLDER_VARIABLE = "ELASTICDL_MODEL_CHECK"
 """Environment variable with the folder of a check."""
@@ -73,10 +74,7 @@ class ModelCheck:
             "initial": _INITIAL.dump(self.initial),
             "export_tables": self.export_tables and self.export_tables.value,
         }
-        path = _path(folder, number)
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(facts))
-        part.rename(path)
+        replace_text(_path(folder, number), json.dumps(facts))
 
     @classmethod
     def read(cls, folder: Path, number: int) -> ModelCheck | None:

@@ -6,9 +6,13 @@ import contextlib
 import ctypes
 import os
 import signal
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
-_PR_SET_NAME = 15
+SIGNAL_OFFSET = 128
+"""A shell and a container runtime report the end by a signal as this plus its number."""
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _FIELDS_BEFORE_STATE = 2
 _ARG_START, _ARG_END = 47 - _FIELDS_BEFORE_STATE, 48 - _FIELDS_BEFORE_STATE
 """Where the fields of ``/proc/self/stat`` behind the name of the command have the bounds of the command line."""
@@ -29,6 +33,29 @@ def set_title(pod: str, job: str) -> None:
         ctypes.memset(start, 0, end - start)
         ctypes.memmove(start, title, len(title))
         ctypes.CDLL(None).prctl(_PR_SET_NAME, pod.encode())
+
+
+def end_on_sigterm() -> None:
+    """Exit at once on SIGTERM, which the kernel ignores for the first process of a container without a handler."""
+    signal.signal(signal.SIGTERM, lambda number, _frame: os._exit(SIGNAL_OFFSET + number))
+
+
+def die_with_parent(parent: int | None = None) -> Callable[[], None]:
+    """A ``preexec_fn`` that has the child killed when the forking thread ends; does nothing where prctl is missing.
+
+    Args:
+        parent: id of the parent process; None: this process, before it forks.
+    """
+    parent = parent or os.getpid()
+    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+
+    def tie() -> None:
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:  # The parent died between fork and prctl, so the kernel will not kill us.
+                os._exit(1)
+
+    return tie
 
 
 def kill_group(pid: int) -> None:

@@ -7,12 +7,13 @@ store are decided here, too.
 from __future__ import annotations
 
 import io
+import random
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-import tenacity
 import urllib3
 from minio import Minio
 from minio.commonconfig import CopySource
@@ -22,11 +23,13 @@ from urllib3.response import BaseHTTPResponse
 
 from elasticdl.shared.addresses import Address, redacted
 from elasticdl.shared.errors import ElasticDLError, NoSpaceError, PermanentError, TransientError, UserError
+from elasticdl.shared.process.retries import Backoff
 from elasticdl.shared.storage.settings import StorageSettings
 from elasticdl.shared.storage.store import READ_AHEAD_BYTES, ObjectChangedError, ObjectInfo, ObjectNotFoundError
 from elasticdl.shared.storage.uris import bucket_and_key
 
 _POOL_CONNECTIONS = 16
+_BACKOFF = Backoff(first_s=0.1, max_s=3.0)
 _WRONG_CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidTokenId", "ExpiredToken", "InvalidToken"}
 _DISK_FULL = {"InsufficientStorage", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
 """The last is what MinIO says of its disks; quotas of a bucket are MinIO's and Ceph's."""
@@ -159,20 +162,16 @@ class S3Store:
 
     def _attempt(self, uri: str, request: Callable[[], Result]) -> Result:
         """Run a request and translate its errors; retry transient ones for ``retry_s``."""
-
-        def translated() -> Result:
+        give_up_s = time.monotonic() + self._settings.retry_s
+        pauses = _BACKOFF.pauses()
+        while True:
             try:
                 return request()
             except (MinioException, HTTPError, OSError, ValueError) as error:
-                raise translate(error, uri, self._settings.endpoint) from error
-
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(TransientError),
-            stop=tenacity.stop_after_delay(self._settings.retry_s),
-            wait=tenacity.wait_random_exponential(multiplier=0.1, max=3.0),
-            reraise=True,
-        )
-        return retrying(translated)
+                translated = translate(error, uri, self._settings.endpoint)
+                if not isinstance(translated, TransientError) or time.monotonic() >= give_up_s:
+                    raise translated from error
+            time.sleep(random.uniform(0.0, next(pauses)))  # noqa: S311 - so that not all workers come back at once
 
 
 class _Stream(io.RawIOBase):

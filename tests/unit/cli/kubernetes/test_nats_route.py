@@ -7,11 +7,12 @@ import threading
 
 import pytest
 from tests.deadline import DEADLINE_S
+from websocket import ABNF, WebSocket
 
 from elasticdl.cli.kubernetes.nats_route import ServiceAddress
-from elasticdl.cli.kubernetes.port_forward import forwarded
 from elasticdl.shared.addresses import Address
 from elasticdl.shared.errors import TransientError, UserError
+from elasticdl.shared.kubernetes.port_forward import forwarded
 
 
 @pytest.mark.parametrize(
@@ -34,9 +35,34 @@ def test_an_address_names_no_service(url: str) -> None:
         ServiceAddress.of(Address.parse(url, scheme="nats"))
 
 
+class Connection(WebSocket):
+    """A connection to the API server: frames go to a socket, whose other end the test has."""
+
+    def __init__(self, server: socket.socket) -> None:
+        super().__init__()
+        self._server = server
+        self._announcements = [b"\0port", b"\1port"]
+
+    def send_binary(self, payload: bytes) -> int:
+        assert payload[0] == 0
+        self._server.sendall(payload[1:])
+        return len(payload)
+
+    def recv_data_frame(self, control_frame: bool = False) -> tuple[int, ABNF]:
+        content = self._announcements.pop(0) if self._announcements else b"\0" + self._server.recv(100)
+        opcode = ABNF.OPCODE_BINARY if len(content) > 1 else ABNF.OPCODE_CLOSE
+        return opcode, ABNF(opcode=opcode, data=content)
+
+    def abort(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+
+    def shutdown(self) -> None:
+        self._server.close()
+
+
 def test_bytes_travel_both_ways_until_a_side_closes() -> None:
     pod, inside = socket.socketpair()
-    with pod, inside, forwarded(lambda: inside) as port:
+    with pod, inside, forwarded(lambda: Connection(inside)) as port:
         with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as client:
             client.sendall(b"PING")
             assert pod.recv(4) == b"PING"
@@ -51,7 +77,7 @@ def test_bytes_travel_both_ways_until_a_side_closes() -> None:
 
 
 def test_a_pod_that_can_not_be_reached_closes_the_connection() -> None:
-    def refuse() -> socket.socket:
+    def refuse() -> WebSocket:
         raise TransientError("the API server can't be reached")
 
     with forwarded(refuse) as port, socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as client:

@@ -7,19 +7,20 @@ import contextlib
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from elasticdl.cli.commands.clean import DAY_S, CleanSettings, confirm
+from elasticdl.cli.commands.clean import DAY_S, CleanSettings, to_delete
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.jobs.named import named
 from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.cli.kubernetes.lookup import connect, jobs_in
 from elasticdl.cli.kubernetes.nats_route import reachable_url
-from elasticdl.shared.bus import BusSettings, nats_bus
+from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.bus.nats_bus import StoredLog
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import JobId
-from elasticdl.shared.quantities import count, size
+from elasticdl.shared.quantities import count
+from elasticdl.shared.words import size
 
 
 def clean_namespace(namespace: str, jobs: Sequence[str], settings: CleanSettings) -> None:
@@ -45,7 +46,6 @@ def clean_logs(url: str, present: Collection[JobId], jobs: Sequence[str], settin
     Args:
         present: jobs whose Kubernetes Jobs exist.
     """
-    console = plain_console()
     logs = asyncio.run(nats_bus.stored_logs(url))
     chosen = [_find(logs, present, job, place) for job in jobs] or _old(logs, present, settings)
     states = asyncio.run(_states(url, chosen))
@@ -53,20 +53,11 @@ def clean_logs(url: str, present: Collection[JobId], jobs: Sequence[str], settin
         for log in chosen:
             _check_finished(log, states[log.job])
     chosen = [log for log in chosen if settings.unfinished or states[log.job] == JobState.SUCCEEDED.value]
-    lines = [f"the event log of {log.job} ({states[log.job]}, {size(log.size_bytes)})" for log in chosen]
-    if not chosen:
-        console.print(f"No event logs to delete in {place}")
-    elif settings.dry_run:
-        for line in lines:
-            console.print(f"Would delete {line}")
-    elif (
-        settings.confirmed
-        or not settings.unfinished
-        or confirm(lines, f"{count(len(chosen), 'event log')}, including those of jobs that did not finish")
-    ):
-        for log, line in zip(chosen, lines, strict=True):
-            asyncio.run(nats_bus.remove_job(url, log.job))
-            console.print(f"Deleted {line}")
+    lines = {f"the event log of {log.job} ({states[log.job]}, {size(log.size_bytes)})": log for log in chosen}
+    what = f"{count(len(chosen), 'event log')}, including those of jobs that did not finish"
+    for line in to_delete(list(lines), settings, what, nothing=f"No event logs to delete in {place}"):
+        asyncio.run(nats_bus.remove_job(url, lines[line].job))
+        plain_console().print(f"Deleted {line}")
 
 
 def _find(logs: Sequence[StoredLog], present: Collection[JobId], job: str, place: str) -> StoredLog:
@@ -103,11 +94,8 @@ async def _states(url: str, logs: Sequence[StoredLog]) -> Mapping[JobId, str]:
 
     states = {}
     for log in logs:
-        bus = await nats_bus.connect(url, log.job, BusSettings())
-        try:
+        async with await nats_bus.connect(url, log.job) as bus:
             state = (await reading.exact(bus)).state
-        finally:
-            await bus.close()
         states[log.job] = state.job_state.value if state.is_final else INTERRUPTED
     return states
 

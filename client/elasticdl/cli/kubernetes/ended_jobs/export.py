@@ -52,11 +52,8 @@ async def _export(file: SubmissionFile, settings: ExportSettings) -> None:
     from elasticdl.cli.jobs.ended_job import read_from
     from elasticdl.cli.jobs.run_directory import RunDirectory
 
-    bus = await connect(os.environ[variable("nats_url")], file.job)
-    try:
+    async with await connect(os.environ[variable("nats_url")], file.job) as bus:
         past = await read_from(bus, former_run(file))
-    finally:
-        await bus.close()
     with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as folder:
         run = RunDirectory(Path(folder), file.job)
         run.create()

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.jobs.resume_changes import ResumeChanges
+from elasticdl.cli.jobs.accepted import leaving_lines
+from elasticdl.cli.jobs.resume_changes import ResumeChanges, check_changes
 from elasticdl.cli.kubernetes.condition import memory_kills
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.cli.kubernetes.manifests.next_run import next_config_map, next_job, next_secret
 from elasticdl.cli.kubernetes.new_job.creation import create_objects
-from elasticdl.cli.kubernetes.new_job.following import follow, leaving_lines
+from elasticdl.cli.kubernetes.new_job.following import follow
 from elasticdl.cli.kubernetes.objects_file import write_objects
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile, kind_of
 from elasticdl.shared.errors import TransientError, UserError
-from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, JOB, POD, SECRET, Kind, Manifest
 from elasticdl.shared.kubernetes.names import SUBMISSION_FILE, labels, object_name, selector
@@ -49,13 +49,8 @@ def resume(job: KubernetesJobHandle, changes: ResumeChanges, *, detach: bool) ->
     former = job.job_object()
     config_map = job.api.get(CONFIG_MAP, object_name(job.job))
     file = SubmissionFile.from_json(config_map["data"][SUBMISSION_FILE])
-    kind = kind_of(file.flags)
-    if kind is not JobKind.TRAIN and (changes.epochs or changes.output):
-        raise UserError(f"job {job.job} trains no model, so it takes neither --num_epochs nor --output", usage=True)
-    if job.condition().state == JobState.SUCCEEDED.value and not changes.epochs:
-        from elasticdl.cli.jobs.resumption import finished_error
-
-        raise finished_error(job.job, job.arguments, kind)
+    has_finished = job.condition().state == JobState.SUCCEEDED.value
+    check_changes(changes, job.job, job.arguments, kind_of(file.flags), has_finished=has_finished)
     run = new_incarnation()
     file = replace(file, run=run, created_s=time.time(), resumption=changes)
     belongings = (next_config_map(config_map, file.to_json()), next_secret(job.api.get(SECRET, object_name(job.job))))
@@ -66,7 +61,7 @@ def resume(job: KubernetesJobHandle, changes: ResumeChanges, *, detach: bool) ->
         console.print(f"The master ran out of memory. The next one gets {MEMORY_RAISE} times as much.")
     console.print(f"Created the next run of job {job.job} in namespace {job.api.namespace}.")
     if detach:
-        console.print(leaving_lines(job))
+        console.print(leaving_lines(job.arguments))
         return exit_codes.SUCCESS
     console.print("Ctrl-C leaves it running.")
     return follow(job, is_new=False)

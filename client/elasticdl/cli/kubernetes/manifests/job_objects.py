@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from elasticdl.cli.kubernetes.manifests.templates import JobSettings, PodSettings, master_template, service_template
 from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, JOB, SECRET, Kind, Manifest
 from elasticdl.shared.kubernetes.names import PODS_FILE, SUBMISSION_FILE, labels, object_name
+from elasticdl.shared.kubernetes.pod_manifests import owner_reference
 from elasticdl.shared.kubernetes.templates import PodTemplates, WorkerPriority
 from elasticdl.shared.names import Service
 from elasticdl.shared.process.settings import variable
@@ -108,11 +109,4 @@ def secret_variables(token: str, nats_url: str) -> dict[str, str]:
 
 def owned(manifest: Manifest, owner: Manifest) -> Manifest:
     """An object that is deleted with its owner, a Job as the API server returned it."""
-    metadata = owner["metadata"]
-    reference = {
-        "apiVersion": JOB.api_version,
-        "kind": JOB.name,
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-    }
-    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [reference]}}
+    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [owner_reference(owner)]}}

@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.kubernetes.quantities import amount
 from elasticdl.shared.names import Service
+from elasticdl.shared.words import listed
 
 _NAMES = {"cpu": "cpu", "memory": "memory", "disk": "ephemeral-storage", "ephemeral-storage": "ephemeral-storage"}
 _GPU = "nvidia.com/gpu"
 _EXTENDED = re.compile(r"[a-z0-9][-a-z0-9.]*/[A-Za-z0-9][-A-Za-z0-9._]*")
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?(?:[eE]\d+)?)(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
-_DECIMAL = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
-_UNITS = _DECIMAL | {f"{prefix}i": 1024.0**power for power, prefix in enumerate("KMGTPE", start=1)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,21 +80,9 @@ def _check_gpus(service: str, gpus: int) -> None:
         )
 
 
-def amount(quantity: str) -> float:
-    """The number that a quantity stands for: ``500m`` is 0.5, ``1Ki`` is 1024.
-
-    Raises:
-        ValueError: it is no quantity.
-    """
-    match = _QUANTITY.fullmatch(quantity)
-    if match is None:
-        raise ValueError(quantity)
-    return float(match[1]) * _UNITS[match[2] or ""]
-
-
 def _parse(flag: str, text: str) -> dict[str, str]:
     found: dict[str, str] = {}
-    for item in filter(None, (part.strip() for part in text.split(","))):
+    for item in listed(text):
         short, equals, quantity = (part.strip() for part in item.partition("="))
         name = _GPU if short == "gpu" else _NAMES.get(short, short if _EXTENDED.fullmatch(short) else "")
         if not equals or not name:
@@ -106,9 +93,10 @@ def _parse(flag: str, text: str) -> dict[str, str]:
             )
         if name in found:
             raise UserError(f"{flag} names {short} twice", usage=True)
-        is_valid = re.fullmatch(r"\d+", quantity) if "/" in name else _QUANTITY.fullmatch(quantity)
-        if not is_valid:
+        try:
+            (int if "/" in name else amount)(quantity)
+        except ValueError as error:
             wanted = "a whole number" if "/" in name else "a quantity such as 500m, 2 or 4Gi"
-            raise UserError(f"{flag}: {short}={quantity} is not {wanted}", usage=True)
+            raise UserError(f"{flag}: {short}={quantity} is not {wanted}", usage=True) from error
         found[name] = quantity
     return found

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticdl.cli.kubernetes.manifests.patches import patched
-from elasticdl.cli.kubernetes.manifests.resources import Resources, amount
+from elasticdl.cli.kubernetes.manifests.resources import Resources
 from elasticdl.cli.kubernetes.manifests.volumes import Volumes
 from elasticdl.cli.local.processes.imports import import_constants, import_defaults
 from elasticdl.shared.kubernetes.kinds import Manifest
@@ -22,6 +22,7 @@ from elasticdl.shared.kubernetes.names import (
     PREPARE_CONTAINER,
     SUBMIT_CONTAINER,
 )
+from elasticdl.shared.kubernetes.quantities import amount
 from elasticdl.shared.names import Incarnation, JobId, Service
 from elasticdl.shared.process.settings import variable
 

@@ -8,6 +8,7 @@ import time
 from elasticdl.cli import exit_codes
 from elasticdl.cli.commands.attach import attach
 from elasticdl.cli.display.consoles import JobConsole
+from elasticdl.cli.jobs.accepted import leaving_lines
 from elasticdl.cli.kubernetes.condition import (
     creation_problem,
     has_planned,
@@ -45,7 +46,7 @@ def follow(job: KubernetesJobHandle, *, is_new: bool = True, image_pull_s: float
     try:
         _wait_until_planned(job, console, image_pull_s)
     except KeyboardInterrupt:
-        console.print_line(leaving_lines(job))
+        console.print_line(leaving_lines(job.arguments))
         return exit_codes.INTERRUPTED
     except UserError:
         if is_new:
@@ -53,15 +54,6 @@ def follow(job: KubernetesJobHandle, *, is_new: bool = True, image_pull_s: float
                 job.terminate()  # It did not begin, so leave nothing behind.
         raise
     return attach(job, is_new=True)
-
-
-def leaving_lines(job: KubernetesJobHandle) -> str:
-    """What a user reads whose job continues without being shown."""
-    return (
-        f"The job continues. To follow it: elasticdl attach {job.arguments}\n"
-        f"To read the logs of its processes: elasticdl logs {job.arguments} --follow\n"
-        f"To stop it: elasticdl stop {job.arguments}"
-    )
 
 
 def _wait_until_planned(job: KubernetesJobHandle, console: JobConsole, image_pull_s: float) -> None:

@@ -12,7 +12,7 @@ from elasticdl.cli.data_flags import PATH_FLAGS
 from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.manifests.job_objects import JobManifest, secret_variables
 from elasticdl.cli.kubernetes.manifests.patches import check_patches
-from elasticdl.cli.kubernetes.manifests.resources import amount, parse_resources
+from elasticdl.cli.kubernetes.manifests.resources import parse_resources
 from elasticdl.cli.kubernetes.manifests.templates import TEMPORARY, USER_ID, JobSettings, PodSettings
 from elasticdl.cli.kubernetes.manifests.volumes import Volumes, parse_volumes
 from elasticdl.cli.kubernetes.new_job.model_files import ModelFiles, collect
@@ -26,8 +26,10 @@ from elasticdl.shared.data.discovery import split_paths
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT, PRIORITY_HIGH, PRIORITY_LOW
+from elasticdl.shared.kubernetes.quantities import amount
 from elasticdl.shared.kubernetes.templates import WorkerPriority
 from elasticdl.shared.names import Incarnation, JobId, Service, new_job_id
+from elasticdl.shared.words import listed
 
 F = TypeVar("F", bound=JobFlags)
 _CACHE_SHARE = 0.5
@@ -165,7 +167,7 @@ def _settings(
         model_files=model.keys,
         volumes=volumes,
         pull_policy=pods.image_pull_policy or "",
-        pull_secrets=[name.strip() for name in pods.image_pull_secrets.split(",") if name.strip()],
+        pull_secrets=list(listed(pods.image_pull_secrets)),
         node_selector=_parse_labels(pods.node_selector),
         service_account=pods.service_account_name,
         user=parse_user(pods.run_as_user),
@@ -274,7 +276,7 @@ def parse_user(text: str) -> int | None:
 
 def _parse_labels(text: str) -> dict[str, str]:
     found = {}
-    for item in filter(None, (part.strip() for part in text.split(","))):
+    for item in listed(text):
         match = _LABEL.fullmatch(item)
         if match is None:
             raise UserError(f"--node_selector: {item!r} is not of the form NAME=VALUE", usage=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.display.consoles import plain_console
+from elasticdl.cli.jobs.accepted import leaving_lines, report_job
 from elasticdl.cli.kubernetes.checks import job_findings, refuse_problems, rights_named, setup_findings
 from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
@@ -19,7 +20,7 @@ from elasticdl.cli.kubernetes.new_job.source_job import find_source_job
 from elasticdl.cli.kubernetes.objects_file import objects_text, write_objects
 from elasticdl.cli.kubernetes.submission_file import CommandFlags
 from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.shared.errors import UserError
+from elasticdl.shared.errors import UserError, file_errors
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, Manifest
 from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT
@@ -61,13 +62,14 @@ def start(flags: CommandFlags, pods: KubernetesFlags, started_s: float) -> int:
             return exit_codes.SUCCESS
         create_job(api, manifest)
     # What follows a job is imported while Kubernetes starts its first pods.
-    from elasticdl.cli.kubernetes.new_job.following import follow, leaving_lines
+    from elasticdl.cli.kubernetes.new_job.following import follow
 
     job = KubernetesJobHandle(api, manifest.settings.job, is_default=not pods.namespace)
     console = plain_console()
     console.print(f"Created job {job.job} in namespace {api.namespace}.")
     if flags.detach:
-        console.print(leaving_lines(job))
+        report_job(job.job)
+        console.print(leaving_lines(job.arguments))
         return exit_codes.SUCCESS
     console.print("Ctrl-C leaves it running.")
     return follow(job, image_pull_s=pods.image_pull_deadline_secs)
@@ -105,7 +107,5 @@ def _write(objects: Sequence[Manifest], file: str) -> None:
     if file == "-":
         plain_console().print(objects_text(objects), end="")
         return
-    try:
+    with file_errors(f"--yaml={file} can't be written", usage=True):
         write_objects(objects, Path(file))
-    except OSError as error:
-        raise UserError(f"--yaml={file} can't be written: {error.strerror}", usage=True) from error

@@ -8,12 +8,8 @@ thread may hold. A wrapper process that execs again would cost the start of an i
 
 from __future__ import annotations
 
-import ctypes
-import os
 import queue
-import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -21,27 +17,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from elasticdl.shared.errors import PermanentError
+from elasticdl.shared.process.operating_system import die_with_parent
 
-_PR_SET_PDEATHSIG = 1
 Result = TypeVar("Result")
-
-
-def die_with_parent(parent: int | None = None) -> Callable[[], None]:
-    """A ``preexec_fn`` that has the child killed when the forking thread ends; does nothing where prctl is missing.
-
-    Args:
-        parent: id of the parent process; None: this process, before it forks.
-    """
-    parent = parent or os.getpid()
-    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
-
-    def tie() -> None:
-        if prctl is not None:
-            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:  # The parent died between fork and prctl, so the kernel will not kill us.
-                os._exit(1)
-
-    return tie
 
 
 class Spawner:

@@ -9,6 +9,7 @@ from elasticdl.cli.data_flags import DATA, FORMATS, PLACES
 from elasticdl.cli.options import Flag, flags_of
 from elasticdl.cli.submission.job_flags import MODEL, TRAINING, JobFlags
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.words import listed
 
 OUTPUT = "Predictions"
 
@@ -130,9 +131,4 @@ class PredictFlags(TrainedModelFlags):
     @property
     def kept(self) -> tuple[str, ...]:
         """The columns that are copied."""
-        return names(self.keep_columns)
-
-
-def names(text: str) -> tuple[str, ...]:
-    """The names in the value of a flag: ``a, b`` -> ``("a", "b")``; each once."""
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+        return tuple(dict.fromkeys(listed(self.keep_columns)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from elasticdl.cli.submission.initial_model import KERAS_SUFFIX, initial_model_o
 from elasticdl.cli.submission.plan_data import Progress, plan_data, reader_function
 from elasticdl.cli.submission.preflight import check_destinations
 from elasticdl.cli.submission.submit import Submission, job_name, model_of, shared_indices_of, storage_of
-from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags, names
+from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
 from elasticdl.shared.data.schema import DataSchema, spec_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.exported.layout import export_folder
@@ -25,6 +24,7 @@ from elasticdl.shared.job.spec import InitialModel, JobKind, JobSpec, Prediction
 from elasticdl.shared.names import JobId, new_job_id
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.storage import display, open_store, to_uri
+from elasticdl.shared.words import did_you_mean, listed
 
 TASKS_MAX = 50_000
 """Tasks of a prediction job. One message lists their files."""
@@ -70,8 +70,8 @@ def prepare(
     kept = PredictionSpec(
         format=flags.output_format, keep_columns=flags.kept, processor=flags.prediction_outputs_processor
     )
-    read = ",".join((*names(flags.columns), *flags.kept)) if flags.columns else ""
-    flags = replace(flags, columns=",".join(names(read)))
+    read = ",".join(dict.fromkeys((*listed(flags.columns), *flags.kept))) if flags.columns else ""
+    flags = replace(flags, columns=read)
     submission = _submission(flags, root, progress, forks, JobKind.PREDICT, job, source, output=output, prediction=kept)
     _check_kept(flags.kept, submission.data.schema)
     _check_tasks(submission.spec.validation)
@@ -133,8 +133,7 @@ def _check_kept(kept: tuple[str, ...], schema: DataSchema) -> None:
         )
     for name in kept:
         if name not in there:
-            near = difflib.get_close_matches(name, there, n=1)
-            hint = f"Did you mean {near[0]}?" if near else f"Columns of the data: {', '.join(there)}."
+            hint = did_you_mean(name, there, f"Columns of the data: {', '.join(there)}.")
             raise UserError(f"--keep_columns={name}: the data has no such column", hint=hint, usage=True)
 
 

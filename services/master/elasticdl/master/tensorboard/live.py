@@ -7,13 +7,15 @@ can't be written.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import structlog
 
 from elasticdl.master.tensorboard import event_files
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.bus.reading import read_spec
-from elasticdl.shared.errors import ElasticDLError, TransientError
+from elasticdl.shared.bus.retries import until_done
+from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.storage import display, join, open_store
 from elasticdl.views.curves import Curves, Point
@@ -77,7 +79,7 @@ class LiveEventFiles:
                 spec = await read_spec(self._log)
                 if spec.tensorboard_log_dir and not self._task.done():
                     await self._until_read(await self._log.last_seq())
-                    await self._write_all(spec)
+                    await until_done("write TensorBoard files", partial(self._write, spec))
         except (ElasticDLError, TimeoutError) as error:
             _log.warning("the TensorBoard files lack the end of the job", reason=str(error))
 
@@ -120,14 +122,6 @@ class LiveEventFiles:
             except ElasticDLError as error:
                 _log.warning("TensorBoard files not written yet", reason=str(error))
             await asyncio.sleep(self._write_every_s)
-
-    async def _write_all(self, spec: JobSpec) -> None:
-        while True:
-            try:
-                return await self._write(spec)
-            except TransientError as error:
-                _log.warning("TensorBoard files not written yet", reason=str(error))
-                await asyncio.sleep(error.retry_after_s)
 
     async def _write(self, spec: JobSpec) -> None:
         folder = folder_of(spec)

@@ -11,13 +11,14 @@ import keras
 from keras.src.utils.naming import reset_uids  # clear_session(), the public way, also forgets the user's dtype policy.
 
 from elasticdl.layers import Embedding, serving
+from elasticdl.shared import words
 from elasticdl.shared.errors import InvariantError, UserError
 from elasticdl.shared.model.signature import RowTable, VariableKind
 from elasticdl.worker.model.batch import Batch
 from elasticdl.worker.model.embeddings.initializers import row_initializer
 from elasticdl.worker.model.embeddings.lookups import RecordedIds
 from elasticdl.worker.model.embeddings.recording import find_lookups
-from elasticdl.worker.model.embeddings.swap import Census, ShapesOnly, bytes_text, table_bytes, taking
+from elasticdl.worker.model.embeddings.swap import Census, ShapesOnly, table_bytes, taking
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.module import UserModule
 from elasticdl.worker.model.user.randomness import seed_process
@@ -156,7 +157,7 @@ def _keep_regularized(module: UserModule, layers: Iterable[Any], census: Census)
             raise UserError(
                 f"{module.path}: embedding {layer.name} has an embeddings_regularizer, whose gradient changes all rows "
                 "at every update. So the ps can't serve its table row by row, and with "
-                f"{bytes_text(size)} it is too large to be dense (limit {bytes_text(REGULARIZED_BYTES_MAX)})",
+                f"{words.size(size)} it is too large to be dense (limit {words.size(REGULARIZED_BYTES_MAX)})",
                 hint="Replace the regularizer by weight_decay of the optimizer, or use elasticdl.layers.Embedding, "
                 "whose regularizer counts the rows of a batch only.",
             )

@@ -10,6 +10,7 @@ from elasticdl.shared.errors import ProtocolError, TransientError
 from elasticdl.shared.names import PodName
 from elasticdl.shared.process.clock import Clock
 from elasticdl.shared.process.procedures import Procedure
+from elasticdl.shared.process.retries import Backoff
 from elasticdl.shared.wire.client import ClientSettings
 from elasticdl.shared.wire.connection import ConnectionLostError
 from elasticdl.shared.wire.messages import Initialise, Request
@@ -22,6 +23,8 @@ from elasticdl.worker.ps_client.rules import (
 )
 from elasticdl.worker.ps_client.steps import Answer, Close, Connect, Pause, PsDirectory, Receive, Send, Wire
 
+_BACKOFF = Backoff(first_s=0.02, max_s=0.5)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PsClientSettings:
@@ -29,15 +32,13 @@ class PsClientSettings:
 
     Attributes:
         unavailable_s: seconds that a ps may be unavailable (killed, restarting, restoring) before a request fails.
-        pause_s: seconds before the first retry.
-        pause_max_s: upper bound of the pause in seconds; the pause doubles with every retry.
+        backoff: the pauses before retries.
         has_gate: whether one ps bounds the staleness: it is the first one that a batch is pulled from, and the last one
             that it is pushed to.
     """
 
     unavailable_s: float = 600.0
-    pause_s: float = 0.02
-    pause_max_s: float = 0.5
+    backoff: Backoff = _BACKOFF
     has_gate: bool = False
     wire: ClientSettings = field(default_factory=ClientSettings)
 
@@ -114,7 +115,7 @@ class PsConnection:
             TransientError: the ps was unavailable for ``unavailable_s``, or the client was closed.
         """
         give_up_s = self._clock.monotonic() + self._settings.unavailable_s
-        pause_s = self._settings.pause_s
+        pauses = self._settings.backoff.pauses()
         while True:
             try:
                 answer: Answer = yield from self._receive(pending)
@@ -131,10 +132,9 @@ class PsConnection:
                 reason = str(error)
             if self._clock.monotonic() > give_up_s:
                 raise TransientError(f"{self.ps} was unavailable for {self._settings.unavailable_s:.0f} s: {reason}")
-            yield Pause(pause_s, version)
+            yield Pause(next(pauses), version)
             if not is_latest(version):
                 raise MovedError(f"{self.ps} does not answer, and the placement has changed")
-            pause_s = min(2 * pause_s, self._settings.pause_max_s)
             again: PendingRequest = yield from self.send(pending.request)
             pending.handle, pending.repeated = again.handle, True
 

@@ -17,7 +17,7 @@ from elasticdl.shared.names import JobId
 
 
 class NatsBus:
-    """See ``ports.Bus``; created by ``connect``."""
+    """See ``ports.Bus``; created by ``connect``. As a context manager, it closes at the end of the block."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -30,6 +30,12 @@ class NatsBus:
         self.core_snapshots = SplitValues(snapshots, connection.settings.part_bytes_max)
         self.stored_states = NatsStoredStates(connection)
         self.signals = NatsSignals(connection)
+
+    async def __aenter__(self) -> NatsBus:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.close()
 
     async def rebuild(self) -> None:
         """Remove the streams of the job and create empty ones."""

@@ -23,6 +23,7 @@ import structlog
 
 from elasticdl.shared.storage.cache.page_file import PAGES_MAX, PageFile
 from elasticdl.shared.storage.store import ObjectInfo
+from elasticdl.shared.words import size
 
 _log = structlog.get_logger()
 _VERSION = "v1"
@@ -128,9 +129,7 @@ class DiskCache:
             used = self._make_room(self._bytes_max - needed)
         if used + needed > self._bytes_max:
             self._full_until_s = time.monotonic() + _FULL_S
-            self._say(
-                f"is full ({self._bytes_max >> 20:,} MiB). What it holds is kept, other data is read from storage"
-            )
+            self._say(f"is full ({size(self._bytes_max)}). What it holds is kept, other data is read from storage")
             return False
         disk = shutil.disk_usage(self._root)
         if disk.free - needed < self._free_share_min * disk.total:

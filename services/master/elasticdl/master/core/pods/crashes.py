@@ -8,13 +8,11 @@ from elasticdl.master.core.state import State
 from elasticdl.shared.job.model_file import WEIGHTS_FILE
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.kubernetes.quantities import format_bytes
 from elasticdl.shared.messages.events import ExitCause, FailureKind, PodExited, RunningBatch
 from elasticdl.shared.names import Purpose, Service, TaskId
 from elasticdl.shared.pods.causes import describe_exit
 from elasticdl.shared.words import some_of
-
-_MEBIBYTE = 1 << 20
-
 
 _FILES_SHOWN = 4
 """Files of a batch with records from all over the data, with up to 17 ranges of records in all."""
@@ -95,10 +93,10 @@ def _memory_advice(event: PodExited) -> str:
     less = "more ps" if event.service is Service.PS else "smaller minibatches"
     if not event.memory_limit_bytes:
         return f"{event.pod} ran out of memory. Use {less}, or fewer workers."
-    limit = -(-event.memory_limit_bytes // _MEBIBYTE)
+    limit = event.memory_limit_bytes
     return (
-        f"The kernel killed {event.pod} when it used {limit}Mi of memory, its limit. "
-        f"Start the job with --{event.service.value}_resource_request=memory={2 * limit}Mi, or use {less}."
+        f"The kernel killed {event.pod} when it used {format_bytes(limit)} of memory, its limit. "
+        f"Start the job with --{event.service.value}_resource_request=memory={format_bytes(2 * limit)}, or use {less}."
     )
 
 

@@ -15,11 +15,10 @@ from elasticdl.shared.messages.events import ExitCause, PodExited
 from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.pods.causes import describe_exit
 from elasticdl.shared.process.exit_codes import EXIT_NO_MEMORY
+from elasticdl.shared.process.retries import Backoff
 
-RESTART_DELAY_S = 0.25
-"""Seconds before the first restart after a failure; doubled with every further failure in a row."""
-RESTART_DELAY_S_MAX = 10.0
-"""Longest delay before a restart, seconds."""
+BACKOFF = Backoff(first_s=0.25, max_s=10.0)
+"""Pauses before restarts after failures in a row."""
 
 
 class Restart(Enum):
@@ -71,11 +70,6 @@ def decide_pods(state: State) -> Decisions:
     return decisions
 
 
-def restart_delay_s(faults: int) -> float:
-    """Seconds before a pod is restarted that failed ``faults`` times in a row."""
-    return min(RESTART_DELAY_S * 2.0**faults, RESTART_DELAY_S_MAX)
-
-
 def on_unordered_exit(state: State, pod: Pod, event: PodExited, time_s: float) -> None:
     """Apply an exit that the master did not order: count the failure, and schedule the restart or end the job.
 
@@ -98,7 +92,7 @@ def on_unordered_exit(state: State, pod: Pod, event: PodExited, time_s: float) -
             text = f"{pod.name} failed {pod.faults} times in a row ({ended}).\n{explanation(event)}"
             state.fail(text.rstrip(), guilty=pod.name)
     if rule is not Restart.AT_ONCE and not state.failure:
-        state.timers[restart_of(pod.name)] = time_s + restart_delay_s(pod.faults + pod.refusals)
+        state.timers[restart_of(pod.name)] = time_s + BACKOFF.pause_s(1 + pod.faults + pod.refusals)
 
 
 def on_start_timed_out(state: State, pod: Pod, event: PodExited) -> None:

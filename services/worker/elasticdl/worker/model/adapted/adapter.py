@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ import keras
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectNotFoundError, display, join, open_store
+from elasticdl.shared.words import did_you_mean
 from elasticdl.worker.model.adapted.columns import ColumnBlocks, ColumnDataset
 from elasticdl.worker.model.adapted.states import (
     classes_in_state,
@@ -227,11 +227,8 @@ def _check_columns(where: str, layer: Any, columns: tuple[str, ...], types: Mapp
         raise UserError(f"{where}: no column is given", hint=f"Columns of the data: {', '.join(types)}.")
     for name in columns:
         if name not in types:
-            near = difflib.get_close_matches(name, types, n=1)
-            did_you_mean = f"Did you mean {near[0]!r}? " if near else ""
-            raise UserError(
-                f"{where}: {name!r} is no column of the data", hint=f"{did_you_mean}Columns: {', '.join(types)}."
-            )
+            hint = f"{did_you_mean(name, types)} Columns: {', '.join(types)}.".lstrip()
+            raise UserError(f"{where}: {name!r} is no column of the data", hint=hint)
         is_text = types[name] == "string"
         if (isinstance(layer, _TEXT_LAYERS) and not is_text) or (isinstance(layer, _NUMBER_LAYERS) and is_text):
             needed, kind = ("numbers", "float64") if is_text else ("text", "string")

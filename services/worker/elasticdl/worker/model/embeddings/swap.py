@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from elasticdl.layers import Embedding, serving
 from elasticdl.layers.served import ServedEmbedding
+from elasticdl.shared import words
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.embeddings.initializers import row_initializer
 
@@ -81,13 +82,13 @@ class Census:
         size = table_bytes(layer)
         if not reason and not always and size < self._swap_bytes_min:
             least = self._swap_bytes_min
-            reason = f"{bytes_text(size)} < {bytes_text(least)}" if least < sys.maxsize else "the file holds its table"
+            reason = f"{words.size(size)} < {words.size(least)}" if least < sys.maxsize else "the file holds its table"
         rows = f"{layer.input_dim:,}" if layer.input_dim else "any number of ids"
         self._lines[self.number(layer)] = (
             f"embedding {layer.name} stays dense: {reason}"
             if reason
             else f"embedding {layer.name}: {rows} x {layer.output_dim}"
-            + (f" ({bytes_text(size)})" if size else "")
+            + (f" ({words.size(size)})" if size else "")
             + " served by the ps"
             + _options(layer)
         )
@@ -209,11 +210,3 @@ def _options(layer: Any) -> str:
         "; its regularizer counts the rows of a batch only" if layer.embeddings_regularizer is not None else "",
     ]
     return "".join(parts)
-
-
-def bytes_text(size: int) -> str:
-    """A size for people, in binary units: ``2 MiB``."""
-    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size >= factor:
-            return f"{size / factor:.3g} {unit}"
-    return f"{size} B"

@@ -21,13 +21,14 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from elasticdl.shared import words
 from elasticdl.shared.errors import InvariantError, UserError
 from elasticdl.shared.job.model_file import KERAS_FILE, SAVED_MODEL, WEIGHTS_FILE
 from elasticdl.shared.storage import to_uri
 from elasticdl.shared.storage.file_store import translate
 from elasticdl.worker.model.build import make
 from elasticdl.worker.model.dense import Float32Array
-from elasticdl.worker.model.embeddings.swap import FLOAT_BYTES, Census, bytes_text
+from elasticdl.worker.model.embeddings.swap import FLOAT_BYTES, Census
 from elasticdl.worker.model.export.comparison import compare_files, kept, predictions_of, served
 from elasticdl.worker.model.export.failures import check_resources, writing
 from elasticdl.worker.model.export.replacing import replace, unfinished
@@ -74,8 +75,8 @@ def check_export(runner: ModelRunner, export_bytes_max: int) -> int:
         largest = max(runner.tables, key=lambda table: table.input_dim * table.width, default=None)
         named = f"; its largest table is {largest.name}, {largest.input_dim:,} x {largest.width}" if largest else ""
         raise UserError(
-            f"{runner.module.path}: the exported model would be {bytes_text(size)}, "
-            f"above the limit of {bytes_text(export_bytes_max)}{named}",
+            f"{runner.module.path}: the exported model would be {words.size(size)}, "
+            f"above the limit of {words.size(export_bytes_max)}{named}",
             hint="Export its tables as Parquet files: --export_tables=parquet. ModelCheckpoint and --save_best write "
             "whole models, so do without them.",
         )

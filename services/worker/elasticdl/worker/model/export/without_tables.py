@@ -12,12 +12,13 @@ import numpy as np
 from elasticdl.layers import serving
 from elasticdl.layers.exported import LoadedTables, load_without_tables
 from elasticdl.layers.served import ServedEmbedding
+from elasticdl.shared import words
 from elasticdl.shared.errors import InvariantError, UserError
 from elasticdl.shared.job.spec import ExportTables, JobSpec
 from elasticdl.shared.storage import to_uri
 from elasticdl.worker.model.build import make
 from elasticdl.worker.model.dense import Float32Array
-from elasticdl.worker.model.embeddings.swap import Census, bytes_text
+from elasticdl.worker.model.embeddings.swap import Census
 from elasticdl.worker.model.export.comparison import compare_files, predictions_of
 from elasticdl.worker.model.export.export import disk_errors_of
 from elasticdl.worker.model.export.failures import writing
@@ -52,7 +53,7 @@ def choose_tables(runner: ModelRunner, spec: JobSpec, *, needs_whole_models: boo
         )
     check_without_tables(runner)
     size = signature.weights_bytes
-    reason = f"the model would be {bytes_text(size)}" if size else "a table has no input_dim"
+    reason = f"the model would be {words.size(size)}" if size else "a table has no input_dim"
     why = f", because {reason}" if choice is ExportTables.AUTO else ""
     return ExportTables.PARQUET, f"tables are exported as Parquet files{why}; elasticdl.layers.load_model() reads them"
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.words import listed
 
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
@@ -58,7 +59,7 @@ class ColumnChoice:
         Raises:
             UserError: a list has names and other values.
         """
-        labels, weights = _listed(label), _listed(sample_weight)
+        labels, weights = listed(label), listed(sample_weight)
         return cls(
             labels=labels or _names_in("label", constants.label, path),
             labels_from="--label" if labels else f"label in {path}",
@@ -78,10 +79,6 @@ class ColumnChoice:
     def no_inputs(self) -> tuple[str, ...]:
         """Columns that a model does not get as its input, unless it names them."""
         return (*self.labels, *self.weight_columns)
-
-
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _keyed(value: Any) -> Mapping[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ from keras.src.models import Functional
 from elasticdl.shared.data.formats.csv_file import delimiter_hint
 from elasticdl.shared.data.schema import Metadata
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.words import some_of
+from elasticdl.shared.words import did_you_mean, some_of
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.class_names import ClassNames, TextLabel
 from elasticdl.worker.model.user.column_choice import ColumnChoice
@@ -300,11 +299,11 @@ class DefaultFeed:
     def _require(self, name: str, what: str) -> None:
         if name in self._types:
             return
-        near = difflib.get_close_matches(name, self._types, n=1)
-        hint = f"Did you mean {near[0]!r}? " if near else ""
+        hint = did_you_mean(name, self._types)
         if len(self._types) == 1 and (other := delimiter_hint(next(iter(self._types)), "")):
-            hint = f"{other}. "
-        raise UserError(f"{what} is no column of the data", hint=f"{hint}Columns: {', '.join(self._types)}. {_DEFINE}")
+            hint = f"{other}."
+        hint = f"{hint} Columns: {', '.join(self._types)}. {_DEFINE}".lstrip()
+        raise UserError(f"{what} is no column of the data", hint=hint)
 
     def _check_types(self) -> None:
         for one, names in self._columns:
