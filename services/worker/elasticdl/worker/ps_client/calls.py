@@ -53,7 +53,7 @@ _PLACEMENT_POLL_S = 0.005
 
 
 class Order(Enum):
-    """Which ps gets a request first. The gate bounds the staleness, see docs/adr/0023-staleness.md."""
+    """Which ps gets a request first. The gate bounds the staleness, see docs/adr/0010-asynchronous-training.md."""
 
     TOGETHER = "together"
     GATE_FIRST = "gate first"
