@@ -116,7 +116,7 @@ def open_data(data: Path, batch_size: int) -> tuple[Plan, PlannedData, Reader]:
 
 
 def train(data: Path, batches: int, batch_size: int, model_file: Path) -> Samples:
-    """Train on so many batches; samples of each part in milliseconds per batch."""
+    """Train on a number of batches; samples of each part in milliseconds per batch."""
     from elasticdl.worker.model.runner import ModelRunner, RunnerSettings
     from elasticdl.worker.model.user.feeder import BatchFeeder
     from elasticdl.worker.model.user.module import load

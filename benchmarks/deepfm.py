@@ -3,7 +3,7 @@
     python benchmarks/deepfm.py FOLDER [--rounds 3] [--workers 2] [--batch 512]
 
 FOLDER holds what ``elasticdl zoo data deepfm FOLDER`` writes (it is written if it is missing). Each round runs the
-single process on one thread and on all cores, then a job of one ps and so many workers. On a shared machine rates swing
+single process on one thread and on all cores, then a job of one ps and several workers. On a shared machine rates swing
 by a factor; the ratio within a round and CPU seconds are what to look at. A job's CPU per batch is taken from the
 difference of two jobs of 100,000 and of all records, so that starting up does not count; its rate too.
 """

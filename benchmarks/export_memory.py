@@ -2,7 +2,7 @@
 
     python benchmarks/export_memory.py [--mib 64 512 2048] [--width 16]
 
-For each size a process of its own writes a table of so many MiB as a snapshot, with as many floats for a slot of the
+For each size a process of its own writes a table of this size as a snapshot, with as many floats for a slot of the
 optimizer in each row. Then three processes, one after the other, export it as a worker does at the end of a job,
 rewrite the export as a job does that starts from it, and look up 100 batches of 10,000 random ids as
 ``elasticdl.layers.load_model`` does. For each: seconds, CPU seconds, and the peak of the memory that was not there

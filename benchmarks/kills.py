@@ -57,7 +57,7 @@ TOKEN = secrets.token_hex(16)
 """The secret of the job's processes, so that this one may ask the ps."""
 POLL_S = 0.005
 PROOF = {"worker": (PodExited,), "ps": (PsStarted,), "master": (TermStarted,), "nats-server": (TaskTaken, TasksTaken)}
-"""Who is killed, and the event that says that its death is over."""
+"""What is killed, and the event by which it has recovered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Watch:
     over: threading.Event = field(default_factory=threading.Event)
 
     def follow(self) -> None:
-        """Read the log until the job is over; the broker may die and come back meanwhile."""
+        """Read the log until the job ends; the broker may die and come back meanwhile."""
         with contextlib.suppress(ElasticDLError):
             asyncio.run(self._follow())
 
@@ -164,7 +164,7 @@ def measure(watch: Watch, kind: str, killed_s: float, end_s: float) -> dict[str,
         lost = next(each for each in watch.since(killed_s, PodExited))
         found["its death on the log after"] = lost.time_s - killed_s
         ran = next(watch.since(lost.time_s, Decided, CommandsRan), None)
-        found["its tasks given back after"] = ran.time_s - killed_s if ran else float("nan")
+        found["its tasks returned to the queue after"] = ran.time_s - killed_s if ran else float("nan")
         again = (each for each in watch.since(killed_s, TaskTaken, TasksTaken) if is_repeated(each))
         found["the first of them taken again after"] = next((each.time_s - killed_s for each in again), float("nan"))
     if kind == "ps":

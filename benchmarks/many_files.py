@@ -66,7 +66,7 @@ def timed(step: str, run: Callable[[], R]) -> R:
 
 
 def spec_of(files: int, storage: str) -> JobSpec:
-    """A job with so many files of ten records."""
+    """A job with a number of files of ten records."""
     sources = tuple(
         Source(
             uri=f"s3://training-data/clicks/part-{number:08d}.csv",

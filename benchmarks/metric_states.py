@@ -2,7 +2,7 @@
 
     python -m benchmarks.metric_states [--reports 2000] [--thresholds 1000]
 
-Each report has the states of an AUC with so many thresholds, generated as from 16 batches of 512 records. As in a job,
+Each report has the states of an AUC with T thresholds, generated as from 16 batches of 512 records. As in a job,
 every 64 stored states are replaced by their sum, and the states of the evaluation are removed at its end. Prints a line
 of JSON: bytes of a stored state, the most that the stream and its folder took, what they take at the end, and the CPU
 seconds of this process and of the server for one report. The same reports as payloads beside the log, which are never

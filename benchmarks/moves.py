@@ -107,7 +107,7 @@ def spec_of(storage: str) -> JobSpec:
 
 @dataclass(slots=True)
 class Job:
-    """A job without master and workers, as seen by whoever plays them."""
+    """A job without master and workers, as seen by the benchmark, which plays both."""
 
     spec: JobSpec
     bus: Bus
@@ -118,7 +118,7 @@ class Job:
     news: threading.Condition = field(default_factory=threading.Condition)
 
     async def follow(self) -> None:
-        """Note events, and when they were heard of."""
+        """Note events, and when they were received."""
         async for record in self.bus.log.read(0):
             envelope = record.envelope
             if isinstance(envelope.event, PsStarted):
@@ -130,7 +130,7 @@ class Job:
                 self.news.notify_all()
 
     def await_event(self, fits: Callable[[Envelope], bool]) -> tuple[float, Envelope]:
-        """The first event that fits, and when it was heard of."""
+        """The first event that fits, and when it was received."""
         with self.news:
             while True:
                 for heard_s, envelope in self.events:

@@ -121,7 +121,7 @@ class Author:
                 yield from self._replace(worker)
 
     def die(self, worker: str) -> Message:
-        """A worker dies, and nobody has decided anything yet."""
+        """A worker dies, and no master has decided anything yet."""
         return self._exit(worker, Service.WORKER)
 
     def _finished(self, task: TaskRef) -> Event:
@@ -233,7 +233,7 @@ async def first_decision(client: Client, url: str, folder: Path) -> tuple[float,
     """Start a master, kill it at its first decision; seconds and CPU seconds from its start until then."""
     heard = await client.subscribe(subjects.decision(JOB))
     await client.flush()
-    # A first snapshot is written at once when there is none, and then not before this many records.
+    # A first snapshot is written at once, and then not before this many records.
     settings = MasterSettings(nats_url=url, job=JOB, pod=PodName("master"), core_snapshot_records=5000)
     with (folder / "master.log").open("a") as log:
         began_s = time.perf_counter()

@@ -109,7 +109,7 @@ def read(folder: Path) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[
 
 
 def run(folder: Path, batches: int, threads: int, minibatch: int) -> dict[str, float]:
-    """Train on so many shuffled batches; seconds and rates of the training alone."""
+    """Train on a number of shuffled batches; seconds and rates of the training alone."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
     import tensorflow as tf
 

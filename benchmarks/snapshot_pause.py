@@ -1,4 +1,4 @@
-"""How long pushes wait while a snapshot is cut and written, with so many dirty bytes.
+"""How long pushes wait while a snapshot is cut and written, by the number of dirty bytes.
 
     python benchmarks/snapshot_pause.py --dirty-mib 1024 --batch 512 --fields 26 --repeats 3
 
@@ -51,7 +51,7 @@ WIDTH = 16
 DENSE = 200_000
 LOAD_ROWS = 1 << 18
 BATCHES = 1 << 20
-"""In the only task: more than anybody waits for."""
+"""In the only task: more than the benchmark pushes."""
 SLOWEST = 3
 AFTER_S = 0.5
 """Seconds after the end of a snapshot that are still counted to it."""
@@ -79,7 +79,7 @@ def spec_of(storage: str, batch: int) -> JobSpec:
 
 
 def core_of(spec: JobSpec, dirty_bytes: int) -> PsCore:
-    """A ps that has learned so many bytes of rows since its last snapshot."""
+    """A ps that has learned this many bytes of rows since its last snapshot."""
     signature = ModelSignature(
         dense=(DenseVariable(name="kernel", shape=(DENSE,), kind=VariableKind.TRAINABLE),),
         tables=(RowTable(name="rows", width=WIDTH, initializer=RowInitializer(distribution="zeros")),),

@@ -3,7 +3,7 @@
     python benchmarks/start_up.py [--runs 3] [--workers 2]
 
 Prints when what was on the event log (medians, seconds after the command was given) and what each process had used of
-the processor when a job of 16 batches was over. Tasks have one batch, so the first finished one is the first gradient
+the processor when a job of 16 batches had ended. Tasks have one batch, so the first finished one is the first gradient
 that a ps has applied, a few milliseconds later. The first run fills caches and does not count.
 """
 

@@ -143,7 +143,7 @@ def run(arguments: argparse.Namespace) -> dict[str, float]:
 
 
 def _await(job: subprocess.Popen[bytes], folder: Path, batches: int) -> tuple[dict[Thread, float], int]:
-    """CPU seconds of each thread once so many batches are computed, and how many are."""
+    """CPU seconds of each thread once a number of batches are computed, and how many are."""
     while (count := computed(folder)) < batches:
         if job.poll() is not None:
             raise SystemExit(f"the job ended after {count} batches:\n{(folder / 'output').read_text()[-2000:]}")

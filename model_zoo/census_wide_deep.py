@@ -1,4 +1,4 @@
-"""Does somebody earn over 50K? A wide-and-deep network over numbers and words from CSV.
+"""Does a person earn over 50K? A wide-and-deep network over numbers and words from CSV.
 
     elasticdl zoo data census census
     elasticdl train --model_def=census_wide_deep.custom_model --training_data=census/train \

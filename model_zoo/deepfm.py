@@ -1,4 +1,4 @@
-"""Will somebody click? DeepFM (Guo et al., 2017) over 13 numbers and 26 categories, in the shape of Criteo's logs.
+"""Will a user click? DeepFM (Guo et al., 2017) over 13 numbers and 26 categories, in the shape of Criteo's logs.
 
     elasticdl zoo data deepfm clicks
     elasticdl train --model_def=deepfm.custom_model --training_data=clicks/train --validation_data=clicks/test \

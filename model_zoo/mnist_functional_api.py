@@ -5,7 +5,7 @@
         --validation_data=mnist/test --num_epochs=30 --output=output
 
 A record is a ``tf.train.Example`` with ``image`` (784 bytes) and ``label`` (0 to 9). The model takes raw pixels (0 to
-255), so that whoever serves the exported model has nothing to prepare.
+255), so that a server of the exported model has nothing to prepare.
 """
 
 import keras

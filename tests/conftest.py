@@ -1,4 +1,4 @@
-"""For all tests: hypothesis asserts no times, because a busy machine is no bug, and looks harder where nobody waits."""
+"""For all tests: hypothesis asserts no times, because a busy machine is no bug, and looks harder where time allows."""
 
 from __future__ import annotations
 

@@ -265,7 +265,7 @@ class Load:
 
     Attributes:
         task_s: mean seconds that a task takes; 0: none.
-        later: calls a function after so many seconds.
+        later: calls a function after a number of seconds.
         is_over: whether no task is taken any more.
     """
 

@@ -121,7 +121,7 @@ def _is_outside(value: float, least: float, greatest: float, metric: str) -> boo
 
 
 def summarize(results: Iterable[Result], case: str, mode: str, workers: int, metric: str) -> Summary | None:
-    """Sum up the runs of a configuration; None if there are none."""
+    """Sum up the runs of a configuration; None without runs."""
     values = [each.metrics[metric] for each in results if _key(each.cell) == (case, mode, workers)]
     return Summary(values=tuple(values)) if values else None
 

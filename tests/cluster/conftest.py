@@ -207,5 +207,5 @@ def _connect(kubeconfig: Path, site: Site | None) -> Cluster:
 
 @pytest.fixture
 def user(cluster: Cluster, elasticdl_namespace: Deployment, tmp_path: Path) -> CommandLine:
-    """Someone who submits jobs to a namespace in which everything is prepared."""
+    """A user who submits jobs to a namespace in which everything is prepared."""
     return CommandLine(kubeconfig=cluster.kubeconfig, namespace=elasticdl_namespace.namespace, folder=tmp_path)

@@ -23,7 +23,7 @@ JOBS = "app.kubernetes.io/name=elasticdl"
 
 @pytest.fixture
 def user(cluster: Cluster, namespace: str, tmp_path: Path) -> CommandLine:
-    """Someone who submits jobs to a namespace in which nothing is prepared."""
+    """A user who submits jobs to a namespace in which nothing is prepared."""
     return CommandLine(kubeconfig=cluster.kubeconfig, namespace=namespace, folder=tmp_path)
 
 

@@ -15,7 +15,7 @@ from tests.contract.pods.test_pods import (  # noqa: F401  The tests of the cont
     supervised,
     test_a_deletion_ends_no_later_pod,
     test_a_new_list_ends_the_former_watch,
-    test_a_pod_is_created_once_by_one_order,
+    test_a_pod_is_created_once_by_one_command,
     test_a_pod_is_pending_until_it_can_start,
     test_a_pod_that_is_deleted_ends_as_stopped,
     test_a_pod_that_never_started_can_be_deleted,

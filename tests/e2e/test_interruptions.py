@@ -136,7 +136,7 @@ def test_a_killed_launcher_takes_everything_with_it_and_the_job_can_be_resumed(
         running.wait()
         elastic.wait_until_gone()
     assert "its launcher is not running" in elastic.run("status", elastic.job).output
-    followed = elastic.run("events", elastic.job, "--follow")  # Ends with the log, as nobody will add to it.
+    followed = elastic.run("events", elastic.job, "--follow")  # Ends with the log, as no process will add to it.
     assert followed.exit_code == 0
     elastic.remove_delay()
     resumed = elastic.run("resume", elastic.job)

@@ -86,7 +86,7 @@ def test_a_job_whose_event_log_is_lost_goes_on_from_its_snapshots(elastic: Elast
 
 
 async def spoil(run: Path, *registers: str) -> None:
-    """Replace registers of a job that does not run by bytes that nobody can read."""
+    """Replace registers of a job that does not run by unreadable bytes."""
     async with open_bus(RunDirectory(run.parent, JobId(run.name))) as bus:
         for name in registers:
             entry = await bus.registers.read(name)

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from dataclasses import dataclass
@@ -61,12 +62,18 @@ class Installed:
         return outcome.stdout
 
 
+def build(folder: Path, *kind: str) -> Path:
+    """Build as ``make wheel`` does, with the installed build backend instead of a downloaded one; returns the wheel."""
+    command = [sys.executable, "-m", "build", *kind, "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    subprocess.run(build, check=True, capture_output=True, timeout=DEADLINE_S)
-    (wheel,) = folder.glob("*.whl")
+    wheel = build(folder, "--wheel")
     environment = folder / "environment"
     venv.create(environment, with_pip=False)
     python = environment / "bin" / "python"
@@ -76,6 +83,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)]
     subprocess.run(install, check=True, capture_output=True, timeout=DEADLINE_S)
     return Installed(wheel=wheel, environment=environment, borrowed=borrowed)
+
+
+def contents(wheel: Path) -> dict[str, int]:
+    """Checksum of each file of a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {entry.filename: entry.CRC for entry in archive.infolist()}
 
 
 def test_the_wheel_holds_every_module_and_nothing_else(installed: Installed) -> None:
@@ -94,6 +107,12 @@ def test_the_wheel_holds_every_module_and_nothing_else(installed: Installed) -> 
     assert "elasticdl/__init__.py" not in held
 
 
+def test_a_wheel_from_the_source_distribution_is_the_same(installed: Installed, tmp_path: Path) -> None:
+    wheel = build(tmp_path)  # Without a kind, build makes the source distribution, and the wheel from that alone.
+    assert len(list(tmp_path.glob("*.tar.gz"))) == 1
+    assert contents(wheel) == contents(installed.wheel)
+
+
 def test_every_service_is_imported_from_the_wheel(installed: Installed, tmp_path: Path) -> None:
     services = ["elasticdl.shared.job.plan", "elasticdl.cli.main", "elasticdl.master.main", "elasticdl.ps.main"]
     services += ["elasticdl.worker.main"]
@@ -104,6 +123,8 @@ def test_every_service_is_imported_from_the_wheel(installed: Installed, tmp_path
 
 def test_the_command_line_of_the_wheel(installed: Installed, tmp_path: Path) -> None:
     elasticdl = str(installed.bin / "elasticdl")
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert installed.run(elasticdl, "--version", cwd=tmp_path).strip() == f"elasticdl {version}"
     assert "train" in installed.run(elasticdl, "--help", cwd=tmp_path)
     installed.run(elasticdl, "zoo", "data", "mnist", "mnist", cwd=tmp_path)
     flags = ["--model_def=mnist_functional_api.custom_model", "--training_data=mnist/train", "--dry_run"]

@@ -174,7 +174,7 @@ def test_an_output_folder_that_can_not_be_written(elastic: Elastic) -> None:
     fails(elastic, *FLAGS, "--output=occupied/model", says=["occupied"])
 
 
-def test_nobody_at_the_nats_url(elastic: Elastic) -> None:
+def test_no_server_at_the_nats_url(elastic: Elastic) -> None:
     write_model(elastic.folder)
     write_data(elastic.folder)
     fails(elastic, *FLAGS, "--nats_url=nats://127.0.0.1:1", "--dry_run", says=["--nats_url", "127.0.0.1:1"])

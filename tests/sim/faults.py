@@ -221,13 +221,13 @@ def _outage(world: World, _targets: tuple[str, ...], for_s: float) -> None:
 
 
 def _resume(world: World, targets: tuple[str, ...], _for_s: float) -> None:
-    """Everything but broker and store is lost; somebody types ``elasticdl resume`` a second later."""
+    """Everything but broker and store is lost; a user types ``elasticdl resume`` a second later."""
     world.lose_everything()
     world.loop.later(1.0, world.start_launcher, True, int(targets[0]) if targets else 0)
 
 
 def _scale(world: World, targets: tuple[str, ...], _for_s: float) -> None:
-    """Somebody types ``elasticdl scale --ps``."""
+    """A user types ``elasticdl scale --ps``."""
     world.scale(int(targets[0]))
 
 
@@ -263,7 +263,7 @@ def _garble(world: World, targets: tuple[str, ...], _for_s: float) -> None:
 
 
 def _garbage(world: World, targets: tuple[str, ...], _for_s: float) -> None:
-    """Somebody publishes bytes on a subject of the bus that nobody can read."""
+    """A client publishes unreadable bytes on a subject of the bus."""
     world.garbage(targets[0])
 
 

@@ -29,7 +29,7 @@ class Moving:
     Attributes:
         random: the schedule's own.
         shape: the job's, with the number of ps before the move.
-        wanted: the number of ps that somebody asks for.
+        wanted: the number of ps that a user asks for.
     """
 
     random: Random
@@ -151,7 +151,7 @@ def _donor_dies_while_its_copy_is_loaded(moving: Moving) -> list[Fault]:
 
 
 def _wanted_no_more(moving: Moving) -> list[Fault]:
-    """A recipient dies while the donor is frozen, and somebody asks for the former number of ps."""
+    """A recipient dies while the donor is frozen, and a user asks for the former number of ps."""
     when = (moving.donor, "frozen", 1)
     return [
         moving.scale(moving.early()),
@@ -215,13 +215,13 @@ STEPS = (
 """Probes that lie between the steps of a move."""
 
 
-def _anybody(moving: Moving) -> list[Fault]:
+def _any_process(moving: Moving) -> list[Fault]:
     """Some of those who take part are in trouble at any step."""
     return [moving.scale(moving.early()), *(_at_a_step(moving) for _ in range(moving.random.randint(1, 3)))]
 
 
 def _at_a_step(moving: Moving) -> Fault:
-    """Somebody dies, freezes, is replaced or cut off at a step of a move."""
+    """A process dies, freezes, is replaced or cut off at a step of a move."""
     random = moving.random
     role, steps = random.choice(STEPS)
     name = {"donor": moving.donor, "recipient": moving.recipient}.get(role, role)
@@ -264,7 +264,7 @@ PATTERNS = (
     Pattern(faults=_donor_forgets, ps=FEWER, shape=SAVED_SELDOM),
     Pattern(faults=_at_the_end, ps=((3, 2),), shape={"workers": 1}),
     Pattern(faults=_tidies_too_late, ps=((1, 1), (2, 2)), shape=SAVED_OFTEN),
-    Pattern(faults=_anybody, ps=FEWER + MORE),
+    Pattern(faults=_any_process, ps=FEWER + MORE),
 )
 
 

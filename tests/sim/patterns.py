@@ -34,7 +34,7 @@ class Around:
         """Some worker."""
         return f"worker-{self.random.randrange(self.shape.workers)}"
 
-    def anybody(self) -> str:
+    def any_process(self) -> str:
         """Some process."""
         return self.random.choice([self.ps(), self.worker(), "master"])
 
@@ -53,7 +53,7 @@ class Around:
 
 
 def _kill(around: Around) -> list[Fault]:
-    return [Fault(at_s=around.moment(), action="kill", targets=(around.anybody(),))]
+    return [Fault(at_s=around.moment(), action="kill", targets=(around.any_process(),))]
 
 
 def _kill_several(around: Around) -> list[Fault]:
@@ -76,7 +76,7 @@ def _stop_worker(around: Around) -> list[Fault]:
 
 
 def _freeze(around: Around) -> list[Fault]:
-    return [Fault(at_s=around.moment(), action="freeze", targets=(around.anybody(),), for_s=around.while_s(15.0))]
+    return [Fault(at_s=around.moment(), action="freeze", targets=(around.any_process(),), for_s=around.while_s(15.0))]
 
 
 def _hang(around: Around) -> list[Fault]:
@@ -85,12 +85,12 @@ def _hang(around: Around) -> list[Fault]:
 
 
 def _zombie(around: Around) -> list[Fault]:
-    return [Fault(at_s=around.moment(), action="zombie", targets=(around.anybody(),), for_s=around.while_s(8.0))]
+    return [Fault(at_s=around.moment(), action="zombie", targets=(around.any_process(),), for_s=around.while_s(8.0))]
 
 
 def _frozen_zombie(around: Around) -> list[Fault]:
     """Frozen, replaced, thawed beside its successor."""
-    name, at_s, for_s = around.anybody(), around.moment(), around.while_s(5.0)
+    name, at_s, for_s = around.any_process(), around.moment(), around.while_s(5.0)
     return [
         Fault(at_s=at_s, action="freeze", targets=(name,), for_s=for_s),
         Fault(at_s=round(at_s + 0.02, 3), action="zombie", targets=(name,), for_s=for_s + around.while_s(6.0)),
@@ -98,7 +98,7 @@ def _frozen_zombie(around: Around) -> list[Fault]:
 
 
 def _cut_broker(around: Around) -> list[Fault]:
-    name = around.random.choice([around.anybody(), around.anybody(), "launcher"])
+    name = around.random.choice([around.any_process(), around.any_process(), "launcher"])
     return [Fault(at_s=around.moment(), action="cut", targets=(name, "broker"), for_s=around.while_s(12.0))]
 
 
@@ -140,7 +140,7 @@ def _lose_log(around: Around) -> list[Fault]:
 
 
 def _at_probe(around: Around) -> list[Fault]:
-    """Somebody dies, freezes or is replaced exactly where its protocol is in between two steps."""
+    """A process dies, freezes or is replaced exactly between two steps of its protocol."""
     choice = around.random
     name, what, most = choice.choice(
         [

@@ -1,4 +1,4 @@
-"""Schedules as text files: small, readable, and with the outcome that they had when somebody last looked at it.
+"""Schedules as text files: small, readable, and with the outcome that they had at the last review.
 
 # A comment that says what this is about.
 seed 7

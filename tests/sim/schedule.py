@@ -50,7 +50,7 @@ def _scaling(random: Random, around: Around) -> tuple[Fault, ...]:
 
 
 def _during_a_move(random: Random, fewer: int, more: int, *, grows: bool) -> Fault:
-    """Somebody who takes part in a move dies, freezes or is replaced at a step of it."""
+    """A process that takes part in a move dies, freezes or is replaced at a step of it."""
     old, new = f"ps-{random.randrange(fewer)}", f"ps-{random.randrange(fewer, more)}"
     name, probes = random.choice(
         [(old if grows else new, DONOR), (new if grows else old, RECIPIENT), ("master", MASTER)]
@@ -173,7 +173,7 @@ def random_schedule(seed: int) -> Schedule:
 
 
 GARBAGE = 0.1
-"""Share of all schedules in which messages that nobody can read are published. They change nothing else of a seed."""
+"""Share of all schedules in which unreadable messages are published. They change nothing else of a seed."""
 
 
 def _garbage_faults(seed: int, shape: Shape, horizon_s: float) -> tuple[Fault, ...]:
@@ -181,7 +181,7 @@ def _garbage_faults(seed: int, shape: Shape, horizon_s: float) -> tuple[Fault, .
     if random.random() >= GARBAGE:
         return ()
     around = Around(random=random, shape=shape, horizon_s=horizon_s)
-    subjects = ("task", "heartbeat", "launcher", around.anybody(), around.anybody())
+    subjects = ("task", "heartbeat", "launcher", around.any_process(), around.any_process())
     return tuple(
         Fault(at_s=around.moment(), action="garbage", targets=(random.choice(subjects),))
         for _ in range(random.randint(1, 4))

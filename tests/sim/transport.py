@@ -120,7 +120,7 @@ def settle(future: asyncio.Future[T], value: T) -> None:
 
 
 def fail(future: asyncio.Future[Any]) -> None:
-    """Let a future fail as if nobody had answered."""
+    """Let a future fail as if no answer had come."""
     if not future.done():
         future.set_exception(TransientError("no answer"))
 

@@ -129,7 +129,7 @@ def _from_bytes(frame: bytes) -> tuple[int, bytes, tuple[Tensor, ...], Tensor]:
 
 
 def _poison(buffer: Tensor) -> None:
-    """Fill a receive buffer that was given back with bytes that are no number, so that later reads show."""
+    """Fill a returned receive buffer with bytes that are no number, so that later reads show."""
     buffer.fill(0xFF)
 
 

@@ -177,7 +177,7 @@ class World:
         return LogRecord(seq=seq, envelope=self._envelopes[data])
 
     def garbage(self, subject: str) -> None:
-        """Somebody publishes bytes that nobody can read: as a task, as a heartbeat, or as an event of a process."""
+        """A client publishes unreadable bytes: as a task, as a heartbeat, or as an event of a process."""
         match subject:
             case "task":
                 self.broker.queue.publish_bytes(Purpose.TRAIN, GARBAGE)
@@ -329,14 +329,14 @@ class World:
             self.broker.registers.cut(name, int(self.random.random() * (len(values) + 1)))
 
     def start_launcher(self, resumed: bool, ps: int = 0) -> None:
-        """Somebody types ``elasticdl train`` or ``elasticdl resume``, perhaps with another number of ps."""
+        """A user types ``elasticdl train`` or ``elasticdl resume``, perhaps with another number of ps."""
         if self._launcher is None and not self.loop.is_stopped:
             self._launcher = Launcher(self, resumed=resumed, ps=ps)
             self.launchers.append(self._launcher)
             self._launcher.start()
 
     def scale(self, ps: int) -> None:
-        """Somebody types ``elasticdl scale``."""
+        """A user types ``elasticdl scale``."""
         if self._launcher is not None:
             self._launcher.pass_on(ScaleRequested(ps=ps))
 

@@ -10,8 +10,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PORTIONS = [ROOT / folder for folder in ("shared", "client", "services/master", "services/worker", "services/ps")]
-DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "contributing").glob("*.md")),
+]
 MODULE = re.compile(r"`(elasticdl(?:\.\w+)+)`")
+FRAME = re.compile(r"`(elasticdl(?:\.\w+)+):([\w.]+)`")
+"""A function, method or class: ``module:name``."""
 NOT_MODULES = frozenset({"elasticdl.v1"})
 """Packages of protobuf."""
 
@@ -40,6 +46,22 @@ def decisions() -> list[tuple[str, str]]:
 def test_documents_name_modules_that_exist(path: Path) -> None:
     names = set(MODULE.findall(path.read_text())) - NOT_MODULES
     assert sorted(name for name in names if not source_of(name)) == []
+
+
+def definitions(node: ast.AST, prefix: str = "") -> set[str]:
+    """Names of the functions and classes of a module, those inside classes as ``Class.name``."""
+    found = set()
+    for each in ast.iter_child_nodes(node):
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found |= {prefix + each.name, *definitions(each, f"{prefix}{each.name}.")}
+    return found
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_documents_name_functions_that_exist(path: Path) -> None:
+    frames = FRAME.findall(path.read_text())
+    missing = [f"{module}:{name}" for module, name in frames if name not in definitions(ast.parse(source_of(module)))]
+    assert missing == []
 
 
 def test_each_decision_is_found_by_its_term() -> None:

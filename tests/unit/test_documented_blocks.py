@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *(page for folder in ("", "tutorials", "contributing") for page in sorted((ROOT / "docs" / folder).glob("*.md"))),
+]
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?<=\n\n)((?: {4,}\S[^\n]*\n)+)")
 _INLINE = re.compile(r"`((?:make|python) [^`]+)`")
@@ -37,6 +40,7 @@ FOREIGN: Mapping[str, str] = {
     "export": "sets variables of the next commands",
     "kind": "needs a container engine",
     "kubectl": "needs a cluster; tests/cluster applies the overlays",
+    "pip": "downloads dependencies; tests/e2e/test_wheel.py installs the wheel without them",
     "source": "is the environment that make setup creates",
 }
 """Programs of others -> why no test runs them as they are written."""

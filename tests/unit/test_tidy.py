@@ -138,7 +138,7 @@ def test_nothing_is_left_to_be_done_in_comments() -> None:
 def test_tests_patch_nothing_and_wait_for_nothing() -> None:
     assert places(r"\bmock\b|\bMagicMock\b", modules("tests")) == []
     waiting = [f"{path}:{line}" for path in modules("tests") for line in _sleeps(path)]
-    # Whoever starts a server asks it again and again whether it is ready, with a deadline.
+    # Code that starts a server asks it repeatedly whether it is ready, with a deadline.
     assert [place for place in waiting if not place.startswith("tests/contract/servers/")] == []
 
 

@@ -34,7 +34,7 @@ def open_job(job: str, run_dir: Path | None, namespace: str) -> JobHandle:
         namespace: value of ``--namespace``; with it the job is in the cluster.
 
     Raises:
-        UserError: there is none, or there are several.
+        UserError: no job matches, or several do.
         TransientError, PermanentError: the cluster can't be reached, or refuses.
     """
     from elasticdl.cli.jobs.local_handle import LocalJobHandle
@@ -49,7 +49,7 @@ def cluster_job(job: str, run_dir: Path | None, namespace: str) -> KubernetesJob
     A running job of this machine is refused at once, because the imports of some commands take seconds.
 
     Raises:
-        UserError: there is none, there are several, or the job of this machine is running.
+        UserError: no job matches, several do, or the job of this machine is running.
         TransientError, PermanentError: the cluster can't be reached, or refuses.
     """
     found = _find_run(job, run_dir, namespace)

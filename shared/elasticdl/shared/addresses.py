@@ -37,7 +37,7 @@ class Address:
         """Read an address; ``scheme``: what it has if it names none.
 
         Raises:
-            ValueError: it is none. The message has no part of the text, which may be secret.
+            ValueError: it is not valid. The message has no part of the text, which may be secret.
         """
         given, separator, rest = text.strip().partition("://")
         if not given.isalnum():  # The password has ``://``.
@@ -98,7 +98,7 @@ def host_and_port(authority: str) -> tuple[str, int | None]:
     """The inverse of ``authority``.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not valid.
     """
     if authority.startswith("["):
         host, bracket, port = authority[1:].partition("]")

@@ -29,7 +29,7 @@ def own_instance() -> PodInstance:
 
 
 def pid_of(instance: PodInstance) -> int:
-    """The process id of an instance whose process is running; 0: it has ended, or the instance is none of a process."""
+    """The process id of an instance whose process is running; 0: it has ended, or the instance has no process."""
     pid = instance.partition("-")[0]
     try:
         return int(pid) if pid.isdigit() and instance_of(int(pid)) == instance else 0

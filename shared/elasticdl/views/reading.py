@@ -1,6 +1,6 @@
 """Reading a job: ``exact`` folds its log as its masters did, ``following`` applies further records as they come.
 
-Nobody else but the master folds a log.
+Only this package and the master fold a log.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Reading:
     Attributes:
         read_seq: sequence number of the last record that was read; 0: the log is empty.
         snapshot_seq: last record in the core snapshot; 0: the log was folded from its beginning.
-        entry_seq: number of the core snapshot's register entry, used or not; 0: there is none.
+        entry_seq: number of the core snapshot's register entry, used or not; 0 if absent.
     """
 
     state: State = field(default_factory=State)

@@ -312,7 +312,7 @@ async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(nats_
     await answering.close()
 
 
-async def test_nobody_at_the_url_is_a_user_error_without_the_password() -> None:
+async def test_no_server_at_the_url_is_a_user_error_without_the_password() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"nats://me:secret@127.0.0.1:{free.getsockname()[1]}"
@@ -329,7 +329,7 @@ async def test_what_is_no_url_is_a_user_error_without_the_password(url: str) -> 
     assert "secret" not in str(raised.value)
 
 
-async def test_nobody_at_the_url_is_an_absence_for_a_process_that_is_started_again() -> None:
+async def test_no_server_at_the_url_is_an_absence_for_a_process_that_is_started_again() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"nats://me:secret@127.0.0.1:{free.getsockname()[1]}"

@@ -36,7 +36,7 @@ async def test_a_writer_that_was_overtaken_is_refused(connect_bus: Connect) -> N
     with pytest.raises(FencedError, match="ps-0"):
         await old.registers.write("ps-0", b"old again", after=first)
     with pytest.raises(FencedError):
-        await old.registers.write("ps-0", b"as if nobody had", after=0)
+        await old.registers.write("ps-0", b"as if it were the first", after=0)
     assert await old.registers.read("ps-0") == KeyValueEntry(value=b"new", seq=second)
 
 

@@ -60,7 +60,7 @@ async def test_an_order_is_carried_out_before_the_answer(connect_bus: Connect) -
     assert orders == [(SNAPSHOT, "m.7")]
 
 
-async def test_an_order_to_nobody(bus: Bus) -> None:
+async def test_a_command_to_a_name_without_a_process(bus: Bus) -> None:
     with pytest.raises(TransientError, match="ps-0"):
         await bus.signals.order(PS, SNAPSHOT, "m.7")
 
@@ -141,7 +141,7 @@ async def test_a_process_that_hung_up_takes_no_orders(connect_bus: Connect) -> N
     master, ps = await connect_bus(), await connect_bus()
 
     async def obey(command: Command, cause: str) -> None:
-        raise AssertionError("nobody should be here")
+        raise AssertionError("no process should serve this")
 
     await ps.signals.serve_orders(PS, obey)
     await ps.close()

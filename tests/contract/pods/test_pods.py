@@ -97,22 +97,22 @@ async def until_ended(platform: Platform, pod: PodName) -> PodStatus:
     return await until(platform, pod, Ended)
 
 
-async def run_ps(platform: Platform, order: int) -> PodStatus:
+async def run_ps(platform: Platform, creation_seq: int) -> PodStatus:
     """Create a ps; returns its status once it runs."""
-    await platform.pods.create(PS, Service.PS, order)
+    await platform.pods.create(PS, Service.PS, creation_seq)
     return await until(platform, PS, Running)
 
 
-async def test_a_pod_is_created_once_by_one_order(platform: Platform) -> None:
+async def test_a_pod_is_created_once_by_one_command(platform: Platform) -> None:
     first = await run_ps(platform, 5)
-    assert first.order == 5 and first.instance
+    assert first.creation_seq == 5 and first.instance
     assert await platform.pods.create(PS, Service.PS, 5) == first
     assert await platform.pods.create(PS, Service.PS, 6) == first
     await platform.finish(PS, 0)
     ended = await until_ended(platform, PS)
     assert await platform.pods.create(PS, Service.PS, 5) == ended
     later = await run_ps(platform, 7)
-    assert later.order == 7 and later.instance not in ("", first.instance)
+    assert later.creation_seq == 7 and later.instance not in ("", first.instance)
 
 
 async def test_a_deletion_ends_no_later_pod(platform: Platform) -> None:

@@ -103,7 +103,7 @@ def provide() -> None:
     if minio_binary() or weed_binary():
         return
     if shutil.which("go"):
-        print("building MinIO for the tests, once: this takes some minutes", flush=True)  # noqa: T201 - for whoever waits
+        print("building MinIO for the tests, once: this takes some minutes", flush=True)  # noqa: T201 - for those who wait
         folder = _cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
         subprocess.run(

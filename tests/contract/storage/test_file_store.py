@@ -49,7 +49,7 @@ def test_empty_folders_are_removed_and_made_again_for_who_writes_there(tmp_path:
     remove_empty_folders("memory://elsewhere")
 
 
-def test_a_write_succeeds_beside_somebody_who_removes_empty_folders(tmp_path: Path) -> None:
+def test_a_write_succeeds_beside_a_process_that_removes_empty_folders(tmp_path: Path) -> None:
     folder = to_uri(tmp_path / "snapshots")
     ended = threading.Event()
 

@@ -44,7 +44,7 @@ def test_no_such_bucket(s3_server: S3Server, use: int) -> None:
 
 
 @pytest.mark.parametrize("use", range(5))
-def test_nobody_answers(use: int) -> None:
+def test_no_server_answers(use: int) -> None:
     endpoint = f"http://127.0.0.1:{free_port()}"
     store = open_store("s3://bucket", StorageSettings(endpoint=endpoint, retry_s=0))
     with pytest.raises(TransientError, match=f"object storage at {endpoint} does not answer"):
@@ -180,7 +180,7 @@ def test_a_stream_does_not_mix_two_contents(s3_server: S3Server, bucket: str) ->
     uri = f"s3://{bucket}/a"
     direct = open_store(uri, s3_server.settings())
     direct.write(uri, bytes(12_000_000))
-    # Cut a little behind the read-ahead: MinIO lets nobody replace an object while an answer is on its way.
+    # Cut a little behind the read-ahead: MinIO lets no client replace an object while an answer is on its way.
     with BreakingProxy(s3_server.endpoint, READ_AHEAD_BYTES + 40_000, 1) as endpoint:
         store = open_store(uri, s3_server.settings(endpoint=endpoint, region="us-east-1"))
         with store.open(uri) as stream:

@@ -17,7 +17,7 @@ print("went on", file=sys.stderr)
 """
 
 
-def test_a_job_goes_on_when_nobody_reads_what_it_prints() -> None:
+def test_a_job_continues_when_its_output_is_not_read() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", TALKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as talker:

@@ -105,7 +105,7 @@ def test_exits_read_well() -> None:
     assert describe_exit(-63) == "signal 63"
 
 
-def test_kill_all_leaves_nobody(keeper: Keeper) -> None:
+def test_kill_all_leaves_no_process(keeper: Keeper) -> None:
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
     pids = [keeper.start(name, stubborn) for name in ("worker-0", "worker-1")]
     keeper.processes.kill_all()

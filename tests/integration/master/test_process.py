@@ -34,7 +34,7 @@ def harness(tmp_path: Path) -> Iterator[ServiceHarness]:
     harness.close()
 
 
-# --- thawed beside a successor, as where nobody can kill it: a node that was cut off ---------------------------------
+# --- continued beside a successor, where it can't be killed: a node that was cut off ---------------------------------
 
 
 def test_a_thawed_master_ends_and_says_why(harness: ServiceHarness) -> None:

@@ -18,7 +18,7 @@ from tests.unit.data.test_shard_readers import SPEC, STRIDE, TASK, checked, of_r
 
 from elasticdl.shared.data import PlannedData, ReaderOptions
 from elasticdl.shared.data.custom import ReadTask, ShardRange, plan_reader
-from elasticdl.shared.data.custom.exchange import PlanningOrder, read_planned, write_planned
+from elasticdl.shared.data.custom.exchange import PlanningRequest, read_planned, write_planned
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shard
 
@@ -198,7 +198,7 @@ def test_each_thread_has_a_reader_of_its_own() -> None:
 
 
 def test_the_launcher_gets_what_the_process_has_planned(tmp_path: Path) -> None:
-    order = PlanningOrder(
+    request = PlanningRequest(
         model="m.py",
         symbol="model",
         functions={"loss": "other_loss"},
@@ -207,9 +207,9 @@ def test_the_launcher_gets_what_the_process_has_planned(tmp_path: Path) -> None:
         stride=4,
         seed=7,
     )
-    order.write(tmp_path)
-    assert PlanningOrder.read(tmp_path) == order
-    data = planned(Tables({"a": [{"x": 1}], "b": [{"x": 2}, {"x": None}]}), order.options)
+    request.write(tmp_path)
+    assert PlanningRequest.read(tmp_path) == request
+    data = planned(Tables({"a": [{"x": 1}], "b": [{"x": 2}, {"x": None}]}), request.options)
     write_planned(tmp_path, 3, data)
     read = read_planned(tmp_path, 3)
     assert (read.sources, read.schema.columns, read.schema.reader) == (data.sources, data.schema.columns, SPEC)

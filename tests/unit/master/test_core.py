@@ -423,7 +423,7 @@ def test_missed_heartbeats_of_a_former_instance_change_nothing(driver: Driver) -
 def ran(driver: Driver, *positions: int) -> None:
     """The last decision's commands were run, some of them in vain."""
     seq, _ = driver.state.pending_commands[-1]
-    failures = tuple(events.CommandFailure(position=position, message="nobody listens") for position in positions)
+    failures = tuple(events.CommandFailure(position=position, message="no process listens") for position in positions)
     driver.feed(events.CommandsRan(up_to=seq, failures=failures), Service.MASTER, "master", "master")
 
 

@@ -41,7 +41,7 @@ def finish(driver: Driver, task: int, *counted: tuple[int, int], loss: float = 1
 def give_back(
     driver: Driver, task: int, *counted: tuple[int, int], loss: float = 1.0, staleness: Mapping[int, int] | None = None
 ) -> None:
-    """As ``finish``, of what was done of a task before it was given back."""
+    """As ``finish``, of what was done of a task before it was returned."""
     batches = sum(end - start for start, end in counted)
     event = events.TaskReturned(
         task=TaskRef(purpose=Purpose.TRAIN, number=task),

@@ -55,7 +55,7 @@ def state(core: PsCore) -> tuple[LedgerRecord, int, bytes, bytes]:
 def test_any_order_of_attempts_ends_in_the_state_of_one_in_order_run(
     order: list[int], noise: list[tuple[int, int]], optimizer: str, grads_to_wait: int
 ) -> None:
-    """Tasks 0 and 1, interleaved as ``order`` says; before each batch somebody pushes arbitrary others."""
+    """Tasks 0 and 1, interleaved as ``order`` says; before each batch arbitrary others are pushed."""
     policy = UpdatePolicy(grads_to_wait=grads_to_wait)
     core, reference = core_of(optimizer, policy=policy), core_of(optimizer, policy=policy)
     done = {0: 0, 1: 0}

@@ -1,4 +1,4 @@
-"""Cuts are of one moment between two pushes, whoever pushes while they are taken and written.
+"""Cuts are of one moment between two pushes, also while workers push during the cut.
 
 An earlier system copied weights and slots one after the other while pushes went on: restored, Adam divided by a second
 moment that was not of its first one, and 1e38 stood in its slots.
@@ -49,7 +49,7 @@ def everything(shard: ModelShard) -> Iterator[np.ndarray[tuple[int, ...], np.dty
 
 
 def reference(step: int) -> ModelShard:
-    """What a ps holds after so many batches when nobody cuts anything."""
+    """What a ps holds after a number of batches without a cut."""
     core = core_of("adam")
     for task, batch in BATCHES[:step]:
         core.push(wire_push(task, batch))

@@ -75,7 +75,7 @@ def test_is_a_function_of_seed_table_and_id(distribution: str) -> None:
 
 
 def test_values_never_change_between_versions() -> None:
-    """A restored job recomputes rows that nobody trained: these numbers are part of the format."""
+    """A restored job recomputes untrained rows: these numbers are part of the format."""
     table = RowTable(name="golden", width=2, initializer=RowInitializer(distribution="uniform", low=-1.0, high=1.0))
     ids, out = [0, -1], np.empty((2, 2), np.float32)
     Initializer.of(table, 42).fill(np.array(ids), out.reshape(-1), 2)

@@ -1,4 +1,4 @@
-"""Memory by the page: zero, growing without losing anything, given back."""
+"""Memory by the page: zero, growing without losing anything, returned."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_new_memory_is_zero_and_old_memory_is_kept() -> None:
     pages.free()
 
 
-def test_memory_goes_back_only_when_nobody_looks_at_it() -> None:
+def test_memory_is_returned_only_when_no_view_is_left() -> None:
     pages = Pages(100)
     view = pages.view(np.int32, 25)
     with pytest.raises(BufferError):

@@ -13,7 +13,7 @@ from elasticdl.shared.messages.commands import ClosePin, StartPod, StopPod
 from elasticdl.shared.messages.events import Event, ExitCause, PodExited, PodPending, PodStarted
 from elasticdl.shared.names import PodInstance, PodName, Service
 from elasticdl.shared.pods.memory import MemoryPods
-from elasticdl.shared.pods.ports import EARLY_ORDER, PodStatus, Running
+from elasticdl.shared.pods.ports import EARLY_SEQ, PodStatus, Running
 from elasticdl.shared.pods.supervisor import PodSupervisor, UnreportedPod
 
 PS, WORKER = PodName("ps-0"), PodName("worker-0")
@@ -51,8 +51,8 @@ class Scripted:
         published, self.published = self.published, []
         return published
 
-    async def start(self, order: int, instance: PodInstance) -> None:
-        await self.supervisor.execute(START, str(order))
+    async def start(self, creation_seq: int, instance: PodInstance) -> None:
+        await self.supervisor.execute(START, str(creation_seq))
         self.pods.run(PS, instance)
         assert await self.take() == [PodStarted(pod=PS, service=Service.PS, instance=instance)]
 
@@ -135,7 +135,7 @@ async def test_a_pod_that_another_supervisor_has_created_again_is_reported(scrip
 
 
 async def test_a_successor_reports_the_end_of_a_pod_whose_order_it_repeats() -> None:
-    scripted = Scripted(PodStatus(pod=PS, service=Service.PS, order=0, phase=Running(), instance=FIRST))
+    scripted = Scripted(PodStatus(pod=PS, service=Service.PS, creation_seq=0, phase=Running(), instance=FIRST))
     await scripted.supervisor.execute(START, "3")  # Before it has listed the pods; the node of the first one is lost.
     scripted.pods.run(PS, SECOND)
     assert await scripted.take() == [lost(FIRST), PodStarted(pod=PS, service=Service.PS, instance=SECOND)]
@@ -164,7 +164,7 @@ async def test_the_reason_why_a_pod_is_pending_is_reported_when_it_changes(scrip
 
 @pytest.mark.parametrize("is_there", [False, True])
 async def test_a_successor_reports_what_became_of_the_pods_that_it_finds(is_there: bool) -> None:
-    scripted = Scripted(PodStatus(pod=PS, service=Service.PS, order=0, phase=Running(), instance=FIRST))
+    scripted = Scripted(PodStatus(pod=PS, service=Service.PS, creation_seq=0, phase=Running(), instance=FIRST))
     if is_there:
         await scripted.pods.create(PS, Service.PS, 5)
         scripted.pods.run(PS, FIRST)
@@ -185,7 +185,7 @@ async def test_a_pod_that_is_deleted_before_it_starts_is_reported_with_a_name_of
 async def test_a_pod_from_before_the_master_is_reported_once_it_is_ordered(
     scripted: Scripted, *, is_running: bool
 ) -> None:
-    await scripted.pods.create(PS, Service.PS, EARLY_ORDER)
+    await scripted.pods.create(PS, Service.PS, EARLY_SEQ)
     if is_running:
         scripted.pods.run(PS, FIRST)
     assert await scripted.take() == []
@@ -200,13 +200,13 @@ async def test_a_pod_from_before_the_master_is_reported_once_it_is_ordered(
 
 async def test_a_pod_that_ended_before_the_master_came_is_created_again() -> None:
     pods, published = MemoryPods(), list[Event]()
-    await pods.create(PS, Service.PS, EARLY_ORDER)
+    await pods.create(PS, Service.PS, EARLY_SEQ)
     pods.run(PS, FIRST)
     pods.exit(PS, 75)
     supervisor = PodSupervisor(pods, lambda event, cause="": published.append(event))
     await supervisor.execute(START, "5")
     created = pods.get(PS)
-    assert created is not None and created.order == 5
+    assert created is not None and created.creation_seq == 5
     assert published == []
 
 
@@ -225,7 +225,7 @@ async def test_a_pod_that_a_former_supervisor_could_not_create_is_created(former
     lost = UnreportedPod(pod=PS, service=Service.PS, former=PodInstance(former), is_wanted=True)
     gone = UnreportedPod(pod=WORKER, service=Service.WORKER, former=PodInstance(""), is_wanted=False)
     report: asyncio.Queue[Event] = asyncio.Queue()
-    supervisor = PodSupervisor(pods, lambda event, cause="": report.put_nowait(event), (), (lost, gone), order=9)
+    supervisor = PodSupervisor(pods, lambda event, cause="": report.put_nowait(event), (), (lost, gone), creation_seq=9)
     running = asyncio.create_task(supervisor.run())
     while True:
         published.append(await asyncio.wait_for(report.get(), DEADLINE_S))
@@ -234,7 +234,7 @@ async def test_a_pod_that_a_former_supervisor_could_not_create_is_created(former
     assert published[-1].cause is ExitCause.STOPPED
     created = pods.get(PS)
     assert created is not None
-    assert created.order == 9
+    assert created.creation_seq == 9
     pods.run(PS, SECOND)
     while not (isinstance(event := await asyncio.wait_for(report.get(), DEADLINE_S), PodStarted)):
         pass
@@ -248,9 +248,9 @@ async def test_a_pod_that_a_former_supervisor_created_is_not_created_again() -> 
     pods.run(PS, SECOND)
     report: asyncio.Queue[Event] = asyncio.Queue()
     ordered = UnreportedPod(pod=PS, service=Service.PS, former=FIRST, is_wanted=True)
-    supervisor = PodSupervisor(pods, lambda event, cause="": report.put_nowait(event), (), (ordered,), order=9)
+    supervisor = PodSupervisor(pods, lambda event, cause="": report.put_nowait(event), (), (ordered,), creation_seq=9)
     running = asyncio.create_task(supervisor.run())
     event = await asyncio.wait_for(report.get(), DEADLINE_S)
     assert event == PodStarted(pod=PS, service=Service.PS, instance=SECOND)
-    assert [status.order for status in await pods.list()] == [5]
+    assert [status.creation_seq for status in await pods.list()] == [5]
     running.cancel()

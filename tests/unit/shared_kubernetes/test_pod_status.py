@@ -41,7 +41,7 @@ def disrupted(reason: str) -> list[Manifest]:
 
 def phase_of(manifest: Manifest, **facts: bool) -> Phase:
     status = status_of(manifest, **facts)
-    assert (status.pod, status.service, status.order, status.instance) == ("worker-0", Service.WORKER, 17, "u1")
+    assert (status.pod, status.service, status.creation_seq, status.instance) == ("worker-0", Service.WORKER, 17, "u1")
     return status.phase
 
 

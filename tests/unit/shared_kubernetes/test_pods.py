@@ -12,7 +12,7 @@ from tests.unit.shared_kubernetes.test_pod_manifests import job
 
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.kubernetes import kinds
-from elasticdl.shared.kubernetes.job_pods import order_of
+from elasticdl.shared.kubernetes.job_pods import creation_seq_of
 from elasticdl.shared.kubernetes.names import POD_LABEL
 from elasticdl.shared.kubernetes.pod_manifests import pod_manifest
 from elasticdl.shared.kubernetes.pods import KubernetesPods
@@ -89,24 +89,25 @@ async def test_all_pods_of_a_service_get_more_memory_after_one_of_them_ran_out_o
 
     def limit(name: str) -> str:
         made = max(
-            (each for each in api.objects.values() if each["metadata"]["labels"][POD_LABEL] == name), key=order_of
+            (each for each in api.objects.values() if each["metadata"]["labels"][POD_LABEL] == name),
+            key=creation_seq_of,
         )
         return str(made["spec"]["containers"][1]["resources"]["limits"]["memory"])
 
     other, killed = PodName("worker-1"), {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
-    order = 1
+    creation_seq = 1
     for raised in ("6144Mi", "9216Mi", "13824Mi"):
         for name in (WORKER, other):  # Both run out of the same memory: that is one raise, not two.
-            await pods.create(name, Service.WORKER, order)
+            await pods.create(name, Service.WORKER, creation_seq)
         for made in api.objects.values():
             made["status"] = {"phase": "Failed", "containerStatuses": [{"name": "worker", "state": killed}]}
         ends = [status.phase for status in await pods.list()]
         assert all(isinstance(end, Ended) and end.next_memory_limit_bytes == parse_bytes(raised) for end in ends)
-        order += 1
-    await pods.create(WORKER, Service.WORKER, order)
+        creation_seq += 1
+    await pods.create(WORKER, Service.WORKER, creation_seq)
     assert limit("worker-0") == "13824Mi"
-    await pods.create(PodName("worker-7"), Service.WORKER, order)
-    await pods.create(PodName("ps-0"), Service.PS, order)
+    await pods.create(PodName("worker-7"), Service.WORKER, creation_seq)
+    await pods.create(PodName("ps-0"), Service.PS, creation_seq)
     assert (limit("worker-7"), limit("ps-0")) == ("13824Mi", "4Gi")
     for made in api.objects.values():
         made["status"] = {"phase": "Failed", "containerStatuses": [{"name": "worker", "state": killed}]}

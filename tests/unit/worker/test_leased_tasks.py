@@ -64,7 +64,7 @@ def test_two_dispatches_of_an_auxiliary_task_are_two_orders(leases: LeasedTasks,
     assert not leases.tasks
 
 
-def test_a_train_task_is_the_same_whoever_has_dispatched_it(leases: LeasedTasks) -> None:
+def test_a_train_task_is_the_same_for_each_dispatching_master(leases: LeasedTasks) -> None:
     leases.add(lease(1, 1), 0.0)
     assert leases.joins(lease(1, 2, dispatch=2))
     assert not leases.joins(lease(2, 3))

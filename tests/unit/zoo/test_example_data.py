@@ -138,7 +138,7 @@ def test_the_best_reachable_score_is_kept_beside_the_data(tmp_path: Path, name: 
 
 
 @pytest.mark.parametrize("about", ["", "[]", "{}", '{"best": 3}', '{"best": {"auc": "high"}}'])
-def test_nobody_knows_the_best_score_of_strangers_data(tmp_path: Path, about: str) -> None:
+def test_the_best_score_of_foreign_data_is_unknown(tmp_path: Path, about: str) -> None:
     (tmp_path / "about.json").write_text(about)
     assert best_reachable(tmp_path / "test") == {}
 

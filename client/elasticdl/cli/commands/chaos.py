@@ -73,7 +73,7 @@ def parse_rate(text: str) -> Rate:
 
 
 def _seconds(text: str) -> float:
-    """A duration; 0: it is none above 0."""
+    """A duration; 0: it is not a positive one."""
     try:
         return max(0.0, Seconds(text))
     except ValueError:

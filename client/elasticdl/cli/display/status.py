@@ -84,7 +84,7 @@ def status_facts(job: JobId, condition: Condition, state: State) -> dict[str, An
 
 
 def _slow_facts(pod: Pod) -> dict[str, Any] | None:
-    """The batch on which a worker has made no progress for long; None: there is none."""
+    """The batch on which a worker has made no progress for long; None if absent."""
     if pod.slow is None:
         return None
     return {"task": str(pod.slow.task), "batch": pod.slow.batch, "work": pod.slow.work, "since_s": pod.slow.since_s}

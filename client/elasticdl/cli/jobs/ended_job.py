@@ -70,7 +70,7 @@ class EndedJob:
         """The newest version, as the start of another job.
 
         Raises:
-            UserError: there is none.
+            UserError: the job was not found.
         """
         return replace(self.version().as_initial_model(self.former.job), adapted=self.spec.model.adapted)
 

@@ -164,7 +164,7 @@ async def recover_without_log(former: FormerRun, store: ObjectStore) -> Recovere
     """A job whose log is lost, from its snapshots.
 
     Raises:
-        UserError: there are none, or the object that says what the job is is damaged.
+        UserError: none were found, or the object with the job's specification is damaged.
         TransientError, PermanentError: the store.
     """
     try:
@@ -221,7 +221,7 @@ def lost_part(left: LogRecord | None, seen: LogEnd) -> LostLog | None:
 
 
 def _check_epochs(job: JobId, spec: JobSpec, planned: int, epochs: int) -> None:
-    """Refuse a number of epochs with which the job can't continue; so many are ``planned``."""
+    """Refuse a number of epochs with which a job with ``planned`` epochs can't continue."""
     plan = spec.plan
     if epochs <= planned:
         raise UserError(

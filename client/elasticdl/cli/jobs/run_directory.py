@@ -217,7 +217,7 @@ class RunDirectory:
             return LogEnd()
 
     def read_history(self) -> str:
-        """The history file; empty if there is none."""
+        """The history file; empty if absent."""
         try:
             return self.history.read_text()
         except (OSError, ValueError):
@@ -353,7 +353,7 @@ def find(root: Path, job: str) -> RunDirectory:
     """The folder of a job, given by its id, or by its name if only one job has that name.
 
     Raises:
-        UserError: there is none, or there are several.
+        UserError: no job matches, or several do.
     """
     found = find_if_any(root, job)
     if found is None:
@@ -362,7 +362,7 @@ def find(root: Path, job: str) -> RunDirectory:
 
 
 def find_if_any(root: Path, job: str) -> RunDirectory | None:
-    """As ``find``, and None if there is none.
+    """As ``find``, and None if no job matches.
 
     Raises:
         UserError: there are several.

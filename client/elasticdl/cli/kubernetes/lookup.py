@@ -60,7 +60,7 @@ def find_job(job: str, namespace: str) -> KubernetesJobHandle:
         namespace: value of ``--namespace``; may be empty.
 
     Raises:
-        UserError: there is none, or there are several.
+        UserError: no job matches, or several do.
         TransientError, PermanentError: the API server can't be reached, or refuses.
     """
     api = connect(namespace)

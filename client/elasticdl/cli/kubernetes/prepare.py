@@ -30,7 +30,7 @@ from elasticdl.cli.kubernetes.submit import NatsRefusedError, connect, former_ru
 from elasticdl.shared.errors import ElasticDLError, TransientError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.job_end import end_run
-from elasticdl.shared.kubernetes.job_pods import job_pods, order_of
+from elasticdl.shared.kubernetes.job_pods import creation_seq_of, job_pods
 from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import WAITING_PREFIX
 from elasticdl.shared.names import Incarnation, JobId
@@ -97,12 +97,12 @@ def end_job(connect: Callable[[], KubernetesApi], job: JobId, run: Incarnation, 
     """End the Job and the pods of a job that an error ends.
 
     Returns:
-        The exit code of this container, and a remark for people. If the code is none of ``FAILED_CODES``, Kubernetes
+        The exit code of this container, and a remark for people. If the code is not one of ``FAILED_CODES``, Kubernetes
         starts the container again.
     """
     try:
         with contextlib.closing(connect()) as api:
-            if isinstance(error, NatsRefusedError) and any(map(order_of, job_pods(api, job))):
+            if isinstance(error, NatsRefusedError) and any(map(creation_seq_of, job_pods(api, job))):
                 return EXIT_AWAY, ""
             end_run(api, job, run)
     except ElasticDLError as failure:

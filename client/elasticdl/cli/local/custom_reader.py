@@ -20,7 +20,7 @@ from elasticdl.cli.submission.flag_items import parse_envs
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.trained_model.flags import TrainedModelFlags
 from elasticdl.shared.data import PlannedData
-from elasticdl.shared.data.custom.exchange import PlanningOrder, read_planned
+from elasticdl.shared.data.custom.exchange import PlanningRequest, read_planned
 from elasticdl.shared.job import model_file
 from elasticdl.shared.job.spec import ModelSpec, ReaderSpec
 from elasticdl.shared.names import PodName, Service
@@ -50,7 +50,7 @@ def plan_custom_data(
     minibatch = flags.records_per_minibatch if isinstance(flags, TrainFlags) else flags.minibatch_size
     params = model_file.parse_params(flags.data_reader_params, "data_reader_params")
     seed = (flags.seed if isinstance(flags, TrainFlags) else 0) or 0
-    order = PlanningOrder(
+    request = PlanningRequest(
         model=model.path,
         symbol=model.symbol,
         functions=model.functions,
@@ -69,7 +69,7 @@ def plan_custom_data(
     )
     with tempfile.TemporaryDirectory(prefix="elasticdl-data-") as name:
         folder = Path(name)
-        order.write(folder)
+        request.write(folder)
         runtime = CheckRuntime(
             starter=forks or Spawner(),
             environment=_environment(flags, seed, name),

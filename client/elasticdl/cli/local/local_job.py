@@ -329,7 +329,7 @@ class LocalJob:
             self._end(self._folder_problem() or str(error))
 
     def _exited_on_its_thread(self, ended: Exit) -> None:
-        with contextlib.suppress(RuntimeError):  # The loop is closed, because the run is over.
+        with contextlib.suppress(RuntimeError):  # The loop is closed, because the run has ended.
             self._loop.call_soon_threadsafe(self._exited, ended)
 
     def _exited(self, ended: Exit) -> None:

@@ -124,7 +124,7 @@ def plan_with_reader(folder: Path, runtime: CheckRuntime) -> None:
     """Plan data sets with the reader of the model file.
 
     Args:
-        folder: holds the order, and then the data sets; see ``elasticdl.shared.data.custom.exchange``.
+        folder: holds the request, and then the data sets; see ``elasticdl.shared.data.custom.exchange``.
 
     Raises:
         UserError: the reader or a record is wrong.

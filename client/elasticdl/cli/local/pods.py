@@ -71,22 +71,22 @@ class LocalPods:
         self._waiting: dict[PodName, asyncio.Task[None]] = {}
         self._deleted: set[PodInstance] = set()
 
-    async def create(self, pod: PodName, service: Service, order: int) -> PodStatus:
+    async def create(self, pod: PodName, service: Service, creation_seq: int) -> PodStatus:
         """See ``Pods.create``."""
         latest = self._table.get(pod)
-        if latest and not self._table.admits(pod, order):
+        if latest and not self._table.admits(pod, creation_seq):
             return latest
         preparation = self._settings.preparations.get(service)
         if preparation is None or preparation.is_settled:
-            return self._start(pod, service, order)
-        pending = PodStatus(pod=pod, service=service, order=order, phase=Pending(reason=IMPORTING))
+            return self._start(pod, service, creation_seq)
+        pending = PodStatus(pod=pod, service=service, creation_seq=creation_seq, phase=Pending(reason=IMPORTING))
         self._table.set(pending)
         self._waiting[pod] = asyncio.create_task(self._start_when_prepared(pending, preparation))
         return pending
 
-    async def delete(self, pod: PodName, instance: PodInstance, order: int, *, kill: bool) -> None:
+    async def delete(self, pod: PodName, instance: PodInstance, before_seq: int, *, kill: bool) -> None:
         """See ``Pods.delete``."""
-        status = self._table.to_delete(pod, instance, order)
+        status = self._table.to_delete(pod, instance, before_seq)
         if status and pod in self._waiting:
             self._waiting.pop(pod).cancel()
             self._table.set(replace(status, phase=Ended(cause=ExitCause.STOPPED)))
@@ -131,12 +131,12 @@ class LocalPods:
         await preparation.settle()
         del self._waiting[pending.pod]
         try:
-            self._start(pending.pod, pending.service, pending.order)
+            self._start(pending.pod, pending.service, pending.creation_seq)
         except PermanentError as error:
             ended = Ended(cause=ExitCause.REFUSED, exit_code=1, log_tail=str(error))
             self._table.set(replace(pending, phase=ended))
 
-    def _start(self, pod: PodName, service: Service, order: int) -> PodStatus:
+    def _start(self, pod: PodName, service: Service, creation_seq: int) -> PodStatus:
         pid, _ = self._processes.start(
             pod,
             self._settings.command(service),
@@ -148,7 +148,8 @@ class LocalPods:
         if pod in self._stopped:
             self._stopped.discard(pod)
             self._processes.usage[pod].ordered_stops += 1
-        status = PodStatus(pod=pod, service=service, order=order, phase=Running(), instance=_instance_of(pid))
+        instance = _instance_of(pid)
+        status = PodStatus(pod=pod, service=service, creation_seq=creation_seq, phase=Running(), instance=instance)
         self._table.set(status)
         return status
 

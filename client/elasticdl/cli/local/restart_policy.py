@@ -29,7 +29,7 @@ class RestartLimits:
     backoff_s_max: float = 10.0
 
     def delay_s(self, exits: int) -> float:
-        """Seconds to wait after so many exits in the window, the latest one included."""
+        """Seconds to wait after this number of exits in the window, the latest one included."""
         return min(self.backoff_s * 2.0 ** (exits - 1), self.backoff_s_max)
 
 
@@ -60,7 +60,7 @@ class RestartPolicy:
 
         Args:
             now_s: monotonic clock.
-            last_error: reads so many last lines of the master's log.
+            last_error: reads a number of last lines of the master's log.
         """
         cause = classify_exit(exit_code)
         if cause is ExitCause.DISCONNECTED:

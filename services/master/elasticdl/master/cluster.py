@@ -68,7 +68,7 @@ def _achieved(state: State) -> str:
         return ""
     if state.spec.kind is JobKind.PREDICT:
         return f"\n{state.prediction.records:,} predictions are in {state.spec.output}."
-    results = [each.results for each in state.evaluations[-1:]]  # There is none if the log was lost.
+    results = [each.results for each in state.evaluations[-1:]]  # Empty if the log was lost.
     return "".join(f"\n{name}: {value:.6g}" for each in results for name, value in each.items())
 
 

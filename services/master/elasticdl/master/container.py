@@ -22,7 +22,7 @@ RESTARTS_MAX = 5
 PAUSE_S = 1.0
 """Seconds before the first restart in a row; doubled after each."""
 HEALTHY_S = 300.0
-"""A master that ran for so many seconds ends the row."""
+"""A master that ran for this time ends a series of failures."""
 _SIGNAL_OFFSET = 128
 
 
@@ -32,7 +32,7 @@ def supervise(run_master: Callable[[], int], monotonic: Callable[[], float], sle
     Args:
         run_master: runs a master; returns its exit code, or minus the number of the signal that ended it.
         monotonic: a clock, in seconds.
-        sleep: waits for so many seconds.
+        sleep: waits for a number of seconds.
 
     Returns:
         The exit code of the container.

@@ -142,11 +142,11 @@ class Outbox:
 
     async def _run(self, command: Command, cause: str, term: int) -> None:
         if isinstance(command, PsOrder):
-            await self._order(command.ps, command, cause)
+            await self._send(command.ps, command, cause)
             return
         match command:
             case commands.StartPod() | commands.StopPod():
-                await self._order(LAUNCHER, command, cause)
+                await self._send(LAUNCHER, command, cause)
             case Dispatch():
                 await self._publish(command, term)
             case commands.ReturnDelivery() if not self.return_deliveries:
@@ -210,14 +210,14 @@ class Outbox:
                 _log.warning("placement not published yet", version=placement.version, reason=str(error))
                 await asyncio.sleep(error.retry_after_s)
 
-    async def _order(self, pod: PodName, command: Command, cause: str) -> None:
+    async def _send(self, pod: PodName, command: Command, cause: str) -> None:
         give_up_s = self._clock.monotonic() + ORDER_TRIES_S_MAX
         pause_s = ORDER_PAUSE_S_MIN
         while True:
             try:
-                return await self._send(pod, command, cause)
+                return await self._send_once(pod, command, cause)
             except LaterTermError as error:
-                # The append fails if there is a later master. Otherwise that term is none of any master, and this one
+                # The append fails if there is a later master. Otherwise no master has that term, and this one
                 # begins a term above it.
                 self._report(TermStarted(term=error.latest + 1))
                 if self._clock.monotonic() >= give_up_s:
@@ -225,13 +225,13 @@ class Outbox:
             except PermanentError as error:
                 raise OrderRefusedError(f"{pod} refused: {error}") from error
             except TransientError:
-                # The core orders it again from the pod's next process.
+                # The core sends the command again, to the pod's next process.
                 if self._clock.monotonic() >= give_up_s or self._has_exited(pod):
                     raise
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, ORDER_PAUSE_S_MAX)
 
-    async def _send(self, pod: PodName, command: Command, cause: str) -> None:
+    async def _send_once(self, pod: PodName, command: Command, cause: str) -> None:
         if self.pods and isinstance(command, PodCommand):
             await self.pods.execute(command, cause)
         else:

@@ -9,11 +9,11 @@ from elasticdl.shared.pods.ports import Pods, PodStatus, Running
 from elasticdl.shared.pods.supervisor import PodSupervisor, Publish, UnreportedPod
 
 
-def supervisor_of(state: State, pods: Pods, publish: Publish, order: int) -> PodSupervisor:
+def supervisor_of(state: State, pods: Pods, publish: Publish, creation_seq: int) -> PodSupervisor:
     """A supervisor that continues where that of a former master has ended.
 
     Args:
-        order: position of the beginning of this master's term in the log.
+        creation_seq: position of the beginning of this master's term in the log.
     """
     to_execute = {
         command.pod
@@ -22,7 +22,7 @@ def supervisor_of(state: State, pods: Pods, publish: Publish, order: int) -> Pod
         if isinstance(command, StartPod | StopPod)
     }
     known = [
-        PodStatus(pod=pod.name, service=pod.service, order=0, phase=Running(), instance=pod.instance)
+        PodStatus(pod=pod.name, service=pod.service, creation_seq=0, phase=Running(), instance=pod.instance)
         for pod in state.pods.values()
         if pod.has_process
     ]
@@ -36,4 +36,4 @@ def supervisor_of(state: State, pods: Pods, publish: Publish, order: int) -> Pod
         for pod in state.pods.values()
         if pod.phase in (PodPhase.ORDERED, PodPhase.STOPPING) and not pod.has_process and pod.name not in to_execute
     ]
-    return PodSupervisor(pods, publish, known, unreported, order)
+    return PodSupervisor(pods, publish, known, unreported, creation_seq)

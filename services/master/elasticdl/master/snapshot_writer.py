@@ -1,4 +1,4 @@
-"""The cadence of core snapshots: one per so many log records, so that a successor need not fold the whole log."""
+"""The cadence of core snapshots: one for every N log records, so that a successor need not fold the whole log."""
 
 from __future__ import annotations
 

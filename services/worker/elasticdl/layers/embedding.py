@@ -33,8 +33,8 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         combiner: None gives one row per id; ``sum``, ``mean`` or ``sqrtn`` combine the ids of the last axis.
         min_count: how many updates of the model must contain an id until its row is trained and stored. Before that
             the id has its initial row, and its gradients are dropped.
-        expire_after: a row is removed after so many updates that do not contain its id, which then starts like one that
-            was never seen. None: rows stay.
+        expire_after: a row is removed after this many updates that do not contain its id, which then starts like one
+            that was never seen. None: rows stay.
 
     Input shape:
         Integer ids (batch, ids); with a combiner also ``tf.RaggedTensor`` and ``tf.SparseTensor``.
@@ -161,7 +161,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
 
 
 def check_updates(name: str, value: object) -> None:
-    """Refuse a number of updates that is none.
+    """Refuse an invalid number of updates.
 
     Raises:
         ValueError: with what to write instead.
@@ -191,7 +191,7 @@ def plain_embedding(
     *,
     combiner: str | None = None,
     mask_zero: bool = False,
-    min_count: int = 1,  # noqa: ARG001 (which rows were trained is over by then)
+    min_count: int = 1,  # noqa: ARG001 (only training uses it)
     expire_after: int | None = None,  # noqa: ARG001
     **kwargs: Any,
 ) -> Any:

@@ -1,4 +1,4 @@
-"""The seam between embedding layers and whoever serves their tables.
+"""The interface between embedding layers and the code that serves their tables.
 
 A *construction* is told of every embedding layer that a model makes and decides which tables are served; while a
 model is called, a *lookup* answers with rows. Both belong to the thread that set them. With neither, layers keep

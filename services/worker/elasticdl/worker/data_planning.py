@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from elasticdl.shared.data.custom import plan_reader
-from elasticdl.shared.data.custom.exchange import PlanningOrder, write_planned
+from elasticdl.shared.data.custom.exchange import PlanningRequest, write_planned
 from elasticdl.shared.data.schema import DataSchema
 from elasticdl.shared.job.model_file import ModelFile
 from elasticdl.shared.process.exit_codes import leave
@@ -24,13 +24,13 @@ def _plan(folder: Path) -> ModelCheck:
     from elasticdl.worker.model.user.module import load
     from elasticdl.worker.model.user.randomness import seed_process
 
-    order = PlanningOrder.read(folder)
-    seed_process(order.seed)
-    adapting.use(ReaderAdapter(Path(order.model)))
-    module = load(ModelFile(path=Path(order.model), symbol=order.symbol, functions=order.functions))
+    request = PlanningRequest.read(folder)
+    seed_process(request.seed)
+    adapting.use(ReaderAdapter(Path(request.model)))
+    module = load(ModelFile(path=Path(request.model), symbol=request.symbol, functions=request.functions))
     schema: DataSchema | None = None
-    for number, spec in enumerate(order.readers):
-        planned = plan_reader(reader_of(module, spec), spec, order.options, stride=order.stride, schema=schema)
+    for number, spec in enumerate(request.readers):
+        planned = plan_reader(reader_of(module, spec), spec, request.options, stride=request.stride, schema=schema)
         write_planned(folder, number, planned)
         schema = schema or planned.schema
     return ModelCheck()

@@ -186,7 +186,7 @@ class Trainee(Protocol):
         ...
 
     def rate(self, iteration: int) -> float:
-        """The learning rate after so many updates, where the schedule is the user's own."""
+        """The learning rate after a number of updates, where the schedule is the user's own."""
         ...
 
     def merge(self, states: MetricArrays) -> dict[str, float]:

@@ -71,7 +71,7 @@ class LoopThread:
         return self.spawn(run())
 
     def call_soon(self, function: Callable[[], None]) -> None:
-        """Call a function on the loop; any thread may call, and the loop's own thread wakes nobody for it."""
+        """Call a function on the loop; any thread may call. On the loop's own thread this needs no wake-up."""
         is_own = threading.current_thread() is self._thread
         (self._loop.call_soon if is_own else self._loop.call_soon_threadsafe)(function)
 

@@ -17,7 +17,7 @@ OrderHandler = Callable[[Command, str], Awaitable[None]]
 
 
 EVENTS_AT_ONCE_MAX = 64
-"""Most events that are appended at once: readers expect an event that is late no longer than for so many others."""
+"""Most events that are appended at once: readers wait for a late event during at most this many others."""
 
 
 class EventLog(Protocol):
@@ -160,7 +160,7 @@ class TaskQueue(Protocol):
         ...
 
     async def take(self, purposes: Sequence[Purpose]) -> Delivery | None:
-        """A task of the first purpose that has one, those dispatched again first; None if there is none now.
+        """A task of the first purpose that has one, those dispatched again first; None if no task waits.
 
         A purpose that had no task a moment ago may come after the others.
 
@@ -182,7 +182,7 @@ class TaskQueue(Protocol):
         ...
 
     async def give_back(self, reply: str) -> None:
-        """Return a delivery of another client to the queue; harmless when the delivery is over.
+        """Return a delivery of another client to the queue; harmless when the delivery has ended.
 
         Raises:
             TransientError: NATS was unreachable for longer than the settings allow.
@@ -229,7 +229,7 @@ class KeyValue(Protocol):
 
         Args:
             name: name of a ps, ``subjects.PLACEMENT`` or ``subjects.RING``; ``NAME.PART`` lies below ``NAME``.
-            after: ``seq`` of the entry to replace (0: there is none yet).
+            after: ``seq`` of the entry to replace (0 if absent).
 
         Returns:
             The new entry's ``seq``.

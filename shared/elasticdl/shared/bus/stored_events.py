@@ -34,7 +34,7 @@ PAYLOAD_BYTES_MAX = 1 << 30
 REASON_CHARS_MAX = 120
 """Of what is said about a message that can't be read."""
 LARGE_PARTS = 4
-"""After reading a payload of so many parts, most of what its decoding took is free."""
+"""After a payload of this many parts was decoded, the memory that it took is returned to the system."""
 _COMPRESSION = 1
 _NO_NAME = PodName("")
 _SERVICES: Mapping[str, Service] = {service.value: service for service in Service}
@@ -63,7 +63,7 @@ class StoredEvent:
         """Names of the parts of its payload.
 
         Raises:
-            ProtocolError: the payload's name is none.
+            ProtocolError: the payload's name is not valid.
         """
         if not self.payload:
             return []

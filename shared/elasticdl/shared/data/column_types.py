@@ -109,7 +109,7 @@ def wider_csv_type(one: str, other: str, least: int, greatest: int) -> str:
 
 
 def wider_type(one: FoundColumn, other: FoundColumn) -> str | None:
-    """The type for the values of both; None if there is none that keeps them."""
+    """The type for the values of both; None if no type keeps them."""
     kinds = (one.type, other.type)
     if set(kinds) == {"int64", "uint64"}:
         kind = integer_type(min(one.least, other.least), max(one.greatest, other.greatest))
@@ -188,7 +188,7 @@ def needs_fill(kind: str) -> bool:
 
 
 def fill_scalar(column: Column) -> pa.Scalar | None:
-    """The value that replaces missing ones; None if there is none.
+    """The value that replaces missing ones; None if absent.
 
     Raises:
         UserError: it is not of the column's type.
@@ -248,7 +248,7 @@ def absent_column(name: str, first: int, records: int) -> FoundColumn:
 
 
 def _wider(one: str, other: str) -> str | None:
-    """The type for the values of both; None if there is none that keeps them."""
+    """The type for the values of both; None if no type keeps them."""
     if one == other or "null" in (one, other):
         return other if one == "null" else one
     if element_type(one) != one or element_type(other) != other or {one, other} & {"string", "binary"}:

@@ -18,7 +18,7 @@ from elasticdl.shared.job.sources import RECORDS_MAX, Source
 from elasticdl.shared.storage import ObjectStore
 
 STRIDE_RECORDS = 256
-"""Most records between two marks. A mark takes 24 bytes; a read decodes at most so many records more than needed."""
+"""Most records between two marks. A mark takes 24 bytes; a read decodes at most this many records more than needed."""
 STRIDE_BYTES_LOG2 = 20
 """A mark also at each record that begins in another MiB than the one before, for large records."""
 
@@ -105,7 +105,7 @@ class Marks:
     """Collects marks segment by segment.
 
     Attributes:
-        position_shift: a mark also where a position, without so many of its last bits, differs from the one before.
+        position_shift: a mark also where a position, without this number of its last bits, differs from the one before.
         stride: records between two marks, at most.
     """
 

@@ -35,7 +35,7 @@ def read_export(folder: str) -> ExportedModel:
     """The export in a folder.
 
     Raises:
-        UserError: there is none, or it is of a later version.
+        UserError: the folder has none, or one of a later version.
         PermanentError, TransientError: the folder can't be read.
     """
     uri = join(folder, MARK)

@@ -264,7 +264,7 @@ def _names(body: list[ast.stmt]) -> Iterator[str]:
 
 
 def _near(wanted: Iterable[str], names: set[str]) -> str:
-    """A name that is probably a misspelt one; empty: there is none."""
+    """A name that is probably a misspelt one; empty if absent."""
     near = (difflib.get_close_matches(one, sorted(names), n=1, cutoff=0.75) for one in wanted)
     return next((found[0] for found in near if found), "")
 

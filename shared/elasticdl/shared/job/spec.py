@@ -122,7 +122,7 @@ class DataSpec:
 LEASE_S = 10.0
 """Default of the seconds after which a task is delivered again unless its lease is renewed."""
 FIRST_BATCH_FACTOR = 3.0
-"""The first batch that a process trains, evaluates or predicts may take so many times the deadline: TensorFlow traces
+"""The first batch that a process trains, evaluates or predicts may take this many times the deadline: TensorFlow traces
 and compiles the model for it."""
 _START_PART = 0.8
 """Part of ``start_s`` that one part of a worker's start may take."""
@@ -182,7 +182,7 @@ class BestModel:
         is_max: whether a greater value is better.
         min_delta: a value is better only if it differs from the best one by more than this.
         save: keep the best evaluated version, and export it instead of the last one.
-        patience: end training after so many epochs in a row without a better value; 0: never.
+        patience: end training after this many epochs in a row without a better value; 0: never.
         from_epoch: evaluations of earlier epochs, counted from 0, do not count.
     """
 

@@ -20,8 +20,8 @@ def job_pods(api: KubernetesApi, job: JobId) -> tuple[Manifest, ...]:
     return api.list(kinds.POD, labels=selector(labels(job), POD_LABEL)).items
 
 
-def order_of(pod: Manifest) -> int:
-    """The order that created a worker's or ps' pod; ``EARLY_ORDER``, which is 0, before there was a master."""
+def creation_seq_of(pod: Manifest) -> int:
+    """``PodStatus.creation_seq`` of a worker's or ps' pod; ``EARLY_SEQ``, which is 0, before there was a master."""
     return int(pod["metadata"]["labels"][ORDER_LABEL])
 
 

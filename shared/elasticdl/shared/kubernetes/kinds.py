@@ -77,6 +77,6 @@ def kind_of(manifest: Manifest) -> Kind:
     """The kind of an object.
 
     Raises:
-        LookupError: it is none of ``KINDS``.
+        LookupError: it is not one of ``KINDS``.
     """
     return KINDS[manifest["kind"]]

@@ -57,9 +57,9 @@ def object_name(job: JobId) -> str:
     return str(job)
 
 
-def pod_object_name(job: JobId, pod: PodName, order: int) -> str:
-    """The name of the Kubernetes pod that an order of the master creates: ``JOB-worker-0-17``."""
-    return f"{job}-{pod}-{order}"
+def pod_object_name(job: JobId, pod: PodName, creation_seq: int) -> str:
+    """The name of the Kubernetes pod that a command of the master creates: ``JOB-worker-0-17``."""
+    return f"{job}-{pod}-{creation_seq}"
 
 
 def labels(job: JobId, component: Service | None = None) -> dict[str, str]:
@@ -72,9 +72,9 @@ def labels(job: JobId, component: Service | None = None) -> dict[str, str]:
     return found | ({COMPONENT_LABEL: component.value} if component else {})
 
 
-def pod_labels(job: JobId, pod: PodName, service: Service, order: int) -> dict[str, str]:
+def pod_labels(job: JobId, pod: PodName, service: Service, creation_seq: int) -> dict[str, str]:
     """The labels of a worker's or ps' pod."""
-    return labels(job, service) | {POD_LABEL: str(pod), ORDER_LABEL: str(order)}
+    return labels(job, service) | {POD_LABEL: str(pod), ORDER_LABEL: str(creation_seq)}
 
 
 def selector(wanted: Mapping[str, str], *present: str) -> str:

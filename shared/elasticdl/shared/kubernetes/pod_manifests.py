@@ -13,7 +13,7 @@ from elasticdl.shared.kubernetes.names import MEMORY_RAISES, NOTE, pod_labels, p
 from elasticdl.shared.kubernetes.quantities import format_bytes, parse_bytes
 from elasticdl.shared.kubernetes.templates import PodTemplates
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service, pod_number
-from elasticdl.shared.pods.ports import EARLY_ORDER
+from elasticdl.shared.pods.ports import EARLY_SEQ
 from elasticdl.shared.process.running_batches import TERMINATION_MESSAGE_VARIABLE
 from elasticdl.shared.process.settings import variable
 
@@ -50,18 +50,20 @@ def owner_reference(batch_job: Manifest) -> Manifest:
     }
 
 
-def pod_manifest(job: ClusterJob, pod: PodName, service: Service, order: int, memory_raises: int = 0) -> Manifest:
+def pod_manifest(
+    job: ClusterJob, pod: PodName, service: Service, creation_seq: int, memory_raises: int = 0
+) -> Manifest:
     """The manifest of a pod.
 
     Args:
         service: worker or ps.
-        order: position of the master's decision in the log; ``EARLY_ORDER``: there is no master yet.
+        creation_seq: see ``PodStatus``.
         memory_raises: how often the memory of this service was raised.
     """
     template = deepcopy(job.templates.template(service))
     metadata = template.setdefault("metadata", {})
-    metadata["name"] = pod_object_name(job.job, pod, order)
-    metadata["labels"] = metadata.get("labels", {}) | pod_labels(job.job, pod, service, order)
+    metadata["name"] = pod_object_name(job.job, pod, creation_seq)
+    metadata["labels"] = metadata.get("labels", {}) | pod_labels(job.job, pod, service, creation_seq)
     metadata["ownerReferences"] = [job.owner]
     spec = template["spec"]
     spec["restartPolicy"] = "Never"
@@ -77,7 +79,7 @@ def pod_manifest(job: ClusterJob, pod: PodName, service: Service, order: int, me
     annotations[MEMORY_RAISES] = str(memory_raises)
     if raised != limit:
         annotations[NOTE] = f"it gets {raised} of memory instead of {limit}, because a pod like it ran out of it"
-    _set_environment(container, _environment(job, pod, service, order))
+    _set_environment(container, _environment(job, pod, service, creation_seq))
     return {"apiVersion": kinds.POD.api_version, "kind": kinds.POD.name, "metadata": metadata, "spec": spec}
 
 
@@ -86,9 +88,9 @@ def main_container(containers: Iterable[Manifest], service: Service) -> Manifest
     return next((container for container in containers if container["name"] == service.value), {})
 
 
-def _environment(job: ClusterJob, pod: PodName, service: Service, order: int) -> list[Manifest]:
+def _environment(job: ClusterJob, pod: PodName, service: Service, creation_seq: int) -> list[Manifest]:
     values = {variable("job"): str(job.job), variable("pod"): str(pod), variable("run"): str(job.run)}
-    if order == EARLY_ORDER:
+    if creation_seq == EARLY_SEQ:
         values[variable("master_wait_s")] = str(MASTER_WAIT_S)
     fields = {variable("instance"): "metadata.uid"}
     if service is Service.PS:

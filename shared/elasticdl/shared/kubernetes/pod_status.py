@@ -60,7 +60,7 @@ def status_of(
     return PodStatus(
         pod=PodName(labels[POD_LABEL]),
         service=service,
-        order=int(labels[ORDER_LABEL]),
+        creation_seq=int(labels[ORDER_LABEL]),
         instance=PodInstance(pod["metadata"]["uid"]),
         phase=_phase(pod, service, is_deleted, is_gone) or _pending(pod, image_pull_s),
     )

@@ -13,7 +13,7 @@ import structlog
 from elasticdl.shared.errors import PermanentError, TransientError
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import Change, KubernetesApi
-from elasticdl.shared.kubernetes.job_pods import order_of
+from elasticdl.shared.kubernetes.job_pods import creation_seq_of
 from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import POD_LABEL, labels, pod_object_name, selector, without_pod_folders
 from elasticdl.shared.kubernetes.pod_manifests import ClusterJob, memory_limits, memory_raises, pod_manifest
@@ -61,19 +61,21 @@ class KubernetesPods:
         self._watch = object()
         """Identifies the present watch: what the threads of former ones report is ignored."""
 
-    async def create(self, pod: PodName, service: Service, order: int) -> PodStatus:
+    async def create(self, pod: PodName, service: Service, creation_seq: int) -> PodStatus:
         """See ``Pods.create``. While the namespace has no quota left, the pod is pending and is tried again."""
         await self._ensure_listed()
         latest = self._table.get(pod)
-        if latest and not self._table.admits(pod, order):
+        if latest and not self._table.admits(pod, creation_seq):
             return latest
-        manifest = pod_manifest(self._job, pod, service, order, self._memory_raises(service))
-        return await self._create(PodStatus(pod=pod, service=service, order=order, phase=Pending(reason="")), manifest)
+        manifest = pod_manifest(self._job, pod, service, creation_seq, self._memory_raises(service))
+        return await self._create(
+            PodStatus(pod=pod, service=service, creation_seq=creation_seq, phase=Pending(reason="")), manifest
+        )
 
-    async def delete(self, pod: PodName, instance: PodInstance, order: int, *, kill: bool) -> None:
+    async def delete(self, pod: PodName, instance: PodInstance, before_seq: int, *, kill: bool) -> None:
         """See ``Pods.delete``."""
         await self._ensure_listed()
-        status = self._table.to_delete(pod, instance, order)
+        status = self._table.to_delete(pod, instance, before_seq)
         if status is None:
             return
         if self._waiting_for_quota.pop(pod, None):
@@ -113,7 +115,7 @@ class KubernetesPods:
             phase = Ended(cause=ExitCause.REFUSED, exit_code=EXIT_REFUSED, log_tail=str(error))
             status = replace(status, phase=phase)
         else:
-            if self._is_superseded(created):  # The order was withdrawn while the request was on its way.
+            if self._is_superseded(created):  # The command was withdrawn while the request was on its way.
                 self._remove_late(created)
                 return self._table.get(status.pod) or status
             status = await asyncio.to_thread(self._status, created)
@@ -127,15 +129,15 @@ class KubernetesPods:
         try:
             return self._api.create(manifest)
         except ApiRefusedError as error:
-            if error.already_exists:  # The order was executed before.
+            if error.already_exists:  # The command was executed before.
                 return self._api.get(kinds.POD, manifest["metadata"]["name"])
             raise
 
     def _wait_for_quota(self, status: PodStatus, manifest: Manifest, refusal: ApiRefusedError) -> PodStatus:
         status = replace(status, phase=Pending(reason=refusal.detail))
         self._table.set(status)
-        if self._waiting_for_quota.get(status.pod) != status.order:
-            self._waiting_for_quota[status.pod] = status.order
+        if self._waiting_for_quota.get(status.pod) != status.creation_seq:
+            self._waiting_for_quota[status.pod] = status.creation_seq
             self._spawn(self._create_later(status, manifest))
         return status
 
@@ -143,7 +145,7 @@ class KubernetesPods:
         """Create a pod as soon as there is quota for it."""
         while True:
             await asyncio.sleep(self._quota_retry_s)
-            if self._waiting_for_quota.get(status.pod) != status.order:
+            if self._waiting_for_quota.get(status.pod) != status.creation_seq:
                 return  # The pod was deleted.
             try:
                 latest = await self._create(status, manifest)
@@ -151,12 +153,12 @@ class KubernetesPods:
                 _log.warning("pod not created yet", pod=status.pod, reason=str(error))
                 continue
             if latest.instance or isinstance(latest.phase, Ended):
-                if self._waiting_for_quota.get(status.pod) == status.order:
+                if self._waiting_for_quota.get(status.pod) == status.creation_seq:
                     del self._waiting_for_quota[status.pod]
                 return
 
     async def _delete(self, status: PodStatus, grace_s: int | None) -> None:
-        name = pod_object_name(self._job.job, status.pod, status.order)
+        name = pod_object_name(self._job.job, status.pod, status.creation_seq)
         try:
             await asyncio.to_thread(self._api.delete, kinds.POD, name, uid=status.instance, grace_s=grace_s)
         except ApiRefusedError as error:
@@ -171,7 +173,7 @@ class KubernetesPods:
         self._spawn(self._delete(status, grace_s=0))
 
     def _remove_late(self, superseded: Manifest) -> None:
-        """Remove a pod that appeared after its order was withdrawn. An ended one stays, so that its log can be read."""
+        """Remove a pod that appeared after its command was withdrawn. An ended one stays, so its log can be read."""
         if "deletionTimestamp" not in superseded["metadata"] and not isinstance(status_of(superseded).phase, Ended):
             self._remove(superseded)
 
@@ -198,7 +200,7 @@ class KubernetesPods:
     # --- changes ----------------------------------------------------------------------------------------------------
 
     async def _ensure_listed(self) -> None:
-        """Know the pods of a former master before an order is executed."""
+        """Know the pods of a former master before a command is executed."""
         if not self._is_listed:
             await self._refresh()
 
@@ -206,7 +208,7 @@ class KubernetesPods:
         """Read all pods; returns the moment from which a watch can continue."""
         listed = await asyncio.to_thread(self._api.list, kinds.POD, labels=self._selector)
         latest: dict[PodName, Manifest] = {}
-        for found in sorted(listed.items, key=order_of):
+        for found in sorted(listed.items, key=creation_seq_of):
             name = PodName(found["metadata"]["labels"][POD_LABEL])
             if name in latest:
                 self._remove(latest[name])
@@ -257,10 +259,10 @@ class KubernetesPods:
         self._table.set(status)
 
     def _is_superseded(self, pod: Manifest) -> bool:
-        """Whether there is a later order for this name, or the pod's own order has ended without it."""
+        """Whether a later command created a pod of this name, or the pod of its own command has ended."""
         latest = self._table.get(PodName(pod["metadata"]["labels"][POD_LABEL]))
-        if latest is None or latest.order != order_of(pod):
-            return latest is not None and latest.order > order_of(pod)
+        if latest is None or latest.creation_seq != creation_seq_of(pod):
+            return latest is not None and latest.creation_seq > creation_seq_of(pod)
         return isinstance(latest.phase, Ended) and latest.instance != pod["metadata"]["uid"]
 
     def _on_broken(self, watch: object, error: Exception) -> None:

@@ -21,7 +21,7 @@ def parse_bytes(quantity: str | float) -> int:
     """The bytes of a quantity such as ``4Gi``, ``1.5e9`` or ``512M``, rounded up.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not valid.
     """
     found = _QUANTITY.fullmatch(str(quantity))
     if not found:

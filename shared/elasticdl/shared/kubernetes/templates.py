@@ -15,7 +15,7 @@ from elasticdl.shared.names import Service
 MEMORY_RAISES_MAX = 3
 """By default a pod gets at most 1.5 ** 3 = 3.4 times the memory of its template."""
 IMAGE_PULL_S = 300
-"""By default a job ends if the image of a pod can't be pulled for so many seconds."""
+"""By default a job ends if the image of a pod can't be pulled for this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,7 +89,7 @@ class TakeSnapshot:
         damaged: manifest of the snapshot that it took under this number, if it can't be read: a full snapshot has to
             replace it.
         move: number of the move that needs a copy of some partitions; 0: a snapshot of the ps.
-        freeze: absorb nothing after it until the move is over.
+        freeze: absorb nothing after it until the move ends.
         version: version of the placement to use; a ps that does not know it yet refuses.
         recipient: move: the ps that gets the copy and owns its objects.
         partitions: move: the partitions to copy, as ranges.
@@ -171,7 +171,7 @@ class OpenPin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosePin:
-    """Tell a ps that an evaluation is over, so that it can drop the pinned state."""
+    """Tell a ps that an evaluation has ended, so that it can drop the pinned state."""
 
     ps: PodName
     evaluation: int
@@ -195,7 +195,7 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTraining:
-    """End training early: the plan has so many epochs from now on. No task of a later one was dispatched."""
+    """End training early: the plan has this many epochs from now on. No task of a later one was dispatched."""
 
     epochs: int
 
@@ -213,7 +213,7 @@ class RemoveStates:
     """Remove stored metric states that nothing needs any more.
 
     Attributes:
-        groups: epochs and evaluations whose metrics are on the log, or that are over: all of their states.
+        groups: epochs and evaluations whose metrics are on the log, or that have ended: all of their states.
         numbers: numbers of single states, as ranges: they are in a sum that is stored, or do not count.
     """
 

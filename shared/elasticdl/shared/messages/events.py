@@ -83,7 +83,7 @@ class LostLog:
     """A part of the log is lost. The ledgers still tell what was trained; all else in that part is unknown.
 
     Attributes:
-        after_s: time of the last record before the lost part; 0: there is none.
+        after_s: time of the last record before the lost part; 0 if absent.
         until_s: time of the last lost record, if known; 0: unknown.
         records: number of lost records, if known; 0: unknown.
         history: JSON lines with what was known of the epochs before the loss; see ``elasticdl.views.history``.

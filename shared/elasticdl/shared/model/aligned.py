@@ -23,7 +23,7 @@ def aligned_empty(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any
 
 
 def aligned_floats(size: int) -> NDArray[np.float32]:
-    """``aligned_empty`` for so many float32."""
+    """``aligned_empty`` for a number of float32."""
     return aligned_empty(size, np.float32)
 
 

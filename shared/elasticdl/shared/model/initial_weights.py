@@ -49,7 +49,7 @@ class WeightTable:
     Attributes:
         rows: number of ids of the table; 0: any number.
         width: floats per row.
-        chunks: gives ids int64[n] and their rows float32[n, width], so many at a time as fit into the memory.
+        chunks: gives ids int64[n] and their rows float32[n, width], as many at a time as fit into the memory.
         initializer: gives the rows that are not among them.
     """
 

@@ -28,11 +28,11 @@ _FORMATS = (2, 3, FORMAT)
 """Those that are read. Manifests of format 2 contain the job's specification; before 4, groups have no metric sums."""
 MANIFEST_NAME = "manifest"
 COPY_NAME = "copy"
-"""Name of the manifest of a copy for a move, which is no snapshot of anybody."""
+"""Manifest name of a copy for a move. It is not a snapshot."""
 CHUNK_BYTES = 8 << 20
 """Approximate size of a chunk of rows. A chunk is copied under its table's lock and is in memory twice at a time."""
 NOTHING_LEFT = "The job can't be resumed from anything"
-"""What a ps says whose snapshots are all lost; the log keeps only its words, and by these the advice goes."""
+"""Message of a ps without any usable snapshot; the client recognises it by this text, and advises what to do."""
 PROBLEM_CHARS_MAX = 160
 """Length of an error in the description of a damage, which is in an event on the log."""
 _NAME = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
@@ -44,7 +44,7 @@ _MAGIC = b"EDLM"
 _CHECKSUM_BYTES = 16
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 READS = 2
-"""Times that an object is read before it counts as damaged: what was bent on its way is not bent in the store."""
+"""Read attempts before an object counts as damaged: a transfer error does not repeat."""
 
 
 class DamagedError(PermanentError):

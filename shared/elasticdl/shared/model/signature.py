@@ -161,11 +161,11 @@ class RowTable:
     Attributes:
         name: unique in the model.
         width: floats per row.
-        initializer: distribution of a row that nobody has trained yet.
+        initializer: distribution of an untrained row.
         input_dim: number of ids, or 0 when open-ended; ids outside are refused.
         kind: TRAINABLE or FROZEN.
         min_count: how many updates must have had a gradient for an id until its row is stored; 1: the first stores it.
-        expire_after: a row is removed when so many updates have had no gradient for it; 0: never.
+        expire_after: a row is removed when this many updates have had no gradient for it; 0: never.
         weight_decay: whether the optimizer's decoupled weight decay applies (Keras' exclusions resolved).
     """
 

@@ -42,20 +42,20 @@ class MemoryPods:
         self._is_available = True
         self._history: dict[PodName, list[PodStatus]] = {}
 
-    async def create(self, pod: PodName, service: Service, order: int) -> PodStatus:
+    async def create(self, pod: PodName, service: Service, creation_seq: int) -> PodStatus:
         """See ``Pods.create``."""
         self._check_available()
-        if self._table.admits(pod, order):
+        if self._table.admits(pod, creation_seq):
             self._deleted.discard(pod)
-            self._set(PodStatus(pod=pod, service=service, order=order, phase=Pending(reason="")))
+            self._set(PodStatus(pod=pod, service=service, creation_seq=creation_seq, phase=Pending(reason="")))
             if self._node:
                 self._node.start(pod, service)
         return self._latest(pod)
 
-    async def delete(self, pod: PodName, instance: PodInstance, order: int, *, kill: bool) -> None:
+    async def delete(self, pod: PodName, instance: PodInstance, before_seq: int, *, kill: bool) -> None:
         """See ``Pods.delete``."""
         self._check_available()
-        status = self._table.to_delete(pod, instance, order)
+        status = self._table.to_delete(pod, instance, before_seq)
         if status is None:
             return
         self._deleted.add(pod)

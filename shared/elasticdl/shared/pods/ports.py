@@ -9,8 +9,8 @@ from typing import Protocol
 from elasticdl.shared.messages.events import ExitCause, RunningBatch
 from elasticdl.shared.names import NO_INSTANCE, PodInstance, PodName, Service
 
-EARLY_ORDER = 0
-"""The order of a pod that was created together with its job, before there was a master. The first order of its name
+EARLY_SEQ = 0
+"""``creation_seq`` of a pod that was created together with its job, before its master. The first command for its name
 takes it over instead of creating another one, unless it has ended."""
 
 
@@ -62,14 +62,15 @@ class PodStatus:
 
     Attributes:
         service: worker or ps.
-        order: the order that created it; later pods of the same name have higher ones. See ``EARLY_ORDER``.
+        creation_seq: position in the log of the decision that created it, or ``EARLY_SEQ``. Later pods of the same name
+            have higher ones.
         phase: its phase. It never returns to an earlier one.
         instance: which of the pods of this name it is. It is empty or changes only while the pod is pending.
     """
 
     pod: PodName
     service: Service
-    order: int
+    creation_seq: int
     phase: Phase
     instance: PodInstance = NO_INSTANCE
 
@@ -77,12 +78,12 @@ class PodStatus:
 class Pods(Protocol):
     """The pods of one job. A name has at most one pod that has not ended."""
 
-    async def create(self, pod: PodName, service: Service, order: int) -> PodStatus:
-        """Create a pod, unless this order or a later one has done so, or a pod of this name has not ended.
+    async def create(self, pod: PodName, service: Service, creation_seq: int) -> PodStatus:
+        """Create a pod, unless this decision or a later one has done so, or a pod of this name has not ended.
 
         Args:
             service: worker or ps.
-            order: position of the master's decision in the log.
+            creation_seq: position of the master's decision in the log.
 
         Returns:
             The latest pod of this name.
@@ -93,12 +94,12 @@ class Pods(Protocol):
         """
         ...
 
-    async def delete(self, pod: PodName, instance: PodInstance, order: int, *, kill: bool) -> None:
+    async def delete(self, pod: PodName, instance: PodInstance, before_seq: int, *, kill: bool) -> None:
         """End a pod; if it has ended, nothing happens.
 
         Args:
-            instance: which one, and no later one under this name; empty: one that an order before ``order`` created.
-            order: position of the master's decision in the log.
+            instance: which one, and no later one of this name; empty: one with a ``creation_seq`` below ``before_seq``.
+            before_seq: position of the master's decision in the log.
             kill: end it at once; otherwise it gets the grace period.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The pods that an adapter within this process keeps: which orders change something, and what watchers see."""
+"""The pods that an adapter within this process keeps: which commands change something, and what watchers see."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class PodTable:
         """The latest pod of a name."""
         return self._pods.get(pod)
 
-    def admits(self, pod: PodName, order: int) -> bool:
-        """Whether an order creates a pod, see ``Pods.create``."""
+    def admits(self, pod: PodName, creation_seq: int) -> bool:
+        """Whether a command creates a pod, see ``Pods.create``."""
         latest = self._pods.get(pod)
-        return latest is None or (isinstance(latest.phase, Ended) and latest.order < order)
+        return latest is None or (isinstance(latest.phase, Ended) and latest.creation_seq < creation_seq)
 
-    def to_delete(self, pod: PodName, instance: PodInstance, order: int) -> PodStatus | None:
-        """The pod that an order ends, see ``Pods.delete``."""
+    def to_delete(self, pod: PodName, instance: PodInstance, before_seq: int) -> PodStatus | None:
+        """The pod that a command ends, see ``Pods.delete``."""
         latest = self._pods.get(pod)
         if latest is None or isinstance(latest.phase, Ended):
             return None
-        is_meant = latest.instance == instance if instance else latest.order < order
+        is_meant = latest.instance == instance if instance else latest.creation_seq < before_seq
         return latest if is_meant else None
 
     def set(self, status: PodStatus) -> None:

@@ -45,7 +45,7 @@ class ModelCheck:
         tensorboard_log_dir: URI of the folder that one of them names for event files; empty: none does.
         adapted: URIs of the states of layers that were adapted to the training data.
         export_tables: where the tables of the exported model will be; None: it is not known.
-        initial: the trained model that the job starts from, with what was found of it; None: there is none.
+        initial: the trained model that the job starts from, with what was found of it; None if absent.
     """
 
     error: str = ""
@@ -80,7 +80,7 @@ class ModelCheck:
 
     @classmethod
     def read(cls, folder: Path, number: int) -> ModelCheck | None:
-        """The result of a process; None while there is none."""
+        """The result of a process; None before it has one."""
         try:
             facts: Mapping[str, Any] = json.loads(_path(folder, number).read_text())
         except FileNotFoundError:

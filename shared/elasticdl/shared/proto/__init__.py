@@ -1,1 +1,1 @@
-"""The wire schemas (package ``elasticdl.v1``) and the code that protoc makes from them; nobody edits ``*_pb2``."""
+"""The wire schemas (package ``elasticdl.v1``) and the code that protoc makes from them; ``*_pb2`` is never edited."""

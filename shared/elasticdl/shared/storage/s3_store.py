@@ -296,5 +296,5 @@ def _translate_code(error: S3Error, uri: str, bucket: str, endpoint: str) -> Ela
 
 
 def _status(error: S3Error) -> int:
-    """The HTTP status of an answer; 0: there is none."""
+    """The HTTP status of an answer; 0 if absent."""
     return error.response.status if error.response is not None else 0

@@ -57,7 +57,7 @@ class ObjectStore(Protocol):
         """Size and etag of one object.
 
         Raises:
-            ObjectNotFoundError: there is none.
+            ObjectNotFoundError: the object does not exist.
         """
         ...
 
@@ -86,7 +86,7 @@ class ObjectStore(Protocol):
         ...
 
     def delete(self, uri: str) -> None:
-        """Delete an object; without effect if there is none."""
+        """Delete an object; without effect if it does not exist."""
         ...
 
     def move(self, uri: str, target: str) -> None:

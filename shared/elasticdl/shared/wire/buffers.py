@@ -15,14 +15,14 @@ _SMALLEST_BYTES = 1 << 12
 
 
 IDLE_BYTES_MAX = 256 << 20
-"""Bytes that a pool keeps although nobody uses them."""
+"""Unused bytes that a pool keeps."""
 
 
 class BufferPool:
     """Buffers by size class (powers of two), thread-safe.
 
-    A buffer that is never given back is freed by Python as any other array: forgetting one costs speed, not memory.
-    Giving one back while somebody still looks at it corrupts data, so only the last user may.
+    A buffer that is never returned is freed by Python as any other array: forgetting one costs speed, not memory.
+    Return a buffer only after its last use: later readers would see other data.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class BufferPool:
         return aligned_empty(size_class, np.uint8)
 
     def give_back(self, buffer: Bytes) -> None:
-        """Return a buffer got from ``take``; nobody may use it or a view of it afterwards."""
+        """Return a buffer got from ``take``. Neither it nor a view of it may be used afterwards."""
         with self._lock:
             if self._idle_bytes + buffer.size <= IDLE_BYTES_MAX:
                 self._idle.setdefault(buffer.size, []).append(buffer)

@@ -89,7 +89,7 @@ class WireClient:
             peer: who we are, for the server's log.
 
         Raises:
-            ConnectionLostError: nobody there, or the handshake failed.
+            ConnectionLostError: no server listens there, or the handshake failed.
         """
         self.settings = settings or ClientSettings()
         self._send_lock = threading.Lock()

@@ -27,7 +27,7 @@ from elasticdl.shared.errors import PermanentError, TransientError, UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.pod_manifests import pod_manifest
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service
-from elasticdl.shared.pods.ports import EARLY_ORDER
+from elasticdl.shared.pods.ports import EARLY_SEQ
 from elasticdl.shared.process.exit_codes import exit_code
 
 JOB = JobId("job-1")
@@ -82,7 +82,7 @@ def test_a_refused_connection_ends_a_job_that_has_not_begun() -> None:
 
 def test_the_first_worker_does_not_keep_a_job_that_has_not_begun() -> None:
     api = namespace()
-    api.appear(pod_manifest(job(), PodName("worker-0"), Service.WORKER, EARLY_ORDER))
+    api.appear(pod_manifest(job(), PodName("worker-0"), Service.WORKER, EARLY_SEQ))
     code, _ = end_job(lambda: api, JOB, RUN, NatsRefusedError("refuses this client"))
     assert code in FAILED_CODES
     assert api.objects == {}
@@ -135,7 +135,7 @@ def test_snapshots_show_that_a_job_has_begun(tmp_path: Path) -> None:
 
 def test_pods_that_no_master_of_this_run_has_created_do_not_matter() -> None:
     api = namespace()
-    api.appear(pod_manifest(job(), PodName("worker-0"), Service.WORKER, EARLY_ORDER))
+    api.appear(pod_manifest(job(), PodName("worker-0"), Service.WORKER, EARLY_SEQ))
     api.appear(pod_manifest(job(), PodName("ps-0"), Service.PS, 4))  # On a lost node, of the run before.
     check_not_begun(api, JOB, Incarnation("ba9876543210"), "")
 

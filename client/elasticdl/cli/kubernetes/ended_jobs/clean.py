@@ -73,7 +73,7 @@ def _find(logs: Sequence[StoredLog], present: Collection[JobId], job: str, place
     """The event log of a job that is given by id or name.
 
     Raises:
-        UserError: there is none, or it is in use.
+        UserError: no job matches, or it is in use.
     """
     by_job = {log.job: log for log in logs}
     found = named(job, list(by_job))

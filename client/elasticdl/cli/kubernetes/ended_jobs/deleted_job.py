@@ -24,7 +24,7 @@ class DeletedJobHandle(KubernetesJobHandle):
         return Condition(is_running=False, state=INTERRUPTED, interruption="its Kubernetes Job was deleted")
 
     def job_object(self) -> Manifest:
-        """There is none.
+        """No such job exists.
 
         Raises:
             JobNotFoundError: always.
@@ -42,7 +42,7 @@ def find_deleted(api: KubernetesApi, job: str, *, is_default: bool) -> DeletedJo
         job: its id, or its name if only one job has that name.
 
     Returns:
-        None: there is none, or the server can't be reached.
+        None: it does not exist, or the server can't be reached.
 
     Raises:
         UserError: several jobs have that name.

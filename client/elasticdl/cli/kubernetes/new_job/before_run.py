@@ -11,13 +11,13 @@ from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.job_end import JOB_NAME
-from elasticdl.shared.kubernetes.job_pods import job_pods, order_of, run_of
+from elasticdl.shared.kubernetes.job_pods import creation_seq_of, job_pods, run_of
 from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import object_name
 from elasticdl.shared.kubernetes.pod_manifests import MEMORY_RAISE
 from elasticdl.shared.kubernetes.quantities import format_bytes
 from elasticdl.shared.names import Incarnation, JobId
-from elasticdl.shared.pods.ports import EARLY_ORDER
+from elasticdl.shared.pods.ports import EARLY_SEQ
 from elasticdl.shared.storage import display, open_store
 
 RIGHTS_POLL_S = 5.0
@@ -36,7 +36,7 @@ def wait_for_rights(api: KubernetesApi, say: Callable[[str], None], sleep: Calla
 
     Args:
         say: takes what is missing, once.
-        sleep: waits for so many seconds.
+        sleep: waits for a number of seconds.
 
     Raises:
         TransientError: the API server can't be reached.
@@ -123,4 +123,4 @@ def check_not_begun(api: KubernetesApi, job: JobId, run: Incarnation, storage: s
 
 def _is_ordered(pod: Manifest, run: Incarnation) -> bool:
     """Whether a master of this run has created a pod; the client creates that of the first worker."""
-    return order_of(pod) != EARLY_ORDER and run_of(pod) == run
+    return creation_seq_of(pod) != EARLY_SEQ and run_of(pod) == run

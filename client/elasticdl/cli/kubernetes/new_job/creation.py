@@ -11,7 +11,7 @@ from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import JOB, Manifest
 from elasticdl.shared.kubernetes.pod_manifests import ClusterJob, owner_reference, pod_manifest
 from elasticdl.shared.names import Service, pod_name
-from elasticdl.shared.pods.ports import EARLY_ORDER
+from elasticdl.shared.pods.ports import EARLY_SEQ
 
 
 def create_job(api: KubernetesApi, manifest: JobManifest) -> None:
@@ -35,7 +35,7 @@ def first_worker(manifest: JobManifest, job: Manifest) -> Manifest:
     cluster_job = ClusterJob(
         job=manifest.settings.job, run=manifest.settings.run, owner=owner_reference(job), templates=manifest.templates
     )
-    return pod_manifest(cluster_job, pod_name(Service.WORKER, 0), Service.WORKER, EARLY_ORDER)
+    return pod_manifest(cluster_job, pod_name(Service.WORKER, 0), Service.WORKER, EARLY_SEQ)
 
 
 def create_objects(api: KubernetesApi, job: Manifest, belongings: Sequence[Manifest]) -> Manifest:

@@ -74,7 +74,7 @@ def start(flags: CommandFlags, pods: KubernetesFlags, started_s: float) -> int:
 
 
 def namespace_defaults(api: KubernetesApi) -> Mapping[str, str]:
-    """The content of the ConfigMap ``elasticdl`` of a namespace; empty if there is none.
+    """The content of the ConfigMap ``elasticdl`` of a namespace; empty if absent.
 
     Raises:
         TransientError, PermanentError: it can't be read.

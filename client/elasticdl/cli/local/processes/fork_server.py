@@ -202,7 +202,7 @@ class ForkServers:
         """Start servers that have not been started; returns before they are ready.
 
         Args:
-            logs: folder for their logs; None: there is none yet, and another call of this method will give it.
+            logs: folder for their logs; None: not known yet; another call of this method will give it.
 
         Raises:
             PermanentError: one can't be started or its log can't be written.

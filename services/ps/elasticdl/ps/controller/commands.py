@@ -48,7 +48,7 @@ class WriteRegister:
     """Replace this ps' register; the result is the sequence number of the new entry.
 
     Attributes:
-        after: sequence number of the entry that it replaces; 0: there is none. The write fails with FencedError if
+        after: sequence number of the entry that it replaces; 0 if absent. The write fails with FencedError if
             another incarnation has replaced it.
     """
 

@@ -89,7 +89,7 @@ class PsController:
 
         Raises:
             PermanentError: the order is not for this ps, or assumes a version of the placement that is not known yet.
-            RefusedError: the order needs a model, and there is none.
+            RefusedError: the command needs a model, and this ps has none yet.
         """
         check_known(command, self._core.placement.version)
         ps = self._settings.ps

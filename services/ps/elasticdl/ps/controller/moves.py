@@ -31,7 +31,7 @@ class Moves:
         """Copy what a move needs and no earlier copy contains. The snapshots of this ps do not depend on copies."""
         began_s = self._snapshots.now_s
         if request.move <= self._core.placement.version:
-            return  # The move is over.
+            return  # The move has ended.
         if request.freeze:
             yield commands.FreezePushes(move=request.move)
         self._outgoing.begin(request.move)

@@ -51,7 +51,7 @@ class Rows(Protocol):
         updates: NDArray[np.int32],
         out: NDArray[np.float32],
     ) -> None:
-        """Write what rows that are not there are after so many updates."""
+        """Write the values that untrained rows have after this many updates."""
 
 
 EVERYTHING = -1
@@ -65,7 +65,7 @@ _TOUCHED_BYTES = 64 << 20
 
 
 class CutRoom:
-    """Memory for a cut, made and touched before anybody waits: a first push would meet thousands of page faults.
+    """Memory for a cut, made and touched in advance: the first push would cause thousands of page faults.
 
     Args:
         rows: rows that the store has now; some more will do.
@@ -129,7 +129,7 @@ class RowCut:
         Args:
             rows_max: rows of a chunk, at most; all but the last have at least half as many.
             partitions: bool by partition: whether its rows are wanted; None: all are.
-            buffers: a chunk is valid until so many others were asked for: its memory is used again.
+            buffers: a chunk is valid until this many others were asked for: its memory is used again.
 
         Yields:
             The number k of rows, at least 1, and their bytes: ids int64[k], then slabs float32[k, slab_width].

@@ -1,4 +1,4 @@
-"""Memory by the page, for arrays that grow to gigabytes while somebody waits.
+"""Memory by the page, for arrays that grow to gigabytes while pushes wait.
 
 An ordinary array that grows is cleared where it is new, and one that goes away gives everything back at once, with
 Python's lock held: up to a second per gigabyte. Pages are zero by themselves, take room once they are written, and go
@@ -28,7 +28,7 @@ class Pages:
     """Anonymous memory that can grow in place or be moved by the system, without being copied.
 
     Raises:
-        MemoryError: the system promises no so much memory.
+        MemoryError: the system has not enough memory.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -45,7 +45,7 @@ class Pages:
         """Make it larger; what is new is zero.
 
         Raises:
-            MemoryError: the system promises no so much memory; nothing has changed.
+            MemoryError: the system has not enough memory; nothing has changed.
         """
         try:
             self._map.resize(nbytes)
@@ -53,7 +53,7 @@ class Pages:
             raise MemoryError(f"{nbytes} bytes of memory") from error
 
     def touch(self, start: int, stop: int) -> None:
-        """Have memory behind these bytes before somebody waits for it; what is in them stays."""
+        """Touch these pages now, so that a later write causes no page fault. Their content is unchanged."""
         start = start // mmap.PAGESIZE * mmap.PAGESIZE
         self._advise(_MADV_POPULATE_WRITE, start, min(stop, len(self._map)))
 

@@ -31,9 +31,9 @@ from elasticdl.shared.model.signature import Optimizer, RowTable, VariableKind
 _SAVED = 0
 """In place of the generation in which a row changed: it was loaded from where it is kept."""
 _DROPPED_ROWS = 8192
-"""Rows that are looked at, and dropped if they are nobody's, while a push waits: about a millisecond."""
+"""Rows checked per step while a push waits, about a millisecond; rows of partitions that moved away are dropped."""
 _SHRUNK_BYTES = 8 << 20
-"""Memory that is given back at once."""
+"""Memory returned to the system per step."""
 _CUTS_MAX = 2
 """One evaluation pin and one snapshot cut."""
 
@@ -68,7 +68,7 @@ class RowStore:
 
     Args:
         optimizer: how a push moves rows. A FROZEN table has no slots and refuses pushes.
-        timeline: the updates that are made; the shard that owns the store changes it.
+        timeline: the updates that are made; the model shard that owns the store changes it.
 
     Raises:
         UserError: an unknown optimizer, hyperparameter or distribution.
@@ -139,7 +139,7 @@ class RowStore:
         updates: NDArray[np.int32],
         out: NDArray[np.float32],
     ) -> None:
-        """Write what rows without an index in ``[0, limit)`` are after so many ``updates``, int32[256] by partition."""
+        """Write the values of rows without an index in ``[0, limit)`` after ``updates``, int32[256] by partition."""
         self.initializer.fill_missing(ids, row_indices, limit, out.reshape(-1))
         factors = self.initial_factors
         if factors is None and self.missed is not None and self.missed.moves_untouched:

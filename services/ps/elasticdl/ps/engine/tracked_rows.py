@@ -27,7 +27,7 @@ ADMITTED, DROPPED = 0, 1
 """Rows of ``tallies``."""
 _NO_SLOTS = Optimizer(name="sgd", learning_rate=0.0)
 _SWEPT_ROWS_MIN = 64
-"""Rows that each push looks at, and removes if they are over; and twice as many as it touches."""
+"""Each push checks this many rows for expiry, plus two for each row that it touches."""
 _COUNTED_ROWS = 1 << 16
 
 Ids = NDArray[np.int64]
@@ -58,14 +58,14 @@ class TableFigures:
 
 
 class SweptRowStore(RowStore):
-    """Rows that are over at some time, and are removed little by little."""
+    """Rows that expire, and are removed in small steps."""
 
     def __init__(self, table: RowTable, optimizer: Optimizer, seed: int, timeline: Timeline) -> None:
         super().__init__(table, optimizer, seed, timeline)
         self._sweep_stop = 0
 
     def present(self, wanted: Mask) -> int:
-        """How many rows of the wanted partitions, bool by partition, are not over."""
+        """How many rows of the wanted partitions, bool by partition, have not expired."""
         found = 0
         for start in range(0, self.rows, _COUNTED_ROWS):
             stop = min(start + _COUNTED_ROWS, self.rows)
@@ -87,7 +87,7 @@ class SweptRowStore(RowStore):
         return now - self.slab_ends()[start:stop] >= self.table.expire_after
 
     def _sweep(self, touched: int) -> None:
-        """Remove some rows that are over; the caller holds the lock. Rows from the end take their places."""
+        """Remove some rows that have expired; the caller holds the lock. Rows from the end take their places."""
         if self.cuts:
             return
         stop = min(self._sweep_stop, self.rows) or self.rows

@@ -1,4 +1,4 @@
-"""Groups that come to this ps: loaded from the donor's copies beside the groups that it serves, and held."""
+"""Groups that move to this ps: loaded from the donor's copies beside the groups that it serves, and held."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def check_version(version: int, known: int) -> None:
     """Refuse a request that was split by another version of the placement than this ps goes by.
 
     Raises:
-        RefusedError: MOVED, or NOT_READY if the ps is the one that has not heard of the later version yet.
+        RefusedError: MOVED, or NOT_READY if the ps has not received the later version yet.
     """
     if version < known:
         raise RefusedError(RefusalKind.MOVED, f"the placement is at version {known}, not {version}")
@@ -49,7 +49,7 @@ def check_version(version: int, known: int) -> None:
 
 
 def check_known(command: Command, known: int) -> None:
-    """Refuse an order that supposes a later version of the placement than this ps has heard of.
+    """Refuse a command for a later version of the placement than this ps has received.
 
     What is held here may be served by that version, and what is served may have to be dropped.
 
@@ -149,7 +149,7 @@ def parse_signature(text: str) -> ModelSignature:
     """A model's signature from its JSON.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: it is not valid.
     """
     try:
         return ModelSignature.from_json(text)

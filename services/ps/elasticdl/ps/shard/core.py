@@ -212,7 +212,7 @@ class PsCore:
         """The dense values and rows that are wanted.
 
         Args:
-            room: gives memory for so many float32, aligned; the reply's arrays are views of it.
+            room: gives memory for this many float32, aligned; the reply's arrays are views of it.
             now_s: monotonic time.
             sender: number of the connection that asks.
 
@@ -286,7 +286,7 @@ class PsCore:
             )
 
     def check_serves(self) -> None:
-        """Raise RefusedError for an order that needs the model while there is none; later it may be given again."""
+        """Raise RefusedError for a command that needs the model before it exists; the command may be repeated later."""
         with self.lock:
             self.serving(self.placement.version)
 

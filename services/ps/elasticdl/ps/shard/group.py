@@ -103,7 +103,7 @@ class Group:
 
     Args:
         partitions: which of its dense elements are here; of every table the rows that are pushed here.
-        tables: the ps' row stores, which its groups shard.
+        tables: the row stores of the ps, shared by all its groups.
         timeline: the updates that are made, by which rows expire and catch up; a group that makes one notes it.
 
     Raises:
@@ -206,7 +206,7 @@ class Group:
             self.flush()
 
     def pull_dense(self, out: NDArray[np.float32], *, averages: bool = False, updates_ahead: int = 0) -> None:
-        """``DenseStore.pull``, or with ``updates_ahead`` the values that are expected after so many more updates."""
+        """``DenseStore.pull``, or with ``updates_ahead`` the values that are expected after this many more updates."""
         if updates_ahead:
             self.dense.predict(out, Update(self._base_rate(), self.iteration), updates_ahead)
         else:

@@ -243,7 +243,7 @@ class ModelShard:
         )
 
     def has_rest(self, tasks: int) -> bool:
-        """Whether accumulators are half-filled and nothing will fill them: all of so many tasks are finished."""
+        """Whether accumulators are half-filled and nothing will fill them, because all ``tasks`` are finished."""
         return any(group.accumulator.weight for group in self.groups) and all(
             next(group.ledger.missing(tasks), None) is None for group in self.groups
         )
@@ -281,7 +281,7 @@ class ModelShard:
         """Drop some rows without an owner, or return some memory to the system.
 
         Returns:
-            False: there are none, or a cut is open and they have to wait.
+            False: no rows have to be dropped, or a cut is open and they have to wait.
         """
         for number, store in enumerate(self.stores):
             before = self._undropped[number]

@@ -35,7 +35,7 @@ class SnapshotHistory:
         """The last complete snapshot.
 
         Raises:
-            IndexError: there is none.
+            IndexError: no snapshot is kept.
         """
         return self._complete[-1]
 

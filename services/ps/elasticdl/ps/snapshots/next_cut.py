@@ -32,7 +32,7 @@ def next_cut(
     """Cut the present state for a snapshot. Copies the dense weights, so it belongs in a thread that may take a while.
 
     Args:
-        newest: manifest of the last snapshot; None: there is none.
+        newest: manifest of the last snapshot; None before the first.
         base: manifest URI that an incremental snapshot would build on; empty: the snapshot has to be full.
         dropped_rows: ``core.dropped_rows`` when the last snapshot was cut.
         flush: apply half-filled accumulators first.

@@ -251,6 +251,6 @@ def _accumulated(
 
 
 def _doubles(data: bytearray, offset: int, count: int) -> npt.NDArray[np.float64]:
-    """So many numbers from an offset to the end, whichever precision they have."""
+    """This many numbers from an offset to the end, in either precision."""
     dtype = np.float64 if len(data) - offset == 8 * count else np.float32
     return np.frombuffer(data, dtype, offset=offset).astype(np.float64)

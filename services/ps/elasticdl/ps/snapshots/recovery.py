@@ -1,4 +1,4 @@
-"""From what a ps' register names to a shard: the newest snapshot of which every object is what was written.
+"""Restores a shard from the newest snapshot in the register of a ps whose objects are all undamaged.
 
 Right after a move the recipient may have one snapshot only with what has come. Where that is damaged each partition is
 taken from wherever it is saved: the copies of the move, older snapshots, those of the ps that had it before.
@@ -56,7 +56,7 @@ class Recovered:
     Attributes:
         shard: the state, not installed yet; None: what was held for a move is lost, and nothing else is needed here.
         kept: the snapshots that are still good for something, oldest first.
-        uri: manifest of the snapshot that was restored, the last of ``kept``; empty: there is none, so a shard that was
+        uri: manifest of the restored snapshot, the last of ``kept``; empty: none was restored, so a shard that was
             gathered from several has to be saved before this incarnation announces it.
         damages: what is wrong with newer ones, each damaged object once.
     """

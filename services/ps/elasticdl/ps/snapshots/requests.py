@@ -32,7 +32,7 @@ class SnapshotRequest:
         flush: apply half-filled accumulators first.
         damaged: manifest URI of the snapshot that answered this request before and turned out to be damaged; or empty.
         move: number of the move; 0: the request is for a snapshot and not for a copy.
-        freeze: refuse pushes from the copy on until the move is over.
+        freeze: refuse pushes from the copy on until the move ends.
         copy: what to copy, and for which ps; None: take a snapshot.
     """
 

@@ -13,7 +13,7 @@ from elasticdl.shared.names import TaskId
 from elasticdl.worker.core.batch_order import BatchRef
 
 SLOWER = 3.0
-"""A worker is slow if others wait for its batch so many times as long as they compute one."""
+"""A worker counts as slow when others wait for it this many times their own step time."""
 
 
 class RoundWait:
@@ -47,7 +47,7 @@ class RoundWait:
             self._waiting = ref
 
     def on_computed(self, seconds: float) -> None:
-        """This worker has computed a batch in so many seconds."""
+        """This worker has computed a batch in ``seconds``."""
         self._computed_s += seconds
         self._computed += 1
 

@@ -36,7 +36,7 @@ class Tally:
         return len(self.counted)
 
     def add_batch(self, batch: int, *, records: int, loss: float = 0.0, is_overflow: bool = False) -> None:
-        """Count a batch of so many raw records and this mean loss. A batch that was counted before adds nothing."""
+        """Count a batch with its number of raw records and mean loss. A batch that was counted before adds nothing."""
         if batch in self.counted:
             return
         self.counted.add(batch)

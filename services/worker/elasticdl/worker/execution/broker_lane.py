@@ -151,7 +151,7 @@ class BrokerLane:
         return await load_states(self._states, command)
 
     async def take(self, command: TakeTasks) -> TasksDelivered | QueueEmpty:
-        """Take tasks; while the broker is unavailable there is none."""
+        """Take tasks; none while the broker is unavailable."""
         try:
             event = await self._deliveries.take(command.wait_s, command.count)
         except TransientError as error:

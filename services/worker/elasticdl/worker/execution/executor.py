@@ -63,9 +63,9 @@ class Executor:
         Raises:
             InvariantError: a defect.
         """
-        order = _order(command)
+        inner = _unwrapped(command)
         try:
-            return _done(command, self._handlers[type(order)](order))
+            return _done(command, self._handlers[type(inner)](inner))
         except InvariantError:
             raise
         except ElasticDLError as error:
@@ -84,16 +84,16 @@ class LoopExecutor:
 
     async def execute(self, command: Command) -> Event | None:
         """Execute a command; see ``Executor.execute``."""
-        order = _order(command)
+        inner = _unwrapped(command)
         try:
-            return _done(command, await self._handlers[type(order)](order))
+            return _done(command, await self._handlers[type(inner)](inner))
         except InvariantError:
             raise
         except ElasticDLError as error:
             return _failed(command, error)
 
 
-def _order(command: Command) -> Any:
+def _unwrapped(command: Command) -> Any:
     return command.command if isinstance(command, Issued) else command
 
 

@@ -58,7 +58,7 @@ class BuiltModel:
 
 
 def build(module: UserModule, example: Batch, *, seed: int, swap_bytes_min: int, eager: bool = False) -> BuiltModel:
-    """Make the model, as often as it takes to know which tables can be served.
+    """Make the model, repeatedly until it is known which tables can be served.
 
     Args:
         example: a batch, to build models that wait for their first call.

@@ -152,7 +152,7 @@ def _flat(value: Any) -> Float64s:
 
 
 def _rules_of_batch(run: Run, variables: Sequence[Any]) -> list[StateRule | None]:
-    """The rule of each variable for one batch; None: there is none."""
+    """The rule of each variable for one batch; None if absent."""
     initial = [_flat(variable.value) for variable in variables]
     after = run(initial)
     values = [_starting_values(*each) for each in zip(variables, initial, after, strict=True)]

@@ -59,7 +59,7 @@ class TranslatedOptimizer:
         clipvalue: largest magnitude of a gradient's element, 0 when off; on the worker.
         decays: whether the optimizer's weight decay applies to a ``keras.Variable``. As in ``fit()``, patterns are
             searched in the name of its TensorFlow variable, which has the names of layers, unlike its own.
-        rate: learning rate after so many updates.
+        rate: learning rate after a number of updates.
         loss_scale: initial loss scale of a LossScaleOptimizer, 0 without one.
         loss_scale_growth_steps: finite steps after which the loss scale is doubled.
     """

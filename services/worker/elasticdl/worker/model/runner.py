@@ -162,7 +162,7 @@ class ModelRunner:
         return self._initial.copy()
 
     def rate(self, iteration: int) -> float:
-        """The learning rate after so many updates."""
+        """The learning rate after a number of updates."""
         with user_code(self.module.path, "the learning-rate schedule"):
             return self.optimizer.rate(iteration)
 

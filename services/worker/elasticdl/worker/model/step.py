@@ -58,7 +58,7 @@ class PulledTensors(NamedTuple):
 class Gradients(NamedTuple):
     """What the traced training function gives; see ``runner.StepResult``.
 
-    ``finite``: see ``squares_finite``. ``unclipped``: the gradients before clipping; ``NOTHING`` if there is none.
+    ``finite``: see ``squares_finite``. ``unclipped``: the gradients before clipping; ``NOTHING`` without clipping.
     ``predictions`` is ``NOTHING`` where it updates the metrics itself. ``metric_states``: see ``StepMetrics``.
     """
 

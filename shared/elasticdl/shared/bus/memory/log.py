@@ -56,7 +56,7 @@ class Records:
         return seq
 
     def last_fenced(self) -> int:
-        """Number of the last record of the masters; 0: there is none."""
+        """Number of the last record of the masters; 0 if absent."""
         return self.fenced[-1] if self.fenced else 0
 
     def cut(self, length: int) -> None:

@@ -36,7 +36,7 @@ class _Order:
 
 
 class _NotServedError(TransientError):
-    """Nobody serves under that name."""
+    """No process serves this name."""
 
 
 class OrderServer:

@@ -230,7 +230,7 @@ class MemoryTaskQueue:
         await asyncio.wait([self._woken or self._listen()], timeout=timeout_s)
 
     async def give_back(self, reply: str) -> None:
-        """Give back another client's delivery."""
+        """Return another client's delivery to the queue."""
         number = int(reply.split(".")[1])
         await self.client.ask("nak", lambda: self.state.give_back(number))
         self._wake()

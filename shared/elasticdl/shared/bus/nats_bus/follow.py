@@ -113,7 +113,7 @@ class _Inbox:
         self._arrived.set()
 
     async def take(self, silence_s: float) -> Msg | None:
-        """The next message; None once this client hangs up.
+        """The next message; None after the connection was closed.
 
         Raises:
             _BrokenError: nothing came for so long.
@@ -156,7 +156,7 @@ class _Pace:
         return request | {"expires": _PULL_EXPIRES_S * NANOSECONDS} | heartbeat | batch
 
     def pause_s(self, received: int) -> float:
-        """Seconds before the next request, after one that was answered with so many messages."""
+        """Seconds before the next request, after one that was answered with ``received`` messages."""
         settings = self._settings
         if settings.read_interval_s:
             return 0.0 if received == settings.read_batch else settings.read_interval_s

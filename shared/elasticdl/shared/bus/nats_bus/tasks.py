@@ -106,7 +106,7 @@ class NatsTaskQueue:
         return deliveries[0] if deliveries else None
 
     async def take_several(self, purposes: Sequence[Purpose], count: int) -> list[NatsDelivery]:
-        """Tasks, if any are waiting: every consumer is asked before the answer is that there are none.
+        """Tasks, if any are waiting: every consumer is asked before the answer is "no tasks".
 
         A busy worker asks one or two consumers instead of all.
         """

@@ -1,6 +1,6 @@
 """What the launcher and the process that runs a user's reader exchange: files in a folder of their own.
 
-The launcher writes a ``PlanningOrder``; the process writes the planned data sets, in its order.
+The launcher writes a ``PlanningRequest``; the process writes the planned data sets, in its order.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from elasticdl.shared.job.sources import Source
 from elasticdl.shared.job.spec import DataSpec, ReaderSpec
 from elasticdl.shared.messages.json_codec import JsonCodec
 
-_ORDER_FILE = "order.json"
+_REQUEST_FILE = "request.json"
 _DATA = JsonCodec(DataSpec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanningOrder:
+class PlanningRequest:
     """Data sets to plan with a user's reader.
 
     Attributes:
@@ -43,16 +43,16 @@ class PlanningOrder:
 
     def write(self, folder: Path) -> None:
         """Write it for the process."""
-        (folder / _ORDER_FILE).write_text(json.dumps(_ORDER.dump(self)))
+        (folder / _REQUEST_FILE).write_text(json.dumps(_REQUEST.dump(self)))
 
     @classmethod
-    def read(cls, folder: Path) -> PlanningOrder:
+    def read(cls, folder: Path) -> PlanningRequest:
         """What the launcher has written."""
-        order: PlanningOrder = _ORDER.load(json.loads((folder / _ORDER_FILE).read_text()))
-        return order
+        request: PlanningRequest = _REQUEST.load(json.loads((folder / _REQUEST_FILE).read_text()))
+        return request
 
 
-_ORDER = JsonCodec(PlanningOrder)
+_REQUEST = JsonCodec(PlanningRequest)
 
 
 def write_planned(folder: Path, number: int, planned: PlannedData) -> None:

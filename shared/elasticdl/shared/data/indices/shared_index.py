@@ -119,7 +119,7 @@ class SharedIndex:
 
 
 def _used_on(uri: str) -> str:
-    """The day on which a job has last used a shared index; empty: the object is none."""
+    """The day on which a job has last used a shared index; empty: the object is not an index."""
     match = _NAME.fullmatch(uri.rpartition("/")[2])
     return match[1] if match else ""
 

@@ -33,7 +33,7 @@ _SETTLED_MAX = 1 << 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
-    """A decaying first moment goes on moving the weight.
+    """A decaying first moment continues to move the weight.
 
     Attributes:
         beta: factor of the first moment per update; it is the first slot.
@@ -54,7 +54,7 @@ class Moments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Velocity:
-    """A decaying velocity, which contains the rate, goes on moving the weight.
+    """A decaying velocity, which contains the rate, continues to move the weight.
 
     Attributes:
         momentum: its factor per update.

@@ -41,7 +41,7 @@ class RateArrays:
         return cls(starts, rates)
 
     def sum_until(self, updates: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Sum of the rates of so many updates, int32[n] -> float64[n]."""
+        """Sum of the rates of the given numbers of updates, int32[n] -> float64[n]."""
         runs = np.searchsorted(self.starts, updates, side="right") - 1
         sums: NDArray[np.float64] = self.rates[1, runs] + (updates - self.starts[runs]) * self.rates[0, runs]
         return sums
@@ -80,7 +80,7 @@ class RateHistory:
         self.arrays = RateArrays.of(self._runs)
 
     def load(self, runs: Iterable[Run], updates: int, tolerance: float = 0.0) -> None:
-        """Take over the history of so many updates, unless a longer one is here: groups differ in nothing else."""
+        """Take over a history of updates unless the present one is longer: groups differ in nothing else."""
         runs = list(runs)
         if runs and (updates > self._updates or not self._runs):
             self._runs, self._updates = runs, updates
@@ -99,7 +99,7 @@ class RateHistory:
 
 
 class Timeline:
-    """The updates that the groups of a ps have made. The shard that owns the stores changes it.
+    """The updates that the groups of a ps have made. The model shard that owns the stores changes it.
 
     Attributes:
         updates: int32[256], by partition: updates that its group has made; 0 where no group is served, so that no row

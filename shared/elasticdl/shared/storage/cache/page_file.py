@@ -113,7 +113,7 @@ def pages_of(object_bytes: int) -> int:
 
 
 def allocated(size: int) -> int:
-    """Bytes of the blocks that so many bytes take."""
+    """Bytes of the blocks that a number of bytes takes."""
     return -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
 
 

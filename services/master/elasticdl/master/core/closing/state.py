@@ -47,7 +47,7 @@ class Stopping:
     Attributes:
         request: number of the order for last snapshots.
         asked: ps that were asked for a last snapshot.
-        overdue: the time limit for stopping is over.
+        overdue: the time limit for stopping has passed.
     """
 
     request: int = 0

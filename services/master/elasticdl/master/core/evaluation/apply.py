@@ -48,7 +48,7 @@ def on_model_pinned(state: State, envelope: Envelope, event: ModelPinned) -> Non
     evaluation = state.evaluation
     pod = state.pods.get(envelope.name)
     if evaluation is None or evaluation.number != event.evaluation:
-        # The evaluation was over before the pin was opened: it will not be read.
+        # The evaluation ended before the pin was opened: it will not be read.
         if pod and pod.incarnation == envelope.incarnation and pod.phase is PodPhase.RUNNING:
             state.pins_to_close.add((envelope.name, event.evaluation))
         return

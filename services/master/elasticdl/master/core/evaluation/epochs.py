@@ -60,7 +60,7 @@ def _evaluation_limit(state: State) -> int:
 
 
 def evaluation_of_epoch(state: State, epoch: int) -> Evaluation | None:
-    """The last evaluation of the model at the end of an epoch, from 0, that has results; None: there is none."""
+    """The last evaluation of the model at the end of an epoch, from 0, that has results; None if absent."""
     for evaluation in reversed(state.evaluations):
         if evaluation.epoch == epoch and evaluation.results and (evaluation.is_epoch_end or evaluation.final):
             return evaluation

@@ -28,7 +28,7 @@ def states_to_merge(state: State, label: str, subject: int, task: int) -> tuple[
 
 
 def drop_evaluated_states(state: State, evaluation: Evaluation) -> None:
-    """An evaluation is over: its states are not needed any more."""
+    """An evaluation has ended: its states are not needed any more."""
     results, evaluation.tasks = evaluation.tasks, TaskResults()
     if results.stored and state.training:
         state.training.statistics.unneeded.add_group(states_of_evaluation(evaluation.number))

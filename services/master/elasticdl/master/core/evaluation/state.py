@@ -69,8 +69,8 @@ class Best:
     """The best evaluation so far.
 
     Attributes:
-        value: its value of the compared metric; None: there is none.
-        number: its number; 0: there is none.
+        value: its value of the compared metric; None if absent.
+        number: its number; 0 if absent.
         stale_epochs: evaluations at the end of an epoch, in a row, that were not better.
         saved: number of the evaluation whose model is saved; 0: none.
         saved_value: that evaluation's value.

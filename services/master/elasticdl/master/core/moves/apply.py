@@ -19,7 +19,7 @@ FREEZE_S_MAX = 60.0
 MOVE_PAUSE_S = 1.0
 """Seconds between an aborted move and the next one."""
 COPY_BYTES_SMALL = 4 << 20
-"""A copy of so many bytes is written and loaded in a moment."""
+"""A copy up to this size is written and loaded in a moment."""
 COPIES_MAX = 12
 """Copies before the donor freezes, however large each of them is."""
 COPY_SHRINKS = 0.9
@@ -208,6 +208,6 @@ def on_freeze_timeout(state: State) -> None:
 
 
 def abort_move(state: State, number: int) -> None:
-    """Abort this move; without effect when it is over."""
+    """Abort this move; without effect when it has ended."""
     if state.move and state.move.number == number:
         state.move.phase = MovePhase.ABORTED

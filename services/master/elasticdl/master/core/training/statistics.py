@@ -141,7 +141,7 @@ class TrainingStatistics:
 
 
 def _reported(event: TaskFinished | TaskReturned, batches: int) -> RangeSet:
-    """The batches that a worker counted of a task of so many batches."""
+    """The batches that a worker counted, of a task that has ``batches``."""
     counted = event.counted
     if isinstance(event, TaskFinished) and not counted:  # In an old log.
         counted = ((batches - event.batches, batches),)

@@ -66,7 +66,7 @@ class LeasedTasks:
     def joins(self, lease: LeasedTask) -> bool:
         """Whether this delivery needs nothing more than another one that is leased, and ends with it.
 
-        A train task is the same whoever dispatched it. Another dispatch of any other task may be another order: an
+        A train task is the same for each master that dispatched it. Another dispatch of any other task may differ: an
         export names the instances of the ps that have the audited model.
         """
         message = lease.message

@@ -81,7 +81,7 @@ class JobAdapter:
 
     @property
     def trained_classes(self) -> ClassNames:
-        """The classes among the states that the job was planned with; empty: there are none."""
+        """The classes among the states that the job was planned with; empty if absent."""
         return next(filter(None, (classes_in_state(self._state(key)) for key in self._uris)), ())
 
     def _set(self, layer: Any, columns: tuple[str, ...]) -> None:

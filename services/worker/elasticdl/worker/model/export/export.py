@@ -219,7 +219,7 @@ def disk_errors_of(folder: Path) -> Iterator[None]:
 
 
 def _write_saved_model(model: Any, runner: ModelRunner, folder: Path) -> None:
-    """Like ``model.export``, but never in training mode, which RandomTranslation and its like take when nobody says."""
+    """Like ``model.export``, with ``training=False``: augmentation layers default to training mode."""
     taken = signature_of(model)
     types = named(model, runner.example.spec.features) if taken is None else taken
     archive = keras.export.ExportArchive()

@@ -64,7 +64,7 @@ def check_resources(path: Path, model: Any, graphs: Iterable[Any], error: Assert
 
 
 def _user_of(resource: str, model: Any, graphs: Iterable[Any]) -> str:
-    """The name of the innermost layer with an operation that uses a resource; empty if there is none."""
+    """The name of the innermost layer with an operation that uses a resource; empty if absent."""
     names = {layer.name for layer in model._flatten_layers(include_self=False)}
     for graph in graphs:
         for outer, inner in graph.captures:

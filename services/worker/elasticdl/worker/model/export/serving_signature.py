@@ -46,7 +46,7 @@ def named(model: Any, features: Any) -> Any:
 
 
 def _functional(model: Any) -> Any | None:
-    """The graph of layers that has the model's inputs; None: there is none, or they are sparse, ragged or optional."""
+    """The graph of layers that has the model's inputs; None if absent, or if they are sparse, ragged or optional."""
     functional = model._functional if isinstance(model, keras.Sequential) else model
     if not isinstance(functional, Functional):
         return None

@@ -100,7 +100,7 @@ def versions(gpu: str) -> str:
     """What decides how a graph looks, besides the model.
 
     Args:
-        gpu: name of the GPU; empty: there is none.
+        gpu: name of the GPU; empty if absent.
     """
     return f"tensorflow {tf.__version__}, keras {keras.__version__}" + (", on a GPU" if gpu else "")
 

@@ -28,7 +28,7 @@ class ModelOutputs:
     """Computes the outputs of batches.
 
     Attributes:
-        processor: an instance of the user's class; None: there is none.
+        processor: an instance of the user's class; None if absent.
         worker: number of this worker, which the processor is given.
     """
 

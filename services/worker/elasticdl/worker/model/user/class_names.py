@@ -49,7 +49,7 @@ class Classes:
             values: labels, texts or booleans, of shape (records,).
 
         Raises:
-            RecordError: a label is none of the classes.
+            RecordError: a label is not one of the classes.
         """
         found = [self._numbers.get(text, -1) for text in _texts(values)]
         if -1 in found:

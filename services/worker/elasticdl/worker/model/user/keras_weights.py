@@ -132,7 +132,7 @@ def _shapes_in(weights: Any) -> Shapes:
 
 
 def _difference(there: Shapes, here: Shapes) -> str:
-    """The first difference between a file and a model, for people; empty if there is none."""
+    """The first difference between a file and a model, for people; empty without a difference."""
     for place in dict.fromkeys((*there, *here)):
         if place not in here:
             return f"the file has a layer {there[place][0] or place}, the model has not"

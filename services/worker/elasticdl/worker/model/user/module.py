@@ -71,7 +71,7 @@ class UserModule:
         weights: a ``.keras`` file whose weights the model of the model function takes; None: none.
         compiled: the model's loss, optimizer and metrics, once it is made and if it is compiled.
         default_feed: stands in for ``feed_batch`` if the file has no feed.
-        classes: of labels that are texts or booleans; empty: there are none.
+        classes: of labels that are texts or booleans; empty if absent.
     """
 
     file: ModelFile
@@ -243,7 +243,7 @@ class UserModule:
         return metrics
 
     def loss_takes(self, arguments: int) -> bool:
-        """Whether ``loss`` can be called with so many arguments; the third one is the sample weights."""
+        """Whether ``loss`` can be called with this number of arguments; the third one is the sample weights."""
         loss = self.required("loss")
         try:
             inspect.signature(loss).bind(*[None] * arguments)
@@ -325,7 +325,7 @@ def _modules_with(model: Any) -> list[str]:
 
 
 def _installed_module_with(model: Any) -> str:
-    """The name of a module of an installed package that binds a model; empty: there is none."""
+    """The name of a module of an installed package that binds a model; empty if absent."""
     return next((name for name in _modules_with(model) if _is_installed(sys.modules[name])), "")
 
 

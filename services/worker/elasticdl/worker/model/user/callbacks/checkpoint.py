@@ -57,7 +57,7 @@ def check_file_name(callback: Any, path: Path, metrics: Collection[str]) -> None
 
 
 def folder_of(callbacks: Sequence[Any]) -> str:
-    """URI of the folder in which the first ``ModelCheckpoint`` writes files; empty: there is none."""
+    """URI of the folder in which the first ``ModelCheckpoint`` writes files; empty if absent."""
     for callback in callbacks:
         if is_checkpoint(callback):
             return to_uri(os.path.dirname(callback.filepath) or ".")

@@ -64,5 +64,5 @@ def load(stored: Any) -> Any:
 
 
 def _is_of_keras(module: str) -> bool:
-    """Only Keras' functions are looked up by name: whoever can write to the storage must not choose others."""
+    """Only Keras' functions are looked up by name: writers to the storage must not choose others."""
     return module == "keras" or module.startswith("keras.")

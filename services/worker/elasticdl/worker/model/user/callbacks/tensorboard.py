@@ -71,7 +71,7 @@ def check_tensorboard(callback: Any, path: Path) -> None:
 
 
 def log_dir_of(callbacks: Sequence[Any], path: Path) -> str:
-    """URI of the folder of the ``TensorBoard`` callback; empty: there is none.
+    """URI of the folder of the ``TensorBoard`` callback; empty if absent.
 
     Raises:
         UserError: several name different folders.
