@@ -13,8 +13,8 @@ from elasticdl.shared.process.procedures import Procedure
 from elasticdl.shared.wire.connection import ConnectionLostError
 from elasticdl.shared.wire.messages import PullReply
 from elasticdl.worker.ps_client import PsAddress, PsCalls, PsClientSettings, PsDirectory
-from elasticdl.worker.ps_client.sent_requests import Settled
-from elasticdl.worker.ps_client.steps import Close, Connect, Pause, Receive, Send, Step
+from elasticdl.worker.ps_client.calls import Settled
+from elasticdl.worker.ps_client.connection import Close, Connect, Pause, Receive, Send, Step
 
 if TYPE_CHECKING:
     from tests.sim.worker import WorkerProcess
@@ -36,7 +36,7 @@ def ps_calls(worker: WorkerProcess) -> PsCalls:
 
 def pull_replies(settled: Settled) -> Mapping[PodName, PullReply]:
     """The answers to a pull by ps."""
-    return settled.by_ps(settled.replies(PullReply))
+    return settled.by_ps(settled.replies)
 
 
 async def drive(worker: WorkerProcess, procedure: Procedure[R]) -> R:

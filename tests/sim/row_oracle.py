@@ -17,7 +17,6 @@ from tests.sim.job import MIN_COUNT, ROWS, WIDTH, SimJob, rows_of
 from elasticdl.ps.engine.tracked_rows import TableFigures
 from elasticdl.ps.shard.group import Group
 from elasticdl.ps.shard.model_shard import ModelShard
-from elasticdl.ps.shard.table_figures import table_figures
 from elasticdl.shared.model.partitioning import mask_of, partitions_of
 from elasticdl.shared.wire.messages import Floats, TableIds
 
@@ -130,7 +129,7 @@ def _differing(
     job: SimJob, ps: str, shard: ModelShard, references: Sequence[tuple[npt.NDArray[np.bool_], Sequence[TableUpdates]]]
 ) -> list[str]:
     problems = []
-    figures = table_figures(shard)
+    figures = shard.table_figures()
     for number, table in enumerate(job.signature.tables):
         found = np.empty((ROWS, table.width), np.float32)
         shard.pull((TableIds(table=number, width=table.width, ids=_IDS),), found.reshape(-1), None)
@@ -228,5 +227,5 @@ def _wrong_counts(
         admitted=int(np.count_nonzero(seen >= MIN_COUNT)),
         dropped=int(np.minimum(seen, MIN_COUNT - 1).sum()),
     )
-    figures = table_figures(shard)["tracked"]
+    figures = shard.table_figures()["tracked"]
     return problems + ([f"{ps}: the counted table has {figures}, not {expected}"] if figures != expected else [])

@@ -26,7 +26,7 @@ from elasticdl.shared.wire.frames import (
 )
 from elasticdl.shared.wire.message_codec import decode_reply, encode_request
 from elasticdl.shared.wire.messages import Request
-from elasticdl.worker.ps_client.steps import Answer
+from elasticdl.worker.ps_client.connection import Answer
 
 if TYPE_CHECKING:
     from tests.sim.ps import PsProcess

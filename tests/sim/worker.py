@@ -39,9 +39,8 @@ from elasticdl.worker.execution.broker_lane import (
     PURPOSES_OF_PREDICTION,
     Deliveries,
 )
-from elasticdl.worker.ps_client.requests import PushOutcome
-from elasticdl.worker.ps_client.rules import PinLostError, PullDelayedError
-from elasticdl.worker.ps_client.sent_requests import Settled
+from elasticdl.worker.ps_client.calls import Settled
+from elasticdl.worker.ps_client.requests import PinLostError, PullDelayedError, PushOutcome
 
 if TYPE_CHECKING:
     from tests.sim.world import World

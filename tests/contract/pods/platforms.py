@@ -11,10 +11,8 @@ from typing import Protocol
 from tests.deadline import DEADLINE_S
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.local.exits import Exit
-from elasticdl.cli.local.pods import LocalPods
-from elasticdl.cli.local.processes.children import ChildProcesses
-from elasticdl.cli.local.processes.service_processes import ProcessSettings, ServiceProcesses
+from elasticdl.cli.local.pods import LocalPods, PodSettings
+from elasticdl.cli.local.processes.children import ChildProcesses, Exit
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.messages.events import ExitCause
 from elasticdl.shared.names import JobId, PodInstance, PodName, Service
@@ -67,10 +65,13 @@ class LocalPlatform:
         run = RunDirectory(folder, JobId("job-0001"))
         run.create()
         self.children = ChildProcesses(Spawner(), self._on_exit)
-        settings = ProcessSettings(
-            environment=self._environment, command=self._command, oom_watch=OomWatch(self._vmstat)
+        settings = PodSettings(
+            environment=self._environment,
+            command=self._command,
+            preparations={Service.WORKER: self},
+            oom_watch=OomWatch(self._vmstat),
         )
-        self.pods = LocalPods(ServiceProcesses(self.children, run, settings), {Service.WORKER: self})
+        self.pods = LocalPods(self.children, run, settings)
 
     @property
     def is_settled(self) -> bool:

@@ -17,8 +17,7 @@ import psutil
 import pytest
 from tests.deadline import DEADLINE_S, Gate
 
-from elasticdl.cli.local.exits import Exit
-from elasticdl.cli.local.processes.children import ChildProcesses
+from elasticdl.cli.local.processes.children import ChildProcesses, Exit
 from elasticdl.cli.local.processes.fork_server import ForkServer, ForkServers, fork_servers
 from elasticdl.cli.local.processes.imports import service_command
 from elasticdl.cli.local.processes.spawner import Spawner

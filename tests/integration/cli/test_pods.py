@@ -11,10 +11,8 @@ import pytest
 from tests.deadline import DEADLINE_S
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.local.exits import Exit
-from elasticdl.cli.local.pods import LocalPods
-from elasticdl.cli.local.processes.children import ChildProcesses
-from elasticdl.cli.local.processes.service_processes import ProcessSettings, ServiceProcesses
+from elasticdl.cli.local.pods import LocalPods, PodSettings
+from elasticdl.cli.local.processes.children import ChildProcesses, Exit
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.messages.commands import StartPod, StopPod
 from elasticdl.shared.messages.events import Event, ExitCause, PodExited, PodPending, PodStarted
@@ -53,12 +51,13 @@ class Launcher:
         self.published: asyncio.Queue[Event] = asyncio.Queue()
         self.preparation = ManualPreparation()
         self.processes = ChildProcesses(Spawner(), self._ended)
-        settings = ProcessSettings(
+        settings = PodSettings(
             environment=lambda pod, service: os.environ,
             command=lambda service: [program, "-c", code],
+            preparations={Service.WORKER: self.preparation},
             oom_watch=OomWatch(folder / "vmstat"),
         )
-        self.local = LocalPods(ServiceProcesses(self.processes, run, settings), {Service.WORKER: self.preparation})
+        self.local = LocalPods(self.processes, run, settings)
         self.pods = PodSupervisor(self.local, lambda event, cause="": self.published.put_nowait(event))
         self._watching = asyncio.create_task(self.pods.run())
         self._loop = asyncio.get_running_loop()

@@ -14,8 +14,7 @@ import psutil
 import pytest
 from tests.deadline import DEADLINE_S
 
-from elasticdl.cli.local.exits import Exit
-from elasticdl.cli.local.processes.children import ChildProcesses
+from elasticdl.cli.local.processes.children import ChildProcesses, Exit
 from elasticdl.cli.local.processes.logs import tail
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.errors import PermanentError

@@ -12,8 +12,7 @@ from tests.sim.schedule import evaluation_sums_schedule, metrics_schedule
 from elasticdl.master.core.evaluation import decide, merging
 from elasticdl.master.core.evaluation.task_results import StoredTree
 from elasticdl.master.core.training import apply as tasks
-from elasticdl.ps import metric_reads
-from elasticdl.ps.shard import model_shard, regrouping
+from elasticdl.ps.shard import core, model_shard, regrouping
 from elasticdl.ps.shard.metric_sums import NO_METRICS, EpochMetricSums
 from elasticdl.ps.shard.model_shard import Division, ModelShard
 from elasticdl.ps.snapshots import reader
@@ -67,7 +66,7 @@ def merged_groups_keep_their_metric_sums() -> Iterator[None]:
     scenario="a-ps-dies-before-the-metrics-of-an-epoch-are-read",
 )
 def metrics_are_read_when_complete() -> Iterator[None]:
-    with replaced(metric_reads, "_is_complete", lambda ledger, plan, epoch: True):
+    with replaced(core, "_is_epoch_complete", lambda ledger, plan, epoch: True):
         yield
 
 

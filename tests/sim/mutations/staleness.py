@@ -9,8 +9,7 @@ from tests.sim.mutations.registry import Protects, mutation, replaced
 
 from elasticdl.ps.shard.pull_admission import PullAdmission
 from elasticdl.ps.shard.staleness_gate import StalenessGate
-from elasticdl.worker.ps_client.calls import PsCalls
-from elasticdl.worker.ps_client.sent_requests import Order
+from elasticdl.worker.ps_client.calls import Order, PsCalls
 
 
 @mutation("a pull waits while a batch could become too stale by it", protects=Protects.EXACTLY_ONCE)
@@ -21,23 +20,23 @@ def pulls_wait_for_outstanding_batches() -> Iterator[None]:
 
 @mutation("the gate gets a push last, when all other ps have absorbed it", protects=Protects.EXACTLY_ONCE)
 def the_gate_is_pushed_to_last() -> Iterator[None]:
-    original = PsCalls._send
+    original = PsCalls._begin
 
-    def send(self: Any, split: Any, order: Order = Order.TOGETHER) -> Any:
-        return original(self, split, Order.TOGETHER if order is Order.GATE_LAST else order)
+    def begin(self: Any, split: Any, order: Order = Order.TOGETHER, **options: Any) -> Any:
+        return original(self, split, Order.TOGETHER if order is Order.GATE_LAST else order, **options)
 
-    with replaced(PsCalls, "_send", send):
+    with replaced(PsCalls, "_begin", begin):
         yield
 
 
 @mutation("the gate is pulled from first", protects=Protects.EXACTLY_ONCE)
 def the_gate_is_pulled_from_first() -> Iterator[None]:
-    original = PsCalls._send
+    original = PsCalls._begin
 
-    def send(self: Any, split: Any, order: Order = Order.TOGETHER) -> Any:
-        return original(self, split, Order.TOGETHER if order is Order.GATE_FIRST else order)
+    def begin(self: Any, split: Any, order: Order = Order.TOGETHER, **options: Any) -> Any:
+        return original(self, split, Order.TOGETHER if order is Order.GATE_FIRST else order, **options)
 
-    with replaced(PsCalls, "_send", send):
+    with replaced(PsCalls, "_begin", begin):
         yield
 
 

@@ -20,7 +20,7 @@ from elasticdl.worker.core.pipelining import Phase
 from elasticdl.worker.core.tasks.leased import LeasedTasks
 from elasticdl.worker.core.tasks.outcomes import TaskOutcomes
 from elasticdl.worker.core.training import Training
-from elasticdl.worker.ps_client import connection, rules
+from elasticdl.worker.ps_client import PushOutcome, TaskProgress, connection
 
 
 @mutation(
@@ -29,7 +29,7 @@ from elasticdl.worker.ps_client import connection, rules
     scenario="the-end-of-the-log-is-lost-with-a-new-placement",
 )
 def minimum_over_groups() -> Iterator[None]:
-    outcome_of, progress_of = rules.outcome_of, rules.progress_of
+    outcome_of, progress_of = PushOutcome.of, TaskProgress.of
 
     def outcome(replies: Any, lives: Any, version: int) -> Any:
         return replace(
@@ -41,7 +41,7 @@ def minimum_over_groups() -> Iterator[None]:
             progress_of(replies, lives, version), next_batch=max(reply.next_batch for reply in replies.values())
         )
 
-    with replaced(rules, "outcome_of", outcome), replaced(rules, "progress_of", progress):
+    with replaced(PushOutcome, "of", staticmethod(outcome)), replaced(TaskProgress, "of", staticmethod(progress)):
         yield
 
 
@@ -168,7 +168,7 @@ def buffers_returned_after_the_step() -> Iterator[None]:
 
 @mutation("weights that may lack the push before them are discarded", protects=Protects.EXACTLY_ONCE)
 def weights_without_the_push_are_discarded() -> Iterator[None]:
-    with replaced(rules, "contains_push", lambda request, outcome, sent_once: True):
+    with replaced(PushOutcome, "is_certainly_pulled", lambda self, request, sent_once: True):
         yield
 
 

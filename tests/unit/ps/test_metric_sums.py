@@ -11,7 +11,6 @@ from tests.unit.ps.cores import core_of, wire_push
 from tests.unit.ps.example import BATCHES, PLAN, initial_dense, push_of, signature, spec
 from tests.unit.ps.jobs import Job, die, snapshot
 
-from elasticdl.ps.metric_reads import read_metrics
 from elasticdl.ps.shard.admission import RefusedError
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
@@ -35,7 +34,7 @@ def measured(task: int, batch: int, *, empty: bool = False) -> Push:
 
 
 def read(core: PsCore, epoch: int = 0) -> MetricsReply:
-    return read_metrics(core, ReadMetrics(plan=PLAN.fingerprint, placement_version=1, epoch=epoch))
+    return core.read_metrics(ReadMetrics(plan=PLAN.fingerprint, placement_version=1, epoch=epoch))
 
 
 def expected(batches: list[tuple[int, int]]) -> list[float]:

@@ -19,7 +19,7 @@ from elasticdl.shared.errors import ProtocolError, UserError
 from elasticdl.shared.names import PodName, TaskId
 from elasticdl.shared.process.procedures import Procedure
 from elasticdl.worker.ps_client import PinLostError, PsClient, PullDelayedError, PushOutcome
-from elasticdl.worker.ps_client.steps import Receive, Send
+from elasticdl.worker.ps_client.connection import Receive, Send
 
 R = TypeVar("R")
 

@@ -16,10 +16,10 @@ from tests.unit.ps.servers import weights
 from tests.unit.ps.test_moves import HALF, Mover
 
 from elasticdl.ps.engine.tracked_rows import TableFigures
+from elasticdl.ps.executors import count_tables
 from elasticdl.ps.service import PsService
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
-from elasticdl.ps.shard.table_figures import count_tables, table_figures
 from elasticdl.ps.snapshots.kept_versions import kept_versions
 from elasticdl.ps.snapshots.reader import gather
 from elasticdl.ps.snapshots.recovery import choose
@@ -77,7 +77,7 @@ def figures(services: Sequence[PsService]) -> dict[str, TableFigures]:
     found: dict[str, TableFigures] = {}
     for service in services:
         assert service.core.shard is not None
-        for name, one in table_figures(service.core.shard).items():
+        for name, one in service.core.shard.table_figures().items():
             other = found.get(name, TableFigures(rows=0, candidates=0, admitted=0, dropped=0))
             found[name] = TableFigures(
                 rows=one.rows + other.rows,
@@ -209,7 +209,7 @@ def test_in_synchronous_training_the_order_within_a_round_changes_nothing() -> N
     one, other = (everything(each) for each in cores)
     for mine, theirs in zip(one, other, strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    tables = [table_figures(each.shard) for each in cores if each.shard is not None]
+    tables = [each.shard.table_figures() for each in cores if each.shard is not None]
     assert tables[0] == tables[1]
     assert tables[0]["a"].expired > 0
 
@@ -286,7 +286,7 @@ def test_another_number_of_ps_takes_rows_counts_and_ages_over(make_job: MakeJob,
             out = np.empty(ids.size * rows.shape[1], np.float32)
             shard.pull([TableIds(table=table, width=rows.shape[1], ids=ids)], out, None)
             rows[ids] = out.reshape(ids.size, -1)
-        for name, one in table_figures(shard).items():
+        for name, one in shard.table_figures().items():
             counts = [one.rows, one.candidates, one.admitted, one.dropped]
             sums[name] = [mine + other for mine, other in zip(counts, sums.get(name, [0] * 4), strict=True)]
     for mine, theirs in zip(found, expected[1:], strict=True):

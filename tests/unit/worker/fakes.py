@@ -18,7 +18,6 @@ from elasticdl.worker.core.tasks.leased import LeasedTask
 from elasticdl.worker.model.user.calls import UserCodeError
 from elasticdl.worker.ports import Ids, Outputs
 from elasticdl.worker.ps_client import EpochMetrics, PinLostError, Pulled, PushOutcome, PushRequest, TaskProgress
-from elasticdl.worker.ps_client.rules import contains_push
 
 
 @dataclass
@@ -240,5 +239,5 @@ class FakePs:
         self, request: PushRequest, ids: Mapping[str, Ids], batch: tuple[int, int]
     ) -> tuple[PushOutcome, Pulled | None, float]:
         outcome = self.push(request)
-        pulled = self.pull(ids, batch=batch) if contains_push(request, outcome, sent_once=True) else None
+        pulled = self.pull(ids, batch=batch) if outcome.is_certainly_pulled(request, sent_once=True) else None
         return outcome, pulled, 0.0

@@ -31,7 +31,7 @@ from elasticdl.worker.model.user.callbacks.accepted import (
     with_hooks,
 )
 from elasticdl.worker.model.user.callbacks.hooks import CallbackModel, Hooks
-from elasticdl.worker.ps_client.rules import PinLostError
+from elasticdl.worker.ps_client.requests import PinLostError
 
 pytestmark = pytest.mark.tensorflow
 DIRECTIONS = {"loss": "down", "accuracy": "up", "own": ""}

@@ -15,7 +15,7 @@ from tests.unit.worker_model.test_callbacks import FACTS, PATH, Job, histories
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import to_uri
 from elasticdl.worker.model.user.callbacks.accepted import check_callbacks
-from elasticdl.worker.ps_client.rules import PinLostError
+from elasticdl.worker.ps_client.requests import PinLostError
 
 pytestmark = pytest.mark.tensorflow
 

@@ -14,13 +14,11 @@ from typing import Any, Protocol
 from elasticdl.cli import interrupts
 from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, RunDirectory
 from elasticdl.cli.local.broker import Broker
-from elasticdl.cli.local.exits import Exit
-from elasticdl.cli.local.pods import LocalPods
-from elasticdl.cli.local.processes.children import ChildProcesses, Usage, own_usage
+from elasticdl.cli.local.pods import LocalPods, PodSettings
+from elasticdl.cli.local.processes.children import ChildProcesses, Exit, Usage, own_usage
 from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.local.processes.imports import service_command
 from elasticdl.cli.local.processes.logs import bound, last_error
-from elasticdl.cli.local.processes.service_processes import ProcessSettings, ServiceProcesses
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.cli.local.restart_policy import RestartPolicy
 from elasticdl.cli.local.watchdog import Watchdog
@@ -176,9 +174,12 @@ class LocalJob:
         for event in opening:
             # Before a master reads the log: without JobResumed it would take a stopped job for ended.
             await self._publisher.open(event)
-        settings = ProcessSettings(environment=partial(self._environment, url), command=self._runtime.command)
-        processes = ServiceProcesses(self._processes, self._run, settings)
-        self._pods = LocalPods(processes, forks.servers if forks else {})
+        settings = PodSettings(
+            environment=partial(self._environment, url),
+            command=self._runtime.command,
+            preparations=forks.servers if forks else {},
+        )
+        self._pods = LocalPods(self._processes, self._run, settings)
         self._supervisor = PodSupervisor(self._pods, self._publisher.publish)
         await bus.signals.serve_orders(LAUNCHER, self._supervisor.execute)
         self._watchdog = Watchdog(bus, self._clock, self._kill_hung_master, self._kill_hung_broker)

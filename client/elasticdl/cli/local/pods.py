@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from elasticdl.cli.local.exits import Exit
+from elasticdl.cli.jobs.run_directory import RunDirectory
+from elasticdl.cli.local.processes.children import ChildProcesses, Exit
+from elasticdl.cli.local.processes.imports import service_command
+from elasticdl.cli.local.processes.logs import tail
 from elasticdl.shared.errors import PermanentError
-from elasticdl.shared.messages.events import ExitCause, RunningBatch
+from elasticdl.shared.messages.events import ExitCause
 from elasticdl.shared.names import PodInstance, PodName, Service
+from elasticdl.shared.pod_instances import instance_of
 from elasticdl.shared.pods.causes import OUT_OF_MEMORY, classify_exit
+from elasticdl.shared.pods.log_lines import explaining_lines
 from elasticdl.shared.pods.ports import Ended, Pending, PodStatus, Running
 from elasticdl.shared.pods.table import PodTable
+from elasticdl.shared.process.oom_watch import OomWatch
+from elasticdl.shared.process.running_batches import WorkerTraces, file_of
 
 IMPORTING = "its Python modules are being imported"
 
@@ -32,54 +40,33 @@ class Preparation(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExitTraces:
-    """What is known about a process after its end.
+class PodSettings:
+    """How the processes of pods are started.
 
     Attributes:
-        is_out_of_memory: whether the kernel killed it because memory ran out.
-        running_batches: batches that it was processing.
-        batches: batches that it had computed.
+        preparations: what the processes of a service wait for; their pods are pending until then.
+        oom_watch: detects out-of-memory kills.
     """
 
-    is_out_of_memory: bool = False
-    running_batches: tuple[RunningBatch, ...] = ()
-    batches: int = 0
-
-
-class PodProcesses(Protocol):
-    """Processes by pod, at most one each: ``ServiceProcesses``."""
-
-    def start(self, pod: PodName, service: Service) -> PodInstance:
-        """Start the process of a pod.
-
-        Raises:
-            PermanentError: it can't be started.
-        """
-        ...
-
-    def stop(self, pod: PodName, *, kill: bool) -> None:
-        """Terminate or kill the process of a pod, if it is running."""
-        ...
-
-    def traces(self, ended: Exit, service: Service) -> ExitTraces:
-        """What a process left; read once."""
-        ...
-
-    def log_tail(self, pod: str, cause: ExitCause) -> str:
-        """The lines of its log that explain an exit; empty where none has to be explained."""
-        ...
+    environment: Callable[[PodName, Service], Mapping[str, str]]
+    command: Callable[[Service], list[str]] = service_command
+    preparations: Mapping[Service, Preparation] = field(default_factory=dict)
+    oom_watch: OomWatch = field(default_factory=OomWatch)
 
 
 class LocalPods:
     """See ``Pods``; all methods are called on the loop's thread.
 
     Args:
-        preparations: what the processes of a service wait for; their pods are pending until then.
+        run: gets the logs of the processes, and what they leave.
     """
 
-    def __init__(self, processes: PodProcesses, preparations: Mapping[Service, Preparation] | None = None) -> None:
+    def __init__(self, processes: ChildProcesses, run: RunDirectory, settings: PodSettings) -> None:
         self._processes = processes
-        self._preparations = preparations or {}
+        self._run = run
+        self._settings = settings
+        self._stopped: set[PodName] = set()
+        """Pods whose process was stopped in order, so that its next start is no restart."""
         self._table = PodTable()
         self._waiting: dict[PodName, asyncio.Task[None]] = {}
         self._deleted: set[PodInstance] = set()
@@ -89,7 +76,7 @@ class LocalPods:
         latest = self._table.get(pod)
         if latest and not self._table.admits(pod, creation_seq):
             return latest
-        preparation = self._preparations.get(service)
+        preparation = self._settings.preparations.get(service)
         if preparation is None or preparation.is_settled:
             return self._start(pod, service, creation_seq)
         pending = PodStatus(pod=pod, service=service, creation_seq=creation_seq, phase=Pending(reason=IMPORTING))
@@ -105,7 +92,9 @@ class LocalPods:
             self._table.set(replace(status, phase=Ended(cause=ExitCause.STOPPED)))
         elif status:
             self._deleted.add(status.instance)
-            self._processes.stop(pod, kill=kill)
+            if not kill and self._processes.pid(pod):
+                self._stopped.add(pod)
+            self._processes.signal(pod, signal.SIGKILL if kill else signal.SIGTERM)
 
     async def list(self) -> Sequence[PodStatus]:
         """See ``Pods.list``."""
@@ -125,14 +114,14 @@ class LocalPods:
         """The process of a pod has ended."""
         status = self._table.get(PodName(ended.name))
         assert status
-        traces = self._processes.traces(ended, status.service)
-        reason = OUT_OF_MEMORY if traces.is_out_of_memory else ""
+        reason = OUT_OF_MEMORY if self._settings.oom_watch.has_killed(ended.name, ended.exit_code) else ""
         cause = classify_exit(ended.exit_code, reason, is_deleted=status.instance in self._deleted)
         self._deleted.discard(status.instance)
+        traces = self._traces(ended) if status.service is Service.WORKER else WorkerTraces()
         phase = Ended(
             cause=cause,
             exit_code=ended.exit_code,
-            log_tail=self._processes.log_tail(ended.name, cause),
+            log_tail=explaining_lines(tail(self._run.log(ended.name)).splitlines(), cause),
             running_batches=traces.running_batches,
             batches=traces.batches,
         )
@@ -148,7 +137,33 @@ class LocalPods:
             self._table.set(replace(pending, phase=ended))
 
     def _start(self, pod: PodName, service: Service, creation_seq: int) -> PodStatus:
-        instance = self._processes.start(pod, service)
+        pid, _ = self._processes.start(
+            pod,
+            self._settings.command(service),
+            environment=self._settings.environment(pod, service),
+            log=self._run.log(pod),
+            output=self._run.output(pod) if service is Service.WORKER else None,
+        )
+        self._settings.oom_watch.started(pod)
+        if pod in self._stopped:
+            self._stopped.discard(pod)
+            self._processes.usage[pod].ordered_stops += 1
+        instance = _instance_of(pid)
         status = PodStatus(pod=pod, service=service, creation_seq=creation_seq, phase=Running(), instance=instance)
         self._table.set(status)
         return status
+
+    def _traces(self, ended: Exit) -> WorkerTraces:
+        """What a worker left; read once."""
+        file = file_of(self._run.running_batches / ended.name, ended.pid)
+        traces = WorkerTraces.read(file)
+        file.unlink(missing_ok=True)
+        return traces
+
+
+def _instance_of(pid: int) -> PodInstance:
+    """The instance of a child, which may have ended already."""
+    try:
+        return instance_of(pid)
+    except ProcessLookupError:
+        return PodInstance(f"{pid}-ended at once")

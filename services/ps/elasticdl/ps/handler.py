@@ -6,7 +6,6 @@ from typing import assert_never
 
 import structlog
 
-from elasticdl.ps.metric_reads import read_metrics
 from elasticdl.ps.shard.admission import RefusedError
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.round_sums import RoundExchange
@@ -75,7 +74,7 @@ class PsHandler:
                     frame.before_waiting()
                     return self._respond(self._sums.exchange(request, self._pull_wait_s))
                 case ReadMetrics():
-                    return self._respond(read_metrics(self._core, request))
+                    return self._respond(self._core.read_metrics(request))
                 case _:
                     assert_never(request)
         except RefusedError as error:

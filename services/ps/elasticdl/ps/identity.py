@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticdl.ps.controller import ControllerSettings, PsController
-from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.core import Observer, PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
-from elasticdl.ps.shard.observer import Observer
 from elasticdl.ps.snapshots.policy import SnapshotPolicy
 from elasticdl.ps.snapshots.writer import SnapshotWriter
 from elasticdl.shared.job.spec import JobSpec

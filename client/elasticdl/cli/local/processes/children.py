@@ -14,8 +14,21 @@ from typing import Protocol
 
 import psutil
 
-from elasticdl.cli.local.exits import Exit
 from elasticdl.shared.process.operating_system import kill_group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """The end of one process.
+
+    Attributes:
+        name: the name that it ran under.
+        exit_code: its exit code, or minus the number of the signal that ended it.
+    """
+
+    name: str
+    pid: int
+    exit_code: int
 
 
 class Starter(Protocol):

@@ -8,7 +8,6 @@ from elasticdl.ps.controller import commands
 from elasticdl.ps.controller.registration import Registration
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.shard_cut import ShardCut
-from elasticdl.ps.shard.table_figures import has_tracked_tables
 from elasticdl.ps.snapshots.history import Snapshot, SnapshotHistory
 from elasticdl.ps.snapshots.next_cut import NextCut
 from elasticdl.ps.snapshots.policy import SnapshotPolicy
@@ -120,7 +119,7 @@ class Snapshots:
             self.history.discard(request.damaged)
         written = yield from self.write(flush=request is not None and request.flush)
         is_due = written is not None and self.initialised and self.now_s >= self._count_due_s
-        if has_tracked_tables(self._core) and (request is not None or is_due):
+        if self._has_tracked_tables() and (request is not None or is_due):
             yield from self._count()
         self.plan_next()
         if written is None and request is None:
@@ -139,6 +138,10 @@ class Snapshots:
             message="snapshot taken",
             facts={"manifest": uri, "step": manifest.step, "size_bytes": taken.size_bytes},
         )
+
+    def _has_tracked_tables(self) -> bool:
+        shard = self._core.shard
+        return shard is not None and any(table.is_tracked for table in shard.signature.tables)
 
     def _count(self) -> Procedure[None]:
         """Count the rows of tables, while pushes wait; ``announce`` has to follow."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from elasticdl.ps.engine.checks import NotFiniteError
 from elasticdl.ps.shard.admission import (
@@ -21,13 +22,12 @@ from elasticdl.ps.shard.admission import (
 from elasticdl.ps.shard.group import GroupCut, UpdatePolicy
 from elasticdl.ps.shard.model_shard import Division, GroupVersion, ModelShard, ledger_of, most_backward
 from elasticdl.ps.shard.new_model import new_model
-from elasticdl.ps.shard.observer import Observer
 from elasticdl.ps.shard.pull_admission import PullAdmission
 from elasticdl.ps.shard.regrouping import without
 from elasticdl.ps.shard.shard_cut import Pin, ShardCut
 from elasticdl.ps.shard.warm_start import WarmStart
 from elasticdl.shared.errors import InvariantError, TransientError
-from elasticdl.shared.job.ledger import Verdict
+from elasticdl.shared.job.ledger import Ledger, Verdict
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.messages.events import GroupLedger
 from elasticdl.shared.model.aligned import aligned_floats
@@ -40,6 +40,7 @@ from elasticdl.shared.wire.messages import (
     Ids,
     Initialise,
     InitialiseReply,
+    MetricsReply,
     NextBatch,
     NextBatchReply,
     Pull,
@@ -47,10 +48,21 @@ from elasticdl.shared.wire.messages import (
     Push,
     PushReply,
     PushVerdict,
+    ReadMetrics,
     RefusalKind,
 )
 
 _VERDICTS = {verdict: PushVerdict[verdict.name] for verdict in Verdict}
+
+
+class Observer(Protocol):
+    """Receives notifications. They are sent under the core's lock, so an observer must neither block nor call back."""
+
+    def initialised(self) -> None:
+        """A worker sent the initial weights."""
+
+    def stepped(self, step: int) -> None:
+        """A batch was absorbed; ``step`` is the number of absorbed batches."""
 
 
 class PsCore:
@@ -165,6 +177,26 @@ class PsCore:
             shard = self.serving(request.placement_version)
             self.pulls.on_task_begun(request.task)
             return NextBatchReply(next_batch=shard.next_batch(TaskId(request.task), request.batches))
+
+    def read_metrics(self, request: ReadMetrics) -> MetricsReply:
+        """The metric sums of an epoch, if a group here has them. Sums of earlier epochs are on the log, and dropped.
+
+        Raises:
+            RefusedError: another plan or version of the placement, or not ready.
+        """
+        check_plan(request.plan, self.plan)
+        with self.lock:
+            for group in self.serving(request.placement_version).groups:
+                if group.metrics is not None:
+                    group.metrics.drop_before(request.epoch)
+                    found = group.metrics.of(request.epoch)
+                    return MetricsReply(
+                        complete=_is_epoch_complete(group.ledger, self.plan, request.epoch),
+                        batches=found.batches,
+                        records=found.records,
+                        states=found.states.copy(),
+                    )
+        return MetricsReply()
 
     def await_admission(self, request: Pull, *, now_s: float, timeout_s: float, sender: int = 0) -> bool:
         """Wait until ``pull`` does not delay a request, at most for ``timeout_s``; whether it does not."""
@@ -416,3 +448,10 @@ class PsCore:
         if not self._ready:
             raise RefusedError(RefusalKind.NOT_READY, "the start of this ps is not on the log yet")
         return self.shard
+
+
+def _is_epoch_complete(ledger: Ledger, plan: Plan, epoch: int) -> bool:
+    """Whether every task of an epoch is absorbed. A resume may have added epochs that this ps' plan does not have."""
+    first = epoch * plan.tasks_per_epoch
+    end = first + plan.tasks_per_epoch
+    return ledger.has_all(first, min(end, plan.tasks) if plan.is_truncated else end)

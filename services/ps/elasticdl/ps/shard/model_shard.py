@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from elasticdl.ps.engine.cuts import EVERYTHING, CutRoom
 from elasticdl.ps.engine.rows import RowStore
-from elasticdl.ps.engine.tracked_rows import TrackedRowStore, row_store
+from elasticdl.ps.engine.tracked_rows import TableFigures, TrackedRowStore, row_store
 from elasticdl.ps.shard.group import Group, GroupCut, UpdatePolicy
 from elasticdl.ps.shard.regrouping import common, joined, lay_out, reduced, union
 from elasticdl.ps.shard.shard_cut import ShardCut
@@ -91,6 +91,11 @@ class ModelShard:
     def rows(self) -> int:
         """Stored rows of all tables."""
         return sum(table.rows for table in self.tables)
+
+    def table_figures(self) -> dict[str, TableFigures]:
+        """What each table holds whose rows are admitted by count or expire. It looks at every row of these tables."""
+        served = mask_of(self.partitions)
+        return {store.table.name: store.figures(served) for store in self.tables if isinstance(store, TrackedRowStore)}
 
     @property
     def nbytes(self) -> int:

@@ -46,8 +46,7 @@ from elasticdl.worker.core.tally import Tally
 from elasticdl.worker.core.tasks.leased import LeasedTask, LeasedTasks
 from elasticdl.worker.core.tasks.outcomes import FailedBatch, Finished, TaskOutcomes
 from elasticdl.worker.failures import Failure, of_user_error
-from elasticdl.worker.ps_client.requests import EpochMetrics
-from elasticdl.worker.ps_client.rules import PinLostError
+from elasticdl.worker.ps_client.requests import EpochMetrics, PinLostError
 
 PARTS_AT_ONCE = 64
 """Parts of stored metric states that are in memory at once: 32 MiB at most."""

@@ -13,14 +13,19 @@ were sent, so the pull of ``push_and_pull`` sees the push, although both are sen
 request again. What a pull returned is a view of buffers that are reused after ``Pulled.release``.
 """
 
-from elasticdl.worker.ps_client.calls import PsCalls
+from elasticdl.worker.ps_client.calls import PsCalls, Settled
 from elasticdl.worker.ps_client.client import PsClient
-from elasticdl.worker.ps_client.connection import PsClientSettings
+from elasticdl.worker.ps_client.connection import PsAddress, PsClientSettings, PsDirectory
 from elasticdl.worker.ps_client.exchange import RoundSum
-from elasticdl.worker.ps_client.requests import EpochMetrics, Pulled, PushOutcome, PushRequest, TaskProgress
-from elasticdl.worker.ps_client.rules import PinLostError, PullDelayedError
-from elasticdl.worker.ps_client.sent_requests import SentPush, SentRequest
-from elasticdl.worker.ps_client.steps import PsAddress, PsDirectory
+from elasticdl.worker.ps_client.requests import (
+    EpochMetrics,
+    PinLostError,
+    PullDelayedError,
+    Pulled,
+    PushOutcome,
+    PushRequest,
+    TaskProgress,
+)
 
 __all__ = [
     "EpochMetrics",
@@ -35,7 +40,6 @@ __all__ = [
     "PushOutcome",
     "PushRequest",
     "RoundSum",
-    "SentPush",
-    "SentRequest",
+    "Settled",
     "TaskProgress",
 ]

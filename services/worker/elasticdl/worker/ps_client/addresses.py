@@ -15,7 +15,7 @@ from elasticdl.shared.messages.registers import decode_register
 from elasticdl.shared.model.placement import Placement, decode_placement
 from elasticdl.shared.names import PodName
 from elasticdl.shared.process.repeated_lines import RepeatedLines
-from elasticdl.worker.ps_client.steps import PsAddress, PsDirectory
+from elasticdl.worker.ps_client.connection import PsAddress, PsDirectory
 
 _lines = RepeatedLines(structlog.get_logger())
 

@@ -6,10 +6,11 @@ Pure procedures.
 from __future__ import annotations
 
 import contextlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,25 +22,99 @@ from elasticdl.shared.process.procedures import Procedure
 from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.connection import ConnectionLostError
 from elasticdl.shared.wire.messages import Floats, Ids, PullReply
-from elasticdl.worker.ps_client import rules
-from elasticdl.worker.ps_client.absorbed_batches import AbsorbedBatches
-from elasticdl.worker.ps_client.connection import PsClientSettings, PsConnection
+from elasticdl.worker.ps_client.connection import (
+    Answer,
+    MovedError,
+    Pause,
+    PendingRequest,
+    PsClientSettings,
+    PsConnection,
+    PsDirectory,
+    Receive,
+)
 from elasticdl.worker.ps_client.requests import (
     NO_INSTANCES,
+    BatchReply,
     EpochMetrics,
     Instances,
+    PinLostError,
+    PullDelayedError,
     PushOutcome,
     PushRequest,
     TaskProgress,
 )
-from elasticdl.worker.ps_client.rules import BatchReply, MovedError, PinLostError, PullDelayedError
-from elasticdl.worker.ps_client.sent_requests import Order, SentPush, SentRequest, Settled, checked, stages_of
 from elasticdl.worker.ps_client.splitter import Split, Splitter
-from elasticdl.worker.ps_client.steps import Answer, Pause, PsDirectory, Receive
 
-_R = TypeVar("_R", bound=messages.Reply)
+_T = TypeVar("_T")
+TASKS_MAX = 16
+"""Tasks whose last answers are remembered. A worker leases fewer at a time."""
 _PLACEMENT_POLL_S = 0.005
 """Seconds between two looks for the later placement that a ps mentioned."""
+
+
+class Order(Enum):
+    """Which ps gets a request first. The gate bounds the staleness, see docs/adr/0010-asynchronous-training.md."""
+
+    TOGETHER = "together"
+    GATE_FIRST = "gate first"
+    GATE_LAST = "gate last"
+
+
+@dataclass(frozen=True, slots=True)
+class SentRequest:
+    """A request that was sent to every ps of the first stage.
+
+    Attributes:
+        split: splits the request by a placement; called again if groups move.
+        splitter: the placement by which it was split.
+        order: which ps gets it first.
+        stages: positions of the ps; those of the second stage get the request once those of the first have answered.
+        pending: by position of the ps.
+    """
+
+    split: Callable[[Splitter], Split]
+    splitter: Splitter
+    parts: Split
+    order: Order
+    stages: tuple[Sequence[int], ...]
+    pending: dict[int, PendingRequest] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The answers of all ps by one version of the placement.
+
+    Attributes:
+        sent: what they answered; its placement may be later than that of the first try.
+        answers: one per ps, in the splitter's order.
+        repeated: whether any ps was sent the request more than once.
+    """
+
+    sent: SentRequest
+    answers: Sequence[Answer]
+    repeated: bool
+
+    @property
+    def replies(self) -> Sequence[Any]:
+        """The replies, each of the kind that answers its request. Arrays in them need the buffers."""
+        return [answer.reply for answer in self.answers]
+
+    @property
+    def incarnations(self) -> Mapping[PodName, Incarnation]:
+        """The incarnation of each ps that answered."""
+        return self.by_ps([answer.incarnation for answer in self.answers])
+
+    def by_ps(self, values: Sequence[_T]) -> Mapping[PodName, _T]:
+        """Values in the splitter's order, by name of the ps."""
+        return dict(zip(self.sent.splitter.ps, values, strict=True))
+
+    def iterations(self) -> Mapping[PodName, int]:
+        """The answers of a pull: by ps the optimizer updates up to its state."""
+        return self.by_ps([reply.iteration for reply in self.replies])
+
+    def release(self) -> None:
+        """Return all receive buffers."""
+        _release(self.answers)
 
 
 class PsCalls:
@@ -61,7 +136,7 @@ class PsCalls:
         self._clock = clock
         self._settings = settings
         self._splitter = Splitter(signature, plan, directory.placement())
-        self._absorbed = AbsorbedBatches()
+        self._absorbed = AbsorbedBatches(directory)
         self._initial: Floats | None = None
         """Kept while a ps may need its part again: a later placement splits them differently."""
         self._connections: dict[PodName, PsConnection] = {}
@@ -80,65 +155,25 @@ class PsCalls:
             raise ValueError(f"{dense.shape} initial values for {size} elements")
         self._initial = dense.copy()
         settled = yield from self._call(lambda splitter: splitter.initialise(dense))
-        replies = [_take(answer, messages.InitialiseReply) for answer in settled.answers]
-        return all(reply.first for reply in replies)
+        settled.release()
+        return all(reply.first for reply in settled.replies)
 
     def next_batch(self, task: TaskId, batches: int) -> Procedure[TaskProgress]:
         """Ask the ledgers how far a task of so many batches is."""
         settled = yield from self._call(lambda splitter: splitter.next_batch(task, batches))
-        replies = settled.by_ps([_take(answer, messages.NextBatchReply) for answer in settled.answers])
-        version = settled.sent.splitter.version
-        self._absorbed.record(task, replies, settled.incarnations, version)
-        return rules.progress_of(replies, settled.incarnations, version)
+        settled.release()
+        replies = self._absorbed.record(task, settled)
+        return TaskProgress.of(replies, settled.incarnations, settled.sent.splitter.version)
 
     def read_metrics(self, epoch: int) -> Procedure[EpochMetrics]:
         """Read the metrics of an epoch; the ps forget those of earlier epochs."""
         settled = yield from self._call(lambda splitter: splitter.read_metrics(epoch))
-        try:
-            reply = settled.replies(messages.MetricsReply)[settled.sent.splitter.gate]
-            return EpochMetrics(
-                complete=reply.complete, batches=reply.batches, records=reply.records, states=reply.states.tobytes()
-            )
-        finally:
-            settled.release()
-
-    def send_pull(
-        self,
-        ids: Mapping[str, Ids],
-        *,
-        pin: int = 0,
-        dense: bool = True,
-        batch: tuple[int, int] | None = None,
-        averages: bool = False,
-    ) -> Procedure[SentRequest]:
-        """Ask for rows and dense variables.
-
-        Args:
-            ids: by table name; unique int64[n].
-            pin: the evaluation whose pinned model is read; 0: the current one.
-            averages: whether the averages of dense variables are wanted, if the optimizer keeps averages.
-        """
-        order = Order.GATE_FIRST if batch and self._settings.has_gate else Order.TOGETHER
-        return self._send(
-            lambda splitter: splitter.pull(ids, pin=pin, dense=dense, batch=batch, averages=averages), order
+        reply: messages.MetricsReply = settled.replies[settled.sent.splitter.gate]
+        metrics = EpochMetrics(
+            complete=reply.complete, batches=reply.batches, records=reply.records, states=reply.states.tobytes()
         )
-
-    def receive_pull(self, sent: SentRequest) -> Procedure[Settled]:
-        """Wait for the answers, all of which are ``PullReply``.
-
-        Raises:
-            PinLostError: the pinned model is not available on every ps.
-            PullDelayedError: the batch has to wait for other workers.
-            TransientError: a ps was unavailable for too long.
-            UserError, ProtocolError: a ps refused.
-        """
-        settled = yield from self._settle(sent)
-        try:
-            settled.replies(PullReply)
-        except BaseException:
-            settled.release()
-            raise
-        return settled
+        settled.release()
+        return metrics
 
     def pull(
         self,
@@ -150,124 +185,114 @@ class PsCalls:
         only: Instances = NO_INSTANCES,
         averages: bool = False,
     ) -> Procedure[Settled]:
-        """``send_pull`` and ``receive_pull``.
+        """Ask for rows and dense variables; the answers are ``PullReply``.
 
         Args:
-            ids: see ``send_pull``, like the next three.
+            ids: by table name; unique int64[n].
+            pin: the evaluation whose pinned model is read; 0: the current one.
             only: the instance of each ps that has to answer; empty: any.
+            averages: whether the averages of dense variables are wanted, if the optimizer keeps averages.
 
         Raises:
-            PinLostError: also if another instance has answered.
+            PinLostError: the pinned model is not available on every ps, or another instance has answered.
+            PullDelayedError: the batch has to wait for other workers.
+            TransientError: a ps was unavailable for too long.
+            UserError, ProtocolError: a ps refused.
         """
-        sent = yield from self.send_pull(ids, pin=pin, dense=dense, batch=batch, averages=averages)
-        settled = yield from self.receive_pull(sent)
+        settled = yield from self._call(
+            lambda splitter: splitter.pull(ids, pin=pin, dense=dense, batch=batch, averages=averages),
+            self._first_is_gate if batch else Order.TOGETHER,
+        )
         if only and dict(only) != settled.incarnations:
             settled.release()
             raise PinLostError(f"{dict(only)} have the model, and {settled.incarnations} answered")
         return settled
 
-    def send_push(self, request: PushRequest, *, is_followed: bool = False) -> Procedure[SentPush]:
-        """Send a batch; a ps that has it already is only asked for its progress.
-
-        Args:
-            is_followed: a pull follows at once.
-        """
-        refused = self._not_finite(request)
-        if refused:
-            return SentPush(request, None, refused)
-        order = Order.GATE_LAST if self._settings.has_gate else Order.TOGETHER
-        sent = yield from self._send(partial(self._split_push, request), order, is_followed=is_followed)
-        return SentPush(request, sent)
-
-    def receive_push(self, push: SentPush) -> Procedure[tuple[PushOutcome, bool]]:
-        """Wait until every group has answered; errors as ``receive_pull``.
-
-        Returns:
-            The outcome, and whether every ps got the push exactly once.
-        """
-        request = push.request
-        if push.sent is None:
-            outcome = PushOutcome(next_batch=request.batch, credits={}, step=0, not_finite=push.refused)
-            return outcome, True
-        settled = yield from self._settle(push.sent)
-        replies = settled.by_ps([_take_pushed(answer) for answer in settled.answers])
-        self._forget_initial()
-        incarnations, version = settled.incarnations, settled.sent.splitter.version
-        self._absorbed.record(request.task, replies, incarnations, version)
-        return rules.outcome_of(replies, incarnations, version), not settled.repeated
-
     def push(self, request: PushRequest) -> Procedure[PushOutcome]:
-        """``send_push`` and ``receive_push``."""
-        sent = yield from self.send_push(request)
-        outcome, _ = yield from self.receive_push(sent)
+        """``push_and_pull`` without a pull."""
+        outcome, _, _ = yield from self.push_and_pull(request)
         return outcome
 
     def push_and_pull(
-        self, request: PushRequest, ids: Mapping[str, Ids], batch: tuple[int, int]
+        self, request: PushRequest, ids: Mapping[str, Ids] | None = None, batch: tuple[int, int] | None = None
     ) -> Procedure[tuple[PushOutcome, Settled | None, float]]:
-        """Push a batch and pull for the next one in one round trip.
+        """Push a batch and pull for the next one in one round trip; errors as ``pull``.
 
-        The pull follows the push on every connection, so each ps answers it with weights that contain the batch. A gate
-        among several ps has to get the push last and the pull first, so that the pull needs a round trip of its own.
+        A ps that has the batch already is only asked for its progress. The pull follows the push on every connection,
+        so each ps answers it with weights that contain the batch. A gate among several ps has to get the push last and
+        the pull first, so that the pull needs a round trip of its own.
+
+        Args:
+            ids: of the pull; None: push only.
+            batch: of the pull.
 
         Returns:
             The outcome of the push, and the answers to the pull: None if they may lack the batch, or were not asked
             for, or if the pull has to wait for other workers; and the seconds that the pull took longer than the push.
         """
-        is_followed = not self._settings.has_gate or len(self._splitter.ps) == 1
-        push = yield from self.send_push(request, is_followed=is_followed)
-        if push.sent is None or len(push.sent.stages) > 1:
-            outcome, _ = yield from self.receive_push(push)
+        not_finite = self._not_finite(request)
+        if not_finite:
+            return PushOutcome(next_batch=request.batch, credits={}, step=0, not_finite=not_finite), None, 0.0
+        push = yield from self._begin(
+            lambda splitter: splitter.push(request, self._having(request, splitter)),
+            Order.GATE_LAST if self._settings.has_gate else Order.TOGETHER,
+            is_followed=ids is not None and (not self._settings.has_gate or len(self._splitter.ps) == 1),
+        )
+        if ids is None or len(push.stages) > 1:
+            outcome, _ = yield from self._settle_push(request, push)
             return outcome, None, 0.0
-        pull = yield from self.send_pull(ids, batch=batch)
-        outcome, once = yield from self.receive_push(push)
-        if not rules.contains_push(request, outcome, sent_once=once):
+        pull = yield from self._begin(lambda splitter: splitter.pull(ids, batch=batch), self._first_is_gate)
+        outcome, sent_once = yield from self._settle_push(request, push)
+        if not outcome.is_certainly_pulled(request, sent_once=sent_once):
             yield from self._discard(pull)
             return outcome, None, 0.0
         pushed_s = self._clock.monotonic()
         settled: Settled | None = None
         with contextlib.suppress(PullDelayedError):
-            settled = yield from self.receive_pull(pull)
+            settled = yield from self._settle(pull)
         return outcome, settled, self._clock.monotonic() - pushed_s
+
+    def _settle_push(self, request: PushRequest, sent: SentRequest) -> Procedure[tuple[PushOutcome, bool]]:
+        """Wait until every group has answered: the outcome, and whether every ps got the push exactly once."""
+        settled = yield from self._settle(sent)
+        settled.release()
+        self._forget_initial()
+        replies = self._absorbed.record(request.task, settled)
+        outcome = PushOutcome.of(replies, settled.incarnations, settled.sent.splitter.version)
+        return outcome, not settled.repeated
 
     def _discard(self, sent: SentRequest) -> Procedure[None]:
         """Receive answers that are not needed: a ps that can't send one for long would close the connection."""
-        for pending in sent.pending:
-            if pending is not None and pending.handle is not None:
+        for pending in sent.pending.values():
+            if pending.handle is not None:
                 with contextlib.suppress(ConnectionLostError, ProtocolError):  # The next request shows it.
                     answer: Answer = yield Receive(pending.handle)
                     answer.release()
 
     # --- all ps as one --------------------------------------------------------------------------------------------
 
-    def _call(self, split: Callable[[Splitter], Split]) -> Procedure[Settled]:
-        sent = yield from self._send(split)
+    def _call(self, split: Callable[[Splitter], Split], order: Order = Order.TOGETHER) -> Procedure[Settled]:
+        sent = yield from self._begin(split, order)
         return (yield from self._settle(sent))
 
-    def _send(
+    def _begin(
         self, split: Callable[[Splitter], Split], order: Order = Order.TOGETHER, *, is_followed: bool = False
     ) -> Procedure[SentRequest]:
+        """Split a request by the latest placement, and send it to every ps of the first stage.
+
+        Args:
+            is_followed: another request follows at once.
+        """
         placement = self._directory.placement()
         if placement.version > self._splitter.version:
             self._splitter = Splitter(self.signature, self._plan, placement)
             self._replace_initial(self._splitter)
         splitter = self._splitter
-        stages = stages_of(splitter, order)
-        sent = SentRequest(split, splitter, split(splitter), order, stages, [None] * len(splitter.ps))
-        yield from self._send_stage(sent, sent.stages[0], is_followed=is_followed)
+        sent = SentRequest(split, splitter, split(splitter), order, _stages_of(splitter, order))
+        for number in sent.stages[0]:
+            connection = self._connection(splitter.ps[number])
+            sent.pending[number] = yield from connection.send(sent.parts.requests[number], is_followed=is_followed)
         return sent
-
-    def _send_stage(
-        self, sent: SentRequest, stage: Sequence[int], *, is_followed: bool = False, updates_ahead: int = 0
-    ) -> Procedure[None]:
-        for number in stage:
-            connection, request = self._connection(sent.splitter.ps[number]), sent.parts.requests[number]
-            if updates_ahead and isinstance(request, messages.Pull):
-                request = replace(request, updates_ahead=updates_ahead)
-            if isinstance(request, messages.Initialise):
-                sent.pending[number] = yield from connection.initialise(request)
-            else:
-                sent.pending[number] = yield from connection.send(request, is_followed=is_followed)
 
     def _settle(self, sent: SentRequest) -> Procedure[Settled]:
         """Wait for the answers of all ps by one version of the placement, which may be later than that of ``sent``.
@@ -279,12 +304,13 @@ class PsCalls:
             version = sent.splitter.version
             answers: dict[int, Answer] = {}
             try:
-                for position, stage in enumerate(sent.stages):
-                    if position:
-                        yield from self._send_stage(sent, stage, updates_ahead=_updates_ahead(answers.values()))
+                for stage in sent.stages:
+                    for number in stage:
+                        if number not in sent.pending:
+                            request = _predicting_alike(sent.parts.requests[number], answers.values())
+                            sent.pending[number] = yield from self._connection(sent.splitter.ps[number]).send(request)
                     for number in stage:
                         pending = sent.pending[number]
-                        assert pending is not None
                         connection = self._connections[sent.splitter.ps[number]]
                         answers[number] = yield from connection.settle(pending, version, self._is_latest)
                         repeated = repeated or pending.repeated
@@ -293,7 +319,7 @@ class PsCalls:
                 _release(answers.values())
                 repeated = True
                 yield from self._await_later(version)
-                sent = yield from self._send(sent.split, sent.order)
+                sent = yield from self._begin(sent.split, sent.order)
             except BaseException:
                 _release(answers.values())
                 raise
@@ -308,15 +334,16 @@ class PsCalls:
     def _is_latest(self, version: int) -> bool:
         return self._directory.placement().version <= version
 
-    def _split_push(self, request: PushRequest, splitter: Splitter) -> Split:
-        having = self._absorbed.having(request.task, request.batch, splitter.version, self._incarnation_of)
+    @property
+    def _first_is_gate(self) -> Order:
+        return Order.GATE_FIRST if self._settings.has_gate else Order.TOGETHER
+
+    def _having(self, request: PushRequest, splitter: Splitter) -> frozenset[PodName]:
+        """The ps that need not get a batch."""
+        having = self._absorbed.having(request.task, request.batch, splitter.version)
         if self._settings.has_gate:
             having -= {splitter.ps[splitter.gate]}  # It has to know that the batch was pushed.
-        return splitter.push(request, having)
-
-    def _incarnation_of(self, ps: PodName) -> Incarnation | None:
-        registered = self._directory.resolve().get(ps)
-        return registered.incarnation if registered else None
+        return having
 
     def _not_finite(self, request: PushRequest) -> str:
         """Where a value is NaN or infinite. A single ps finds that itself at less cost; several must agree on it."""
@@ -348,25 +375,71 @@ class PsCalls:
         return self._connections[ps]
 
 
+@dataclass(frozen=True, slots=True)
+class _LastAnswers:
+    """The last answers of all ps about a task.
+
+    Attributes:
+        version: version of the placement by which they answered; by another one they may hold other groups.
+        incarnations: who answered; a restarted ps may have absorbed less.
+        next_batches: the next batch that each ps expects.
+    """
+
+    version: int
+    incarnations: Mapping[PodName, Incarnation]
+    next_batches: Mapping[PodName, int]
+
+
+class AbsorbedBatches:
+    """What each ps last answered about the progress of a task, so that no batch is sent to it again.
+
+    When one ps is restored from a snapshot, the task is repeated for that ps; the others are only asked for their
+    progress. If one of them has absorbed less by now, its answer says so, and the worker repeats more.
+    """
+
+    def __init__(self, directory: PsDirectory) -> None:
+        self._directory = directory
+        self._tasks: OrderedDict[TaskId, _LastAnswers] = OrderedDict()
+
+    def record(self, task: TaskId, settled: Settled) -> Mapping[PodName, BatchReply]:
+        """Remember what all ps answered about a task; returns their replies."""
+        replies: Mapping[PodName, BatchReply] = settled.by_ps(settled.replies)
+        next_batches = {ps: reply.next_batch for ps, reply in replies.items()}
+        self._tasks[task] = _LastAnswers(settled.sent.splitter.version, settled.incarnations, next_batches)
+        self._tasks.move_to_end(task)
+        if len(self._tasks) > TASKS_MAX:
+            self._tasks.popitem(last=False)
+        return replies
+
+    def having(self, task: TaskId, batch: int, version: int) -> frozenset[PodName]:
+        """The ps whose running incarnation has answered, by this version of the placement, that it has a batch."""
+        said = self._tasks.get(task)
+        if said is None or said.version != version:
+            return frozenset()
+        running = self._directory.resolve()
+        return frozenset(
+            ps
+            for ps, next_batch in said.next_batches.items()
+            if next_batch > batch and ps in running and running[ps].incarnation == said.incarnations[ps]
+        )
+
+
+def _stages_of(splitter: Splitter, order: Order) -> tuple[Sequence[int], ...]:
+    everywhere = range(len(splitter.ps))
+    if order is Order.TOGETHER or len(everywhere) == 1:
+        return (everywhere,)
+    stages = ((splitter.gate,), tuple(number for number in everywhere if number != splitter.gate))
+    return stages if order is Order.GATE_FIRST else stages[::-1]
+
+
+def _predicting_alike(request: messages.Request, answers: Iterable[Answer]) -> messages.Request:
+    """A request whose ps predicts its weights for the same moment as the gate, which answers a pull first."""
+    updates_ahead = max((one.reply.updates_ahead for one in answers if isinstance(one.reply, PullReply)), default=0)
+    if updates_ahead and isinstance(request, messages.Pull):
+        return replace(request, updates_ahead=updates_ahead)
+    return request
+
+
 def _release(answers: Iterable[Answer]) -> None:
     for answer in answers:
         answer.release()
-
-
-def _updates_ahead(answers: Iterable[Answer]) -> int:
-    """What the gate, which answers a pull first, predicts its weights for: the other ps predict for the same moment."""
-    return max((answer.reply.updates_ahead for answer in answers if isinstance(answer.reply, PullReply)), default=0)
-
-
-def _take_pushed(answer: Answer) -> BatchReply:
-    """The reply of a ps that got the batch, or that had it already and was asked for its progress."""
-    if isinstance(answer.reply, messages.NextBatchReply):
-        return _take(answer, messages.NextBatchReply)
-    return _take(answer, messages.PushReply)
-
-
-def _take(answer: Answer, kind: type[_R]) -> _R:
-    """The reply of an answer without arrays."""
-    reply = checked(answer, kind)
-    answer.release()
-    return reply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
@@ -20,10 +20,19 @@ from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.client import Ticket, WireClient
 from elasticdl.shared.wire.message_codec import decode_reply, encode_request
 from elasticdl.shared.wire.messages import NO_FLOATS, Exchange, Floats, Ids, PullReply
-from elasticdl.worker.ps_client.calls import PsCalls
-from elasticdl.worker.ps_client.connection import PsClientSettings
+from elasticdl.worker.ps_client.calls import PsCalls, Settled
+from elasticdl.worker.ps_client.connection import (
+    Answer,
+    Close,
+    Connect,
+    Pause,
+    PsClientSettings,
+    PsDirectory,
+    Receive,
+    Send,
+    Step,
+)
 from elasticdl.worker.ps_client.exchange import ExchangeCalls, RoundSum
-from elasticdl.worker.ps_client.gathering import Gathering
 from elasticdl.worker.ps_client.requests import (
     NO_INSTANCES,
     EpochMetrics,
@@ -33,8 +42,7 @@ from elasticdl.worker.ps_client.requests import (
     PushRequest,
     TaskProgress,
 )
-from elasticdl.worker.ps_client.sent_requests import Settled
-from elasticdl.worker.ps_client.steps import Answer, Close, Connect, Pause, PsDirectory, Receive, Send, Step
+from elasticdl.worker.ps_client.splitter import Gathering
 
 R = TypeVar("R")
 PULL_ROWS_MAX = 1 << 16
@@ -145,7 +153,8 @@ class PsClient:
         self._sockets.close()
 
     def _gathered(self, settled: Settled) -> Pulled:
-        sent, replies = settled.sent, settled.replies(PullReply)
+        sent = settled.sent
+        replies: Sequence[PullReply] = settled.replies
         asked = [request for request in sent.parts.requests if isinstance(request, messages.Pull)]
         try:
             gathering = Gathering(self._pool)

@@ -1,27 +1,143 @@
-"""The connection to one ps: connects, sends in order, and repeats a request while the ps restarts. Pure procedures."""
+"""The connection to one ps: connects, sends in order, and repeats a request while the ps restarts.
+
+Pure procedures. They yield steps, which a driver executes: ``client.py`` with blocking sockets, the simulator on a
+virtual clock.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from elasticdl.shared.errors import ProtocolError, TransientError
-from elasticdl.shared.names import PodName
+from elasticdl.shared.errors import ProtocolError, TransientError, UserError
+from elasticdl.shared.model.placement import Placement
+from elasticdl.shared.names import Incarnation, PodName
 from elasticdl.shared.process.clock import Clock
 from elasticdl.shared.process.procedures import Procedure
 from elasticdl.shared.process.retries import Backoff
+from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.client import ClientSettings
 from elasticdl.shared.wire.connection import ConnectionLostError
-from elasticdl.shared.wire.messages import Initialise, Request
-from elasticdl.worker.ps_client.rules import (
-    MovedError,
-    has_model_on_record,
-    is_registered_incarnation,
-    wants_initial_values,
-    why_not_ready,
-)
-from elasticdl.worker.ps_client.steps import Answer, Close, Connect, Pause, PsDirectory, Receive, Send, Wire
+from elasticdl.shared.wire.messages import Initialise, PullReply, PushReply, Refusal, RefusalKind, Reply, Request
+from elasticdl.worker.ps_client.requests import PinLostError, PullDelayedError
+
+_REPLIES = {
+    Initialise: messages.InitialiseReply,
+    messages.NextBatch: messages.NextBatchReply,
+    messages.Pull: PullReply,
+    messages.Push: PushReply,
+    messages.Exchange: messages.ExchangeReply,
+    messages.ReadMetrics: messages.MetricsReply,
+}
+"""What a ps answers to each request, unless it refuses."""
+
+
+class MovedError(TransientError):
+    """Groups have moved: the request has to be split again by a later version of the placement."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PsAddress:
+    """Where a ps listens.
+
+    Attributes:
+        incarnation: the process that registered the address. The client refuses any other process there.
+    """
+
+    address: str
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PsDirectory:
+    """What the job's registers say about the ps. Both functions return at once.
+
+    Attributes:
+        placement: returns the latest known version of the placement.
+        resolve: returns the address of every ps that has registered.
+    """
+
+    placement: Callable[[], Placement]
+    resolve: Callable[[], Mapping[PodName, PsAddress]]
+
+
+class Wire(Protocol):
+    """An open connection to one ps. The ps answers requests in the order in which they were sent."""
+
+    @property
+    def identity(self) -> str:
+        """Incarnation of the process that answered the handshake."""
+        ...
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is broken."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of one ps.
+
+    Attributes:
+        reply: the message; its arrays lie in a receive buffer.
+        release: returns the receive buffer to the pool.
+    """
+
+    reply: Reply
+    incarnation: Incarnation
+    release: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Open a connection; the result is a ``Wire``. Raises ConnectionLostError or ProtocolError."""
+
+    ps: PodName
+    address: PsAddress
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close a connection."""
+
+    wire: Wire
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a request; the result is a handle for ``Receive``. A broken connection shows in ``Receive``.
+
+    Attributes:
+        request: the message; unchanged until ``Receive``.
+        is_followed: another request follows at once, and may be sent together with this one.
+    """
+
+    wire: Wire
+    request: Request
+    is_followed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """Wait for the answer to a request; the result is an ``Answer``. Raises ConnectionLostError or ProtocolError."""
+
+    handle: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait, at most until a version of the placement later than ``version`` is known.
+
+    Raises TransientError when the client is closed meanwhile.
+    """
+
+    seconds: float
+    version: int
+
+
+Step = Connect | Close | Send | Receive | Pause
 
 _BACKOFF = Backoff(first_s=0.02, max_s=0.5)
 
@@ -74,14 +190,16 @@ class PsConnection:
         """Initial values to offer again if the ps dies before its first snapshot; None once it has one."""
 
     def send(self, request: Request, *, is_followed: bool = False) -> Procedure[PendingRequest]:
-        """Send a request and connect first if necessary. An unavailable ps shows only in ``settle``."""
-        wire = yield from self._connected()
-        return PendingRequest(request, (yield Send(wire, request, is_followed)) if wire else None)
+        """Send a request and connect first if necessary. An unavailable ps shows only in ``settle``.
 
-    def initialise(self, request: Initialise) -> Procedure[PendingRequest]:
-        """Send initial values, and keep them until the ps has them on record."""
-        self._initial = request
-        return (yield from self.send(request))
+        Initial values are kept until the ps has them on record.
+        """
+        if isinstance(request, Initialise):
+            self._initial = request
+        wire = self._wire
+        if wire is None or wire.lost:
+            wire = yield from self._connect()
+        return PendingRequest(request, (yield Send(wire, request, is_followed)) if wire else None)
 
     def close(self) -> Procedure[None]:
         """Close the connection; the next request opens another one."""
@@ -118,11 +236,14 @@ class PsConnection:
         pauses = self._settings.backoff.pauses()
         while True:
             try:
-                answer: Answer = yield from self._receive(pending)
+                if pending.handle is None:
+                    raise ConnectionLostError("cannot connect")
+                answer: Answer = yield Receive(pending.handle)
                 waiting = why_not_ready(answer.reply)
                 if waiting is None:
-                    if has_model_on_record(answer.reply):
-                        self._initial = None
+                    _check_kind(answer, pending.request)
+                    if isinstance(answer.reply, PullReply | PushReply):
+                        self._initial = None  # Its first snapshot is registered.
                     return answer
                 reason = waiting.message
                 answer.release()
@@ -138,17 +259,8 @@ class PsConnection:
             again: PendingRequest = yield from self.send(pending.request)
             pending.handle, pending.repeated = again.handle, True
 
-    @staticmethod
-    def _receive(pending: PendingRequest) -> Procedure[Answer]:
-        if pending.handle is None:
-            raise ConnectionLostError("cannot connect")
-        answer: Answer = yield Receive(pending.handle)
-        return answer
-
-    def _connected(self) -> Procedure[Wire | None]:
-        """The open connection or a new one; None while the ps can't be reached."""
-        if self._wire is not None and not self._wire.lost:
-            return self._wire
+    def _connect(self) -> Procedure[Wire | None]:
+        """A new connection; None while the ps can't be reached."""
         yield from self.close()
         registered = self._directory.resolve().get(self.ps)
         if registered is None:
@@ -157,8 +269,39 @@ class PsConnection:
             wire: Wire = yield Connect(self.ps, registered)
         except (ConnectionLostError, ProtocolError):
             return None
-        if not is_registered_incarnation(wire.identity, registered.incarnation):
+        if wire.identity != registered.incarnation:
             yield Close(wire)
             return None
         self._wire = wire
         return wire
+
+
+def why_not_ready(reply: Reply) -> Refusal | None:
+    """The refusal of a ps that is not ready yet; the request has to be sent again. Errors as ``settle``."""
+    if not isinstance(reply, Refusal):
+        return None
+    match reply.kind:
+        case RefusalKind.NOT_READY | RefusalKind.NOT_INITIALISED:
+            return reply
+        case RefusalKind.USER:
+            raise UserError(reply.message)
+        case RefusalKind.NO_PIN:
+            raise PinLostError(reply.message)
+        case RefusalKind.PULL_DELAYED:
+            raise PullDelayedError(reply.message)
+        case RefusalKind.MOVED:
+            raise MovedError(reply.message)
+        case _:
+            raise ProtocolError(f"the ps refused ({reply.kind.name}): {reply.message}")
+
+
+def wants_initial_values(refusal: Refusal) -> bool:
+    """Whether a ps that is not ready died before its first snapshot and has to be offered the initial values again."""
+    return refusal.kind is RefusalKind.NOT_INITIALISED
+
+
+def _check_kind(answer: Answer, request: Request) -> None:
+    kind = _REPLIES[type(request)]
+    if not isinstance(answer.reply, kind):
+        answer.release()
+        raise ProtocolError(f"a ps answered with {type(answer.reply).__name__}, not {kind.__name__}")

@@ -9,10 +9,7 @@ from elasticdl.shared.names import Incarnation, Service, pod_name
 from elasticdl.shared.process.clock import Clock
 from elasticdl.shared.process.procedures import Procedure
 from elasticdl.shared.wire.messages import Doubles, Exchange, ExchangeReply
-from elasticdl.worker.ps_client.connection import PsClientSettings, PsConnection
-from elasticdl.worker.ps_client.rules import MovedError
-from elasticdl.worker.ps_client.sent_requests import checked
-from elasticdl.worker.ps_client.steps import Pause, PsDirectory
+from elasticdl.worker.ps_client.connection import MovedError, Pause, PsClientSettings, PsConnection, PsDirectory
 
 _PLACEMENT_POLL_S = 0.005
 
@@ -63,7 +60,8 @@ class ExchangeCalls:
             except MovedError:
                 yield Pause(_PLACEMENT_POLL_S, placement.version)
                 continue
-            reply = checked(answer, ExchangeReply)
+            reply = answer.reply
+            assert isinstance(reply, ExchangeReply)
             found = RoundSum(
                 origin=(answer.incarnation, reply.generation), missing=reply.missing, values=reply.values.copy()
             )

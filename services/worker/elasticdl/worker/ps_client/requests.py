@@ -1,4 +1,4 @@
-"""Requests of a worker to all ps, and their results."""
+"""Requests of a worker to all ps, and what the answers of all ps mean. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,34 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from elasticdl.shared.errors import TransientError
 from elasticdl.shared.names import Incarnation, PodName, TaskId
-from elasticdl.shared.wire.messages import NO_DOUBLES, NO_FLOATS, Doubles, Floats, Ids
+from elasticdl.shared.wire.messages import (
+    NO_DOUBLES,
+    NO_FLOATS,
+    Doubles,
+    Floats,
+    Ids,
+    NextBatchReply,
+    PushReply,
+    PushVerdict,
+)
 
 Rows = tuple[Ids, Floats]
 """Unique ids int64[n] and their float32[n, width]."""
 Instances = Mapping[str, str]
 """Ps -> its instance."""
 NO_INSTANCES: Instances = MappingProxyType({})
+BatchReply = PushReply | NextBatchReply
+"""The reply of a ps that got the batch, or of one that had it already and was asked only for its progress."""
+
+
+class PinLostError(TransientError):
+    """The model that is to be read, pinned or audited, is gone: a ps restarted or the pin was closed."""
+
+
+class PullDelayedError(TransientError):
+    """The weights for the batch are not to be pulled yet; ask again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +97,17 @@ class TaskProgress:
     credits: Mapping[PodName, Incarnation]
     placement_version: int = 1
 
+    @staticmethod
+    def of(
+        replies: Mapping[PodName, BatchReply], incarnations: Mapping[PodName, Incarnation], version: int
+    ) -> TaskProgress:
+        """The progress by what every ps answered: every group has absorbed the batches before the least next batch."""
+        return TaskProgress(
+            next_batch=min([reply.next_batch for reply in replies.values()]),
+            credits=MappingProxyType(dict(incarnations)),
+            placement_version=version,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushOutcome:
@@ -97,6 +128,36 @@ class PushOutcome:
     step: int
     not_finite: str = ""
     staleness: int | None = None
+
+    @staticmethod
+    def of(
+        replies: Mapping[PodName, BatchReply], incarnations: Mapping[PodName, Incarnation], version: int
+    ) -> PushOutcome:
+        """The outcome by what every ps answered."""
+        step, staleness, not_finite = 0, None, []
+        for reply in replies.values():
+            if isinstance(reply, PushReply):
+                step = max(step, reply.step)
+                if reply.staleness is not None:
+                    staleness = max(staleness or 0, reply.staleness)
+                if reply.verdict is PushVerdict.NOT_FINITE:
+                    not_finite.append(reply.message)
+        return PushOutcome(
+            next_batch=min([reply.next_batch for reply in replies.values()]),
+            credits=MappingProxyType(dict(incarnations)),
+            placement_version=version,
+            step=step,
+            not_finite="; ".join(not_finite),
+            staleness=staleness,
+        )
+
+    def is_certainly_pulled(self, request: PushRequest, *, sent_once: bool) -> bool:
+        """Whether weights that were pulled right behind the push, on the same connections, contain it for certain.
+
+        Args:
+            sent_once: whether every ps got it exactly once; a repeated push may have come after the pull.
+        """
+        return sent_once and not self.not_finite and self.next_batch == request.batch + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
