@@ -10,7 +10,7 @@ from typing import Any
 
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
+from elasticdl.cli.submission.trained_model.flags import CommandFlags, EvaluateFlags, PredictFlags
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.job.spec import JobKind
@@ -19,7 +19,6 @@ from elasticdl.shared.names import Incarnation, JobId
 CLIENT_FLAGS = ("debug", "detach", "dry_run", "nats_url", "platform", "report", "run_dir")
 """Flags of the client alone."""
 
-CommandFlags = TrainFlags | EvaluateFlags | PredictFlags
 _COMMANDS: Mapping[JobKind, type[CommandFlags]] = MappingProxyType(
     {JobKind.TRAIN: TrainFlags, JobKind.EVALUATE: EvaluateFlags, JobKind.PREDICT: PredictFlags}
 )
@@ -28,11 +27,6 @@ _COMMANDS: Mapping[JobKind, type[CommandFlags]] = MappingProxyType(
 def kind_of(flags: CommandFlags) -> JobKind:
     """The kind of job that a command starts."""
     return next(kind for kind, command in _COMMANDS.items() if isinstance(flags, command))
-
-
-def seed_of(flags: CommandFlags) -> int:
-    """The seed of a job's processes; 0: the command has none."""
-    return (isinstance(flags, TrainFlags) and flags.seed) or 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

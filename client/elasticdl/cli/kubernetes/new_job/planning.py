@@ -16,12 +16,13 @@ from elasticdl.cli.kubernetes.manifests.resources import amount, parse_resources
 from elasticdl.cli.kubernetes.manifests.templates import TEMPORARY, USER_ID, JobSettings, PodSettings
 from elasticdl.cli.kubernetes.manifests.volumes import Volumes, parse_volumes
 from elasticdl.cli.kubernetes.new_job.model_files import ModelFiles, collect
-from elasticdl.cli.kubernetes.submission_file import CommandFlags, SourceJob, SubmissionFile, kind_of, seed_of
+from elasticdl.cli.kubernetes.submission_file import SourceJob, SubmissionFile, kind_of
 from elasticdl.cli.submission.flag_items import envs_text, parse_envs, split_secrets
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.job_flags import JobFlags
-from elasticdl.cli.submission.seed import with_seed
+from elasticdl.cli.submission.seed import seed_of, with_seed
 from elasticdl.cli.submission.submit import job_name
+from elasticdl.cli.submission.trained_model.flags import CommandFlags
 from elasticdl.shared.data.discovery import split_paths
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import JobKind
@@ -69,7 +70,7 @@ def plan_job(
     """
     volumes = parse_volumes(pods.volume)
     model = collect(flags.model_def, flags.model_zoo, flags.custom_data_reader)
-    flags = _with_places(with_seed(flags) if isinstance(flags, TrainFlags) else flags, defaults, volumes)
+    flags = _with_places(with_seed(flags), defaults, volumes)
     if not model.reader:
         _check_data_places(flags, volumes)
     master, worker, ps, priority = _pods(pods, defaults)

@@ -17,8 +17,8 @@ from elasticdl.cli.kubernetes.new_job.creation import create_job
 from elasticdl.cli.kubernetes.new_job.planning import Identity, plan_job
 from elasticdl.cli.kubernetes.new_job.source_job import find_source_job
 from elasticdl.cli.kubernetes.objects_file import objects_text, write_objects
-from elasticdl.cli.kubernetes.submission_file import CommandFlags
 from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.submission.trained_model.flags import CommandFlags
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, Manifest

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from elasticdl.cli.data_flags import DATA, FORMATS, PLACES
 from elasticdl.cli.options import Flag, flags_of
+from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.job_flags import MODEL, TRAINING, JobFlags
 from elasticdl.shared.errors import UserError
 
@@ -131,6 +132,10 @@ class PredictFlags(TrainedModelFlags):
     def kept(self) -> tuple[str, ...]:
         """The columns that are copied."""
         return names(self.keep_columns)
+
+
+CommandFlags = TrainFlags | EvaluateFlags | PredictFlags
+"""The flags of a command that starts a job."""
 
 
 def names(text: str) -> tuple[str, ...]:
