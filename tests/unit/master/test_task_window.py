@@ -12,7 +12,8 @@ from tests.unit.master.test_evaluating import pin
 
 from elasticdl.master.core.task_window import WINDOW_TASKS_MAX, TaskWindow
 from elasticdl.master.snapshots import core_snapshot
-from elasticdl.shared.job.spec import JobKind, JobSpec, Limits, PredictionSpec
+from elasticdl.shared.job.kinds import JobKind
+from elasticdl.shared.job.spec import JobSpec, Limits, PredictionSpec
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.names import Purpose
 

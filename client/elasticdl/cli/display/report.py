@@ -119,7 +119,7 @@ from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
 from elasticdl.cli.display.tables import exported_text, table_rows, table_texts
 from elasticdl.master.core import State
 from elasticdl.master.core.evaluation.state import EvaluationPhase
-from elasticdl.shared.job.spec import JobKind
+from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.storage import display
@@ -318,8 +318,7 @@ def _performance(report: Report) -> Iterator[tuple[str, str]]:
     if report["goodput"] is not None:
         computed = count(report["batches_computed"], "computed batch", "computed batches")
         yield "goodput", f"{report['goodput']:.1%} of {computed}{_this_run(report)} were useful"
-    is_training = report["kind"] == JobKind.TRAIN.value
-    if is_training and sum(report["worker_seconds"].values()):  # Only gradients are counted.
+    if JobKind(report["kind"]).trains and sum(report["worker_seconds"].values()):  # Only gradients are counted.
         yield "worker time", _shares(report["worker_seconds"]) + _this_run(report)
 
 
@@ -331,7 +330,7 @@ def _state(state: State) -> str:
 
 
 def _audit(state: State) -> dict[str, Any]:
-    if state.job.kind is not JobKind.TRAIN:
+    if not state.job.kind.trains:
         return _record_audit(state)
     verdict = state.closing.audit
     return {
@@ -346,14 +345,13 @@ def _audit(state: State) -> dict[str, Any]:
 
 def _record_audit(state: State) -> dict[str, Any]:
     """An evaluation or prediction is done only if it has counted all records of the index."""
-    if state.job.kind is JobKind.PREDICT:
+    if state.job.prediction:
         done = state.closing.exported or state.job_state is JobState.SUCCEEDED
     else:
         done = any(each.phase is EvaluationPhase.DONE for each in state.evaluations)
-    plan = state.job.validation
     return {
         "exact": done,
-        "batches": plan.batches if done and plan else 0,
+        "batches": state.job.work.batches if done else 0,
         "records": records_of(state) if done else 0,
         "groups": 0,
         "repaired": 0,
@@ -363,9 +361,9 @@ def _record_audit(state: State) -> dict[str, Any]:
 
 def _audit_text(report: Report) -> str:
     audit = report["audit"]
-    if audit["exact"] and report["kind"] != JobKind.TRAIN.value:
-        verb = "evaluated" if report["kind"] == JobKind.EVALUATE.value else "predicted"
-        return f"exact: {count(audit['records'], 'record')} {verb} exactly once"
+    kind = JobKind(report["kind"])
+    if audit["exact"] and not kind.trains:
+        return f"exact: {count(audit['records'], 'record')} {kind.done} exactly once"
     if audit["exact"]:
         repaired = f"; {count(audit['repaired'], 'task')} had to be repaired" if audit["repaired"] else ""
         absorbed = f"{count(audit['batches'], 'batch', 'batches')} ({count(audit['records'], 'record')})"

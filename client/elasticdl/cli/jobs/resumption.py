@@ -24,7 +24,8 @@ from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.ports import KeyValue
 from elasticdl.shared.bus.reading import record_at
 from elasticdl.shared.errors import REBUILD, PermanentError, ProtocolError, UserError
-from elasticdl.shared.job.spec import JobKind, JobSpec
+from elasticdl.shared.job.kinds import JobKind
+from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Event, JobResumed, JobSubmitted, LogRecord, LostLog
 from elasticdl.shared.model.manifests import DamagedError
@@ -82,7 +83,7 @@ async def plan_next_run(
     if spec is None:
         recovered = recovered or await recover_without_log(former, store)
         spec = recovered.spec
-    if spec.kind is not JobKind.TRAIN and (changes.epochs or changes.output):
+    if not spec.kind.trains and (changes.epochs or changes.output):
         raise UserError(
             f"job {former.job} trains no model, so it takes neither --num_epochs nor --output",
             hint=f"To continue it as it was planned: elasticdl resume {former.arguments}",
@@ -155,7 +156,7 @@ def finished_error(job: JobId, arguments: str, kind: JobKind) -> UserError:
         f"To train more epochs: elasticdl resume {arguments} --num_epochs=N, where N is their total number. "
         f"To export the model: elasticdl export {arguments}"
     )
-    hint = next_step if kind is JobKind.TRAIN else ""
+    hint = next_step if kind.trains else ""
     return UserError(f"job {job} has finished successfully, so there is nothing to resume", hint=hint)
 
 

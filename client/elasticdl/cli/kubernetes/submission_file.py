@@ -12,8 +12,8 @@ from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.trained_model.flags import CommandFlags, EvaluateFlags, PredictFlags
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.plan import Shuffle
-from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.names import Incarnation, JobId
 
 CLIENT_FLAGS = ("debug", "detach", "dry_run", "nats_url", "platform", "report", "run_dir")

@@ -18,7 +18,6 @@ from elasticdl.cli.kubernetes.new_job.following import follow, leaving_lines
 from elasticdl.cli.kubernetes.objects_file import write_objects
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile, kind_of
 from elasticdl.shared.errors import TransientError, UserError
-from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, JOB, POD, SECRET, Kind, Manifest
 from elasticdl.shared.kubernetes.names import SUBMISSION_FILE, labels, object_name, selector
@@ -50,7 +49,7 @@ def resume(job: KubernetesJobHandle, changes: ResumeChanges, *, detach: bool) ->
     config_map = job.api.get(CONFIG_MAP, object_name(job.job))
     file = SubmissionFile.from_json(config_map["data"][SUBMISSION_FILE])
     kind = kind_of(file.flags)
-    if kind is not JobKind.TRAIN and (changes.epochs or changes.output):
+    if not kind.trains and (changes.epochs or changes.output):
         raise UserError(f"job {job.job} trains no model, so it takes neither --num_epochs nor --output", usage=True)
     if job.condition().state == JobState.SUCCEEDED.value and not changes.epochs:
         from elasticdl.cli.jobs.resumption import finished_error

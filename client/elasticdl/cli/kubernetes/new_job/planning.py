@@ -25,7 +25,6 @@ from elasticdl.cli.submission.submit import job_name
 from elasticdl.cli.submission.trained_model.flags import CommandFlags
 from elasticdl.shared.data.discovery import split_paths
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT, PRIORITY_HIGH, PRIORITY_LOW
 from elasticdl.shared.kubernetes.templates import WorkerPriority
 from elasticdl.shared.names import Incarnation, JobId, Service, new_job_id
@@ -76,9 +75,7 @@ def plan_job(
     master, worker, ps, priority = _pods(pods, defaults)
     run_as = pods.run_as_user or defaults.get("run_as_user", "")
     flags = _with_data_cache(flags, worker, volumes)
-    kind = kind_of(flags)
-    suffix = "" if kind is JobKind.TRAIN else f"-{kind.value}"
-    job = new_job_id(flags.job_name or job_name(f"{model.name}{suffix}"))
+    job = new_job_id(flags.job_name or job_name(f"{model.name}{kind_of(flags).name_suffix}"))
     envs, secrets = split_secrets(parse_envs(flags.envs))
     submitted = replace(flags, model_def=model.model_def, model_zoo="", envs=envs_text(envs))
     submission = SubmissionFile(

@@ -20,8 +20,9 @@ from elasticdl.shared.data.schema import DataSchema, spec_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.exported.layout import export_folder
 from elasticdl.shared.exported.reading import read_export
+from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.plan import Plan, Shuffle
-from elasticdl.shared.job.spec import InitialModel, JobKind, JobSpec, PredictionSpec
+from elasticdl.shared.job.spec import InitialModel, JobSpec, PredictionSpec
 from elasticdl.shared.names import JobId, new_job_id
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.storage import display, open_store, to_uri
@@ -91,7 +92,7 @@ def _submission(
     """The job without what only one kind of job needs; ``facts`` are further fields of its specification."""
     model, digests = model_of(flags)
     flags = replace(flags, custom_data_reader=reader_function(flags, model))
-    job = job or new_job_id(flags.job_name or job_name(f"{Path(model.path).stem}-{kind.value}"))
+    job = job or new_job_id(flags.job_name or job_name(f"{Path(model.path).stem}{kind.name_suffix}"))
     storage = storage_of(flags, root, job)
     check_destinations(
         flags, RunDirectory(root, job) if root else None, output=facts.get("output", ""), storage=storage
