@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.master.core.job.policy import POLICIES
+from elasticdl.shared.job.kind_options import COMMAND_FLAGS
 from elasticdl.shared.job.kinds import JobKind
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,8 +29,9 @@ def test_no_other_module_compares_kinds() -> None:
 
 
 @pytest.mark.parametrize("kind", JobKind)
-def test_every_kind_has_closing_steps(kind: JobKind) -> None:
+def test_every_kind_has_options_and_closing_steps(kind: JobKind) -> None:
     assert POLICIES[kind].closing_steps
+    assert COMMAND_FLAGS[kind].kind is kind
 
 
 @pytest.mark.parametrize(

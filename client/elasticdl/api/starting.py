@@ -10,11 +10,10 @@ from typing import Any
 from elasticdl.api.commands import as_flags, run, split_secrets
 from elasticdl.api.job import Job
 from elasticdl.api.passed_model import model_file
-from elasticdl.cli.kubernetes.flags import KubernetesFlags
-from elasticdl.cli.options import Flag, flags_of
-from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
 from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
+from elasticdl.shared.job.options import Flag, flags_of
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 
 ACCEPTED = re.compile(r"To follow it: elasticdl attach (?:--\S+ )*([^\s-]\S*)")
 """How every command with ``--detach`` ends that has started a job: its id, before or after flags."""

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from elasticdl.cli.flag_values import FlagType, as_text, did_you_mean, plain_value, wrong_type, yaml_value
+from elasticdl.cli.flag_values import as_text, did_you_mean, plain_value, wrong_type, yaml_value
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.options import FlagType
 
 _COLUMNS = 120
 """Width of the lines of a file that is written."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import typer
 
 from elasticdl.cli import exit_codes
-from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.opening import root_of
 from elasticdl.cli.options import PrintJobFile, given_values, types_of
-from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.trained_model.flags import CommandFlags, EvaluateFlags, PredictFlags
+from elasticdl.shared.job.kind_options import CommandFlags, EvaluateFlags, PredictFlags, TrainFlags
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.names import Service
 from elasticdl.shared.process.clock import SystemClock
 

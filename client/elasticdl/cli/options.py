@@ -1,9 +1,6 @@
-"""Options of the command line: one declaration gives an option's name, type, default, help text, limits and target.
+"""Options of the command line: renders the declarations of ``elasticdl.shared.job.options`` as parameters of typer.
 
-An option is a parameter of a command, or a field of a dataclass that a command takes as a whole, annotated with a
-``Flag``. The option's name is the name of the parameter or field::
-
-    num_workers: Annotated[int, Flag("Number of worker processes.", metavar="N", sets="JobSpec.workers")] = 2
+An option is a parameter of a command, or a field of a dataclass that a command takes as a whole.
 """
 
 from __future__ import annotations
@@ -12,83 +9,19 @@ import dataclasses
 import inspect
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from elasticdl.cli.flag_values import FlagType, Seconds, flag_type
-from elasticdl.shared.errors import check_range
+from elasticdl.shared.job.job_options import Debug
+from elasticdl.shared.job.options import Flag, FlagType, Seconds, flag_of, flag_type, flags_of
 
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """What the command line knows of an option besides its name, type and default.
-
-    Attributes:
-        help: one or two sentences.
-        metavar: stands for the value in the help text; empty: the type.
-        name: the option's name without dashes, where it isn't the parameter's.
-        letter: one-letter alias; empty: none.
-        off: name that turns a switch off, without dashes; empty: none.
-        shows: text shown as the default, where the default itself would say nothing.
-        panel: heading in the help text of a command with many options.
-        limits: least and greatest value that is accepted; None: any.
-        sets: field that takes the value as it is, such as ``JobSpec.workers``; empty: the command interprets it.
-        repeated: whether a text may be given several times; the command gets the texts joined with commas.
-        is_secret: whether values may have credentials: the Python API puts none into command lines, which all users of
-            the machine can read.
-    """
-
-    help: str
-    metavar: str = ""
-    name: str = ""
-    letter: str = ""
-    off: str = ""
-    shows: str = ""
-    panel: str = ""
-    limits: tuple[float, float] | None = None
-    sets: str = ""
-    repeated: bool = False
-    is_secret: bool = False
-
-    def check(self, name: str, value: float | None) -> None:
-        """Refuse a value outside the limits.
-
-        Raises:
-            UserError: names the option, the value and the limits.
-        """
-        if self.limits is None or value is None:
-            return
-        low, high = self.limits
-        check_range(f"--{name}", value, low, high)
-
-
 Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, or its name if only one job has that name.")]
-RunDir = Annotated[
-    Path | None,
-    Flag(
-        "Folder that holds one folder per job: event log, process logs, snapshots.",
-        metavar="DIR",
-        shows="$ELASTICDL_RUN_DIR or ~/.local/state/elasticdl/jobs",
-        panel="Snapshots and storage",
-    ),
-]
 Json = Annotated[bool, Flag("Print one JSON object.", name="json")]
-ReportFile = Annotated[
-    Path | None, Flag("Also write the final report to this file, as JSON.", metavar="FILE", panel="Run")
-]
-Detach = Annotated[
-    bool,
-    Flag(
-        "Return as soon as the job has been accepted. It continues in the background; see elasticdl attach.",
-        letter="d",
-        panel="Run",
-    ),
-]
 PrintJobFile = Annotated[
     bool,
     Flag(
@@ -96,30 +29,6 @@ PrintJobFile = Annotated[
         panel="Run",
     ),
 ]
-Debug = Annotated[bool, Flag("Show Python tracebacks of errors.", panel="Run")]
-
-
-def flags_of(owner: type) -> dict[str, Flag]:
-    """The flags among a dataclass' fields, by field name, in the order of the fields."""
-    hints = typing.get_type_hints(owner, include_extras=True)
-    found = {field.name: _flag(hints[field.name]) for field in dataclasses.fields(owner)}
-    return {name: flag for name, flag in found.items() if flag is not None}
-
-
-def values_for(target: str, values: Any) -> dict[str, Any]:
-    """The keyword arguments that some flags give a class.
-
-    Args:
-        target: the name of the class; flags say what they set as ``target.field``.
-        values: an instance of a dataclass whose fields are flags. A value of None leaves the target's own default.
-    """
-    found = {}
-    for name, flag in flags_of(type(values)).items():
-        owner, _, field = flag.sets.partition(".")
-        value = getattr(values, name)
-        if owner == target and value is not None:
-            found[field] = value
-    return found
 
 
 def command(app: typer.Typer, name: str = "", *, panel: str = "", bare_help: bool = False) -> Callable[..., Any]:
@@ -260,7 +169,7 @@ def _fields(owner: type) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _option(name: str, hint: Any, default: Any, *, panels: bool) -> inspect.Parameter:
-    flag = _flag(hint)
+    flag = flag_of(hint)
     if flag is not None:
         spelled = flag.name or name
         names = [
@@ -289,14 +198,10 @@ def _seconds(text: str) -> float:
 
 
 def _limited(name: str, hint: Any) -> dict[str, Flag]:
-    flag = _flag(hint)
+    flag = flag_of(hint)
     return {name: flag} if flag is not None and flag.limits is not None else {}
 
 
 def _is_repeated(hint: Any) -> bool:
-    flag = _flag(hint)
+    flag = flag_of(hint)
     return flag is not None and flag.repeated
-
-
-def _flag(hint: Any) -> Flag | None:
-    return next((extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Flag)), None)

@@ -10,12 +10,11 @@ from elasticdl.cli.background import Accept
 from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.local.processes.fork_server import ForkServers
-from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.submission import trained_model
 from elasticdl.cli.submission.passed_model import with_passed_model
 from elasticdl.cli.submission.plan_text import print_plan
 from elasticdl.cli.submission.submit import Submission, prepare
-from elasticdl.cli.submission.trained_model import submit as trained_model
-from elasticdl.cli.submission.trained_model.flags import CommandFlags, PredictFlags
+from elasticdl.shared.job.kind_options import CommandFlags, PredictFlags, TrainFlags
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import JobSubmitted
 from elasticdl.shared.names import Service

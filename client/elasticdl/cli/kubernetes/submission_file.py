@@ -5,28 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from types import MappingProxyType
 from typing import Any
 
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
-from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.trained_model.flags import CommandFlags, EvaluateFlags, PredictFlags
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.kind_options import COMMAND_FLAGS, CommandFlags, TrainFlags
 from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.names import Incarnation, JobId
 
 CLIENT_FLAGS = ("debug", "detach", "dry_run", "nats_url", "platform", "report", "run_dir")
 """Flags of the client alone."""
-
-_COMMANDS: Mapping[JobKind, type[CommandFlags]] = MappingProxyType(
-    {JobKind.TRAIN: TrainFlags, JobKind.EVALUATE: EvaluateFlags, JobKind.PREDICT: PredictFlags}
-)
-
-
-def kind_of(flags: CommandFlags) -> JobKind:
-    """The kind of job that a command starts."""
-    return next(kind for kind, command in _COMMANDS.items() if isinstance(flags, command))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +57,7 @@ class SubmissionFile:
             if each.name not in CLIENT_FLAGS and getattr(self.flags, each.name) != each.default
         }
         content: dict[str, Any] = {
-            "kind": kind_of(self.flags).value,
+            "kind": self.flags.kind.value,
             "job": self.job,
             "run": self.run,
             "created_s": self.created_s,
@@ -106,5 +95,5 @@ class SubmissionFile:
 
 
 def _flags(kind: JobKind, values: Mapping[str, Any]) -> CommandFlags:
-    flags = _COMMANDS[kind](**values)
+    flags = COMMAND_FLAGS[kind](**values)
     return replace(flags, shuffle=Shuffle(flags.shuffle)) if isinstance(flags, TrainFlags) and flags.shuffle else flags

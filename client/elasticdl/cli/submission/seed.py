@@ -6,8 +6,8 @@ import secrets
 from dataclasses import replace
 from typing import TypeVar
 
-from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.job_flags import JobFlags
+from elasticdl.shared.job.job_options import JobFlags
+from elasticdl.shared.job.kind_options import TrainFlags
 
 F = TypeVar("F", bound=JobFlags)
 _SEED_BITS = 32

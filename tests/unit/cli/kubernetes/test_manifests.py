@@ -10,17 +10,16 @@ from typing import Any
 import pytest
 
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
-from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.manifests.job_objects import JobManifest, owned
 from elasticdl.cli.kubernetes.manifests.templates import LOST_S
 from elasticdl.cli.kubernetes.new_job.creation import first_worker
 from elasticdl.cli.kubernetes.new_job.planning import Identity, plan_job
 from elasticdl.cli.kubernetes.submission_file import SourceJob, SubmissionFile
-from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.job_flags import JobFlags
-from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.job_options import JobFlags
+from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
 from elasticdl.shared.job.plan import Shuffle
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.kubernetes.templates import PodTemplates, WorkerPriority
 from elasticdl.shared.names import Incarnation, JobId
 

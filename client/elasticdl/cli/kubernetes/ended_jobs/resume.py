@@ -16,7 +16,7 @@ from elasticdl.cli.kubernetes.manifests.next_run import next_config_map, next_jo
 from elasticdl.cli.kubernetes.new_job.creation import create_objects
 from elasticdl.cli.kubernetes.new_job.following import follow, leaving_lines
 from elasticdl.cli.kubernetes.objects_file import write_objects
-from elasticdl.cli.kubernetes.submission_file import SubmissionFile, kind_of
+from elasticdl.cli.kubernetes.submission_file import SubmissionFile
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, JOB, POD, SECRET, Kind, Manifest
@@ -48,7 +48,7 @@ def resume(job: KubernetesJobHandle, changes: ResumeChanges, *, detach: bool) ->
     former = job.job_object()
     config_map = job.api.get(CONFIG_MAP, object_name(job.job))
     file = SubmissionFile.from_json(config_map["data"][SUBMISSION_FILE])
-    kind = kind_of(file.flags)
+    kind = file.flags.kind
     if not kind.trains and (changes.epochs or changes.output):
         raise UserError(f"job {job.job} trains no model, so it takes neither --num_epochs nor --output", usage=True)
     if job.condition().state == JobState.SUCCEEDED.value and not changes.epochs:
