@@ -29,7 +29,6 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add README.md, CHANGELOG.md and the pages that are generated from code."""
     generated = {
-        "adr/index.md": decisions.page(DECISIONS),
         "reference/environment.md": settings.page(),
         "reference/report.md": report.page(),
         "reference/events.md": events.page(),

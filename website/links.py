@@ -13,7 +13,7 @@ from pathlib import Path
 _LINK = re.compile(r"(?P<before>\]\()(?P<target>(?![a-z]+:|#)[^)#\s]+)(?P<anchor>#[^)\s]*)?(?P<after>\))")
 OUTSIDE = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}
 """File of the repository -> its page."""
-FOLDERS = {"docs/adr": "adr/index.md"}
+FOLDERS = {"docs/adr": "adr/README.md"}
 """Folder that GitHub lists -> the page that lists it in the site."""
 
 

@@ -77,7 +77,7 @@ class DenseUpdates:
 
 
 class TableUpdates:
-    """All rows of a table, with the rules of admission by count and of expiry (ADR 53).
+    """All rows of a table, with the rules of admission by count and of expiry (ADR 13).
 
     Args:
         optimizer: one of ``OPTIMIZERS``.

@@ -173,12 +173,14 @@ def test_modules_that_the_documentation_names_exist() -> None:
 
 
 def test_architecture_decisions_are_numbered_and_complete() -> None:
-    decisions = sorted(path for path in tracked() if path.parent == Path("docs/adr"))
+    decisions = sorted(path for path in tracked() if path.parent == Path("docs/adr") and path.name != "README.md")
     numbers = [path.name[:4] for path in decisions]
     assert len(set(numbers)) == len(numbers)  # A number may be missing while its decision is on another branch.
     for path in decisions:
         headings = re.findall(r"^## (.+)$", text(path), re.M)
-        assert headings == ["Context", "Decision", "Consequences", "Rejected"], path
+        assert headings[:4] == ["Context", "Decision", "Consequences", "Rejected"], path
+        assert headings[4:] in ([], ["History"]), path
+        assert re.match(rf"# {int(path.name[:4])}\. .+\n\nStatus: accepted\n", text(path)), path
 
 
 def test_what_is_imported_is_declared() -> None:

@@ -106,11 +106,12 @@ def test_generated_pages_have_no_discouraged_words() -> None:
     assert [found.group() for page in pages for found in WORDS.finditer(page)] == []
 
 
-def test_every_decision_is_listed_with_its_status() -> None:
-    page = decisions.page(ROOT / "docs" / "adr")
-    assert [
-        path.name for path in (ROOT / "docs" / "adr").glob("*.md") if f"]({path.name}) | accepted" not in page
-    ] == []
+def test_every_decision_is_listed_with_its_title() -> None:
+    folder = ROOT / "docs" / "adr"
+    page = (folder / "README.md").read_text()
+    titles = decisions.titles(folder)
+    assert set(titles) == {path.name for path in folder.glob("0*.md")}
+    assert [name for name, title in titles.items() if f"- [{title}]({name})" not in page] == []
 
 
 def test_every_document_is_in_the_navigation() -> None:
@@ -128,7 +129,7 @@ def test_every_document_is_in_the_navigation() -> None:
     [
         ("README.md", "index.md", "docs/data.md", "data.md"),
         ("docs/tutorials/own_data.md", "tutorials/own_data.md", "../../README.md#use-it", "../index.md#use-it"),
-        ("docs/architecture.md", "architecture.md", "adr/", "adr/index.md"),
+        ("docs/architecture.md", "architecture.md", "adr/", "adr/README.md"),
         ("docs/development.md", "development.md", "../CHANGELOG.md", "changelog.md"),
         ("README.md", "index.md", "model_zoo/", f"{REPOSITORY}/tree/HEAD/model_zoo"),
         ("README.md", "index.md", "LICENSE", f"{REPOSITORY}/blob/HEAD/LICENSE"),

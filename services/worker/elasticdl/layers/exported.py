@@ -1,4 +1,4 @@
-"""Loads exports whose tables are Parquet files; see ADR 54."""
+"""Loads exports whose tables are Parquet files; see ADR 19."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ from elasticdl.worker.execution.broker_lane import PURPOSES, PURPOSES_OF_PREDICT
 from elasticdl.worker.execution.callback_tasks import CallbackTasks
 from elasticdl.worker.execution.compute_lane import ComputeLane, ComputeSettings
 from elasticdl.worker.execution.executor import Executor, LoopExecutor, lane_handlers
-from elasticdl.worker.execution.exporter import Exporter, ExportWatch
+from elasticdl.worker.execution.exporter import Exporter, ExportWatch, ModelWriter
 from elasticdl.worker.execution.input_lane import BatchLoader
 from elasticdl.worker.execution.predictor import Predictor
 from elasticdl.worker.execution.ps_lane import PsLane
@@ -220,12 +220,15 @@ class Worker:
             signature=signature,
             settings=PsClientSettings(has_gate=self.spec.bounds_staleness),
         )
+        in_parquet = built.export_tables is ExportTables.PARQUET
         exporter = Exporter(
             ps=ps,
             saved=SavedModels(self.spec.storage),
-            write=built.write,
-            write_file=built.write_file,
-            with_tables=partial(built.with_tables, self.spec) if built.export_tables is ExportTables.PARQUET else None,
+            writer=ModelWriter(
+                write=built.write,
+                write_file=built.write_file,
+                with_tables=partial(built.with_tables, self.spec) if in_parquet else None,
+            ),
             output=self.spec.output,
             watch=ExportWatch(progress=lambda: self._on_progress(running_batches), waiting=running_batches.waiting),
         )

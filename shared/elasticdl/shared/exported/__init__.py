@@ -1,4 +1,4 @@
-"""Exports whose tables are Parquet files beside the model (ADR 54).
+"""Exports whose tables are Parquet files beside the model (ADR 19).
 
 ``layout.py``   what such an export consists of; pure
 ``merging.py``  which rows of a table's snapshots are its rows; pure

@@ -1,4 +1,4 @@
-"""What an export with tables in Parquet consists of; see ADR 54."""
+"""What an export with tables in Parquet consists of; see ADR 19."""
 
 from __future__ import annotations
 

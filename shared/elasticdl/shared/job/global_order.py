@@ -1,4 +1,4 @@
-"""The order of ``--shuffle=global``: blocks of records, permuted over the whole data set. See ADR 56."""
+"""The order of ``--shuffle=global``: blocks of records, permuted over the whole data set. See ADR 22."""
 
 from __future__ import annotations
 

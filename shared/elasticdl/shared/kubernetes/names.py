@@ -1,4 +1,4 @@
-"""Names and labels of a job's objects on Kubernetes, and of what its namespace provides (ADR 36)."""
+"""Names and labels of a job's objects on Kubernetes, and of what its namespace provides (ADR 24)."""
 
 from __future__ import annotations
 

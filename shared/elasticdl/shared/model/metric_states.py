@@ -1,6 +1,6 @@
 """Metric states as arrays: added up over disjoint sets of batches, and turned into what travels.
 
-Those of training travel in pushes, as one vector (ADR 68). Small states of an evaluation travel in events, and the
+Those of training travel in pushes, as one vector (ADR 14). Small states of an evaluation travel in events, and the
 master, which has no arrays, adds them up by itself (``elasticdl.master.core.evaluation.task_results``). Large ones are
 stored in parts (``StoredStates``). A part can be added to a sum without the others.
 """

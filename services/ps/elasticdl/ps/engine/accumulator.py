@@ -3,7 +3,7 @@
 Batches count alike (``grads_to_wait``) or by their records (synchronous training, which averages layer state as well).
 Sums are float64, so that the mean does not depend on the order in which batches arrive: the sum of a few float32 values
 is exact if the largest is less than about 2^16 times the smallest, and otherwise rounding to float32 almost always
-hides the difference (ADR 22).
+hides the difference (ADR 11).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A table whose rows are admitted by count, expire, or both (ADR 53).
+"""A table whose rows are admitted by count, expire, or both (ADR 13).
 
 Both are functions of what a snapshot holds: a row's last update is a number in its slab, and the candidates, ids that
 have no row yet, are the rows of a store of their own. A row that has expired counts as missing at once, wherever it is

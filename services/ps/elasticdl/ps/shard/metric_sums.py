@@ -1,4 +1,4 @@
-"""The training metrics of the epochs: sums over exactly the batches that the model has absorbed (ADR 68).
+"""The training metrics of the epochs: sums over exactly the batches that the model has absorbed (ADR 14).
 
 A push carries the metric states of its batch, which are additive. The group with partition 0 adds them up when its
 ledger absorbs the batch, so a sum is as exact as the weights: it is in the group's snapshots, and moves with it.

@@ -1,4 +1,4 @@
-"""Sums over the batches of a round, for layers that normalise by all of them (ADR 34).
+"""Sums over the batches of a round, for layers that normalise by all of them (ADR 11).
 
 A contribution is a pure function of the round's weights and of the data, so it is no state: a worker that needs it
 again computes it again. Only the last few rounds are kept.

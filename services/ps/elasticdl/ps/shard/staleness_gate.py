@@ -1,4 +1,4 @@
-"""Bounded staleness: which pulls are admitted. See docs/adr/0023-staleness.md for the rule and what it guarantees."""
+"""Bounded staleness: which pulls are admitted. See ADR 10 for the rule and what it guarantees."""
 
 from __future__ import annotations
 

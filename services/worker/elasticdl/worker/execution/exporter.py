@@ -38,13 +38,26 @@ class ExportWatch:
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelWriter:
+    """Writes a model with the values that it gets.
+
+    Attributes:
+        write: writes the files of an export into a folder.
+        write_file: writes one file, of the kind that its name says.
+        with_tables: (dense values, snapshots with the rows) -> an export with tables in Parquet; None: the files of the
+            model hold its tables.
+    """
+
+    write: WriteModel
+    write_file: WriteModel
+    with_tables: Callable[[Floats, Parts], TablesExport] | None = None
+
+
 class Exporter:
     """Pulls the whole model and writes it.
 
     Args:
-        write_file: writes the weights alone into a file of a suitable name.
-        with_tables: (dense values, snapshots with the rows) -> an export with tables in Parquet; None: the files of the
-            model hold its tables.
         output: URI of the output folder of the submitted job.
     """
 
@@ -53,16 +66,13 @@ class Exporter:
         *,
         ps: PsClient,
         saved: SavedModels,
-        write: WriteModel,
-        write_file: WriteModel,
-        with_tables: Callable[[Floats, Parts], TablesExport] | None = None,
+        writer: ModelWriter,
         output: str,
         watch: ExportWatch,
     ) -> None:
         self._ps = ps
         self._saved = saved
-        self._write, self._write_file = write, write_file
-        self._with_tables = with_tables
+        self._writer = writer
         self._output = output
         self._progress, self._waiting = watch.progress, watch.waiting
         self._watch = watch
@@ -106,14 +116,14 @@ class Exporter:
                 dense, rows_of = self._saved.load(version)
         else:
             dense, rows_of = self._pull(0, command.audited, averages=True)
-        if self._with_tables and not version:
-            tables = self._with_tables(dense, served_parts(command.snapshots))
+        if self._writer.with_tables and not version:
+            tables = self._writer.with_tables(dense, served_parts(command.snapshots))
             with self._waiting():
                 tables.write(output, self._progress)
             return
         if command.weights_first:
-            self._write_one(join(output, WEIGHTS_FILE), partial(self._write_file, dense, rows_of))
-        write_output(output, partial(self._write, dense, rows_of), self._watch)
+            self._write_one(join(output, WEIGHTS_FILE), partial(self._writer.write_file, dense, rows_of))
+        write_output(output, partial(self._writer.write, dense, rows_of), self._watch)
 
     def write_summaries(self, uri: str, instances: Instances, encode: Callable[[Floats, RowsFunction], bytes]) -> None:
         """Write what is computed from the current model to one file; arguments and errors as ``write_file``."""

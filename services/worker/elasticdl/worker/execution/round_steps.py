@@ -2,7 +2,7 @@
 
 Each sum over a round waits until every batch of the round has contributed. Batches that no other worker computes are
 computed here, in further threads: for their contributions, and if the core orders one of them later, for its result.
-docs/adr/0034-synchronized-batch-norm.md shows that every wait ends.
+docs/adr/0011-synchronous-training.md shows that every wait ends.
 """
 
 from __future__ import annotations

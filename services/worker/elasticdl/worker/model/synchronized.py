@@ -2,7 +2,7 @@
 
 Keras adds up the moments over the replicas of a ``tf.distribute`` strategy, and ignores ``synchronized`` where there is
 a mask. Here a training step adds them up through a ``Reducer``. The function of the layer that computes the moments is
-replaced once for the class; outside of a training step it works as before. docs/adr/0034-synchronized-batch-norm.md
+replaced once for the class; outside of a training step it works as before. docs/adr/0011-synchronous-training.md
 derives what is added up.
 """
 

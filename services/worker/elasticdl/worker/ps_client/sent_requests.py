@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 
 class Order(Enum):
-    """Which ps gets a request first. The gate bounds the staleness, see docs/adr/0023-staleness.md."""
+    """Which ps gets a request first. The gate bounds the staleness, see docs/adr/0010-asynchronous-training.md."""
 
     TOGETHER = "together"
     GATE_FIRST = "gate first"

@@ -2,7 +2,7 @@
 
 All files of a data set are put in the order of a hash of their names, which mixes the classes, and the list is cut into
 sources. The index of a source has the names of its files and a mark at each record, so a reader compares every file
-with the planning. See ADR 55.
+with the planning. See ADR 21.
 """
 
 from __future__ import annotations

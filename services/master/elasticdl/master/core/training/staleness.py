@@ -13,7 +13,7 @@ EXCHANGE = ("pull", "push", "wait")
 
 @dataclass(slots=True, kw_only=True)
 class StalenessTotals:
-    """Sums over absorbed batches. The staleness of a batch is defined in docs/adr/0023-staleness.md.
+    """Sums over absorbed batches. The staleness of a batch is defined in docs/adr/0010-asynchronous-training.md.
 
     Attributes:
         batches: upper bound of the staleness in updates -> how many batches.

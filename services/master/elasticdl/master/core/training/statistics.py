@@ -1,7 +1,7 @@
 """What the workers report about their training tasks, for progress, and the metrics of the epochs.
 
 The reports of a worker that is killed are lost, so their sums are an estimate. The metrics of a complete epoch are
-exact: a worker computes them from the sums that the ps keep (ADR 68).
+exact: a worker computes them from the sums that the ps keep (ADR 14).
 """
 
 from __future__ import annotations

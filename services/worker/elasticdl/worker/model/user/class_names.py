@@ -1,4 +1,4 @@
-"""The classes of labels that are texts or booleans: numbers for the loss, names for people. See ADR 83."""
+"""The classes of labels that are texts or booleans: numbers for the loss, names for people. See ADR 15."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Symbolic inputs for a model without input layers, made of the columns that the user names. See ADR 57."""
+"""Symbolic inputs for a model without input layers, made of the columns that the user names. See ADR 15."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The feed of a model file that defines none: each input of the model is the column of its name. See ADR 44."""
+"""The feed of a model file that defines none: each input of the model is the column of its name. See ADR 15."""
 
 from __future__ import annotations
 
