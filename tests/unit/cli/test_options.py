@@ -18,9 +18,17 @@ from elasticdl.cli.submission.flag_items import data_cache
 from elasticdl.shared.data import ReaderOptions
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
-from elasticdl.shared.job.options import Flag, Seconds, flags_of, json_schema, values_for
+from elasticdl.shared.job.options import (
+    Flag,
+    Seconds,
+    flags_of,
+    from_plain_values,
+    json_schema,
+    plain_values,
+    values_for,
+)
 from elasticdl.shared.job.plan import Plan, Shuffle
-from elasticdl.shared.job.spec import JobSpec, Limits, ModelSpec
+from elasticdl.shared.job.spec import ExportTables, JobSpec, Limits, ModelSpec
 from elasticdl.shared.kubernetes.options import KubernetesFlags
 
 TARGETS = {target.__name__: target for target in (JobSpec, Limits, ModelSpec, Plan, ReaderOptions)}
@@ -164,3 +172,28 @@ def test_a_json_schema_is_json_and_its_defaults_are_valid(owner: type) -> None:
         default = value.get("default")
         assert default is None or default in value.get("enum", [default]), name
         assert default is None or "minimum" not in value or value["minimum"] <= default <= value["maximum"], name
+
+
+def test_options_survive_json() -> None:
+    flags = TrainFlags(
+        model_def="m",
+        training_data="d",
+        shuffle=Shuffle.GLOBAL,
+        export_tables=ExportTables.PARQUET,
+        batch_deadline_secs=Seconds("2m"),
+        run_dir=Path("jobs"),
+    )
+    values = json.loads(json.dumps(plain_values(flags)))
+    assert values == {
+        "model_def": "m",
+        "training_data": "d",
+        "shuffle": "global",
+        "export_tables": "parquet",
+        "batch_deadline_secs": 120.0,
+        "run_dir": "jobs",
+    }
+    assert from_plain_values(TrainFlags, values) == flags
+    with pytest.raises(ValueError, match="sometimes"):
+        from_plain_values(TrainFlags, {**values, "shuffle": "sometimes"})
+    with pytest.raises(TypeError, match="later"):
+        from_plain_values(TrainFlags, {**values, "later": 1})

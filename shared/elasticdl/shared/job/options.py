@@ -16,10 +16,12 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 from elasticdl.shared.errors import check_range
 
+T = TypeVar("T")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -108,8 +110,7 @@ class FlagType:
 
 def flag_type(hint: Any, *, repeated: bool = False) -> FlagType:
     """The type of a flag by its annotation: a type, an enumeration, a ``Literal``, or one of these or None."""
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        (hint,) = (each for each in typing.get_args(hint) if each is not type(None))
+    hint = _without_none(hint)
     if typing.get_origin(hint) is Literal:
         return FlagType(str, typing.get_args(hint), repeated)
     if issubclass(hint, enum.Enum):
@@ -122,6 +123,39 @@ def flags_of(owner: type) -> dict[str, Flag]:
     hints = typing.get_type_hints(owner, include_extras=True)
     found = {field.name: flag_of(hints[field.name]) for field in dataclasses.fields(owner)}
     return {name: flag for name, flag in found.items() if flag is not None}
+
+
+def plain_values(options: Any) -> dict[str, Any]:
+    """The options that differ from their defaults, as JSON has them."""
+    return {
+        field.name: value.value if isinstance(value, enum.Enum) else str(value) if isinstance(value, Path) else value
+        for field in dataclasses.fields(options)
+        if (value := getattr(options, field.name)) != field.default
+    }
+
+
+def from_plain_values(owner: type[T], values: Mapping[str, Any]) -> T:
+    """Inverse of ``plain_values``.
+
+    Raises:
+        TypeError: there is no such option, or one without a default is missing.
+        ValueError: an option has no such choice, or a value is no duration.
+    """
+    hints = typing.get_type_hints(owner)
+    return owner(**{name: _typed(hints.get(name), value) for name, value in values.items()})
+
+
+def _typed(hint: Any, value: Any) -> Any:
+    kind = _without_none(hint)
+    return kind(value) if isinstance(kind, type) and issubclass(kind, (enum.Enum, Path, Seconds)) else value
+
+
+def _without_none(hint: Any) -> Any:
+    """``X`` of ``X | None``."""
+    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
+        return hint
+    (kind,) = (each for each in typing.get_args(hint) if each is not type(None))
+    return kind
 
 
 def values_for(target: str, values: Any) -> dict[str, Any]:

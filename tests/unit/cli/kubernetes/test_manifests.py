@@ -19,6 +19,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.job_options import JobFlags
 from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
 from elasticdl.shared.job.plan import Shuffle
+from elasticdl.shared.job.spec import ExportTables
 from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.kubernetes.templates import PodTemplates, WorkerPriority
 from elasticdl.shared.names import Incarnation, JobId
@@ -130,12 +131,14 @@ def test_a_submission_survives_its_file() -> None:
         job=JobId("a-1"),
         run=Incarnation("r"),
         created_s=2.0,
-        flags=dataclasses.replace(TRAIN, platform="local"),
+        flags=dataclasses.replace(TRAIN, platform="local", shuffle=Shuffle.TASKS, export_tables=ExportTables.PARQUET),
         resumption=ResumeChanges(epochs=3),
     )
     assert SubmissionFile.from_json(one.to_json()) == one
     with pytest.raises(UserError, match="not usable by this image"):
-        SubmissionFile.from_json(json.dumps({"job": "a", "run": "r", "created_s": 1, "flags": {"later": 1}}))
+        SubmissionFile.from_json(
+            json.dumps({"kind": "train", "job": "a", "run": "r", "created_s": 1, "flags": {"later": 1}})
+        )
 
 
 def test_every_container_fulfils_the_restricted_pod_security_standard_and_has_limits() -> None:
