@@ -220,19 +220,7 @@ class Worker:
             signature=signature,
             settings=PsClientSettings(has_gate=self.spec.bounds_staleness),
         )
-        in_parquet = built.export_tables is ExportTables.PARQUET
-        exporter = Exporter(
-            ps=ps,
-            saved=SavedModels(self.spec.storage),
-            writer=ModelWriter(
-                write=built.write,
-                write_file=built.write_file,
-                with_tables=partial(built.with_tables, self.spec) if in_parquet else None,
-            ),
-            output=self.spec.output,
-            watch=ExportWatch(progress=lambda: self._on_progress(running_batches), waiting=running_batches.waiting),
-        )
-
+        exporter = self._exporter(built, ps, running_batches)
         loader = self._loader = BatchLoader(
             built.training, built.validation, model=built.runner, store=self.store, running_batches=running_batches
         )
@@ -261,6 +249,20 @@ class Worker:
             self._executor.add(self._predictor(built.outputs, running_batches, loader).handlers)
         self._executor.add({commands.InitialiseModel: lambda _: self._initialise(addresses, ps, built)})
         return tuple(start_notes(built, self.settings, gpu))
+
+    def _exporter(self, built: Built, ps: PsClient, running_batches: RunningBatches) -> Exporter:
+        in_parquet = built.export_tables is ExportTables.PARQUET
+        return Exporter(
+            ps=ps,
+            saved=SavedModels(self.spec.storage),
+            writer=ModelWriter(
+                write=built.write,
+                write_file=built.write_file,
+                with_tables=partial(built.with_tables, self.spec) if in_parquet else None,
+            ),
+            output=self.spec.output,
+            watch=ExportWatch(progress=lambda: self._on_progress(running_batches), waiting=running_batches.waiting),
+        )
 
     def _read_ahead(self, tasks: Sequence[TaskRef]) -> None:
         if self._loader is not None and self.built is not None and self.built.stores.reads_ahead:
