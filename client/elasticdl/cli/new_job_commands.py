@@ -6,8 +6,9 @@ import typer
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.opening import root_of
-from elasticdl.cli.options import PrintJobFile, given_values, types_of
+from elasticdl.cli.options import PrintJobFile, given_values
 from elasticdl.shared.job.kind_options import CommandFlags, EvaluateFlags, PredictFlags, TrainFlags
+from elasticdl.shared.job.options import types_of
 from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.names import Service
 from elasticdl.shared.process.clock import SystemClock

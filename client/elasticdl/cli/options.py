@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from elasticdl.shared.job.job_options import Debug
-from elasticdl.shared.job.options import Flag, FlagType, Seconds, flag_of, flag_type, flags_of
+from elasticdl.shared.job.options import Flag, FlagType, Seconds, flag_of, flags_of, types_of
 
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
@@ -59,15 +59,6 @@ def given_values(context: typer.Context, *groups: Any) -> dict[str, Any]:
     }
 
 
-def types_of(*owners: type) -> dict[str, FlagType]:
-    """What the flags among the fields of dataclasses take, by field name."""
-    return {
-        name: flag_type(typing.get_args(hint)[0], repeated=_is_repeated(hint))
-        for owner in owners
-        for name, hint, _ in _fields(owner)
-    }
-
-
 def plain_switches(arguments: list[str], *owners: type) -> list[str]:
     """Turn ``--switch=true`` into ``--switch``, the form of ElasticDL's first command line.
 
@@ -95,36 +86,27 @@ def plain_switches(arguments: list[str], *owners: type) -> list[str]:
 def _translated(function: Callable[..., None]) -> tuple[list[inspect.Parameter], Callable[..., None]]:
     """The options of a function for typer, and the function that takes them."""
     hints = typing.get_type_hints(function, include_extras=True)
-    options: list[inspect.Parameter] = []
-    in_file: dict[str, FlagType] = {}
-    limited: dict[str, Flag] = {}
-    repeated = {name for name, hint in hints.items() if _is_repeated(hint)}
-    groups: dict[str, Any] = {}
-    has_panels = any(dataclasses.is_dataclass(hint) for hint in hints.values())
-    for parameter in inspect.signature(function).parameters.values():
-        if dataclasses.is_dataclass(hints[parameter.name]):
-            groups[parameter.name] = hints[parameter.name]
-            continue
-        options.append(_option(parameter.name, hints[parameter.name], parameter.default, panels=has_panels))
-        limited |= _limited(parameter.name, hints[parameter.name])
-    own = {option.name for option in options}
-    for owner in groups.values():
-        for name, hint, default in _fields(owner):
-            options.append(_option(name, hint, default, panels=True))
-            limited |= _limited(name, hint)
-            repeated |= {name} if _is_repeated(hint) else set()
-            in_file[name] = flag_type(typing.get_args(hint)[0], repeated=_is_repeated(hint))
-    if in_file:
-        options.append(_file_option(in_file))
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    own = [
+        (parameter.name, hints[parameter.name], parameter.default)
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.name not in groups
+    ]
+    declared = [*own, *(field for owner in groups.values() for field in _fields(owner))]
+    options = [_option(*each, panels=bool(groups)) for each in declared]
+    if groups:
+        options.append(_file_option(types_of(*groups.values())))
     if "debug" not in {option.name for option in options}:
         options.append(_option("debug", Debug, False, panels=False))
+    flags = {name: flag for name, hint, _ in declared if (flag := flag_of(hint)) is not None}
 
     def run(**values: Any) -> None:
         _configure_logging(debug=values["debug"])
-        for name, flag in limited.items():
+        for name, flag in flags.items():
             flag.check(flag.name or name, values[name])
-        values |= {name: ",".join(values[name]) for name in repeated}
-        arguments = {name: values[name] for name in own}
+            if flag.repeated:
+                values[name] = ",".join(values[name])
+        arguments = {name: values[name] for name, _, _ in own}
         for group, owner in groups.items():
             arguments[group] = owner(**{name: values[name] for name, _, _ in _fields(owner)})
         function(**arguments)
@@ -195,13 +177,3 @@ def _seconds(text: str) -> float:
         return float(Seconds(text))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-
-
-def _limited(name: str, hint: Any) -> dict[str, Flag]:
-    flag = flag_of(hint)
-    return {name: flag} if flag is not None and flag.limits is not None else {}
-
-
-def _is_repeated(hint: Any) -> bool:
-    flag = flag_of(hint)
-    return flag is not None and flag.repeated

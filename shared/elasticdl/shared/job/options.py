@@ -108,14 +108,24 @@ class FlagType:
     repeated: bool = False
 
 
-def flag_type(hint: Any, *, repeated: bool = False) -> FlagType:
-    """The type of a flag by its annotation: a type, an enumeration, a ``Literal``, or one of these or None."""
-    hint = _without_none(hint)
-    if typing.get_origin(hint) is Literal:
-        return FlagType(str, typing.get_args(hint), repeated)
-    if issubclass(hint, enum.Enum):
-        return FlagType(str, tuple(str(each.value) for each in hint), repeated)
-    return FlagType(hint, repeated=repeated)
+def types_of(*owners: type) -> dict[str, FlagType]:
+    """What the flags among the fields of dataclasses take, by field name."""
+    return {
+        name: _flag_type(hint, flag)
+        for owner in owners
+        for name, hint in typing.get_type_hints(owner, include_extras=True).items()
+        if (flag := flag_of(hint)) is not None
+    }
+
+
+def _flag_type(hint: Any, flag: Flag) -> FlagType:
+    """The type by an annotation: of a type, an enumeration, a ``Literal``, or one of these or None."""
+    kind = _without_none(typing.get_args(hint)[0])
+    if typing.get_origin(kind) is Literal:
+        return FlagType(str, typing.get_args(kind), flag.repeated)
+    if issubclass(kind, enum.Enum):
+        return FlagType(str, tuple(str(each.value) for each in kind), flag.repeated)
+    return FlagType(kind, repeated=flag.repeated)
 
 
 def flags_of(owner: type) -> dict[str, Flag]:
@@ -179,15 +189,12 @@ def json_schema(owner: type) -> dict[str, Any]:
 
     Durations are numbers of seconds. An option that may be given several times is one text with commas between.
     """
-    hints = typing.get_type_hints(owner, include_extras=True)
-    fields = {field.name: field for field in dataclasses.fields(owner)}
+    flags, values = flags_of(owner), types_of(owner)
+    defaults = {field.name: field.default for field in dataclasses.fields(owner)}
     return {
         "type": "object",
-        "properties": {
-            name: _value_schema(flag, flag_type(typing.get_args(hints[name])[0]), fields[name].default)
-            for name, flag in flags_of(owner).items()
-        },
-        "required": [name for name in flags_of(owner) if fields[name].default is dataclasses.MISSING],
+        "properties": {name: _value_schema(flag, values[name], defaults[name]) for name, flag in flags.items()},
+        "required": [name for name in flags if defaults[name] is dataclasses.MISSING],
         "additionalProperties": False,
     }
 
