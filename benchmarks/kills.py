@@ -30,7 +30,7 @@ from typing import Any
 
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.master.core import State, evolve
+from elasticdl.master.core import State
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.messages.events import (
     CommandsRan,
@@ -50,6 +50,7 @@ from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.client import WireClient
 from elasticdl.shared.wire.message_codec import decode_reply, encode_request
 from elasticdl.shared.wire.messages import Pull, PullReply
+from elasticdl.views.reading import Reading, following
 
 ELASTICDL = [sys.executable, "-m", "elasticdl.cli"]
 TOKEN = secrets.token_hex(16)
@@ -85,8 +86,7 @@ class Watch:
 
     async def _follow(self) -> None:
         async with open_bus(self.run) as bus:
-            async for record in bus.log.read(0):
-                evolve(self.state, record)
+            async for record in following(bus.log, Reading(state=self.state)):
                 self.events.append(record.envelope)
                 if self.over.is_set() or self.state.is_final:
                     return

@@ -15,7 +15,8 @@ import sys
 import time
 from collections import Counter
 
-from elasticdl.master.core import State, decide, evolve
+from elasticdl.master.core import State, decide
+from elasticdl.master.core.evolve import evolve
 from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
 from elasticdl.shared.job.spec import DataSpec, JobSpec, Limits, ModelSpec

@@ -26,8 +26,8 @@ import nats
 import psutil
 from nats.aio.client import Client
 
-from elasticdl.master.core import State, decide, evolve
-from elasticdl.master.snapshots import core_snapshot
+from elasticdl.master.core import State, decide
+from elasticdl.master.core.evolve import evolve
 from elasticdl.shared.bus import nats_bus, subjects
 from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.job.credits import ps_set_digest
@@ -52,6 +52,7 @@ from elasticdl.shared.names import (
     Service,
 )
 from elasticdl.shared.process.settings import MasterSettings, to_environment
+from elasticdl.views import core_snapshot
 
 JOB = JobId("recovery-1")
 WORKERS, PS = 8, 2

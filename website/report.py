@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from elasticdl.cli.display import report
+from elasticdl.views import report
 from website.markdown import table, unbroken
 
 _BORDER = re.compile(r"^=+ +=+$", re.MULTILINE)
 
 
 def page() -> str:
-    """Markdown of the whole page, from the table in the docstring of ``elasticdl.cli.display.report``."""
+    """Markdown of the whole page, from the table in the docstring of ``elasticdl.views.report``."""
     introduction, rows, _ = _BORDER.split((report.__doc__ or "").replace("``", "`"))
     facts = introduction.strip().split("\n\n")[-1]
     return (

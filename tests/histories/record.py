@@ -17,9 +17,9 @@ from tests.histories.logs import FOLDER, SUFFIX, replayed, write_log
 
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import find
-from elasticdl.master.verification import verify
 from elasticdl.shared.bus.reading import read_present
 from elasticdl.shared.messages.events import LogRecord
+from elasticdl.views.reading import verify
 
 FLAGS = (
     "--model_def=model.py",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from elasticdl.master.core import Fold, State, decide
+from elasticdl.master.core import State, decide
 from elasticdl.master.core.evaluation.state import EvaluationPhase
+from elasticdl.master.core.fold import Fold
 from elasticdl.master.core.invariants import check
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.commands import Dispatch
@@ -41,9 +42,8 @@ def with_all_evaluations(state: State, records: Sequence[LogRecord]) -> tuple[St
     """A state with the evaluations that it has forgotten; also says which decisions need these."""
     problems = list[str]()
 
-    def decide_again(known: State, record: LogRecord) -> None:
-        decided = record.envelope.event
-        if isinstance(decided, Decided) and (again := decide(known, decided.now_s).commands) != decided.commands:
+    def decide_again(known: State, record: LogRecord, decided: Decided) -> None:
+        if (again := decide(known, decided.now_s).commands) != decided.commands:
             problems.append(f"decision #{record.seq} needs an evaluation that was forgotten: {decided}, not {again}")
 
     if not state.forgotten_evaluations:

@@ -11,7 +11,7 @@ from tests.sim.worker import WorkerProcess
 
 from elasticdl.cli.jobs.resumption import lost_part, resume_event
 from elasticdl.cli.local.restart_policy import RestartPolicy
-from elasticdl.master.core import fold
+from elasticdl.master.core.fold import fold
 from elasticdl.master.service import Master, MasterOptions
 from elasticdl.ps.snapshots.job_recovery import recover_job
 from elasticdl.shared.errors import TransientError

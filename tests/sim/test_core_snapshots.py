@@ -14,9 +14,9 @@ from tests.sim.run import tell
 from tests.sim.schedule import random_schedule
 from tests.sim.world import Schedule, World
 
-from elasticdl.master.snapshots import core_snapshot
 from elasticdl.shared.bus.memory.register import Entries
 from elasticdl.shared.names import MASTER
+from elasticdl.views import core_snapshot
 
 PART = 64
 BLOCK = 10

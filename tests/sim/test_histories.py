@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from tests.histories.logs import FOLDER, SUFFIX, read_log, replayed
 
-from elasticdl.master.core import fold
-from elasticdl.master.verification import verify
+from elasticdl.master.core.fold import fold
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Decided, LogRecord
+from elasticdl.views.reading import verify
 
 LOGS = sorted(FOLDER.glob(f"*{SUFFIX}"))
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
 
-from elasticdl.master.core import Fold
-from elasticdl.master.core import evolve as _evolve_function
+from elasticdl.master.core.evolve import evolve as _evolve_function
+from elasticdl.master.core.fold import Fold
 from elasticdl.master.service import Master
-from elasticdl.master.snapshots import recovery
 from elasticdl.shared.messages.events import Decided, LogRecord
+from elasticdl.views import reading
 
 
 @mutation("no command runs before its decision is acknowledged", protects=Protects.LIVENESS)
@@ -35,12 +35,12 @@ def commands_run_after_acknowledgement() -> Iterator[None]:
 
 @mutation("a successor reads the log from where the core snapshot ends", protects=Protects.EXACTLY_ONCE)
 def log_continues_where_the_core_snapshot_ends() -> Iterator[None]:
-    original: Any = vars(recovery)["present_records"]
+    original: Any = vars(reading)["present_records"]
 
     def later(log: Any, *, after: int = 0, until: int = 0) -> Any:
         return original(log, after=after + 1 if after else 0, until=until)
 
-    with replaced(recovery, "present_records", later):
+    with replaced(reading, "present_records", later):
         yield
 
 

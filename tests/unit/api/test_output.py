@@ -6,8 +6,8 @@ import pytest
 
 from elasticdl.api.output import Output
 from elasticdl.cli.display.live import progress_line
-from elasticdl.cli.display.progress_snapshot import progress_snapshot
 from elasticdl.master.core import State
+from elasticdl.views.progress import progress_snapshot
 
 
 class Cell:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from elasticdl.cli.display.event_messages import EventMessages
-from elasticdl.master.core import State, evolve
+from elasticdl.master.core import State
+from elasticdl.master.core.evolve import evolve
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
 from elasticdl.shared.job.spec import DataSpec, JobSpec, ModelSpec
 from elasticdl.shared.job.tasks import TaskRef
@@ -11,6 +11,7 @@ from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Envelope, Event, ExitCause, LogRecord
 from elasticdl.shared.names import NO_INSTANCE, NOBODY, Incarnation, JobId, PodInstance, PodName, Purpose, Service
+from elasticdl.views.event_messages import EventMessages
 
 PLAN = Plan(
     sources=(Source(uri="file:///data/a.csv", size_bytes=1, etag="e", records=40),),

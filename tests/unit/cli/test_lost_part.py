@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.job_log import finish, half_done
 
-from elasticdl.cli.display.history import epoch_rows, lost_history
 from elasticdl.cli.jobs.resumption import lost_part
 from elasticdl.cli.jobs.run_directory import LogEnd, RunDirectory
 from elasticdl.shared.messages.events import Envelope, LogRecord, LostLog, TermStarted
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service
+from elasticdl.views.history import epoch_rows, lost_history
 
 
 def record(seq: int) -> LogRecord:

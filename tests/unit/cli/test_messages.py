@@ -10,11 +10,7 @@ import pytest
 from rich.console import Console
 from tests.unit.cli.job_log import NEXT_PROCESS, PLAN, PROCESS, PS, SPEC, TASK, WORKER, Log, finish, half_done
 
-from elasticdl.cli.display.event_messages import EventMessages
-from elasticdl.cli.display.history import metrics_text
 from elasticdl.cli.display.live import PlainView, TerminalView, progress_line
-from elasticdl.cli.display.progress_snapshot import ProgressSnapshot, Rate, progress_snapshot
-from elasticdl.cli.display.records import one_line, task_history
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.local.processes.environment import job_environment
 from elasticdl.cli.local.processes.imports import import_environment, threads_each
@@ -31,6 +27,10 @@ from elasticdl.shared.messages.events import ExitCause, GroupLedger
 from elasticdl.shared.names import GroupId, Incarnation, PodName, Purpose, Service
 from elasticdl.shared.pods.log_lines import readable
 from elasticdl.shared.process.settings import WorkerSettings, from_environment
+from elasticdl.views.event_messages import EventMessages
+from elasticdl.views.history import metrics_text
+from elasticdl.views.progress import ProgressSnapshot, Rate, progress_snapshot
+from elasticdl.views.records import one_line, task_history
 
 
 @pytest.fixture

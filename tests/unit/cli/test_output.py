@@ -11,13 +11,13 @@ from rich.console import Console
 
 from elasticdl.cli.commands.jobs import list_jobs
 from elasticdl.cli.display.output import plain, print_json, print_table
-from elasticdl.cli.display.records import record_facts
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.main import app
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.names import NOBODY, JobId, PodName, Service
+from elasticdl.views.records import record_facts
 
 INSPECTING = ("jobs", "status", "report", "tasks", "task", "events", "replay", "doctor")
 

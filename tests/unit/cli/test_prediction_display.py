@@ -9,10 +9,9 @@ import pytest
 from rich.console import Console
 from tests.unit.cli.job_log import PLAN, PROCESS, SPEC, WORKER, Log
 
-from elasticdl.cli.display import report
 from elasticdl.cli.display.live import progress_line
 from elasticdl.cli.display.next_steps import next_step
-from elasticdl.cli.display.progress_snapshot import progress_snapshot
+from elasticdl.cli.display.report import print_summary
 from elasticdl.cli.submission.plan_text import start_lines
 from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.spec import PredictionSpec
@@ -20,6 +19,8 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import PodName, Purpose, Service
+from elasticdl.views import report
+from elasticdl.views.progress import progress_snapshot
 
 PREDICTING = replace(
     SPEC,
@@ -53,7 +54,7 @@ def predict(log: Log, number: int) -> None:
 
 def summary(log: Log) -> str:
     out = io.StringIO()
-    report.print_summary(report.build(log.state), Console(file=out, width=200))
+    print_summary(report.build(log.state), Console(file=out, width=200))
     return out.getvalue()
 
 

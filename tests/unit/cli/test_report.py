@@ -11,15 +11,15 @@ import pytest
 from rich.console import Console
 from tests.unit.cli.job_log import PLAN, PS, SPEC, Log, finish, half_done
 
-from elasticdl.cli.display import report
-from elasticdl.cli.display.history import epoch_rows, history_lines
-from elasticdl.cli.display.incidents import incident_lines
-from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
-from elasticdl.cli.display.tables import table_texts
+from elasticdl.cli.display.report import print_summary
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured, TableCounted
 from elasticdl.shared.names import PodName, Service
+from elasticdl.views import report
+from elasticdl.views.history import epoch_rows, history_lines
+from elasticdl.views.incidents import incident_lines
+from elasticdl.views.statistics import staleness_facts, staleness_rows, table_texts
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_the_report_of_a_job_that_was_aborted(log: Log) -> None:
     }  # fmt: skip
     assert facts["staleness"] == {**of_all, "bound": None, "beyond_bound": 0, "workers": {"worker-0": of_all}}
     out = io.StringIO()
-    report.print_summary(facts, Console(file=out, width=200))
+    print_summary(facts, Console(file=out, width=200))
     assert "training metrics: no --validation_data given" in out.getvalue()
     assert "10.0 s: start-up 4.5 s, training 3.5 s, stopping 2.0 s" in out.getvalue()
     assert "worker-fork-server  2.0 s CPU, 10 bytes" in out.getvalue()
@@ -90,14 +90,14 @@ def test_the_durations_of_a_resumed_job_are_those_of_the_last_run(log: Log) -> N
     assert facts["start_s"] + facts["train_s"] + facts["close_s"] == facts["wall_s"] == 35.0
     assert facts["train_all_s"] == 90.0
     out = io.StringIO()
-    report.print_summary(facts, Console(file=out, width=200))
+    print_summary(facts, Console(file=out, width=200))
     assert "35.0 s since the resume: start-up 10.0 s, training 20.0 s" in out.getvalue()
     assert "records/s  (all runs)" in out.getvalue()
     late = measured(log, started_s=120.0, first_gradient_s=151.0)
     assert [late[part] for part in ("start_s", "train_s", "close_s")] == [30.0, 0.0, 5.0]
     brief = measured(log, started_s=149.0, first_gradient_s=149.96)
     print_to = io.StringIO()
-    report.print_summary(brief, Console(file=print_to, width=200))
+    print_summary(brief, Console(file=print_to, width=200))
     assert "6.0 s since the resume: start-up 1.0 s, training 0.040 s, stopping 5.0 s" in print_to.getvalue()
     nothing = measured(log, started_s=152.0, first_gradient_s=0.0)
     assert [nothing[part] for part in ("start_s", "train_s", "close_s")] == [None, None, None]
@@ -112,7 +112,7 @@ def test_a_report_says_where_max_step_ends_the_plan_and_that_no_evaluation_finis
     assert facts["plan"]["validation_records"] == 40
     facts["metrics"] = {"loss": 0.5}
     out = io.StringIO()
-    report.print_summary(facts, Console(file=out, width=200))
+    print_summary(facts, Console(file=out, width=200))
     assert "training metrics: no evaluation finished" in out.getvalue()
 
 
@@ -148,7 +148,7 @@ def test_a_job_that_runs_has_a_report_without_what_is_not_measured_yet(log: Log)
     facts = report.build(log.state)
     assert (facts["state"], facts["wall_s"], facts["goodput"], facts["services"]) == ("training", None, None, {})
     out = io.StringIO()
-    report.print_summary(facts, Console(file=out, width=200))
+    print_summary(facts, Console(file=out, width=200))
     assert "digits-abcdef: training" in out.getvalue() and "records/s" in out.getvalue()
     assert "follows when training has ended" in out.getvalue()
 
@@ -168,7 +168,7 @@ def test_a_damaged_snapshot_is_reported_everywhere(log: Log) -> None:
          "instead": "/s/1/manifest"}
     ]  # fmt: skip
     out = io.StringIO()
-    report.print_summary(facts, Console(file=out, width=200))
+    print_summary(facts, Console(file=out, width=200))
     assert "damaged: /s/2/dense is missing; ps-0 used /s/1/manifest instead" in out.getvalue()
 
 
@@ -188,7 +188,7 @@ def test_restarts_are_counted_in_words(log: Log, restarts: int, text: str) -> No
     facts = measured(log)
     facts["services"] = {"ps-0": {"cpu_s": 1.0, "rss_max_bytes": 0, "restarts": restarts}}
     out = io.StringIO()
-    report.print_summary(facts, Console(file=out, width=200))
+    print_summary(facts, Console(file=out, width=200))
     (line,) = [line for line in out.getvalue().splitlines() if "s CPU" in line]
     assert line.split(maxsplit=1) == ["ps-0", f"1.0 s CPU{text}"]
 

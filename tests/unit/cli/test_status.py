@@ -9,9 +9,8 @@ import pytest
 from rich.console import Console
 from tests.unit.cli.job_log import PROCESS, PS, SPEC, TASK, WORKER, Log
 
-from elasticdl.cli.display.quantities import time_of_day
+from elasticdl.cli.commands.inspect import task_filter
 from elasticdl.cli.display.status import print_state, status_facts, without_processes
-from elasticdl.cli.display.task_table import TaskFilter, task_rows
 from elasticdl.cli.jobs.handle import Condition
 from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.master.core import State
@@ -23,6 +22,8 @@ from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.messages.measurements import BatchSlow
 from elasticdl.shared.names import PodName, Purpose, Service
 from elasticdl.shared.pod_instances import own_instance
+from elasticdl.shared.quantities import time_of_day
+from elasticdl.views.tasks import TaskFilter, task_rows
 
 GONE = Condition(is_running=False, state=INTERRUPTED)
 
@@ -155,4 +156,4 @@ def test_tasks_are_listed_by_state(log: Log) -> None:
     ((*_, state),), _ = task_rows(log.state, TaskFilter.FAILED, 10)
     assert state.endswith(", failed once")
     with pytest.raises(UserError, match="--state=lost is not a state of tasks"):
-        TaskFilter.parse("lost")
+        task_filter("lost")

@@ -18,10 +18,8 @@ from tensorboard.util.tensor_util import make_ndarray
 from tests.histories.logs import FOLDER, SUFFIX, read_log
 from tests.unit.cli.job_log import NEXT_PROCESS, PLAN, PROCESS, PS, SPEC, WORKER, Log, finish, half_done
 
-from elasticdl.cli.display.history import epoch_rows, evaluation_rows
-from elasticdl.master.core import fold
+from elasticdl.master.core.fold import fold
 from elasticdl.master.tensorboard import event_files
-from elasticdl.master.tensorboard.scalars import Point, Run, points
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
@@ -29,6 +27,8 @@ from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.model.placement import PARTITIONS
 from elasticdl.shared.names import GroupId, PodName, Purpose, Service
 from elasticdl.shared.storage import MemoryStore, open_store, to_uri
+from elasticdl.views.curves import Point, Run, points
+from elasticdl.views.history import epoch_rows, evaluation_rows
 
 STARTED_S = 100.0
 

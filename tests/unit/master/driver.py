@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeGuard, TypeVar
 
-from elasticdl.master.core import State, decide, evolve, fold
+from elasticdl.master.core import State, decide
+from elasticdl.master.core.evolve import evolve
+from elasticdl.master.core.fold import fold
 from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.plan import Plan, Shuffle, Source

@@ -354,7 +354,8 @@ def test_a_merge_that_a_stop_interrupted_is_dispatched_again_after_the_resume() 
 
 
 def test_repeated_records_change_nothing(driver: Driver) -> None:
-    from elasticdl.master.core import evolve, fold
+    from elasticdl.master.core.evolve import evolve
+    from elasticdl.master.core.fold import fold
 
     driver.start_all()
     driver.dispatched()

@@ -9,7 +9,9 @@ import pytest
 from tests.histories.logs import FOLDER, SUFFIX, read_log
 from tests.unit.master.driver import Driver, close, job_spec, whole
 
-from elasticdl.master.core import State, evolve, fold, identity
+from elasticdl.master.core import State, identity
+from elasticdl.master.core.evolve import evolve
+from elasticdl.master.core.fold import fold
 from elasticdl.master.core.pods.state import EARLY_EVENTS_MAX, PodPhase
 from elasticdl.shared.bus.ports import EVENTS_AT_ONCE_MAX
 from elasticdl.shared.job.credits import ps_set_digest

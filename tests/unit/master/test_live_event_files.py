@@ -12,12 +12,12 @@ from tests.unit.cli.job_log import SPEC, Log, finish, half_done
 
 from elasticdl.master.tensorboard import event_files
 from elasticdl.master.tensorboard.live import LiveEventFiles, write_event_files
-from elasticdl.master.tensorboard.scalars import points
 from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
 from elasticdl.shared.messages.events import JobSubmitted, LogRecord
 from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.names import JobId, PodName, Service
 from elasticdl.shared.storage import open_store, to_uri
+from elasticdl.views.curves import points
 
 
 async def append(bus: MemoryBus, records: list[LogRecord], folder: Path | None) -> None:

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.unit.master.driver import job_spec, plan
 
-from elasticdl.master.core import State, fold
+from elasticdl.master.core import State
+from elasticdl.master.core.fold import fold
 from elasticdl.master.service import Master, MasterOptions
 from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
 from elasticdl.shared.bus.reading import read_present

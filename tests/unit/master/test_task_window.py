@@ -11,11 +11,11 @@ from tests.unit.master.driver import Driver, job_spec, plan
 from tests.unit.master.test_evaluating import pin
 
 from elasticdl.master.core.task_window import WINDOW_TASKS_MAX, TaskWindow
-from elasticdl.master.snapshots import core_snapshot
 from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.spec import JobSpec, Limits, PredictionSpec
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.names import Purpose
+from elasticdl.views import core_snapshot
 
 TASKS = 1000
 DATA = plan(records=TASKS, epochs=1, batch=1, batches=1)

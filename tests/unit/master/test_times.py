@@ -8,13 +8,14 @@ from dataclasses import replace
 import pytest
 from tests.unit.master.driver import Driver, job_spec
 
-from elasticdl.master.core import State, evolve
-from elasticdl.master.measuring.run_meter import RunMeter
+from elasticdl.master.core import State
+from elasticdl.master.core.evolve import evolve
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.messages.sender_times import SKEW_S_MAX
 from elasticdl.shared.names import Purpose, Service
+from elasticdl.views.run_meter import RunMeter
 
 HOUR_S = 3600.0
 FAR_S = 4e9

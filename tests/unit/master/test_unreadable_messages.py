@@ -9,8 +9,7 @@ import pytest
 from tests.unit.master.driver import plan
 from tests.unit.master.test_service import PS, WORKER, Cluster, check, cluster, master, read_log
 
-from elasticdl.master.core import fold
-from elasticdl.master.snapshots import core_snapshot
+from elasticdl.master.core.fold import fold
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.stored_events import StoredEvent, to_stored
 from elasticdl.shared.errors import FencedError, UnreadableError
@@ -18,6 +17,7 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Decided, TaskTaken
 from elasticdl.shared.names import LAUNCHER, MASTER, PodName, Purpose
+from elasticdl.views import core_snapshot
 
 GARBAGE = b"\xff\x00garbage"
 

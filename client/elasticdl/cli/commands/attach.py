@@ -7,17 +7,17 @@ import time
 
 from elasticdl.cli import exit_codes, interrupts
 from elasticdl.cli.display.consoles import JobConsole
-from elasticdl.cli.display.job_time import clock_of
 from elasticdl.cli.display.live import JobView
 from elasticdl.cli.display.next_steps import find_next_step
-from elasticdl.cli.display.report import build, print_end, print_summary
+from elasticdl.cli.display.report import print_end, print_summary
 from elasticdl.cli.jobs.handle import JobHandle
-from elasticdl.cli.local.job_monitor import JobMonitor
 from elasticdl.master.core import State
-from elasticdl.master.measuring.run_meter import GOODPUT_BATCHES_MIN
-from elasticdl.master.snapshots.recovery import recover_with_evaluations
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.process.clock import SystemClock
+from elasticdl.views import reading
+from elasticdl.views.job_monitor import JobMonitor
+from elasticdl.views.lost_time import GOODPUT_BATCHES_MIN, goodput_of
+from elasticdl.views.report import build
 
 TICK_S = 0.25
 GONE_POLL_S = 1.0
@@ -86,7 +86,7 @@ async def _end_of(job: JobHandle) -> State:
     while True:
         try:
             async with job.open() as bus:
-                return (await recover_with_evaluations(bus)).state
+                return (await reading.exact(bus, all_evaluations=True)).state
         except UserError:
             if time.monotonic() >= deadline_s:
                 raise
@@ -101,31 +101,24 @@ async def _show(job: JobHandle, view: JobView) -> None:
     """
     printed = job.logs.printed()
     async with job.open() as bus:
-        past = await recover_with_evaluations(bus)
-        view.clock = clock_of(past.state)
-        monitor = JobMonitor(view, past, view.clock)
-        reading = [asyncio.create_task(monitor.follow(bus.log)), asyncio.create_task(monitor.listen(bus))]
+        past = await reading.exact(bus, all_evaluations=True)
+        view.clock = reading.clock_of(past.state)
+        view.on_start(past.state)
+        monitor = JobMonitor(past, view.clock, view.on_record)
+        tasks = [asyncio.create_task(monitor.follow(bus.log)), asyncio.create_task(monitor.listen(bus))]
         try:
-            while not any(task.done() for task in reading):
+            while not any(task.done() for task in tasks):
                 for pod, line in printed():
                     view.print_line(f"{pod} | {line}")
-                view.show(monitor.state, monitor.heartbeats, _goodput(monitor.state))
-                await asyncio.wait(reading, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
-            for task in reading:
+                view.show(monitor.state, monitor.heartbeats, goodput_of(monitor.state.measured, GOODPUT_BATCHES_MIN))
+                await asyncio.wait(tasks, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
                 if task.done():
                     task.result()
         finally:
-            for task in reading:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*reading, return_exceptions=True)
-
-
-def _goodput(state: State) -> float | None:
-    """As the launcher has measured it last; None if there are too few batches."""
-    run = state.measured
-    if run is None or run.batches_computed < GOODPUT_BATCHES_MIN:
-        return None
-    return min(1.0, run.batches_absorbed / run.batches_computed)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _until_gone(job: JobHandle, view: JobView) -> None:

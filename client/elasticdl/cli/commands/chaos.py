@@ -19,13 +19,14 @@ from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import RunDirectory, root_argument
 from elasticdl.cli.local.local_job import BROKER
-from elasticdl.master.core import State, evolve
-from elasticdl.master.snapshots.recovery import Recovered, recover
+from elasticdl.master.core import State
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.options import Seconds
 from elasticdl.shared.names import MASTER, Service
 from elasticdl.shared.pod_instances import pid_of
+from elasticdl.views import reading
+from elasticdl.views.reading import Reading
 
 ALL = "all-"
 TARGETS = (Service.WORKER.value, Service.PS.value, MASTER, BROKER, ALL + Service.WORKER.value, ALL + Service.PS.value)
@@ -105,9 +106,9 @@ async def _kill(run: RunDirectory, rates: list[Rate], duration_s: float, chance:
     started_s = time.monotonic()
     due = {rate: started_s + chance.expovariate(1 / rate.mean_s) for rate in rates}
     async with open_bus(run) as bus:
-        recovered = await recover(bus)
-        state = recovered.state
-        following = asyncio.create_task(_follow(bus.log, recovered))
+        job = await reading.exact(bus)
+        state = job.state
+        following = asyncio.create_task(_follow(bus.log, job))
         try:
             while run.is_locked() and not state.is_final and time.monotonic() < started_s + duration_s:
                 await asyncio.sleep(POLL_S)
@@ -126,9 +127,9 @@ async def _kill(run: RunDirectory, rates: list[Rate], duration_s: float, chance:
     return kills
 
 
-async def _follow(log: EventLog, recovered: Recovered) -> None:
-    async for record in log.read(recovered.read_seq):
-        evolve(recovered.state, record)
+async def _follow(log: EventLog, job: Reading) -> None:
+    async for _ in reading.following(log, job):
+        pass
 
 
 def kill(rate: Rate, living: Callable[[str], Mapping[str, int]], chance: random.Random) -> tuple[list[str], list[str]]:

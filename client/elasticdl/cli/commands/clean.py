@@ -11,7 +11,6 @@ from pathlib import Path
 import typer
 
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.local_handle import shown_state
 from elasticdl.cli.jobs.run_directory import RunDirectory
@@ -19,6 +18,7 @@ from elasticdl.cli.jobs.temporary_files import remove_temporary
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import JobId
+from elasticdl.shared.quantities import count
 from elasticdl.shared.storage import display
 
 DAMAGED = "damaged"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from elasticdl.cli.display.consoles import JobConsole
-from elasticdl.cli.display.tables import exported_text
+from elasticdl.cli.display.report import exported_text
 from elasticdl.cli.jobs import run_directory, working_directory
 from elasticdl.cli.jobs.ended_job import EndedJob, list_of_versions, read_ended_job
 from elasticdl.cli.jobs.export_settings import ExportSettings

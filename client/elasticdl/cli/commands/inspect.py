@@ -7,23 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.display.job_time import clock_of
 from elasticdl.cli.display.next_steps import find_next_step, resume_line
 from elasticdl.cli.display.output import print_json, print_table
-from elasticdl.cli.display.quantities import count, time_of_day
-from elasticdl.cli.display.records import history_facts, one_line, record_facts, task_history
-from elasticdl.cli.display.report import build, print_summary
-from elasticdl.cli.display.status import print_state, state_facts, status_facts, without_processes
-from elasticdl.cli.display.task_table import TASK_COLUMNS, TaskFilter, count_tasks, task_counts, task_rows
-from elasticdl.cli.jobs.handle import JobHandle, read_records
-from elasticdl.master.core import State, evolve, fold
-from elasticdl.master.snapshots.recovery import Recovered, recover, recover_with_evaluations
-from elasticdl.master.verification import Verification, verify
+from elasticdl.cli.display.report import print_summary
+from elasticdl.cli.display.status import print_state, status_facts, without_processes
+from elasticdl.cli.jobs.handle import JobHandle, read_bus, read_records
+from elasticdl.master.core import State
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.bus.reading import present_records
 from elasticdl.shared.errors import ElasticDLError, UserError
@@ -33,7 +28,13 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import Purpose, TaskId
+from elasticdl.shared.quantities import count, time_of_day
 from elasticdl.shared.storage import display
+from elasticdl.views import reading
+from elasticdl.views.reading import Reading, Verification, clock_of, fold, following, verify
+from elasticdl.views.records import one_line, record_facts, task_history
+from elasticdl.views.report import build, state_facts
+from elasticdl.views.tasks import TASK_COLUMNS, TaskFilter, count_tasks, task_counts, task_rows
 
 GONE_POLL_S = 1.0
 """Seconds between two checks whether the launcher of a followed job is still running."""
@@ -107,7 +108,7 @@ def tasks(job: JobHandle, limit: int, task_state: str, *, as_json: bool = False)
     Raises:
         UserError: there is no such state, or the log holds no job yet.
     """
-    wanted = TaskFilter.parse(task_state)
+    wanted = task_filter(task_state)
     condition = job.condition()
     state = recovered(job, all_evaluations=False).state
     state = state if condition.is_running else without_processes(state, condition)
@@ -127,6 +128,19 @@ def tasks(job: JobHandle, limit: int, task_state: str, *, as_json: bool = False)
     if more:
         states = ", ".join(each.value for each in TaskFilter)
         console.print(f"The first {limit}. To show more: --limit=N. To filter: --state=STATE ({states}).")
+
+
+def task_filter(text: str) -> TaskFilter | None:
+    """The value of ``--state``; None: any state.
+
+    Raises:
+        UserError: there is no such state.
+    """
+    try:
+        return TaskFilter(text) if text else None
+    except ValueError as error:
+        names = ", ".join(each.value for each in TaskFilter)
+        raise UserError(f"--state={text} is not a state of tasks", hint=f"Use one of {names}.", usage=True) from error
 
 
 def task(job: JobHandle, number: int, purpose: str, *, as_json: bool = False) -> None:
@@ -152,9 +166,7 @@ def task(job: JobHandle, number: int, purpose: str, *, as_json: bool = False) ->
             _print_shard(state, TaskId(number), console)
     entries = list(task_history(records, ref))
     if as_json:
-        print_json(
-            console, {"job": job.job, "task": number, "purpose": purpose, "history": map(history_facts, entries)}
-        )
+        print_json(console, {"job": job.job, "task": number, "purpose": purpose, "history": map(asdict, entries)})
         return
     lines = list(map(str, entries))
     for line in lines or ["No events yet."]:
@@ -195,7 +207,7 @@ def replay(job: JobHandle, until: int, *, check: bool, as_json: bool = False) ->
     console = plain_console()
     verified: Verification | None = None
     if check:
-        verified = _verified(job, until)
+        verified = read_bus(job, lambda bus: verify(present_records(bus.log, until=until)))
         state, last = verified.state, verified.last_seq
     else:
         found = recovered(job, until)
@@ -233,32 +245,14 @@ def _replay_facts(state: State, last: int, verified: Verification | None) -> dic
     return facts
 
 
-def recovered(job: JobHandle, until: int = 0, *, all_evaluations: bool = True) -> Recovered:
+def recovered(job: JobHandle, until: int = 0, *, all_evaluations: bool = True) -> Reading:
     """The state of a job, folded from its event log.
 
     Args:
         until: last record that counts; 0: all.
         all_evaluations: of many evaluations the state has all, not only the latest, although this takes longer.
-
-    Raises:
-        ElasticDLError: the log can't be reached.
     """
-
-    async def read() -> Recovered:
-        async with job.open() as bus:
-            if not all_evaluations:
-                return await recover(bus, until)
-            return await recover_with_evaluations(bus, until)
-
-    return asyncio.run(read())
-
-
-def _verified(job: JobHandle, until: int) -> Verification:
-    async def read() -> Verification:
-        async with job.open() as bus:
-            return await verify(present_records(bus.log, until=until))
-
-    return asyncio.run(read())
+    return read_bus(job, lambda bus: reading.exact(bus, until, all_evaluations=all_evaluations))
 
 
 async def _follow(job: JobHandle, show: Callable[[LogRecord], None]) -> str:
@@ -282,12 +276,10 @@ async def _follow(job: JobHandle, show: Callable[[LogRecord], None]) -> str:
 
 async def _show_until_final(log: EventLog, show: Callable[[LogRecord], None], alive: bool) -> None:
     """Show until the job has ended; without a launcher, until the end of the log."""
-    state = State()
-    last = await log.last_seq()
-    async for record in log.read(0):
-        evolve(state, record)
+    job, last = Reading(), await log.last_seq()
+    async for record in following(log, job):
         show(record)
-        if record.seq >= last and (state.is_final or not alive):
+        if record.seq >= last and (job.state.is_final or not alive):
             return
 
 

@@ -11,7 +11,6 @@ from google.protobuf.message import DecodeError
 from elasticdl.cli.commands.column_summaries import ColumnSummary, add_block, shortened
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.output import print_json, print_table
-from elasticdl.cli.display.quantities import count, size
 from elasticdl.cli.indexing.scanning import scan_in_parallel
 from elasticdl.cli.submission.flag_items import reader_options
 from elasticdl.cli.submission.plan_data import left_out_lines
@@ -23,6 +22,7 @@ from elasticdl.shared.data.joined_columns import ColumnError
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.job_options import DataFlags
 from elasticdl.shared.job.plan import Shard
+from elasticdl.shared.quantities import count, size
 from elasticdl.shared.storage import display, open_store
 from elasticdl.zoo.example_pb2 import Example
 

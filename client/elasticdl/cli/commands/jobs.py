@@ -11,7 +11,6 @@ from rich.console import Console
 
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.output import print_table
-from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs import requests, run_directory
 from elasticdl.cli.jobs.handle import Condition, JobHandle, JobNotFoundError
 from elasticdl.cli.jobs.local_handle import shown_state
@@ -22,6 +21,7 @@ from elasticdl.ps.snapshots.job_recovery import has_snapshots
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import PodName, Service, pod_number
+from elasticdl.shared.quantities import count
 from elasticdl.shared.storage import open_store
 
 STOP_S_MAX = 90.0

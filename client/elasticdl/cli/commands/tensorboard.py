@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs.handle import JobHandle, read_records
 from elasticdl.master.tensorboard import event_files
-from elasticdl.master.tensorboard.scalars import points
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.events import JobSubmitted
+from elasticdl.shared.quantities import count
 from elasticdl.shared.storage import display, join, open_store, to_uri
+from elasticdl.views.curves import points
 
 
 def tensorboard(job: JobHandle, logdir: str) -> None:

@@ -15,16 +15,16 @@ from rich.table import Table
 from rich.text import Text
 
 from elasticdl.cli.display.consoles import JobConsole, move_output, wrapped
-from elasticdl.cli.display.event_messages import EventMessages
-from elasticdl.cli.display.history import metrics_text
-from elasticdl.cli.display.progress_snapshot import ProgressSnapshot, Rate, progress_snapshot, records_of
-from elasticdl.cli.display.quantities import stopwatch
 from elasticdl.master.core import State
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import PodName
 from elasticdl.shared.process.clock import Clock
+from elasticdl.shared.quantities import stopwatch
+from elasticdl.views.event_messages import EventMessages
+from elasticdl.views.history import metrics_text
+from elasticdl.views.progress import ProgressSnapshot, Rate, progress_snapshot, records_of
 
 OUTPUT = (1, 2)
 """Descriptors of standard output and standard error."""

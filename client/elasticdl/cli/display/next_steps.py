@@ -13,6 +13,7 @@ from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.model.manifests import NOTHING_LEFT
 from elasticdl.shared.names import Service
 from elasticdl.shared.storage import open_store
+from elasticdl.views.reading import is_complete
 
 _UNTRAINED = {
     FailureKind.USER_CODE: "Fix the model file, then start a new job. Nothing was trained yet.",
@@ -93,9 +94,7 @@ def find_next_step(job: JobHandle, state: State) -> str:
 
 def _needs_rebuilding(state: State) -> bool:
     """Whether something on the bus can't be read that the job can't do without."""
-    unreadable = state.unreadable_messages
-    is_lost = bool(unreadable.lost_seq or (unreadable.count and state.spec is None))
-    return is_lost or (state.failure is not None and REBUILD in state.failure.message)
+    return not is_complete(state) or (state.failure is not None and REBUILD in state.failure.message)
 
 
 def _has_trained(state: State, kind: FailureKind | None) -> bool:

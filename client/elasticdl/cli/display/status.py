@@ -1,4 +1,4 @@
-"""The status of a job, from its folded log: as text and as JSON values."""
+"""The status of a job: its folded log, and what is known without it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-from elasticdl.cli.display.history import epoch_rows, evaluation_rows, metrics_text, validation_warnings
-from elasticdl.cli.display.incidents import damaged_rows, incident_lines, lost_rows, unreadable_facts, unreadable_lines
 from elasticdl.cli.display.live import progress_line
 from elasticdl.cli.display.output import print_table
-from elasticdl.cli.display.progress_snapshot import progress_snapshot
-from elasticdl.cli.display.quantities import count, size, time_of_day
-from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
-from elasticdl.cli.display.tables import table_rows, table_texts
 from elasticdl.cli.jobs.handle import Condition
 from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.master.core import State
@@ -23,7 +17,13 @@ from elasticdl.master.core.pods.state import Pod, PodPhase
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import NO_INSTANCE, JobId
 from elasticdl.shared.pod_instances import pid_of
+from elasticdl.shared.quantities import count, size, time_of_day
 from elasticdl.shared.storage import display
+from elasticdl.views.history import evaluation_rows, metrics_text, validation_warnings
+from elasticdl.views.incidents import incident_lines, unreadable_lines
+from elasticdl.views.progress import progress_snapshot
+from elasticdl.views.report import state_facts
+from elasticdl.views.statistics import staleness_facts, staleness_rows, table_rows, table_texts
 
 
 def without_processes(state: State, condition: Condition) -> State:
@@ -80,23 +80,6 @@ def status_facts(job: JobId, condition: Condition, state: State) -> dict[str, An
         **state_facts(state),
         "state": name_of_state,
         "pods": pods,
-    }
-
-
-def state_facts(state: State) -> dict[str, Any]:
-    """What the log alone says, as JSON values."""
-    training = state.training
-    return {
-        "state": state.job_state.value,
-        "message": state.failure.message if state.failure else state.stop_reason,
-        "tasks": {"finished": len(training.complete) if training else 0, "all": state.plan.tasks if training else 0},
-        "epochs": epoch_rows(state),
-        "evaluations": evaluation_rows(state),
-        "warnings": validation_warnings(state),
-        "staleness": staleness_facts(state),
-        "tables": table_rows(state),
-        "snapshots": {"damaged": damaged_rows(state)},
-        "log": {"lost": lost_rows(state), "unreadable": unreadable_facts(state)},
     }
 
 

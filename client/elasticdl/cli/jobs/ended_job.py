@@ -13,13 +13,13 @@ from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.resumption import recover_without_log
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.master.core import State
-from elasticdl.master.snapshots.recovery import recover
 from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.reading import read_spec
 from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
 from elasticdl.shared.job.spec import InitialModel, JobSpec
 from elasticdl.shared.messages.registers import PsRegister, decode_register
 from elasticdl.shared.storage import ObjectStore, display, open_store
+from elasticdl.views import reading
 
 if TYPE_CHECKING:
     from elasticdl.ps.snapshots.kept_versions import KeptVersion
@@ -102,7 +102,7 @@ async def read_from(bus: Bus, former: FormerRun) -> EndedJob:
     """
     store = open_store(former.storage)
     try:
-        state = (await recover(bus)).state
+        state = (await reading.exact(bus)).state
     except (PermanentError, ProtocolError):
         state = State()
     if state.spec is not None:

@@ -9,10 +9,10 @@ of this machine, and ``clean``, because it goes through all folders.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.shared.bus.ports import Bus
@@ -20,6 +20,8 @@ from elasticdl.shared.bus.reading import read_present
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import JobId
+
+T = TypeVar("T")
 
 
 class JobNotFoundError(UserError):
@@ -152,15 +154,20 @@ class JobHandle(Protocol):
         ...
 
 
-def read_records(job: JobHandle) -> list[LogRecord]:
-    """All records that the event log of a job holds now.
+def read_bus(job: JobHandle, read: Callable[[Bus], Awaitable[T]]) -> T:
+    """What ``read`` finds on the bus of a job.
 
     Raises:
-        ElasticDLError: the log can't be reached.
+        ElasticDLError: the event log can't be reached.
     """
 
-    async def read() -> list[LogRecord]:
+    async def opened() -> T:
         async with job.open() as bus:
-            return await read_present(bus.log)
+            return await read(bus)
 
-    return asyncio.run(read())
+    return asyncio.run(opened())
+
+
+def read_records(job: JobHandle) -> list[LogRecord]:
+    """All records that the event log of a job holds now."""
+    return read_bus(job, lambda bus: read_present(bus.log))

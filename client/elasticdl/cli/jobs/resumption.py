@@ -6,13 +6,10 @@ import asyncio
 import time
 from dataclasses import dataclass, replace
 
-from elasticdl.cli.display.history import lost_history
-from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs.former_run import FormerRun
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.cli.jobs.run_directory import LogEnd
 from elasticdl.master.core import State
-from elasticdl.master.snapshots.recovery import check_complete, recover
 from elasticdl.ps.snapshots.job_recovery import (
     RecoveredJob,
     recover_job,
@@ -30,7 +27,11 @@ from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Event, JobResumed, JobSubmitted, LogRecord, LostLog
 from elasticdl.shared.model.manifests import DamagedError
 from elasticdl.shared.names import NOBODY, Incarnation, JobId
+from elasticdl.shared.quantities import count
 from elasticdl.shared.storage import ObjectStore, display
+from elasticdl.views import reading
+from elasticdl.views.history import lost_history
+from elasticdl.views.reading import check_complete
 
 NOTHING_TO_RESUME = (
     "There is nothing to resume: the job trained nothing, or its event log and its snapshots are lost. "
@@ -122,7 +123,7 @@ async def _log_of(bus: Bus, former: FormerRun, run: Incarnation) -> tuple[State,
         TransientError: NATS.
     """
     try:
-        state = (await recover(bus)).state
+        state = (await reading.exact(bus)).state
         check_complete(state)
         if run and state.run == run:
             return State(), None  # A process has repeated the submission of the lost log, and then ended.
@@ -146,7 +147,7 @@ async def purge_former_tasks(bus: Bus, run: Incarnation) -> None:
     # First what may go, then the check: this process may be frozen in between, and the tasks of a run that another
     # process opens then are queued later.
     queued = await bus.tasks.last_seq()
-    if (await recover(bus)).state.run == run:
+    if (await reading.exact(bus)).state.run == run:
         await bus.tasks.purge(queued)
 
 

@@ -64,11 +64,11 @@ def _former_masters(api: KubernetesApi, file: SubmissionFile) -> list[Manifest]:
 
 async def _is_open(file: SubmissionFile, settings: ProcessSettings) -> bool:
     """Whether the run is on the event log."""
-    from elasticdl.master.snapshots.recovery import recover
+    from elasticdl.views import reading
 
     bus = await connect(settings.nats_url, file.job, settings.nats_replicas)
     try:
-        return is_open((await recover(bus)).state, file)
+        return is_open((await reading.exact(bus)).state, file)
     finally:
         await bus.close()
 

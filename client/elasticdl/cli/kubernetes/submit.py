@@ -70,10 +70,10 @@ async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None
     """
     bus = await connect(nats_url, file.job, replicas)
     try:
-        from elasticdl.master.snapshots.recovery import recover
+        from elasticdl.views import reading
 
         try:
-            opened = is_open((await recover(bus)).state, file)
+            opened = is_open((await reading.exact(bus)).state, file)
         except PermanentError:
             if file.resumption is None or not file.resumption.rebuild_bus:
                 raise
@@ -87,7 +87,7 @@ async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None
             version = await _source_version(file, nats_url, replicas)
             spec = await asyncio.to_thread(plan, file, version)
             await _open(bus, file, JobSubmitted(spec=spec))
-        if not is_open((await recover(bus)).state, file):
+        if not is_open((await reading.exact(bus)).state, file):
             raise UserError(
                 f"another command has resumed job {file.job} meanwhile",
                 hint=f"To follow it: elasticdl attach {file.job}",

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from elasticdl.cli.display.history import history_lines
 from elasticdl.cli.display.live import OUTPUT, JobView
 from elasticdl.cli.jobs.run_directory import JobRecord, LogEnd, RunDirectory, replace_text
 from elasticdl.cli.local.processes.logs import NewLines
@@ -17,6 +16,7 @@ from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.messages.sender_times import agreed_s
 from elasticdl.shared.names import LAUNCHER, PodName
+from elasticdl.views.history import history_lines
 
 SAVE_S = 1.0
 """Minimum seconds between two writes of the job's files while it runs."""

@@ -9,13 +9,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from elasticdl.cli import interrupts
 from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, RunDirectory
 from elasticdl.cli.local.broker import Broker
 from elasticdl.cli.local.exits import Exit
-from elasticdl.cli.local.job_monitor import JobMonitor, Observer
 from elasticdl.cli.local.pods import LocalPods
 from elasticdl.cli.local.processes.children import ChildProcesses, Usage, own_usage
 from elasticdl.cli.local.processes.fork_server import ForkServers
@@ -26,12 +25,11 @@ from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.cli.local.restart_policy import RestartPolicy
 from elasticdl.cli.local.watchdog import Watchdog
 from elasticdl.master.core import State
-from elasticdl.master.snapshots.recovery import recover_with_evaluations
 from elasticdl.master.tensorboard.live import write_event_files
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.errors import ElasticDLError, PermanentError
-from elasticdl.shared.failure_detection.heartbeats import HEARTBEAT_TIMEOUT_S
-from elasticdl.shared.messages.events import Event, JobResumed, StopRequested
+from elasticdl.shared.failure_detection.heartbeats import HEARTBEAT_TIMEOUT_S, Heartbeat
+from elasticdl.shared.messages.events import Event, JobResumed, LogRecord, StopRequested
 from elasticdl.shared.messages.measurements import ProcessMeasured
 from elasticdl.shared.names import LAUNCHER, MASTER, PodName, Service
 from elasticdl.shared.pods.supervisor import PodSupervisor
@@ -39,6 +37,8 @@ from elasticdl.shared.process.clock import JobClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 from elasticdl.shared.process.settings import variable
+from elasticdl.views import reading
+from elasticdl.views.job_monitor import JobMonitor
 
 BROKER = "nats-server"
 TICK_S = 0.25
@@ -53,6 +53,41 @@ LEFTOVERS_S_MAX = 10.0
 
 Environment = Callable[[str, PodName, Service], Mapping[str, str]]
 """(URL of the NATS server, pod, service) -> environment of its process."""
+
+
+class Observer(Protocol):
+    """Is called about everything that happens to a local job."""
+
+    def on_start(self, state: State) -> None:
+        """``state`` is what happened before; its ``seq`` is 0 for a new job."""
+        ...
+
+    def on_record(self, record: LogRecord, state: State) -> None:
+        """A record was folded into ``state``."""
+        ...
+
+    def on_message(self, line: str) -> None:
+        """The launcher has a line for the user."""
+        ...
+
+    def on_accepted(self) -> None:
+        """The job is on its log and its master was started."""
+        ...
+
+    def on_terminal_closed(self) -> None:
+        """The user closed the terminal; the job continues."""
+        ...
+
+    def on_tick(
+        self, state: State, heartbeats: Mapping[PodName, Heartbeat], pids: Mapping[str, int], goodput: float | None
+    ) -> None:
+        """Time has passed; called several times a second.
+
+        Args:
+            pids: process ids of master and NATS server, which are not on the log.
+            goodput: batches absorbed by batches computed; None: unknown.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,10 +165,11 @@ class LocalJob:
         forks = self._runtime.forks
         if isinstance(opening[-1], JobResumed):
             await bus.tasks.purge(await bus.tasks.last_seq())
-        past = await recover_with_evaluations(bus)
+        past = await reading.exact(bus, all_evaluations=True)
         self._clock.continue_from(past.state.clock_s)
         self._started_s += self._clock.ahead_s
-        self._monitor = JobMonitor(self._observer, past, self._clock)
+        self._observer.on_start(past.state)
+        self._monitor = JobMonitor(past, self._clock, self._observer.on_record)
         self._envelopes = EnvelopeFactory(service=Service.LAUNCHER, name=LAUNCHER, clock=self._clock)
         self._incarnation = self._envelopes.incarnation
         self._publisher = QueuedEventPublisher(bus.log, self._envelopes)
@@ -169,7 +205,7 @@ class LocalJob:
             usage[BROKER] = Usage(starts=starts, cpu_s=cpu_s, rss_max_bytes=rss_bytes)
         usage[LAUNCHER] = own_usage()
         run = replace(
-            self._monitor.measured(self._started_s),
+            self._monitor.meter.measured(self._monitor.state, self._started_s),
             ended_s=self._clock.now(),
             abort_reason=abort_reason,
             is_interrupted=self._interrupted or self._monitor.stopped_by_client,
@@ -188,7 +224,7 @@ class LocalJob:
                 events: tuple[Event, ...] = (*processes, run)
                 for event in events:
                     await bus.log.append(self._envelopes.envelope(event))
-                state = (await recover_with_evaluations(bus)).state
+                state = (await reading.exact(bus, all_evaluations=True)).state
         except (ElasticDLError, TimeoutError):  # NATS is unreachable: return the live state.
             state = self._monitor.state
             state.measured, state.processes = run, {each.process: each for each in processes}
@@ -239,10 +275,11 @@ class LocalJob:
         while True:
             if time.monotonic() >= measured_s + MEASURE_EVERY_S:
                 measured_s = time.monotonic()
-                self._publisher.publish(self._monitor.measured(self._started_s))
+                self._publisher.publish(self._monitor.meter.measured(self._monitor.state, self._started_s))
             for _ in range(round(1 / TICK_S)):
                 pids = {MASTER: self._processes.pid(MASTER) or 0, BROKER: self._broker.pid}
-                self._observer.on_tick(self._monitor.state, self._monitor.heartbeats, pids, self._monitor.goodput)
+                goodput = self._monitor.meter.goodput(self._monitor.state)
+                self._observer.on_tick(self._monitor.state, self._monitor.heartbeats, pids, goodput)
                 await asyncio.sleep(TICK_S)
             self._processes.sample()
             bound(self._run.logs)

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elasticdl.cli import exit_codes
-from elasticdl.cli.display import report as reports
 from elasticdl.cli.display.consoles import error_console
 from elasticdl.cli.display.live import JobView
 from elasticdl.cli.display.next_steps import find_next_step, next_step
-from elasticdl.cli.display.report import print_end
+from elasticdl.cli.display.report import print_end, print_summary
 from elasticdl.cli.jobs.local_handle import LocalJobHandle
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, replace_text
 from elasticdl.cli.jobs.temporary_files import make_temporary, remove_temporary
@@ -42,6 +41,7 @@ from elasticdl.shared.process.clock import JobClock, SystemClock
 from elasticdl.shared.process.model_check import ModelCheck
 from elasticdl.shared.process.settings import variable
 from elasticdl.shared.storage import to_uri
+from elasticdl.views.report import Report, build
 
 _DEBUG_LINES = 40
 READ_INTERVAL_S = 0.25
@@ -113,7 +113,7 @@ def run_job(
     finally:
         view.close()
         remove_temporary(run.job, record.temporary)
-    report = reports.build(state) if state.spec else None
+    report = build(state) if state.spec else None
     if report:
         if run.is_there():
             try:
@@ -122,7 +122,7 @@ def run_job(
                 observer.update_record(state=report["state"], message=report["message"], next_step=step)
             except ElasticDLError as error:  # A full disk must not prevent the summary from being printed.
                 view.print_line(f"The report was not saved: {error}")
-        reports.print_summary(report, view.console)
+        print_summary(report, view.console)
     exit_code = _print_failure(run, state, options.debug)
     if report and options.report:
         _write_report(report, options.report)
@@ -252,7 +252,7 @@ def _print_failure(run: RunDirectory, state: State, debug: bool) -> int:
     return exit_code
 
 
-def _write_report(report: reports.Report, file: Path) -> None:
+def _write_report(report: Report, file: Path) -> None:
     """Write the report as JSON. Readers see the old file or the complete new one.
 
     Raises:

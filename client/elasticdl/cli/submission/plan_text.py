@@ -8,13 +8,13 @@ import shlex
 from rich.table import Table
 
 from elasticdl.cli.display.consoles import JobConsole
-from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.local.processes.imports import threads_each
 from elasticdl.cli.submission.submit import Submission
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import InitialModel, JobSpec
 from elasticdl.shared.process.keras_backend import KERAS_BACKEND, TENSORFLOW
+from elasticdl.shared.quantities import count
 from elasticdl.shared.storage import display
 
 _SOURCES_SHOWN = 10

@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from elasticdl.master.core import Decision, State, decide, evolve
-from elasticdl.master.heartbeats import heartbeats_of_job
+from elasticdl.master.core import Decision, State, decide
+from elasticdl.master.core.evolve import evolve
 from elasticdl.master.ledger_reads import LedgerReader
-from elasticdl.master.measuring.run_meter import RunMeter
 from elasticdl.master.outbox import Outbox
 from elasticdl.master.pod_recovery import supervisor_of
-from elasticdl.master.snapshots.recovery import Recovered, check_complete, recover
-from elasticdl.master.snapshots.writer import CoreSnapshotWriter
+from elasticdl.master.snapshot_writer import CoreSnapshotWriter
 from elasticdl.master.timer_service import TimerService
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.errors import FencedError, InvariantError
@@ -36,6 +34,10 @@ from elasticdl.shared.names import MASTER, Incarnation, Service
 from elasticdl.shared.pods.ports import Pods
 from elasticdl.shared.process.clock import Clock, JobClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
+from elasticdl.views import reading
+from elasticdl.views.job_monitor import heartbeats_of_job
+from elasticdl.views.reading import Reading, check_complete
+from elasticdl.views.run_meter import RunMeter
 
 DECISIONS_IN_A_ROW_MAX = 64
 INPUTS_AT_ONCE_MAX = 256
@@ -143,9 +145,9 @@ class Master:
             self._timers.cancel()
         return self.state
 
-    async def _recover(self) -> Recovered:
+    async def _recover(self) -> Reading:
         for attempt in range(1, TAKEOVER_TRIES_MAX + 1):
-            recovered = await recover(self._bus)
+            recovered = await reading.exact(self._bus)
             self.state = recovered.state
             check_complete(self.state)
             self._clock.continue_from(self.state.clock_s)

@@ -86,7 +86,7 @@ class LostLog:
         after_s: time of the last record before the lost part; 0: there is none.
         until_s: time of the last lost record, if known; 0: unknown.
         records: number of lost records, if known; 0: unknown.
-        history: JSON lines with what was known of the epochs before the loss; see ``elasticdl.cli.display.history``.
+        history: JSON lines with what was known of the epochs before the loss; see ``elasticdl.views.history``.
     """
 
     after_s: float = 0.0

@@ -15,10 +15,10 @@ from elasticdl.cli.jobs.resumption import plan_next_run
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile
 from elasticdl.cli.kubernetes.submit import is_open
 from elasticdl.master.core import State
-from elasticdl.master.snapshots.recovery import recover
 from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
 from elasticdl.shared.messages.events import Envelope, Event
 from elasticdl.shared.names import LAUNCHER, Incarnation, Service
+from elasticdl.views import reading
 
 __all__ = ["job"]
 RUN = Incarnation("0123456789ab")
@@ -38,7 +38,7 @@ class Pod:
         events = (await plan_next_run(self.bus, self.job.store, former, CHANGES, RUN)).opening
         for event in events if survives else events[:1]:
             await self._append(event)
-        return (await recover(self.bus)).state
+        return (await reading.exact(self.bus)).state
 
     async def _append(self, event: Event) -> None:
         envelope = Envelope(service=Service.LAUNCHER, name=LAUNCHER, incarnation=RUN, number=1, time_s=1.0, event=event)

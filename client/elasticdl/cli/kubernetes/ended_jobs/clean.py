@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 from elasticdl.cli.commands.clean import DAY_S, CleanSettings, confirm
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.display.quantities import count, size
 from elasticdl.cli.jobs.named import named
 from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.cli.kubernetes.lookup import connect, jobs_in
@@ -20,6 +19,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import JobId
+from elasticdl.shared.quantities import count, size
 
 
 def clean_namespace(namespace: str, jobs: Sequence[str], settings: CleanSettings) -> None:
@@ -99,13 +99,13 @@ def _old(logs: Sequence[StoredLog], present: Collection[JobId], settings: CleanS
 
 async def _states(url: str, logs: Sequence[StoredLog]) -> Mapping[JobId, str]:
     """The state of each job, as its event log has it."""
-    from elasticdl.master.snapshots.recovery import recover
+    from elasticdl.views import reading
 
     states = {}
     for log in logs:
         bus = await nats_bus.connect(url, log.job, BusSettings())
         try:
-            state = (await recover(bus)).state
+            state = (await reading.exact(bus)).state
         finally:
             await bus.close()
         states[log.job] = state.job_state.value if state.is_final else INTERRUPTED

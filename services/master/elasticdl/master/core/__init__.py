@@ -2,7 +2,7 @@
 
 ``evolve(state, record)`` applies one record, ``decide(state, now_s)`` returns the commands that are needed now and
 their reasons, ``fold`` applies a whole log. The same functions serve the live master, recovery, replay, inspection and
-simulation.
+simulation. Others read a job through ``elasticdl.views``.
 
 Each capability is a package: ``job``, ``pods``, ``training``, ``evaluation``, ``moves``, ``snapshots`` and ``closing``.
 ``state.py`` in it holds its part of the state, ``apply.py`` changes it (``on_*`` for events, ``apply_*`` for the
@@ -14,9 +14,7 @@ TensorFlow or any client library.
 
 from elasticdl.master.core.decide import decide
 from elasticdl.master.core.decision import Decision
-from elasticdl.master.core.evolve import evolve
-from elasticdl.master.core.fold import Fold, fold
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.task_messages import task_messages
 
-__all__ = ["Decision", "Fold", "State", "decide", "evolve", "fold", "task_messages"]
+__all__ = ["Decision", "State", "decide", "task_messages"]

@@ -21,11 +21,11 @@ class Fold:
 
     Args:
         state: the state to continue from; it is changed.
-        before_decision: is called before a decision is applied, with its record.
+        before_decision: is called before a decision is applied, with its record and itself.
     """
 
     def __init__(
-        self, state: State | None = None, before_decision: Callable[[State, LogRecord], None] | None = None
+        self, state: State | None = None, before_decision: Callable[[State, LogRecord, Decided], None] | None = None
     ) -> None:
         self.state = state or State()
         self._before_decision = before_decision
@@ -37,7 +37,7 @@ class Fold:
         if isinstance(event, Decided):
             self._release(event.after_seq)
             if self._before_decision:
-                self._before_decision(self.state, record)
+                self._before_decision(self.state, record, event)
             evolve(self.state, record)
             return
         self._held_back.append(record)

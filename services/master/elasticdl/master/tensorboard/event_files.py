@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elasticdl.master.tensorboard.scalars import Point, Run
 from elasticdl.shared.proto import tensorboard_pb2 as proto
 from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore, join, scheme_of
 from elasticdl.shared.storage.file_store import translate
 from elasticdl.shared.storage.tfrecord_frame import frame
 from elasticdl.shared.storage.uris import local_path
+from elasticdl.views.curves import Point, Run
 
 _FILE_VERSION = "brain.Event:2"
 

@@ -11,12 +11,12 @@ import asyncio
 import structlog
 
 from elasticdl.master.tensorboard import event_files
-from elasticdl.master.tensorboard.scalars import Curves, Point
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.bus.reading import read_spec
 from elasticdl.shared.errors import ElasticDLError, TransientError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.storage import display, join, open_store
+from elasticdl.views.curves import Curves, Point
 
 WRITE_EVERY_S = 10.0
 """Seconds between two writes: object storage replaces whole files, and TensorBoard reads them every 5 s at most."""

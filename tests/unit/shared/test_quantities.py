@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.cli.display.quantities import count, size, stopwatch, times
+from elasticdl.shared.quantities import count, size, stopwatch, times
 
 
 @pytest.mark.parametrize(

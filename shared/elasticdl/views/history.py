@@ -10,13 +10,31 @@ from typing import TypedDict
 
 from elasticdl.master.core import State
 from elasticdl.master.core.evaluation.state import EvaluationPhase
-from elasticdl.master.history_file import EpochRow, read_history
 
 _ELEMENT = re.compile(r"(.+)\.(\d+)")
 """Name of an element of a metric that is a vector, such as F1Score with one value per class."""
 
 _EXPLOSION = 10.0
 """How many times the best validation loss so far, and the training loss, are worth a warning."""
+
+
+class EpochRow(TypedDict):
+    """Training during one epoch; epochs count from 1.
+
+    ``batches`` and ``records`` are those whose loss and metrics are known, each counted once, so at most the plan's.
+    ``loss`` is the mean over these records; ``metrics`` are the other metrics on the training data. ``validation``
+    holds the metrics of the model at the end of this epoch, which is step ``validation_step``. Without an evaluation of
+    exactly this state they are empty and None.
+    """
+
+    epoch: int
+    loss: float | None
+    metrics: dict[str, float | None]
+    validation: dict[str, float | None]
+    validation_step: int | None
+    batches: int
+    records: int
+    seconds: float
 
 
 class EvaluationRow(TypedDict):
@@ -42,6 +60,15 @@ def epoch_rows(state: State) -> list[EpochRow]:
     for _, lost in state.lost_logs:
         rows |= {row["epoch"]: row for row in read_history(lost.history) if _is_more_complete(row, rows)}
     return [row for _, row in sorted(rows.items())]
+
+
+def read_history(text: str) -> list[EpochRow]:
+    """The rows of a history file; none if it is damaged."""
+    try:
+        rows: list[EpochRow] = [json.loads(line) for line in text.splitlines()]
+    except ValueError:
+        return []
+    return rows
 
 
 def lost_history(state: State, history: str) -> str:

@@ -1,4 +1,7 @@
-"""The work of a run: batches absorbed and computed, and where the workers' time went."""
+"""The work of a run, from its records and heartbeats: batches absorbed and computed, and where the time went. Pure.
+
+The launcher measures jobs on one machine, the master those on a cluster.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from elasticdl.master.core import State
-from elasticdl.master.measuring.worker_time import WorkerTime
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import (
@@ -26,11 +28,10 @@ from elasticdl.shared.messages.events import (
 from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured
 from elasticdl.shared.messages.sender_times import agreed_s
 from elasticdl.shared.names import NOBODY, Incarnation, PodName, Purpose, Service, pod_names
+from elasticdl.views.lost_time import GOODPUT_BATCHES_MIN, WorkerTime, goodput
 
 RECENT_S = 2.0
 """Heartbeats of two processes that describe the same moment are less than this many seconds apart."""
-GOODPUT_BATCHES_MIN = 100
-"""Batches below which goodput is not shown, because it would say nothing."""
 _NO_PROCESSES: Mapping[PodName, Incarnation] = MappingProxyType({})
 
 
@@ -106,10 +107,8 @@ class RunMeter:
         already without the ps having reported it, so they are not counted as lost.
         """
         computed = self.batches_computed
-        if computed < GOODPUT_BATCHES_MIN:
-            return None
         recent = computed - (self._computed_before[0][1] if self._computed_before else computed)
-        return min(1.0, (self.batches_absorbed(state) + recent) / computed)
+        return goodput(self.batches_absorbed(state) + recent, computed, GOODPUT_BATCHES_MIN)
 
     def measured(self, state: State, started_s: float) -> RunMeasured:
         """The work of this run so far.

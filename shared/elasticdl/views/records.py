@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from elasticdl.cli.display.quantities import time_of_day
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.events import LogRecord
+from elasticdl.shared.quantities import time_of_day
 
 _LONG = frozenset({"spec", "ledgers", "states", "log_tail", "traceback", "notes", "reply", "owners"})
 """Fields that are too long for a line."""
@@ -70,11 +70,6 @@ class HistoryEntry:
 
     def __str__(self) -> str:
         return f"#{self.seq} {time_of_day(self.time_s)} {self.name}: {self.text}"
-
-
-def history_facts(entry: HistoryEntry) -> dict[str, Any]:
-    """An entry of ``task --json``."""
-    return dataclasses.asdict(entry)
 
 
 def task_history(records: Iterable[LogRecord], task: TaskRef) -> Iterator[HistoryEntry]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 
-from elasticdl.cli.display.quantities import count, times
 from elasticdl.master.core import State
-from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.names import Purpose, TaskId
+from elasticdl.shared.quantities import count, times
 from elasticdl.shared.storage import display
 
 TASK_COLUMNS = ("task", "epoch", "source", "records", "batches", "state")
@@ -26,35 +25,6 @@ class TaskFilter(Enum):
     PENDING = "pending"
     FAILED = "failed"
 
-    @classmethod
-    def parse(cls, text: str) -> TaskFilter | None:
-        """The value of ``--state``; None: any state.
-
-        Raises:
-            UserError: there is no such state.
-        """
-        if not text:
-            return None
-        try:
-            return cls(text)
-        except ValueError as error:
-            names = ", ".join(each.value for each in cls)
-            raise UserError(
-                f"--state={text} is not a state of tasks", hint=f"Use one of {names}.", usage=True
-            ) from error
-
-
-def count_tasks(state: State) -> str:
-    """The number of tasks by state, in one line."""
-    training = state.training
-    if training is None:
-        return "0 training tasks"
-    running = sum(ref.purpose is Purpose.TRAIN for ref in state.running_attempts)
-    return (
-        f"{len(training.complete):,} of {state.plan.tasks:,} training tasks finished, {running:,} running, "
-        f"{len(training.outstanding):,} dispatched and not finished, {len(training.lacking):,} requeued"
-    )
-
 
 def task_counts(state: State) -> dict[str, int]:
     """The number of tasks by state, as JSON values."""
@@ -68,6 +38,17 @@ def task_counts(state: State) -> dict[str, int]:
         "dispatched": len(training.outstanding),
         "requeued": len(training.lacking),
     }
+
+
+def count_tasks(state: State) -> str:
+    """``task_counts`` in one line."""
+    counts = task_counts(state)
+    if not counts:
+        return "0 training tasks"
+    return (
+        f"{counts['finished']:,} of {counts['all']:,} training tasks finished, {counts['running']:,} running, "
+        f"{counts['dispatched']:,} dispatched and not finished, {counts['requeued']:,} requeued"
+    )
 
 
 def task_rows(state: State, wanted: TaskFilter | None, limit: int) -> tuple[list[tuple[str, ...]], bool]:

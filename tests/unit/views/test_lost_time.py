@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -11,10 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.unit.master.driver import Driver, job_spec
 
-from elasticdl.cli.local.job_monitor import JobMonitor
 from elasticdl.master.core import State
-from elasticdl.master.measuring.worker_time import WorkerTime
-from elasticdl.master.snapshots.recovery import recover
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.memory.broker import MemoryBus
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
@@ -23,6 +20,9 @@ from elasticdl.shared.messages import commands
 from elasticdl.shared.messages.events import ExitCause, LogRecord, ScaleRequested, SnapshotTaken
 from elasticdl.shared.names import Incarnation, PodName, Service
 from elasticdl.shared.process.clock import VirtualClock
+from elasticdl.views import reading
+from elasticdl.views.job_monitor import JobMonitor
+from elasticdl.views.lost_time import WorkerTime
 
 WORKER = PodName("worker-0")
 
@@ -140,25 +140,13 @@ def test_a_report_of_a_former_instance_does_not_end_the_start_of_the_present_one
 # --- the job monitor -------------------------------------------------------------------------------------------------
 
 
-class SequenceObserver:
+class Recorder:
     """Remembers the last record that it was called for."""
 
     seen = 0
-    started_at = -1
 
-    def on_start(self, state: State) -> None:
-        self.started_at = state.seq
-
-    def on_message(self, line: str) -> None:
-        raise AssertionError(line)
-
-    def on_record(self, record: LogRecord, state: State) -> None:
+    def __call__(self, record: LogRecord, state: State) -> None:
         self.seen = record.seq
-
-    def on_tick(
-        self, state: State, heartbeats: Mapping[PodName, Heartbeat], pids: Mapping[str, int], goodput: float | None
-    ) -> None:
-        raise AssertionError("the monitor does not tick")
 
 
 async def test_earlier_records_are_folded_without_being_reported() -> None:
@@ -167,9 +155,9 @@ async def test_earlier_records_are_folded_without_being_reported() -> None:
     bus = MemoryBroker().connect()
     for record in driver.log[:-1]:
         await bus.log.append(record.envelope)
-    observer = SequenceObserver()
-    monitor = JobMonitor(observer, past=await recover(bus), clock=VirtualClock(2.0))
-    assert (observer.started_at, observer.seen) == (len(driver.log) - 1, 0)
+    observer = Recorder()
+    monitor = JobMonitor(await reading.exact(bus), VirtualClock(2.0), observer)
+    assert (monitor.state.seq, observer.seen) == (len(driver.log) - 1, 0)
     following = asyncio.create_task(monitor.follow(bus.log))
     await bus.log.append(driver.log[-1].envelope)
     await until(lambda: observer.seen > 0)
@@ -180,7 +168,7 @@ async def test_earlier_records_are_folded_without_being_reported() -> None:
 async def test_all_batches_of_a_killed_worker_are_counted() -> None:
     driver = Driver(job_spec(workers=1))
     driver.start_all()
-    bus, observer = MemoryBroker().connect(), SequenceObserver()
+    bus, observer = MemoryBroker().connect(), Recorder()
     async with followed(driver, bus, observer) as monitor:
         life = driver.incarnation("worker-0")
         await bus.signals.send_heartbeat(heartbeat(1.0, 120.0, life))
@@ -195,14 +183,14 @@ async def test_all_batches_of_a_killed_worker_are_counted() -> None:
             await bus.log.append(record.envelope)
         await until(lambda: observer.seen == len(driver.log))
         assert monitor.meter.batches_computed == 130
-        assert monitor.goodput == pytest.approx((117 + 10) / 130)
+        assert monitor.meter.goodput(monitor.state) == pytest.approx((117 + 10) / 130)
 
 
 async def test_a_ps_without_groups_does_not_reduce_goodput() -> None:
     driver = Driver(job_spec(workers=1))
     driver.start_all()
     driver.feed(ScaleRequested(ps=2), Service.CLIENT, "client")
-    bus, observer = MemoryBroker().connect(), SequenceObserver()
+    bus, observer = MemoryBroker().connect(), Recorder()
     async with followed(driver, bus, observer) as monitor:
         await bus.signals.send_heartbeat(heartbeat(1.0, 200.0, driver.incarnation("worker-0")))
         for name, life, step in (("ps-0", driver.incarnation("ps-0"), 200.0), ("ps-1", "b", 20.0)):
@@ -210,13 +198,13 @@ async def test_a_ps_without_groups_does_not_reduce_goodput() -> None:
             await bus.signals.send_heartbeat(of_ps)
         await until(lambda: len(monitor.heartbeats) == 3)
         assert monitor.state.holders == ("ps-0",)
-        assert (monitor.meter.batches_absorbed(monitor.state), monitor.goodput) == (200, 1.0)
+        assert (monitor.meter.batches_absorbed(monitor.state), monitor.meter.goodput(monitor.state)) == (200, 1.0)
 
 
 async def test_the_step_of_a_snapshot_counts_even_if_no_heartbeat_has_reported_it() -> None:
     driver = Driver(job_spec(workers=1))
     driver.start_all()
-    bus, observer = MemoryBroker().connect(), SequenceObserver()
+    bus, observer = MemoryBroker().connect(), Recorder()
     async with followed(driver, bus, observer) as monitor:
         life = driver.incarnation("ps-0")
         told = Heartbeat(
@@ -240,13 +228,13 @@ async def test_the_step_of_a_snapshot_counts_even_if_no_heartbeat_has_reported_i
 async def test_heartbeats_of_other_names_and_instances_are_not_stored_and_times_are_those_of_the_job() -> None:
     driver = Driver(job_spec(workers=1))
     driver.start_all()
-    bus, observer = MemoryBroker().connect(), SequenceObserver()
+    bus, observer = MemoryBroker().connect(), Recorder()
     with capture_logs() as logged:
         await _send_invented(driver, bus, observer)
     assert [line["process"] for line in logged] == ["invented-0"]
 
 
-async def _send_invented(driver: Driver, bus: MemoryBus, observer: SequenceObserver) -> None:
+async def _send_invented(driver: Driver, bus: MemoryBus, observer: Recorder) -> None:
     async with followed(driver, bus, observer) as monitor:
         for number in range(100):
             await bus.signals.send_heartbeat(heartbeat(1.0, 5.0, "a", PodName(f"invented-{number}")))
@@ -258,11 +246,11 @@ async def _send_invented(driver: Driver, bus: MemoryBus, observer: SequenceObser
 
 
 @asynccontextmanager
-async def followed(driver: Driver, bus: MemoryBus, observer: SequenceObserver) -> AsyncIterator[JobMonitor]:
+async def followed(driver: Driver, bus: MemoryBus, observer: Recorder) -> AsyncIterator[JobMonitor]:
     """A monitor that has folded all of a job's log, and keeps listening."""
     for record in driver.log:
         await bus.log.append(record.envelope)
-    monitor = JobMonitor(observer, past=await recover(MemoryBroker().connect()), clock=VirtualClock(2.0))
+    monitor = JobMonitor(await reading.exact(MemoryBroker().connect()), VirtualClock(2.0), observer)
     following, listening = asyncio.create_task(monitor.follow(bus.log)), asyncio.create_task(monitor.listen(bus))
     await until(lambda: observer.seen == len(driver.log))
     try:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypedDict
 
-from elasticdl.cli.display.quantities import count, moment
 from elasticdl.master.core import State
 from elasticdl.shared.messages.events import LostLog, MessageUnreadable, SnapshotDamaged
+from elasticdl.shared.quantities import count, moment
 from elasticdl.shared.storage import display
 
 

@@ -89,6 +89,11 @@ def records_of(state: State) -> int:
     return sum(totals.records for totals in state.training.epochs.values()) if state.training else 0
 
 
+def reported_batches(training: Training) -> int:
+    """Batches of finished tasks that workers have reported, each counted once."""
+    return sum(totals.batches for totals in training.epochs.values())
+
+
 def progress_snapshot(
     state: State, heartbeats: Mapping[PodName, Heartbeat], now_s: float, records_per_s: float
 ) -> ProgressSnapshot:
@@ -143,7 +148,7 @@ def _batches(state: State, training: Training) -> int:
     plan = training.plan
     if training.is_complete:
         return plan.batches  # Workers report parts of a task that several of them shared.
-    reported = sum(totals.batches for totals in training.epochs.values())
+    reported = reported_batches(training)
     unreported = len(training.complete) - len(training.statistics.counted)
     saved = min((state.snapshots[ps].step if ps in state.snapshots else 0 for ps in state.holders), default=0)
     return min(max(reported + unreported * plan.batches // max(plan.tasks, 1), saved), plan.batches)

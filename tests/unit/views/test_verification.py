@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from tests.unit.master.driver import Driver
 from tests.unit.master.histories import History, arriving_late
 
-from elasticdl.master.core import fold
-from elasticdl.master.verification import verify
+from elasticdl.master.core.fold import fold
 from elasticdl.shared.messages.commands import Command, StopPod
 from elasticdl.shared.messages.events import Decided, LogRecord
 from elasticdl.shared.names import PodName
+from elasticdl.views.reading import verify
+from elasticdl.views.report import build
 
 
 async def read(log: list[LogRecord]) -> AsyncIterator[LogRecord]:
@@ -65,6 +66,7 @@ async def test_decisions_that_arrive_late_are_rerun_in_the_state_in_which_they_w
         history.step()
     found = await verify(read(arriving_late(history.driver.log, lambda: data.draw(st.booleans()))))
     assert found.differences == ()
+    assert build(found.state) == build(history.driver.state), "others see the job as its master does"
 
 
 def commands_of(record: LogRecord) -> tuple[Command, ...]:

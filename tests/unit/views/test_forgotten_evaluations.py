@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.unit.master.driver import Driver, close, job_spec, plan, whole
-from tests.unit.master.test_core_snapshot import bus_with
 from tests.unit.master.test_evaluating import pin
+from tests.unit.views.test_core_snapshot import bus_with
 
-from elasticdl.cli.display.history import evaluation_rows
-from elasticdl.master.core import Fold, State
-from elasticdl.master.snapshots import core_snapshot
-from elasticdl.master.snapshots.recovery import recover, recover_with_evaluations
-from elasticdl.master.tensorboard.scalars import points
+from elasticdl.master.core import State
+from elasticdl.master.core.fold import Fold
 from elasticdl.shared.job.spec import BestModel, Limits
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.commands import Dispatch
 from elasticdl.shared.names import MASTER, Purpose, Service
+from elasticdl.views import core_snapshot, reading
+from elasticdl.views.curves import points
+from elasticdl.views.history import evaluation_rows
 
 VALIDATION = plan(records=100, epochs=1)
 REMEMBERED = 8
@@ -72,9 +72,9 @@ async def test_those_that_show_a_job_read_what_its_core_snapshot_has_forgotten()
     evaluate_often(driver, 30)
     bus = await bus_with(driver.log)
     await bus.core_snapshots.write(MASTER, core_snapshot.encode(driver.state), after=0)
-    assert (await recover(bus)).snapshot_seq > 0
-    assert [row["evaluation"] for row in evaluation_rows((await recover(bus)).state)] == [*range(23, 31)]
-    shown = await recover_with_evaluations(bus)
+    assert (await reading.exact(bus)).snapshot_seq > 0
+    assert [row["evaluation"] for row in evaluation_rows((await reading.exact(bus)).state)] == [*range(23, 31)]
+    shown = await reading.exact(bus, all_evaluations=True)
     assert [row["evaluation"] for row in evaluation_rows(shown.state)] == [*range(1, 31)]
     assert (shown.read_seq, shown.state.seq) == (len(driver.log), driver.state.seq)
     steps = [point.value for point in points(driver.log) if point.tag == "evaluation_loss_vs_iterations"]
@@ -86,7 +86,7 @@ async def test_without_forgotten_evaluations_the_core_snapshot_is_enough() -> No
     evaluate_often(driver, REMEMBERED)
     bus = await bus_with(driver.log)
     await bus.core_snapshots.write(MASTER, core_snapshot.encode(driver.state), after=0)
-    shown = await recover_with_evaluations(bus)
+    shown = await reading.exact(bus, all_evaluations=True)
     assert shown.snapshot_seq > 0
     assert [row["evaluation"] for row in evaluation_rows(shown.state)] == [*range(1, REMEMBERED + 1)]
 

@@ -1,4 +1,4 @@
-"""Where the workers' time went during training: working, stalled, or starting. Pure.
+"""Lost time: batches that were computed again, and workers that stall or start instead of working. Pure.
 
 A worker's heartbeats count its ``progress``: finished batches of any purpose. Between two heartbeats, the worker was
 working if the second one counts more batches. Time beyond the usual pace is a stall. A worker is starting before the
@@ -13,14 +13,27 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
+from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.names import NOBODY, Incarnation, PodName
 
+GOODPUT_BATCHES_MIN = 100
+"""Batches below which the goodput of a running job is not shown, because it would say nothing."""
 PATIENCE = 5.0
 """A worker that takes up to this many times the mean time for one batch still counts as working."""
 SLACK = 1.5
 """The same for many batches, which are not all slow at once."""
 WORKING_S_MIN = 2.0
 """A worker counts as working for this many seconds, two heartbeats, whatever its pace."""
+
+
+def goodput(absorbed: int, computed: int, computed_min: int = 1) -> float | None:
+    """Batches absorbed by batches computed, at most 1; None if fewer than ``computed_min`` were computed."""
+    return min(1.0, absorbed / computed) if computed >= computed_min else None
+
+
+def goodput_of(run: RunMeasured | None, computed_min: int = 1) -> float | None:
+    """``goodput`` of a run, as it was measured last; None: it is not measured yet."""
+    return goodput(run.batches_absorbed, run.batches_computed, computed_min) if run else None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,14 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from elasticdl.master.core import State, evolve
+from elasticdl.master.core import State
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
+from elasticdl.master.core.evolve import evolve
 from elasticdl.master.core.training.staleness import StalenessTotals
 from elasticdl.master.core.training.state import Training
-from elasticdl.master.history_file import EpochRow, read_history
 from elasticdl.shared.messages.events import Event, LogRecord, TaskFinished, one_by_one
 from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.names import Purpose, Service
+from elasticdl.views.history import EpochRow, read_history
+from elasticdl.views.lost_time import goodput_of
+from elasticdl.views.progress import records_of, reported_batches
 
 SAMPLES = 200
 """About how many values of throughput, staleness and workers a job has."""
@@ -151,18 +154,18 @@ class Curves:
                 yield from _of_evaluation(evaluation)
 
     def _progress(self, event: Event, training: Training) -> Iterator[Point]:
-        if isinstance(event, RunMeasured) and event.batches_computed and self._lost_batches is not None:
-            goodput = min(1.0, event.batches_absorbed / event.batches_computed)
-            yield self._now("goodput", self._lost_batches + _reported(training), goodput)
+        useful = goodput_of(event) if isinstance(event, RunMeasured) else None
+        if useful is not None and self._lost_batches is not None:
+            yield self._now("goodput", self._lost_batches + reported_batches(training), useful)
         if not _finishes_training(event):
             return
         state = self._state
         if self._lost_batches is None:
-            self._lost_batches = max(0, _absorbed(training) - _reported(training))
-            self._last = self._sample(training, self._lost_batches + _reported(training))
+            self._lost_batches = max(0, _absorbed(training) - reported_batches(training))
+            self._last = self._sample(training, self._lost_batches + reported_batches(training))
             return
         last = self._last or _Sample(working_s=state.first_step_s - state.paused_s)
-        batches = self._lost_batches + _reported(training)
+        batches = self._lost_batches + reported_batches(training)
         if batches - last.batches < max(1, state.plan.batches // SAMPLES):
             return
         new = self._sample(training, batches)
@@ -179,17 +182,12 @@ class Curves:
         return _Sample(
             working_s=self._state.now_s - self._state.paused_s,
             batches=batches,
-            records=sum(totals.records for totals in training.epochs.values()),
+            records=records_of(self._state),
             staleness=(staleness.updates, staleness.count),
         )
 
     def _now(self, tag: str, step: int, value: float) -> Point:
         return Point(run=Run.TRAIN, tag=tag, step=step, time_s=self._state.now_s, value=value)
-
-
-def _reported(training: Training) -> int:
-    """Batches that workers have reported, each once."""
-    return sum(totals.batches for totals in training.epochs.values())
 
 
 def _absorbed(training: Training) -> int:

@@ -14,10 +14,9 @@ from tests.unit.master.driver import Driver, job_spec, plan
 from tests.unit.master.histories import History, arriving_late
 from tests.unit.shared_bus.strategies import values
 
-from elasticdl.master.core import Fold, State, fold
-from elasticdl.master.snapshots import core_snapshot
-from elasticdl.master.snapshots.recovery import recover
-from elasticdl.master.snapshots.writer import CoreSnapshotWriter
+from elasticdl.master.core import State
+from elasticdl.master.core.fold import Fold, fold
+from elasticdl.master.snapshot_writer import CoreSnapshotWriter
 from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.plan import Source
@@ -25,6 +24,7 @@ from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.events import Decided, Envelope, JobResumed, LogRecord
 from elasticdl.shared.messages.json_codec import JsonCodec
 from elasticdl.shared.names import MASTER, Incarnation
+from elasticdl.views import core_snapshot, reading
 
 
 def example() -> Driver:
@@ -131,7 +131,7 @@ async def test_recovery_begins_at_the_snapshot() -> None:
     half = len(driver.log) // 2
     bus = await bus_with(driver.log)
     entry = await bus.core_snapshots.write(MASTER, core_snapshot.encode(fold(driver.log[:half])), after=0)
-    recovered = await recover(bus)
+    recovered = await reading.exact(bus)
     assert recovered.state == driver.state
     assert (recovered.snapshot_seq, recovered.entry_seq) == (fold(driver.log[:half]).seq, entry)
     assert recovered.read_seq == len(driver.log)
@@ -142,7 +142,7 @@ async def test_a_snapshot_of_another_log_is_not_used() -> None:
     stranger = [replace(r, envelope=replace(r.envelope, incarnation=Incarnation("x"))) for r in other.log]
     bus = await bus_with(driver.log)
     await bus.core_snapshots.write(MASTER, core_snapshot.encode(fold(stranger[:40])), after=0)
-    recovered = await recover(bus)
+    recovered = await reading.exact(bus)
     assert (recovered.state, recovered.snapshot_seq) == (driver.state, 0)
 
 
@@ -150,7 +150,7 @@ async def test_a_snapshot_that_is_ahead_of_the_log_is_not_used() -> None:
     driver = example()
     bus = await bus_with(driver.log[:10])
     await bus.core_snapshots.write(MASTER, core_snapshot.encode(driver.state), after=0)
-    recovered = await recover(bus)
+    recovered = await reading.exact(bus)
     assert (recovered.state, recovered.snapshot_seq) == (fold(driver.log[:10]), 0)
 
 
@@ -162,12 +162,12 @@ async def test_a_decision_that_only_the_snapshot_has_is_made_again() -> None:
     assert before.seq == state.seq == last - 1
     bus = await bus_with(log[: last - 1])
     await bus.core_snapshots.write(MASTER, core_snapshot.encode(state), after=0)
-    recovered = await recover(bus)
+    recovered = await reading.exact(bus)
     assert (recovered.state, recovered.snapshot_seq) == (before, 0)
     event = JobResumed(reason="resumed", continues=before.run)
     resumed = replace(log[0].envelope, event=event, incarnation=Incarnation("l2"))
     await bus.log.append(resumed)
-    recovered = await recover(bus)
+    recovered = await reading.exact(bus)
     assert (recovered.state.resumes, recovered.snapshot_seq) == (1, 0)
     assert recovered.state.master_seq == before.master_seq, "the next append of a master is not refused"
 
@@ -180,7 +180,7 @@ async def test_a_snapshot_of_another_schema_is_not_used() -> None:
     for useless in (other, b"", b"EDLC", data[:-1]):
         present = await bus.core_snapshots.read(MASTER)
         await bus.core_snapshots.write(MASTER, useless, after=present.seq if present else 0)
-        recovered = await recover(bus)
+        recovered = await reading.exact(bus)
         assert (recovered.state, recovered.snapshot_seq) == (driver.state, 0)
 
 
@@ -188,7 +188,7 @@ async def test_a_state_before_the_snapshot_is_folded_from_the_beginning() -> Non
     driver = example()
     bus = await bus_with(driver.log)
     await bus.core_snapshots.write(MASTER, core_snapshot.encode(driver.state), after=0)
-    recovered = await recover(bus, until=20)
+    recovered = await reading.exact(bus, until=20)
     assert (recovered.state, recovered.snapshot_seq) == (fold(driver.log[:20]), 0)
 
 
@@ -209,20 +209,20 @@ async def written(bus: MemoryBus, snapshots: CoreSnapshotWriter, state: State, s
 
 async def test_a_snapshot_is_written_every_so_many_records() -> None:
     bus = MemoryBroker().connect()
-    snapshots = CoreSnapshotWriter(bus.core_snapshots, 10, await recover(bus))
+    snapshots = CoreSnapshotWriter(bus.core_snapshots, 10, await reading.exact(bus))
     state = State()
     assert [await written(bus, snapshots, state, seq) for seq in (9, 10, 19, 21, 30, 31)] == [0, 10, 10, 21, 21, 31]
 
 
 async def test_no_snapshot_is_written_if_disabled() -> None:
     bus = MemoryBroker().connect()
-    assert await written(bus, CoreSnapshotWriter(bus.core_snapshots, 0, await recover(bus)), State(), 1000) == 0
+    assert await written(bus, CoreSnapshotWriter(bus.core_snapshots, 0, await reading.exact(bus)), State(), 1000) == 0
 
 
 async def test_a_fenced_master_replaces_no_newer_snapshot_and_its_successor_continues() -> None:
     broker = MemoryBroker()
     bus = broker.connect()
-    recovered = await recover(bus)
+    recovered = await reading.exact(bus)
     old, new = (CoreSnapshotWriter(broker.connect().core_snapshots, 10, recovered) for _ in range(2))
     assert await written(bus, old, State(), 10) == 10
     assert await written(bus, new, State(), 30) == 30

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 import pytest
 from tests.unit.master.driver import Driver, job_spec
 
-from elasticdl.master.core import State, evolve
-from elasticdl.master.measuring.run_meter import RunMeter
+from elasticdl.master.core import State
+from elasticdl.master.core.evolve import evolve
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import Envelope, ExitCause, PodExited, TaskFinished, TaskTaken
 from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.names import NOBODY, Incarnation, PodInstance, PodName, Purpose, Service
+from elasticdl.views.run_meter import RunMeter
 
 STATE = Driver(job_spec()).state
 

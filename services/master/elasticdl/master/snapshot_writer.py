@@ -7,11 +7,11 @@ import asyncio
 import structlog
 
 from elasticdl.master.core import State
-from elasticdl.master.snapshots import core_snapshot
-from elasticdl.master.snapshots.recovery import Recovered
 from elasticdl.shared.bus.ports import LargeValues
 from elasticdl.shared.errors import FencedError, PermanentError, TransientError
 from elasticdl.shared.names import MASTER
+from elasticdl.views import core_snapshot
+from elasticdl.views.reading import Reading
 
 _log = structlog.get_logger()
 
@@ -26,7 +26,7 @@ class CoreSnapshotWriter:
         every: log records between two snapshots; 0: no snapshots.
     """
 
-    def __init__(self, register: LargeValues, every: int, recovered: Recovered) -> None:
+    def __init__(self, register: LargeValues, every: int, recovered: Reading) -> None:
         self._register = register
         self._every = every
         self._entry_seq = recovered.entry_seq

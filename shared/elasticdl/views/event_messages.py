@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from elasticdl.cli.display.history import epoch_rows, evaluation_rows, metrics_text, validation_warnings
-from elasticdl.cli.display.incidents import damage_text, lost_row, lost_text, unreadable_text
 from elasticdl.master.core import State
 from elasticdl.master.core.closing.state import EXPORT_TASKS
 from elasticdl.shared.job.tasks import TaskRef
@@ -24,6 +22,8 @@ from elasticdl.shared.messages.measurements import BatchSlow
 from elasticdl.shared.names import PodName, Purpose, Service
 from elasticdl.shared.pods.causes import describe_exit
 from elasticdl.shared.storage import display
+from elasticdl.views.history import epoch_rows, evaluation_rows, metrics_text, validation_warnings
+from elasticdl.views.incidents import damage_text, lost_row, lost_text, unreadable_text
 
 _OWN_ENDS = frozenset({ExitCause.OWN_FAULT, ExitCause.OUT_OF_MEMORY, ExitCause.HUNG})
 """Causes of exits that no order explains."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.cli.display.history import validation_warnings
 from elasticdl.master.core import State
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
 from elasticdl.master.core.training.state import Training
 from elasticdl.master.core.training.statistics import EpochTotals
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.names import PodName
+from elasticdl.views.history import validation_warnings
 
 PLAN = Plan(sources=(), minibatch_size=1, minibatches_per_task=1, epochs=9, shuffle=Shuffle.NONE, seed=0)
 
