@@ -33,8 +33,8 @@ from benchmarks.many_files import memory_mb
 from benchmarks.network_delay import DelayProxy
 from tests.contract.servers.s3 import s3_server
 
-from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.submit import prepare
+from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import for_each, join, open_store, to_uri
 from elasticdl.shared.storage.cache import DataCacheSettings, DataStores

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from tests.cluster.conftest import Cluster
 
-from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.manifests.job_objects import JobManifest
 from elasticdl.cli.kubernetes.new_job.creation import create_job
 from elasticdl.cli.kubernetes.new_job.planning import Identity, plan_job
-from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.names import SERVICE_ACCOUNT
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.kubernetes.refusals import ApiRefusedError
 from elasticdl.shared.names import Incarnation
 

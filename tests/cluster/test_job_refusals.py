@@ -12,18 +12,18 @@ from tests.cluster.conftest import Cluster
 from tests.cluster.readiness import wait_until
 from tests.cluster.sites import POD_IMAGE
 
-from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.cli.kubernetes.lookup import jobs_in
 from elasticdl.cli.kubernetes.new_job.creation import create_job
 from elasticdl.cli.kubernetes.new_job.following import follow
 from elasticdl.cli.kubernetes.new_job.planning import Identity, plan_job
-from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT, SERVICE_ACCOUNT
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.names import Incarnation
 
 TRAIN = TrainFlags(

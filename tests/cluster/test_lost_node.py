@@ -19,15 +19,15 @@ from tests.cluster.conftest import Cluster
 from tests.cluster.readiness import wait_until
 
 from elasticdl.cli.kubernetes.condition import condition_of
-from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.new_job.creation import create_objects
 from elasticdl.cli.kubernetes.new_job.planning import Identity, plan_job
-from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.job_end import end_run
 from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import SERVICE_ACCOUNT, labels, selector
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.names import Incarnation, JobId, Service
 
 RUN = Incarnation("0123456789ab")

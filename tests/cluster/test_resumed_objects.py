@@ -16,16 +16,16 @@ from elasticdl.cli.jobs.export_settings import ExportSettings
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.cli.kubernetes.ended_jobs.export import export
 from elasticdl.cli.kubernetes.ended_jobs.resume import resume
-from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.cli.kubernetes.new_job.creation import create_job
 from elasticdl.cli.kubernetes.new_job.planning import Identity, plan_job
-from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import SERVICE_ACCOUNT, SUBMISSION_FILE
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.names import Incarnation
 
 FORMER_RUN = Incarnation("0123456789ab")

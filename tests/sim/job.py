@@ -10,9 +10,10 @@ import numpy as np
 from tests.sim.dense_updates import OPTIMIZERS, SGD, Doubles
 
 from elasticdl.shared.bus.settings import BusSettings
+from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.permutation import derive_key
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
-from elasticdl.shared.job.spec import BestModel, DataSpec, JobKind, JobSpec, Limits, ModelSpec, PredictionSpec
+from elasticdl.shared.job.spec import BestModel, DataSpec, JobSpec, Limits, ModelSpec, PredictionSpec
 from elasticdl.shared.model.placement import PARTITIONS
 from elasticdl.shared.model.signature import (
     DenseVariable,
@@ -138,7 +139,7 @@ class SimJob:
     def __init__(self, shape: Shape, added_epochs: int = 0) -> None:
         self.shape = shape
         self.validation = _plan(shape, epochs=1)
-        trains = shape.kind is JobKind.TRAIN
+        trains = shape.kind.trains
         self.plan = _plan(shape, epochs=shape.epochs) if trains else replace(self.validation, sources=())
         self.epochs = shape.epochs + added_epochs
         whole = replace(self.plan, epochs=self.epochs)
@@ -215,7 +216,7 @@ class SimJob:
     def initial(self) -> Floats:
         """Initial values of the dense variables: zeros to count in, or the weights of a model that is not trained."""
         size = PARTITIONS * (self._columns + 1)
-        if self.shape.kind is JobKind.TRAIN:
+        if self.shape.kind.trains:
             return np.zeros(size, np.float32)
         return np.arange(1, size + 1, dtype=np.float32)
 

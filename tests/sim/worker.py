@@ -22,7 +22,6 @@ from tests.sim.runner import SimRunner
 
 from elasticdl.shared.bus.subjects import PLACEMENT
 from elasticdl.shared.errors import ElasticDLError, InvariantError, TransientError
-from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.events import RunningBatch
 from elasticdl.shared.messages.measurements import BatchSlow
 from elasticdl.shared.messages.registers import PsRegister, decode_register
@@ -211,7 +210,7 @@ class WorkerProcess(Process):
     async def _initialise(self, _: commands.InitialiseModel) -> None:
         await self._known.wait()
         await drive(self, self.ps.initialise(self.world.job.initial))
-        if self.world.job.spec.kind is not JobKind.TRAIN:
+        if not self.world.job.spec.kind.trains:
             await drive(self, self.ps.pull({}, dense=False))
 
     async def _ask_progress(self, command: commands.AskProgress) -> object:

@@ -15,8 +15,8 @@ from typing import Any
 from elasticdl.api.output import Output
 from elasticdl.cli import exit_codes
 from elasticdl.cli.flag_values import as_text
-from elasticdl.cli.options import Flag
 from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.shared.job.options import Flag
 from elasticdl.shared.words import did_you_mean
 
 _PREFIX = "Error: "

@@ -11,11 +11,10 @@ from elasticdl.api.commands import as_flags, run, split_secrets
 from elasticdl.api.job import Job
 from elasticdl.api.passed_model import model_file
 from elasticdl.cli.jobs.accepted import JOB_FILE_VARIABLE
-from elasticdl.cli.kubernetes.flags import KubernetesFlags
-from elasticdl.cli.options import Flag, flags_of
-from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
 from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
+from elasticdl.shared.job.options import Flag, flags_of
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 
 
 def train(model_def: Any, training_data: str | Path, *, wait: bool = True, shows: bool = True, **flags: Any) -> Job:

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from elasticdl.cli.data_flags import DataFlags
-from elasticdl.cli.options import Flag, Json, command
+from elasticdl.cli.options import Json, command
+from elasticdl.shared.job.job_options import DataFlags
+from elasticdl.shared.job.options import Flag
 
 zoo = typer.Typer(no_args_is_help=True, help="Example models and data, and images with models of your own.")
 data = typer.Typer(no_args_is_help=True, help="Data sets.")

@@ -10,13 +10,14 @@ from elasticdl.cli import exit_codes
 from elasticdl.cli.background import Accept, run_in_background
 from elasticdl.cli.jobs.export_settings import ExportSettings
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
-from elasticdl.cli.kubernetes.flags import Namespace
 from elasticdl.cli.opening import cluster_job, root_of
-from elasticdl.cli.options import Debug, Detach, Flag, Job, ReportFile, RunDir
-from elasticdl.cli.submission.job_flags import PS_MAX
+from elasticdl.cli.options import Job
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.job_options import PS_MAX, Debug, Detach, ReportFile, RunDir
+from elasticdl.shared.job.options import Flag
 from elasticdl.shared.job.plan import EPOCHS_MAX
 from elasticdl.shared.job.spec import ExportTables
+from elasticdl.shared.kubernetes.options import Namespace
 
 
 def resume(

@@ -4,75 +4,23 @@ from __future__ import annotations
 
 import ast
 import enum
-import math
-import types
-import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from elasticdl.shared.job.options import FlagType, Seconds
 from elasticdl.shared.words import did_you_mean
 
 _LITERALS = ("model_params", "data_reader_params")
 """Flags whose values are Python literals. Their items are separated by semicolons."""
-_UNITS_S = {"s": 1, "m": 60, "h": 3600}
 _SWITCHES = ("true", "false")
 
 
-class Seconds(float):
-    """A duration: ``90``, ``90s``, ``1.5m`` and ``2h``; a number without a unit is seconds.
-
-    Raises:
-        ValueError: something else.
-    """
-
-    def __new__(cls, value: str | float) -> Seconds:
-        """Read a duration."""
-        text = str(value).strip()
-        unit = _UNITS_S.get(text[-1:])
-        try:
-            seconds = float(text[:-1]) * unit if unit else float(text)
-        except ValueError:
-            seconds = math.nan
-        if not math.isfinite(seconds):
-            raise ValueError(f"{text!r} is no duration: give 90, 90s, 1.5m or 2h")
-        return super().__new__(cls, seconds)
-
-
-UNLIMITED = Seconds(0)
-"""Of flags that limit a time."""
 _NUMBERS: Mapping[type, str] = {
     int: "a whole number",
     float: "a number",
     Seconds: "a number of seconds, such as 90, 90s or 1.5m",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class FlagType:
-    """What a flag takes.
-
-    Attributes:
-        kind: ``bool``, ``int``, ``float``, ``str`` or ``Path``.
-        choices: the only texts that it takes; empty: any.
-        repeated: whether it may be given several times.
-    """
-
-    kind: type
-    choices: tuple[str, ...] = ()
-    repeated: bool = False
-
-
-def flag_type(hint: Any, *, repeated: bool = False) -> FlagType:
-    """The type of a flag by its annotation: a type, an enumeration, a ``Literal``, or one of these or None."""
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        (hint,) = (each for each in typing.get_args(hint) if each is not type(None))
-    if typing.get_origin(hint) is Literal:
-        return FlagType(str, typing.get_args(hint), repeated)
-    if issubclass(hint, enum.Enum):
-        return FlagType(str, tuple(str(each.value) for each in hint), repeated)
-    return FlagType(hint, repeated=repeated)
 
 
 def as_text(name: str, value: Any) -> Any:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from elasticdl.cli.flag_values import FlagType, as_text, plain_value, wrong_type, yaml_value
+from elasticdl.cli.flag_values import as_text, plain_value, wrong_type, yaml_value
 from elasticdl.shared.errors import UserError, file_errors
+from elasticdl.shared.job.options import FlagType
 from elasticdl.shared.words import did_you_mean
 
 _COLUMNS = 120

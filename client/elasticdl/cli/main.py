@@ -13,16 +13,15 @@ import typer
 
 from elasticdl.cli import ended_job_commands, exit_codes, new_job_commands
 from elasticdl.cli.data_commands import data, zoo
-from elasticdl.cli.flag_values import UNLIMITED, Seconds
 from elasticdl.cli.former_flags import refuse_former_flags
-from elasticdl.cli.kubernetes.flags import Namespace
 from elasticdl.cli.opening import open_job, root_of
-from elasticdl.cli.options import Flag, Job, Json, RunDir, command, plain_switches
-from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.job_flags import PS_MAX, WORKERS_MAX
-from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
+from elasticdl.cli.options import Job, Json, command, plain_switches
 from elasticdl.cli.surroundings import check_working_folder, ensure_home
 from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.shared.job.job_options import PS_MAX, WORKERS_MAX, RunDir
+from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
+from elasticdl.shared.job.options import UNLIMITED, Flag, Seconds
+from elasticdl.shared.kubernetes.options import Namespace
 from elasticdl.shared.words import listed
 
 JOBS, DATA, TRAIN = "Jobs", "Data and models", "Run"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import typer
 
 from elasticdl.cli import exit_codes
-from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.opening import root_of
-from elasticdl.cli.options import PrintJobFile, given_values, types_of
-from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
+from elasticdl.cli.options import PrintJobFile, given_values
+from elasticdl.shared.job.kind_options import CommandFlags, EvaluateFlags, PredictFlags, TrainFlags
+from elasticdl.shared.job.options import types_of
+from elasticdl.shared.kubernetes.options import KubernetesFlags
+from elasticdl.shared.names import Service
 from elasticdl.shared.process.clock import SystemClock
 
 
@@ -20,31 +21,16 @@ def train(
 
     Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted (the job can be resumed).
     """
-    started_s = SystemClock().now()
-    flags.check()
-    pods.check(flags.platform)
-    if print_job_file:
-        raise typer.Exit(_print_job_file(context, flags, pods))
-    if flags.platform == "kubernetes":
-        from elasticdl.cli.kubernetes.new_job import start
-
-        raise typer.Exit(start.start(flags, pods, started_s))
-    try:
-        from elasticdl.cli.commands.train import train
-
-        code = train(flags, root_of(flags.run_dir), started_s)
-    except KeyboardInterrupt:
-        what = "dry run" if flags.dry_run else "job"
-        typer.echo(f"Interrupted before training began; nothing is left of the {what}.", err=True)
-        code = exit_codes.INTERRUPTED
-    raise typer.Exit(code)
+    what = "dry run" if flags.dry_run else "job"
+    interrupted = f"Interrupted before training began; nothing is left of the {what}."
+    _new_job(flags, pods, context, interrupted, prints=print_job_file)
 
 
 def evaluate(
     flags: EvaluateFlags, pods: KubernetesFlags, context: typer.Context, print_job_file: PrintJobFile = False
 ) -> None:
     """Evaluate a trained model on data with labels. Every record counts exactly once. Exit codes as of train."""
-    raise typer.Exit(_run_trained_model(flags, pods, context, prints=print_job_file))
+    _new_job(flags, pods, context, _INTERRUPTED, prints=print_job_file)
 
 
 def predict(
@@ -54,31 +40,63 @@ def predict(
 
     Exit codes as of train.
     """
-    raise typer.Exit(_run_trained_model(flags, pods, context, prints=print_job_file))
+    _new_job(flags, pods, context, _INTERRUPTED, prints=print_job_file)
 
 
-def _run_trained_model(
-    flags: EvaluateFlags | PredictFlags, pods: KubernetesFlags, context: typer.Context, *, prints: bool
-) -> int:
+_INTERRUPTED = "Interrupted before the job began; nothing is left of it."
+
+
+def _new_job(
+    flags: CommandFlags,
+    pods: KubernetesFlags,
+    context: typer.Context,
+    interrupted: str,
+    *,
+    prints: bool,
+) -> None:
+    """Start a job, or print its job file, and end the command.
+
+    Args:
+        interrupted: what Ctrl-C prints before the job runs on this machine.
+        prints: print the job file.
+    """
     started_s = SystemClock().now()
     flags.check()
     pods.check(flags.platform)
     if prints:
-        return _print_job_file(context, flags, pods)
+        from elasticdl.cli.job_file import job_file_text
+
+        known = types_of(type(flags), KubernetesFlags)
+        typer.echo(job_file_text(context.info_name or "train", given_values(context, flags, pods), known), nl=False)
+        raise typer.Exit(exit_codes.SUCCESS)
     if flags.platform == "kubernetes":
-        from elasticdl.cli.kubernetes.new_job import start
+        from elasticdl.cli.kubernetes.new_job.start import start as start_on_kubernetes
 
-        return start.start(flags, pods, started_s)
-    from elasticdl.cli.commands.trained_model import run
+        raise typer.Exit(start_on_kubernetes(flags, pods, started_s))
+    try:
+        code = _start_here(flags, started_s)
+    except KeyboardInterrupt:
+        typer.echo(interrupted, err=True)
+        code = exit_codes.INTERRUPTED
+    raise typer.Exit(code)
 
-    return run(flags, root_of(flags.run_dir), started_s)
 
+def _start_here(flags: CommandFlags, started_s: float) -> int:
+    """Begin to import TensorFlow, and then everything that a new job needs; returns the exit code."""
+    from elasticdl.cli.background import Accept, run_in_background
+    from elasticdl.cli.local.processes.fork_server import fork_servers
+    from elasticdl.cli.submission.extras import check_extras
+    from elasticdl.cli.submission.flag_items import parse_envs
+    from elasticdl.cli.submission.seed import seed_of, with_seed
 
-def _print_job_file(
-    context: typer.Context, flags: TrainFlags | EvaluateFlags | PredictFlags, pods: KubernetesFlags
-) -> int:
-    from elasticdl.cli.job_file import job_file_text
+    def run(accept: Accept | None) -> int:
+        seeded = with_seed(flags)
+        processes = flags.num_workers + flags.num_ps_pods
+        with fork_servers(processes=processes, seed=seed_of(seeded), envs=parse_envs(flags.envs)) as forks:
+            forks.begin(None, [Service.WORKER])
+            from elasticdl.cli.commands.new_job import start
 
-    known = types_of(type(flags), KubernetesFlags)
-    typer.echo(job_file_text(context.info_name or "train", given_values(context, flags, pods), known), nl=False)
-    return exit_codes.SUCCESS
+            return start(seeded, root_of(flags.run_dir), forks, started_s, accept)
+
+    check_extras()
+    return run_in_background(run) if flags.detach else run(None)

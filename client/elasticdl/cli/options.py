@@ -1,9 +1,6 @@
-"""Options of the command line: one declaration gives an option's name, type, default, help text, limits and target.
+"""Options of the command line: renders the declarations of ``elasticdl.shared.job.options`` as parameters of typer.
 
-An option is a parameter of a command, or a field of a dataclass that a command takes as a whole, annotated with a
-``Flag``. The option's name is the name of the parameter or field::
-
-    num_workers: Annotated[int, Flag("Number of worker processes.", metavar="N", sets="JobSpec.workers")] = 2
+An option is a parameter of a command, or a field of a dataclass that a command takes as a whole.
 """
 
 from __future__ import annotations
@@ -12,83 +9,19 @@ import dataclasses
 import inspect
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from elasticdl.cli.flag_values import FlagType, Seconds, flag_type
-from elasticdl.shared.errors import check_range
+from elasticdl.shared.job.job_options import Debug
+from elasticdl.shared.job.options import Flag, FlagType, Seconds, flag_of, flags_of, types_of
 
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """What the command line knows of an option besides its name, type and default.
-
-    Attributes:
-        help: one or two sentences.
-        metavar: stands for the value in the help text; empty: the type.
-        name: the option's name without dashes, where it isn't the parameter's.
-        letter: one-letter alias; empty: none.
-        off: name that turns a switch off, without dashes; empty: none.
-        shows: text shown as the default, where the default itself would say nothing.
-        panel: heading in the help text of a command with many options.
-        limits: least and greatest value that is accepted; None: any.
-        sets: field that takes the value as it is, such as ``JobSpec.workers``; empty: the command interprets it.
-        repeated: whether a text may be given several times; the command gets the texts joined with commas.
-        is_secret: whether values may have credentials: the Python API puts none into command lines, which all users of
-            the machine can read.
-    """
-
-    help: str
-    metavar: str = ""
-    name: str = ""
-    letter: str = ""
-    off: str = ""
-    shows: str = ""
-    panel: str = ""
-    limits: tuple[float, float] | None = None
-    sets: str = ""
-    repeated: bool = False
-    is_secret: bool = False
-
-    def check(self, name: str, value: float | None) -> None:
-        """Refuse a value outside the limits.
-
-        Raises:
-            UserError: names the option, the value and the limits.
-        """
-        if self.limits is None or value is None:
-            return
-        low, high = self.limits
-        check_range(f"--{name}", value, low, high)
-
-
 Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, or its name if only one job has that name.")]
-RunDir = Annotated[
-    Path | None,
-    Flag(
-        "Folder that holds one folder per job: event log, process logs, snapshots.",
-        metavar="DIR",
-        shows="$ELASTICDL_RUN_DIR or ~/.local/state/elasticdl/jobs",
-        panel="Snapshots and storage",
-    ),
-]
 Json = Annotated[bool, Flag("Print one JSON object.", name="json")]
-ReportFile = Annotated[
-    Path | None, Flag("Also write the final report to this file, as JSON.", metavar="FILE", panel="Run")
-]
-Detach = Annotated[
-    bool,
-    Flag(
-        "Return as soon as the job has been accepted. It continues in the background; see elasticdl attach.",
-        letter="d",
-        panel="Run",
-    ),
-]
 PrintJobFile = Annotated[
     bool,
     Flag(
@@ -96,30 +29,6 @@ PrintJobFile = Annotated[
         panel="Run",
     ),
 ]
-Debug = Annotated[bool, Flag("Show Python tracebacks of errors.", panel="Run")]
-
-
-def flags_of(owner: type) -> dict[str, Flag]:
-    """The flags among a dataclass' fields, by field name, in the order of the fields."""
-    hints = typing.get_type_hints(owner, include_extras=True)
-    found = {field.name: _flag(hints[field.name]) for field in dataclasses.fields(owner)}
-    return {name: flag for name, flag in found.items() if flag is not None}
-
-
-def values_for(target: str, values: Any) -> dict[str, Any]:
-    """The keyword arguments that some flags give a class.
-
-    Args:
-        target: the name of the class; flags say what they set as ``target.field``.
-        values: an instance of a dataclass whose fields are flags. A value of None leaves the target's own default.
-    """
-    found = {}
-    for name, flag in flags_of(type(values)).items():
-        owner, _, field = flag.sets.partition(".")
-        value = getattr(values, name)
-        if owner == target and value is not None:
-            found[field] = value
-    return found
 
 
 def command(app: typer.Typer, name: str = "", *, panel: str = "", bare_help: bool = False) -> Callable[..., Any]:
@@ -150,15 +59,6 @@ def given_values(context: typer.Context, *groups: Any) -> dict[str, Any]:
     }
 
 
-def types_of(*owners: type) -> dict[str, FlagType]:
-    """What the flags among the fields of dataclasses take, by field name."""
-    return {
-        name: flag_type(typing.get_args(hint)[0], repeated=_is_repeated(hint))
-        for owner in owners
-        for name, hint, _ in _fields(owner)
-    }
-
-
 def plain_switches(arguments: list[str], *owners: type) -> list[str]:
     """Turn ``--switch=true`` into ``--switch``, the form of ElasticDL's first command line.
 
@@ -186,36 +86,27 @@ def plain_switches(arguments: list[str], *owners: type) -> list[str]:
 def _translated(function: Callable[..., None]) -> tuple[list[inspect.Parameter], Callable[..., None]]:
     """The options of a function for typer, and the function that takes them."""
     hints = typing.get_type_hints(function, include_extras=True)
-    options: list[inspect.Parameter] = []
-    in_file: dict[str, FlagType] = {}
-    limited: dict[str, Flag] = {}
-    repeated = {name for name, hint in hints.items() if _is_repeated(hint)}
-    groups: dict[str, Any] = {}
-    has_panels = any(dataclasses.is_dataclass(hint) for hint in hints.values())
-    for parameter in inspect.signature(function).parameters.values():
-        if dataclasses.is_dataclass(hints[parameter.name]):
-            groups[parameter.name] = hints[parameter.name]
-            continue
-        options.append(_option(parameter.name, hints[parameter.name], parameter.default, panels=has_panels))
-        limited |= _limited(parameter.name, hints[parameter.name])
-    own = {option.name for option in options}
-    for owner in groups.values():
-        for name, hint, default in _fields(owner):
-            options.append(_option(name, hint, default, panels=True))
-            limited |= _limited(name, hint)
-            repeated |= {name} if _is_repeated(hint) else set()
-            in_file[name] = flag_type(typing.get_args(hint)[0], repeated=_is_repeated(hint))
-    if in_file:
-        options.append(_file_option(in_file))
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    own = [
+        (parameter.name, hints[parameter.name], parameter.default)
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.name not in groups
+    ]
+    declared = [*own, *(field for owner in groups.values() for field in _fields(owner))]
+    options = [_option(*each, panels=bool(groups)) for each in declared]
+    if groups:
+        options.append(_file_option(types_of(*groups.values())))
     if "debug" not in {option.name for option in options}:
         options.append(_option("debug", Debug, False, panels=False))
+    flags = {name: flag for name, hint, _ in declared if (flag := flag_of(hint)) is not None}
 
     def run(**values: Any) -> None:
         _configure_logging(debug=values["debug"])
-        for name, flag in limited.items():
+        for name, flag in flags.items():
             flag.check(flag.name or name, values[name])
-        values |= {name: ",".join(values[name]) for name in repeated}
-        arguments = {name: values[name] for name in own}
+            if flag.repeated:
+                values[name] = ",".join(values[name])
+        arguments = {name: values[name] for name, _, _ in own}
         for group, owner in groups.items():
             arguments[group] = owner(**{name: values[name] for name, _, _ in _fields(owner)})
         function(**arguments)
@@ -260,7 +151,7 @@ def _fields(owner: type) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _option(name: str, hint: Any, default: Any, *, panels: bool) -> inspect.Parameter:
-    flag = _flag(hint)
+    flag = flag_of(hint)
     if flag is not None:
         spelled = flag.name or name
         names = [
@@ -286,17 +177,3 @@ def _seconds(text: str) -> float:
         return float(Seconds(text))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-
-
-def _limited(name: str, hint: Any) -> dict[str, Flag]:
-    flag = _flag(hint)
-    return {name: flag} if flag is not None and flag.limits is not None else {}
-
-
-def _is_repeated(hint: Any) -> bool:
-    flag = _flag(hint)
-    return flag is not None and flag.repeated
-
-
-def _flag(hint: Any) -> Flag | None:
-    return next((extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Flag)), None)

@@ -17,7 +17,6 @@ from typing import Any
 
 from elasticdl.master import core
 from elasticdl.master.core import State
-from elasticdl.master.core.job.policy import policy_of
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.plan import Source
 from elasticdl.shared.job.spec import JobSpec
@@ -84,7 +83,7 @@ def decode(data: bytes, submitted: JobSpec) -> State:
         state.spec = _with_sources(state.spec, submitted)
     if state.training and state.spec:
         # One object, as when folded: a plan caches what it computes.
-        state.training.plan = policy_of(state.spec.kind).plan(state.spec)
+        state.training.plan = state.spec.plan
     return state
 
 

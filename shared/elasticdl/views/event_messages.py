@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from elasticdl.master.core import State
 from elasticdl.master.core.closing.state import EXPORT_TASKS
-from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.commands import (
@@ -54,7 +53,7 @@ class EventMessages:
         yield from self._evaluations(state)
         if state.job_state is not self._state:
             self._state = state.job_state
-            if self._state is JobState.CLOSING and state.job.kind is JobKind.TRAIN:
+            if self._state is JobState.CLOSING and state.job.kind.trains:
                 yield "Training finished. Saving final snapshots and running the audit."
 
     def skip(self, state: State) -> None:
@@ -186,7 +185,7 @@ class EventMessages:
     def _evaluations(self, state: State) -> Iterator[str]:
         rows = evaluation_rows(state)
         for row in rows[self._evaluations_given :]:
-            if state.job.kind is JobKind.EVALUATE:
+            if not state.job.kind.trains:
                 yield f"evaluation: {metrics_text(row['metrics'])}"
                 continue
             place = f" (end of epoch {row['epoch']})" if row["epoch_end"] else ""

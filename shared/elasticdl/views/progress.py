@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from elasticdl.master.core import State
 from elasticdl.master.core.training.state import Training
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
-from elasticdl.shared.job.spec import JobKind
+from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import PodName, Service
 
@@ -82,10 +82,10 @@ class Rate:
 
 def records_of(state: State) -> int:
     """Records of finished tasks, each counted once."""
-    if state.spec and state.spec.kind is JobKind.EVALUATE:
-        return state.evaluations[-1].records if state.evaluations else 0
-    if state.spec and state.spec.kind is JobKind.PREDICT:
+    if state.spec and state.spec.prediction:
         return state.prediction.records
+    if state.spec and not state.spec.kind.trains:
+        return state.evaluations[-1].records if state.evaluations else 0
     return sum(totals.records for totals in state.training.epochs.values()) if state.training else 0
 
 
@@ -106,12 +106,11 @@ def progress_snapshot(
     if spec is None or training is None:
         return ProgressSnapshot(state=state.job_state)
     metrics, metrics_of = _metrics(state)
-    plan = spec.validation if spec.kind is not JobKind.TRAIN and spec.validation else spec.plan
     return ProgressSnapshot(
         state=state.job_state,
         kind=spec.kind,
         epoch=(min(training.epochs_complete + 1, spec.plan.epochs_run), spec.plan.epochs_run),
-        batches=(_batches(state, training), plan.batches),
+        batches=(_batches(state, training), spec.work.batches),
         records=records_of(state),
         records_per_s=records_per_s,
         loss=_loss(training, heartbeats, now_s),
@@ -143,8 +142,8 @@ def _batches(state: State, training: Training) -> int:
 
     For finished tasks without a report, which only ledgers know, the mean number of batches per task is used.
     """
-    data = state.job.validation
-    if state.job.kind is not JobKind.TRAIN and data:
+    if not state.job.kind.trains:
+        data = state.job.work
         return data.batches * records_of(state) // max(data.records, 1)
     plan = training.plan
     if training.is_complete:

@@ -100,7 +100,6 @@ from typing import Any
 
 from elasticdl.master.core import State
 from elasticdl.master.core.evaluation.state import EvaluationPhase
-from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.storage import display
@@ -252,7 +251,7 @@ def _state(state: State) -> str:
 
 
 def _audit(state: State) -> dict[str, Any]:
-    if state.job.kind is not JobKind.TRAIN:
+    if not state.job.kind.trains:
         return _record_audit(state)
     verdict = state.closing.audit
     return {
@@ -267,14 +266,13 @@ def _audit(state: State) -> dict[str, Any]:
 
 def _record_audit(state: State) -> dict[str, Any]:
     """An evaluation or prediction is done only if it has counted all records of the index."""
-    if state.job.kind is JobKind.PREDICT:
+    if state.job.prediction:
         done = state.closing.exported or state.job_state is JobState.SUCCEEDED
     else:
         done = any(each.phase is EvaluationPhase.DONE for each in state.evaluations)
-    plan = state.job.validation
     return {
         "exact": done,
-        "batches": plan.batches if done and plan else 0,
+        "batches": state.job.work.batches if done else 0,
         "records": records_of(state) if done else 0,
         "groups": 0,
         "repaired": 0,

@@ -19,11 +19,11 @@ from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.main import app, main
 from elasticdl.cli.options import plain_switches
 from elasticdl.cli.submission.flag_items import parse_envs
-from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.job_flags import PS_MAX
 from elasticdl.cli.submission.plan_text import print_plan
 from elasticdl.cli.submission.submit import prepare
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.job_options import PS_MAX
+from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.model.placement import PARTITIONS
 from elasticdl.shared.storage import to_uri

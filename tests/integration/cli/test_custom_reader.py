@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from elasticdl.cli.local.model_check import UnfinishedError
-from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.source_check import check_data
 from elasticdl.cli.submission.submit import prepare
 from elasticdl.shared.data import record_hash
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.shared.job.plan import Shuffle
 
 MODEL = """

@@ -26,7 +26,7 @@ LAUNCHER = """
 import sys
 from elasticdl.cli.local import running
 from elasticdl.cli.commands.new_job import job_record
-from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.cli.local.processes.imports import service_command
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.submission.submit import prepare

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import MappingProxyType
 from typing import Any
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
 from tests.sim.schedule import prediction_schedule
 
-from elasticdl.master.core.closing import steps
+from elasticdl.master.core.closing import decide, steps
 from elasticdl.master.core.job import lifecycle, policy
 from elasticdl.master.core.prediction import apply
 from elasticdl.master.core.training import apply as tasks
 from elasticdl.shared.errors import PermanentError
-from elasticdl.shared.job.spec import JobKind
+from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.storage import ObjectNotFoundError, join
 from elasticdl.worker.execution.predictor import Predictor
 from elasticdl.worker.predictions.output import SUCCESS, PredictionOutput
@@ -64,13 +63,8 @@ def publishing_waits_for_every_task() -> Iterator[None]:
     def predict_records(state: Any) -> Any:
         return steps.predict_records(state) or (None if state.prediction.files else [])
 
-    early = policy.JobPolicy(
-        plan=policy.policy_of(JobKind.PREDICT).plan,
-        pods=policy.policy_of(JobKind.PREDICT).pods,
-        closing_steps=(predict_records, steps.publish_predictions),
-        success="",
-    )
-    with replaced(policy, "_POLICIES", MappingProxyType({**policy._POLICIES, JobKind.PREDICT: early})):
+    early = policy.JobPolicy(closing_steps=(predict_records, steps.publish_predictions), success="")
+    with replaced(decide, "POLICIES", {**policy.POLICIES, JobKind.PREDICT: early}):
         yield
 
 

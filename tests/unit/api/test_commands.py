@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from elasticdl.api.commands import as_flags, split_secrets
-from elasticdl.cli.options import flags_of
-from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.shared.job.kind_options import TrainFlags
+from elasticdl.shared.job.options import flags_of
 
 KNOWN = flags_of(TrainFlags)
 

@@ -14,12 +14,12 @@ import yaml
 
 from elasticdl.api import train
 from elasticdl.api.passed_model import model_file
-from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.new_job.model_files import collect
 from elasticdl.cli.kubernetes.new_job.start import start
-from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.shared.job.model_file import ModelFile, check_syntax
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.worker.model.user.module import load
 
 pytestmark = pytest.mark.tensorflow

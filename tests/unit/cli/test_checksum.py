@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from elasticdl.cli.submission import submit
-from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.submit import prepare
 from elasticdl.shared.data import Reader
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.storage import open_store
 

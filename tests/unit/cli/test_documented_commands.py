@@ -13,7 +13,7 @@ import typer.main
 
 from elasticdl.cli.main import app
 from elasticdl.cli.options import plain_switches
-from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.shared.job.kind_options import TrainFlags
 
 ROOT = Path(__file__).parents[3]
 PAGES = [

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.ps.example import signature, spec
 
 from elasticdl.cli.jobs.export_settings import ExportSettings
-from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.shared.job.spec import ExportTables, Limits
 
 MODEL, PARQUET = ExportTables.MODEL, ExportTables.PARQUET

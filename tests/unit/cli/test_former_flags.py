@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from elasticdl.cli.former_flags import FORMER_FLAGS, refuse_former_flags
-from elasticdl.cli.kubernetes.flags import KubernetesFlags
-from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.kind_options import TrainFlags
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 
 
 @pytest.mark.parametrize("typed", ["--restart_policy=Never", "--restart_policy"])

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from elasticdl.cli.commands.inspect_data import inspect_data
-from elasticdl.cli.data_flags import DataFlags
 from elasticdl.shared.data.formats.tfrecord import write_records
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.job_options import DataFlags
 from elasticdl.zoo.example_pb2 import Example
 
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from elasticdl.cli.job_file import job_file_text, read_job_file
-from elasticdl.cli.kubernetes.flags import KubernetesFlags
-from elasticdl.cli.options import Flag, command, flags_of, given_values, types_of
-from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.options import command, given_values
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.kind_options import TrainFlags
+from elasticdl.shared.job.options import Flag, flags_of, types_of
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 
 KNOWN = types_of(TrainFlags, KubernetesFlags)
 

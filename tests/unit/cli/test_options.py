@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import typing
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,14 +12,24 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from elasticdl.cli.flag_values import Seconds
 from elasticdl.cli.main import app
-from elasticdl.cli.options import Flag, command, flags_of, values_for
-from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.options import command
+from elasticdl.cli.submission.flag_items import data_cache
 from elasticdl.shared.data import ReaderOptions
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
+from elasticdl.shared.job.options import (
+    Flag,
+    Seconds,
+    flags_of,
+    from_plain_values,
+    json_schema,
+    plain_values,
+    values_for,
+)
 from elasticdl.shared.job.plan import Plan, Shuffle
-from elasticdl.shared.job.spec import JobSpec, Limits, ModelSpec
+from elasticdl.shared.job.spec import ExportTables, JobSpec, Limits, ModelSpec
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 
 TARGETS = {target.__name__: target for target in (JobSpec, Limits, ModelSpec, Plan, ReaderOptions)}
 SETTING = {name: flag for name, flag in flags_of(TrainFlags).items() if flag.sets}
@@ -114,13 +125,13 @@ def test_a_command_gets_its_options_and_its_dataclass() -> None:
 @pytest.mark.parametrize(("size", "size_bytes"), [("10Gi", 10 << 30), (" 500Mi ", 500 << 20), ("1e9", 10**9), ("0", 0)])
 def test_the_size_of_the_data_cache(size: str, size_bytes: int) -> None:
     flags = TrainFlags(model_def="m", training_data="d", data_cache_dir="~/cache", data_cache_size=size)
-    assert flags.data_cache == {"data_cache_dir": str(Path.home() / "cache"), "data_cache_bytes": size_bytes}
+    assert data_cache(flags) == {"data_cache_dir": str(Path.home() / "cache"), "data_cache_bytes": size_bytes}
 
 
 def test_the_default_of_the_data_cache_is_that_of_the_job() -> None:
     flags = TrainFlags(model_def="m", training_data="d")
-    fields = {name: JobSpec.__dataclass_fields__[name].default for name in flags.data_cache}
-    assert flags.data_cache == fields
+    fields = {name: JobSpec.__dataclass_fields__[name].default for name in data_cache(flags)}
+    assert data_cache(flags) == fields
 
 
 @pytest.mark.parametrize(
@@ -129,4 +140,60 @@ def test_the_default_of_the_data_cache_is_that_of_the_job() -> None:
 def test_a_wrong_data_cache_is_refused_and_the_flag_named(given: dict[str, str]) -> None:
     ((name, value),) = given.items()
     with pytest.raises(UserError, match=f"--{name}={value}"):
-        _ = TrainFlags(model_def="m", training_data="d", **given).data_cache  # type: ignore[arg-type]
+        data_cache(TrainFlags(model_def="m", training_data="d", **given))  # type: ignore[arg-type]
+
+
+def test_the_json_schema_says_what_each_option_takes() -> None:
+    schema = json_schema(TrainFlags)
+    assert schema["required"] == ["model_def", "training_data"]
+    assert set(schema["properties"]) == set(flags_of(TrainFlags))
+    assert schema["properties"]["num_workers"] == {
+        "type": "integer",
+        "description": "Worker processes.",
+        "minimum": 1,
+        "maximum": 1024,
+        "default": 2,
+    }
+    shuffle = schema["properties"]["shuffle"]
+    assert (shuffle["type"], shuffle["enum"]) == ("string", ["none", "tasks", "records", "global"])
+    assert schema["properties"]["batch_deadline_secs"]["type"] == "number"
+    assert schema["properties"]["csv_header"] == {
+        "type": "boolean",
+        "description": flags_of(TrainFlags)["csv_header"].help,
+        "default": True,
+    }
+
+
+@pytest.mark.parametrize("owner", [TrainFlags, EvaluateFlags, PredictFlags, KubernetesFlags])
+def test_a_json_schema_is_json_and_its_defaults_are_valid(owner: type) -> None:
+    schema = json_schema(owner)
+    assert json.loads(json.dumps(schema)) == schema
+    for name, value in schema["properties"].items():
+        default = value.get("default")
+        assert default is None or default in value.get("enum", [default]), name
+        assert default is None or "minimum" not in value or value["minimum"] <= default <= value["maximum"], name
+
+
+def test_options_survive_json() -> None:
+    flags = TrainFlags(
+        model_def="m",
+        training_data="d",
+        shuffle=Shuffle.GLOBAL,
+        export_tables=ExportTables.PARQUET,
+        batch_deadline_secs=Seconds("2m"),
+        run_dir=Path("jobs"),
+    )
+    values = json.loads(json.dumps(plain_values(flags)))
+    assert values == {
+        "model_def": "m",
+        "training_data": "d",
+        "shuffle": "global",
+        "export_tables": "parquet",
+        "batch_deadline_secs": 120.0,
+        "run_dir": "jobs",
+    }
+    assert from_plain_values(TrainFlags, values) == flags
+    with pytest.raises(ValueError, match="sometimes"):
+        from_plain_values(TrainFlags, {**values, "shuffle": "sometimes"})
+    with pytest.raises(TypeError, match="later"):
+        from_plain_values(TrainFlags, {**values, "later": 1})

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from elasticdl.cli.submission.flag_items import parse_columns
-from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.plan_data import plan_data, reader_function
 from elasticdl.shared.data.indices import IndexFile
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.shared.job.spec import ModelSpec
 from elasticdl.shared.storage import to_uri
 

@@ -13,7 +13,8 @@ from elasticdl.cli.display.live import progress_line
 from elasticdl.cli.display.next_steps import next_step
 from elasticdl.cli.display.report import print_summary
 from elasticdl.cli.submission.plan_text import start_lines
-from elasticdl.shared.job.spec import JobKind, PredictionSpec
+from elasticdl.shared.job.kinds import JobKind
+from elasticdl.shared.job.spec import PredictionSpec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState

@@ -11,10 +11,10 @@ from elasticdl.cli.commands.resume import ResumeSettings, resume
 from elasticdl.cli.jobs.export_settings import ExportSettings
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
-from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.preflight import data_paths
 from elasticdl.cli.submission.submit import prepare
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.shared.names import JobId
 
 MODEL = "def custom_model(): ...\ndef loss(a, b): ...\ndef optimizer(): ...\ndef feed(a, b, c): ...\n"

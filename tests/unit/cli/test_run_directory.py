@@ -12,7 +12,7 @@ from elasticdl.cli.jobs.local_handle import LocalJobHandle
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, default_root, find
 from elasticdl.cli.submission.initial_model import find_initial_model, is_job
 from elasticdl.cli.submission.model_digest import changed_files, combined, file_digests
-from elasticdl.cli.submission.trained_model.submit import find_model
+from elasticdl.cli.submission.trained_model import find_model
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import JobId
 from elasticdl.shared.storage.atomic import replace_text

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.source_check import check_data
 from elasticdl.cli.submission.submit import Submission, prepare
 from elasticdl.shared.data import IndexStore, Reader
 from elasticdl.shared.data.indices.block import to_bytes
 from elasticdl.shared.data.schema import options_of
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import open_store
 

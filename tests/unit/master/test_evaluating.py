@@ -8,9 +8,9 @@ from tests.unit.master.driver import Driver, close, job_spec, plan, whole
 
 from elasticdl.master.cluster import result_of
 from elasticdl.master.core.timers import PIN_PAUSE
+from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.plan import Plan
-from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState

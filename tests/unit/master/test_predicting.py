@@ -7,7 +7,8 @@ from dataclasses import replace
 from tests.unit.master.driver import Driver, job_spec, plan
 
 from elasticdl.master.core.training.task_messages import task_messages
-from elasticdl.shared.job.spec import JobKind, PredictionSpec
+from elasticdl.shared.job.kinds import JobKind
+from elasticdl.shared.job.spec import PredictionSpec
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import ExitCause

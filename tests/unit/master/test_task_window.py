@@ -11,7 +11,8 @@ from tests.unit.master.driver import Driver, job_spec, plan
 from tests.unit.master.test_evaluating import pin
 
 from elasticdl.master.core.task_window import WINDOW_TASKS_MAX, TaskWindow
-from elasticdl.shared.job.spec import JobKind, JobSpec, Limits, PredictionSpec
+from elasticdl.shared.job.kinds import JobKind
+from elasticdl.shared.job.spec import JobSpec, Limits, PredictionSpec
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.names import Purpose
 from elasticdl.views import core_snapshot

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.flag_values import Seconds
 from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import RunDirectory, root_argument
@@ -23,6 +22,7 @@ from elasticdl.cli.local.local_job import BROKER
 from elasticdl.master.core import State
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.options import Seconds
 from elasticdl.shared.names import MASTER, Service
 from elasticdl.shared.pod_instances import pid_of
 from elasticdl.views import reading

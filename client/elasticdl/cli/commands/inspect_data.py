@@ -9,10 +9,10 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from elasticdl.cli.commands.column_summaries import ColumnSummary, add_block, shortened
-from elasticdl.cli.data_flags import DataFlags, reader_options
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.output import print_json, print_table
 from elasticdl.cli.indexing.scanning import scan_in_parallel
+from elasticdl.cli.submission.flag_items import reader_options
 from elasticdl.cli.submission.plan_data import left_out_lines
 from elasticdl.shared.data import DataFormat, DataSchema, PlannedData, Reader, plan_sources
 from elasticdl.shared.data.column_types import element_type
@@ -20,6 +20,7 @@ from elasticdl.shared.data.discovery import split_paths
 from elasticdl.shared.data.formats.csv_file import delimiter_hint
 from elasticdl.shared.data.joined_columns import ColumnError
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.job_options import DataFlags
 from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.quantities import count
 from elasticdl.shared.storage import display, open_store

@@ -10,42 +10,38 @@ from elasticdl.cli.background import Accept
 from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.local.processes.fork_server import ForkServers
-from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.submission import trained_model
 from elasticdl.cli.submission.passed_model import with_passed_model
 from elasticdl.cli.submission.plan_text import print_plan
 from elasticdl.cli.submission.submit import Submission, prepare
-from elasticdl.cli.submission.trained_model import submit as trained_model
-from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
+from elasticdl.shared.job.kind_options import CommandFlags, PredictFlags, TrainFlags
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import JobSubmitted
 from elasticdl.shared.names import Service
 from elasticdl.shared.storage import display
 
 
-def start(flags: TrainFlags, root: Path, forks: ForkServers, started_s: float, accept: Accept | None) -> int:
+def start(flags: CommandFlags, root: Path, forks: ForkServers, started_s: float, accept: Accept | None) -> int:
     """Plan a job and run it; with ``--dry_run`` print the plan and try the model.
 
     Args:
+        flags: with a seed, if the job trains.
         started_s: when the user entered the command, seconds since the epoch.
 
     Returns:
         The exit code of the command.
 
     Raises:
-        ElasticDLError, KeyboardInterrupt: see ``elasticdl.cli.commands.train``.
+        ElasticDLError: the job can't be planned or started.
+        KeyboardInterrupt: the user interrupted it before it started. It has left nothing behind.
     """
     console = JobConsole()
+    if not isinstance(flags, TrainFlags):
+        submission = trained_model.prepare(flags, root, console.print_line, forks=forks)
+        return _run(submission, root, flags, forks, started_s, accept)
     submission = prepare(flags, root, console.print_line, forks=forks)
     if flags.dry_run:
         return _dry_run(submission, forks, console)
-    return _run(submission, root, flags, forks, started_s, accept)
-
-
-def start_with_trained_model(
-    flags: EvaluateFlags | PredictFlags, root: Path, forks: ForkServers, started_s: float, accept: Accept | None
-) -> int:
-    """Plan the evaluation of a model, or a prediction with it, and run it; arguments and result as of ``start``."""
-    submission = trained_model.prepare(flags, root, JobConsole().print_line, forks=forks)
     return _run(submission, root, flags, forks, started_s, accept)
 
 
@@ -63,7 +59,7 @@ def _dry_run(submission: Submission, forks: ForkServers, console: JobConsole) ->
 def _run(
     submission: Submission,
     root: Path,
-    flags: TrainFlags | EvaluateFlags | PredictFlags,
+    flags: CommandFlags,
     forks: ForkServers,
     started_s: float,
     accept: Accept | None,
@@ -95,7 +91,7 @@ def _run(
         return run_job(run, record, spec, (JobSubmitted(spec=spec),), options)
 
 
-def job_record(submission: Submission, flags: TrainFlags | EvaluateFlags | PredictFlags) -> JobRecord:
+def job_record(submission: Submission, flags: CommandFlags) -> JobRecord:
     """The first content of ``job.json``."""
     spec = submission.spec
     return JobRecord(

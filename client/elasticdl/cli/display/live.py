@@ -17,7 +17,6 @@ from rich.text import Text
 from elasticdl.cli.display.consoles import JobConsole, move_output, wrapped
 from elasticdl.master.core import State
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
-from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import PodName
@@ -40,8 +39,6 @@ _LABELS: Mapping[JobState, str] = {
     JobState.FAILED: "failed",
     JobState.STOPPED: "stopped",
 }
-_WORK: Mapping[JobKind, str] = {JobKind.EVALUATE: "evaluating", JobKind.PREDICT: "predicting"}
-"""What jobs that train nothing do while they neither start nor stop."""
 
 
 class View(Protocol):
@@ -209,8 +206,8 @@ def _block(progress: ProgressSnapshot) -> Group:
 
 
 def _label(progress: ProgressSnapshot) -> str:
-    if progress.state in (JobState.TRAINING, JobState.CLOSING) and progress.kind in _WORK:
-        return _WORK[progress.kind]
+    if progress.state in (JobState.TRAINING, JobState.CLOSING) and not progress.kind.trains:
+        return progress.kind.working
     return _LABELS[progress.state]
 
 

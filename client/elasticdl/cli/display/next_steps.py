@@ -8,7 +8,6 @@ from elasticdl.master.core import State
 from elasticdl.master.core.job.failure import NOT_FINITE_AT_START
 from elasticdl.ps.snapshots.job_recovery import has_snapshots
 from elasticdl.shared.errors import REBUILD
-from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.model.manifests import NOTHING_LEFT
@@ -51,7 +50,7 @@ def next_step(job: str, state: State, *, has_snapshots: bool = False) -> str:
         return "Fix the cause and start a new job."
     if kind is FailureKind.NOT_FINITE:
         return "Fix the cause and start a new job. This job's snapshots already contain the diverged weights."
-    if state.job.kind is JobKind.PREDICT and kind not in (FailureKind.USER_CODE, FailureKind.DATA):
+    if state.job.prediction and kind not in (FailureKind.USER_CODE, FailureKind.DATA):
         return f"To continue with the tasks that are not predicted yet: {resume}"
     if not _has_trained(state, kind):
         return _UNTRAINED[kind] if kind else f"Nothing was trained yet. To start the job again: {resume}"

@@ -10,7 +10,8 @@ from rich.text import Text
 from elasticdl.cli import exit_codes
 from elasticdl.cli.display.consoles import error_console, error_text, wrapped
 from elasticdl.master.core import State
-from elasticdl.shared.job.spec import ExportTables, JobKind
+from elasticdl.shared.job.kinds import JobKind
+from elasticdl.shared.job.spec import ExportTables
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.quantities import count, duration, times, transfers
 from elasticdl.shared.words import size
@@ -111,16 +112,15 @@ def _performance(report: Report) -> Iterator[tuple[str, str]]:
     if report["goodput"] is not None:
         computed = count(report["batches_computed"], "computed batch", "computed batches")
         yield "goodput", f"{report['goodput']:.1%} of {computed}{_this_run(report)} were useful"
-    is_training = report["kind"] == JobKind.TRAIN.value
-    if is_training and sum(report["worker_seconds"].values()):  # Only gradients are counted.
+    if JobKind(report["kind"]).trains and sum(report["worker_seconds"].values()):  # Only gradients are counted.
         yield "worker time", _shares(report["worker_seconds"]) + _this_run(report)
 
 
 def _audit_text(report: Report) -> str:
     audit = report["audit"]
-    if audit["exact"] and report["kind"] != JobKind.TRAIN.value:
-        verb = "evaluated" if report["kind"] == JobKind.EVALUATE.value else "predicted"
-        return f"exact: {count(audit['records'], 'record')} {verb} exactly once"
+    kind = JobKind(report["kind"])
+    if audit["exact"] and not kind.trains:
+        return f"exact: {count(audit['records'], 'record')} {kind.done} exactly once"
     if audit["exact"]:
         repaired = f"; {count(audit['repaired'], 'task')} had to be repaired" if audit["repaired"] else ""
         absorbed = f"{count(audit['batches'], 'batch', 'batches')} ({count(audit['records'], 'record')})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.spec import JobKind
+from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.names import JobId
 
 
@@ -35,7 +35,7 @@ def check_changes(changes: ResumeChanges, job: JobId, arguments: str, kind: JobK
     Raises:
         UserError: says what to do instead.
     """
-    if kind is not JobKind.TRAIN and (changes.epochs or changes.output):
+    if not kind.trains and (changes.epochs or changes.output):
         raise UserError(
             f"job {job} trains no model, so it takes neither --num_epochs nor --output",
             hint=f"To continue it as it was planned: elasticdl resume {arguments}",
@@ -48,5 +48,5 @@ def check_changes(changes: ResumeChanges, job: JobId, arguments: str, kind: JobK
         )
         raise UserError(
             f"job {job} has finished successfully, so there is nothing to resume",
-            hint=more if kind is JobKind.TRAIN else "",
+            hint=more if kind.trains else "",
         )

@@ -4,35 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from types import MappingProxyType
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
-from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.plan import Shuffle
-from elasticdl.shared.job.spec import JobKind
+from elasticdl.shared.job.kind_options import COMMAND_FLAGS, CommandFlags
+from elasticdl.shared.job.kinds import JobKind
+from elasticdl.shared.job.options import from_plain_values, plain_values
 from elasticdl.shared.names import Incarnation, JobId
 
 CLIENT_FLAGS = ("debug", "detach", "dry_run", "nats_url", "platform", "report", "run_dir")
 """Flags of the client alone."""
-
-CommandFlags = TrainFlags | EvaluateFlags | PredictFlags
-_COMMANDS: Mapping[JobKind, type[CommandFlags]] = MappingProxyType(
-    {JobKind.TRAIN: TrainFlags, JobKind.EVALUATE: EvaluateFlags, JobKind.PREDICT: PredictFlags}
-)
-
-
-def kind_of(flags: CommandFlags) -> JobKind:
-    """The kind of job that a command starts."""
-    return next(kind for kind, command in _COMMANDS.items() if isinstance(flags, command))
-
-
-def seed_of(flags: CommandFlags) -> int:
-    """The seed of a job's processes; 0: the command has none."""
-    return (isinstance(flags, TrainFlags) and flags.seed) or 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,23 +51,18 @@ class SubmissionFile:
 
     def to_json(self) -> str:
         """The content of the file: only flags that differ from their defaults."""
-        flags = {
-            each.name: getattr(self.flags, each.name)
-            for each in fields(self.flags)
-            if each.name not in CLIENT_FLAGS and getattr(self.flags, each.name) != each.default
-        }
         content: dict[str, Any] = {
-            "kind": kind_of(self.flags).value,
+            "kind": self.flags.kind.value,
             "job": self.job,
             "run": self.run,
             "created_s": self.created_s,
-            "flags": flags,
+            "flags": {name: value for name, value in plain_values(self.flags).items() if name not in CLIENT_FLAGS},
         }
         if self.source is not None:
             content["source"] = asdict(self.source)
         if self.resumption is not None:
             content["resumption"] = asdict(self.resumption)
-        return json.dumps(content, indent=1, default=lambda choice: choice.value)
+        return json.dumps(content, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> SubmissionFile:
@@ -100,7 +78,7 @@ class SubmissionFile:
                 job=JobId(content["job"]),
                 run=Incarnation(content["run"]),
                 created_s=content["created_s"],
-                flags=_flags(JobKind(content.get("kind", JobKind.TRAIN.value)), content["flags"]),
+                flags=from_plain_values(COMMAND_FLAGS[JobKind(content["kind"])], content["flags"]),
                 source=SourceJob(**source) if source is not None else None,
                 resumption=ResumeChanges(**resumption) if resumption is not None else None,
             )
@@ -109,8 +87,3 @@ class SubmissionFile:
                 f"submission.json is not usable by this image: {error}",
                 hint="Use an image with the version of ElasticDL of your command line: --image_name.",
             ) from error
-
-
-def _flags(kind: JobKind, values: Mapping[str, Any]) -> CommandFlags:
-    flags = _COMMANDS[kind](**values)
-    return replace(flags, shuffle=Shuffle(flags.shuffle)) if isinstance(flags, TrainFlags) and flags.shuffle else flags

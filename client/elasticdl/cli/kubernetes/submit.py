@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 
 from elasticdl.cli.jobs.former_run import FormerRun, streams_of
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
-from elasticdl.cli.kubernetes.submission_file import SubmissionFile, seed_of
-from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.kubernetes.submission_file import SubmissionFile
 from elasticdl.cli.submission.preflight import check_writable
 from elasticdl.shared.bus import Bus, BusSettings, nats_bus
 from elasticdl.shared.errors import ElasticDLError, PermanentError, UserError
+from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.shared.job.spec import InitialModel, JobSpec
 from elasticdl.shared.kubernetes.names import (
     ERROR_PREFIX,
@@ -116,9 +116,10 @@ def plan(file: SubmissionFile, version: tuple[InitialModel, JobSpec] | None = No
     from elasticdl.cli.local.model_check import UnfinishedError
     from elasticdl.cli.local.processes.fork_server import fork_servers
     from elasticdl.cli.local.running import try_model
+    from elasticdl.cli.submission import trained_model
     from elasticdl.cli.submission.plan_text import start_lines
+    from elasticdl.cli.submission.seed import seed_of
     from elasticdl.cli.submission.submit import prepare
-    from elasticdl.cli.submission.trained_model import submit as trained_model
 
     flags = file.flags
     processes = flags.num_workers + flags.num_ps_pods

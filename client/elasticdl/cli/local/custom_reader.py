@@ -10,18 +10,16 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from elasticdl.cli.data_flags import reader_options
 from elasticdl.cli.local.model_check import CheckRuntime, plan_with_reader
 from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.local.processes.imports import import_environment
 from elasticdl.cli.local.processes.logs import NewLines
 from elasticdl.cli.local.processes.spawner import Spawner
-from elasticdl.cli.submission.flag_items import parse_envs
-from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.trained_model.flags import TrainedModelFlags
+from elasticdl.cli.submission.flag_items import parse_envs, reader_options
 from elasticdl.shared.data import PlannedData
 from elasticdl.shared.data.custom.exchange import PlanningRequest, read_planned
 from elasticdl.shared.job import model_file
+from elasticdl.shared.job.kind_options import TrainedModelFlags, TrainFlags
 from elasticdl.shared.job.spec import ModelSpec, ReaderSpec
 from elasticdl.shared.names import PodName, Service
 

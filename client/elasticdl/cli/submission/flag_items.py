@@ -5,10 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.job_options import DataFlags, JobFlags
+from elasticdl.shared.job.options import values_for
 from elasticdl.shared.kubernetes.quantities import parse_bytes
 from elasticdl.shared.process.keras_backend import KERAS_BACKEND, TENSORFLOW
+from elasticdl.shared.words import listed
+
+if TYPE_CHECKING:
+    from elasticdl.shared.data import ReaderOptions
 
 _NEXT_COLUMN = re.compile(r",(?=[^,=]+=)")
 _NEXT_VARIABLE = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
@@ -105,3 +112,31 @@ def parse_local_folder(flag: str, text: str) -> str:
             f"--{flag}={text} is not a folder on the workers' machines", hint="Give a local path.", usage=True
         )
     return str(Path(text).expanduser().absolute()) if text else ""
+
+
+def data_cache(flags: JobFlags) -> dict[str, Any]:
+    """Folder and size of the data cache, as the fields of the ``JobSpec``.
+
+    Raises:
+        UserError: the folder is a URI, or the size is none.
+    """
+    return {
+        "data_cache_dir": parse_local_folder("data_cache_dir", flags.data_cache_dir),
+        "data_cache_bytes": parse_size("data_cache_size", flags.data_cache_size),
+    }
+
+
+def reader_options(flags: DataFlags | JobFlags) -> ReaderOptions:
+    """What the flags say about reading data.
+
+    Raises:
+        UserError: a value has another form than its flag asks for.
+    """
+    from elasticdl.shared.data import ReaderOptions  # Imports pyarrow, which help texts do not need.
+
+    return ReaderOptions(
+        columns=listed(flags.columns),
+        column_types=parse_columns("column_types", flags.column_types),
+        fill_missing=parse_columns("fill_missing", flags.fill_missing),
+        **values_for("ReaderOptions", flags),
+    )

@@ -7,15 +7,15 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from elasticdl.cli.data_flags import PATH_FLAGS, reader_options
 from elasticdl.cli.indexing.scanning import scan_in_parallel
 from elasticdl.cli.local.processes.fork_server import ForkServers
-from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.trained_model.flags import TrainedModelFlags
+from elasticdl.cli.submission.flag_items import reader_options
 from elasticdl.shared.data import PlannedData, broken_link, plan_sources
 from elasticdl.shared.data.discovery import left_out, split_paths
 from elasticdl.shared.data.formats.csv_file import delimiter_hint
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.job_options import PATH_FLAGS
+from elasticdl.shared.job.kind_options import TrainedModelFlags, TrainFlags
 from elasticdl.shared.job.model_file import READER, find_reader, takes_columns
 from elasticdl.shared.job.spec import ModelSpec
 from elasticdl.shared.storage import open_store

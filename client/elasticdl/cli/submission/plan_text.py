@@ -12,7 +12,7 @@ from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.local.processes.imports import threads_each
 from elasticdl.cli.submission.submit import Submission
 from elasticdl.shared.job.plan import Plan
-from elasticdl.shared.job.spec import InitialModel, JobKind, JobSpec
+from elasticdl.shared.job.spec import InitialModel, JobSpec
 from elasticdl.shared.process.keras_backend import KERAS_BACKEND, TENSORFLOW
 from elasticdl.shared.quantities import count
 from elasticdl.shared.storage import display
@@ -51,7 +51,7 @@ def start_lines(spec: JobSpec, run: RunDirectory | None = None) -> list[str]:
         lines.append(note)
     if (backend := os.environ.get(KERAS_BACKEND, TENSORFLOW)) != TENSORFLOW:
         lines.append(f"{KERAS_BACKEND}={backend} has no effect on the job: it trains with Keras on TensorFlow.")
-    is_asynchronous = spec.kind is JobKind.TRAIN and not spec.synchronous
+    is_asynchronous = spec.kind.trains and not spec.synchronous
     if spec.workers > 1 and is_asynchronous and spec.max_staleness != 0:
         size = _near_multiple(spec.plan.minibatch_size, spec.workers)
         lines.append(
@@ -65,9 +65,8 @@ def start_lines(spec: JobSpec, run: RunDirectory | None = None) -> list[str]:
 def _work_text(spec: JobSpec) -> str:
     """What a job does, as a sentence such as ``500 records x 2 epochs = 16 batches in 2 tasks. Seed 5.``."""
     plan = spec.plan
-    if spec.kind is not JobKind.TRAIN and spec.validation:
-        verb = "evaluates" if spec.kind is JobKind.EVALUATE else "predicts"
-        return f"{verb} {count(spec.validation.records, 'record')} in {count(spec.validation.tasks, 'task')}."
+    if not spec.kind.trains:
+        return f"{spec.kind.value}s {count(spec.work.records, 'record')} in {count(spec.work.tasks, 'task')}."
     return (
         f"{count(plan.records_per_epoch, 'record')} x {count(plan.epochs, 'epoch')}{_max_step_note(plan)} = "
         f"{count(plan.batches, 'batch', 'batches')} in {count(plan.tasks, 'task')}. Seed {plan.seed}."
@@ -84,7 +83,7 @@ def _staleness_text(spec: JobSpec) -> str:
 def _small_batches_text(spec: JobSpec) -> str:
     """That most batches are small because files are; empty if they are not."""
     plan = spec.plan
-    if spec.kind is not JobKind.TRAIN or plan.is_global or not plan.batches_per_epoch:
+    if not spec.kind.trains or plan.is_global or not plan.batches_per_epoch:
         return ""
     mean = plan.records_per_epoch / plan.batches_per_epoch
     if len(plan.sources) == 1 or mean > plan.minibatch_size / 2:

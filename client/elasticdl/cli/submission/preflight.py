@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from elasticdl.cli.data_flags import PATH_FLAGS
 from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, JobRecord, RunDirectory
-from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.trained_model.flags import TrainedModelFlags
 from elasticdl.shared.data.discovery import split_paths, would_find
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
+from elasticdl.shared.job.job_options import PATH_FLAGS
+from elasticdl.shared.job.kind_options import TrainedModelFlags, TrainFlags
 from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import ObjectNotFoundError, display, join, open_store, to_uri
 

@@ -10,11 +10,8 @@ from typing import Any
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.local.processes.fork_server import ForkServers
-from elasticdl.cli.options import values_for
-from elasticdl.cli.submission.flag_items import parse_envs, split_secrets
-from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.submission.flag_items import data_cache, parse_envs, split_secrets
 from elasticdl.cli.submission.initial_model import find_initial_model
-from elasticdl.cli.submission.job_flags import JobFlags
 from elasticdl.cli.submission.model_digest import combined, file_digests
 from elasticdl.cli.submission.plan_data import Progress, plan_data, reader_function
 from elasticdl.cli.submission.preflight import check_destinations
@@ -25,7 +22,10 @@ from elasticdl.shared.data.indices import IndexFile
 from elasticdl.shared.data.schema import spec_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job import model_file
+from elasticdl.shared.job.job_options import JobFlags
+from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.shared.job.model_file import ModelFile
+from elasticdl.shared.job.options import values_for
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.spec import InitialModel, JobSpec, ModelSpec
 from elasticdl.shared.names import JOB_NAME_CHARS_MAX, JobId, TaskId, check_job_name, new_job_id
@@ -106,7 +106,7 @@ def prepare(
     flags = _with_reader(flags, model)
     job = job or new_job_id(flags.job_name or job_name(Path(model.path).stem))
     envs, secret_envs = split_secrets(parse_envs(flags.envs))
-    destinations = flags.data_cache | _checked_destinations(flags, root, job)
+    destinations = data_cache(flags) | _checked_destinations(flags, root, job)
     if flags.initial_model and initial is None:
         initial = find_initial_model(flags.initial_model, root, progress)
     data, validation = plan_data(flags, model, progress, forks, shared_indices_of(flags))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from elasticdl.master.core import State
 from elasticdl.shared.errors import file_errors
-from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.names import object_name
@@ -45,9 +44,9 @@ def result_of(state: State) -> tuple[int, str]:
 
 def _achieved(state: State) -> str:
     """What a job without training has found or written, as a further line; else nothing."""
-    if state.spec is None or state.spec.kind is JobKind.TRAIN:
+    if state.spec is None or state.spec.kind.trains:
         return ""
-    if state.spec.kind is JobKind.PREDICT:
+    if state.spec.prediction:
         return f"\n{state.prediction.records:,} predictions are in {state.spec.output}."
     results = [each.results for each in state.evaluations[-1:]]  # Empty if the log was lost.
     return "".join(f"\n{name}: {value:.6g}" for each in results for name, value in each.items())

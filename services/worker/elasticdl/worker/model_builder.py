@@ -18,9 +18,10 @@ from elasticdl.shared.data.blocks import ColumnBatch
 from elasticdl.shared.data.schema import schema_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.exported.writing import Parts, TablesExport
+from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.model_file import KERAS_FILE, literal_params
 from elasticdl.shared.job.plan import Plan
-from elasticdl.shared.job.spec import DataSpec, ExportTables, JobKind, JobSpec
+from elasticdl.shared.job.spec import DataSpec, ExportTables, JobSpec
 from elasticdl.shared.storage import display, open_store, scheme_of
 from elasticdl.shared.storage.cache import DataCacheSettings, DataStores
 from elasticdl.shared.storage.uris import local_path
@@ -104,7 +105,7 @@ class Built:
     def join_calls(self) -> None:
         """Have the ids of training batches found in the call that feeds them."""
         find_ids = self.runner.step.traced("train_ids", self.runner.example.spec)
-        if self.kind is JobKind.TRAIN and find_ids is not None:
+        if self.kind.trains and find_ids is not None:
             self._feeder.join(find_ids)
 
     def describe(self) -> list[str]:
@@ -188,8 +189,8 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
         module = replace(module, classes=_classes_of(spec, module, ports, adapter, adapts))
     training, validation = _data_of(spec, module, ports, stores)
     running_batches.step()
-    source = training if spec.kind is JobKind.TRAIN or validation is None else validation
-    callbacks = make_callbacks(module, spec.model.callbacks) if spec.kind is JobKind.TRAIN else []
+    source = training if spec.kind.trains or validation is None else validation
+    callbacks = make_callbacks(module, spec.model.callbacks) if spec.kind.trains else []
     settings = _settings(spec, has_callbacks=bool(with_hooks(callbacks)))
     runner = _runner(spec, module, source, running_batches, settings)
     running_batches.step()
@@ -296,7 +297,7 @@ def _adapter(spec: JobSpec, adapts: Adapting, loaded: Sequence[UserModule], stor
         custom = reader_of(loaded[0], spec.data.reader) if spec.data.reader else None
         return all_columns(spec.plan, open_reader(spec.plan, spec.data, spec.storage, stores, custom))
 
-    if adapts is Adapting.KNOWS or spec.kind is not JobKind.TRAIN:
+    if adapts is Adapting.KNOWS or not spec.kind.trains:
         missing = refuse_missing(path)
     elif adapts is Adapting.WAITS:
         missing = wait_for(spec.storage)
@@ -305,7 +306,7 @@ def _adapter(spec: JobSpec, adapts: Adapting, loaded: Sequence[UserModule], stor
         types = {column.name: column.type for column in columns}
         missing = adapt_to(path, spec.storage, types, blocks, spec.initial.adapted if spec.initial else ())
     # A job that trains nothing has no states of its own.
-    known = spec.initial.adapted if spec.initial and spec.kind is not JobKind.TRAIN else spec.model.adapted
+    known = spec.initial.adapted if spec.initial and not spec.kind.trains else spec.model.adapted
     return JobAdapter(path, known, missing)
 
 
@@ -343,9 +344,8 @@ def _data_of(
 ) -> tuple[Dataset, Dataset | None]:
     """The training data and the validation data; a job that trains nothing opens its data as both."""
     other = "predict" if spec.prediction else "evaluate"
-    mode = "train" if spec.kind is JobKind.TRAIN else other
     open_data = partial(_open, spec, module, stores, ports=ports)
-    training = open_data(spec.plan, spec.data, mode)
+    training = open_data(spec.plan, spec.data, spec.kind.value)
     if spec.validation is None:
         return training, None
     return training, open_data(spec.validation, spec.validation_data or spec.data, other)
@@ -380,7 +380,7 @@ def _classes_of(
     if adapter is None:
         model = module.exported or (module.weights and module.weights.file)
         return classes_in(model) if model else ()
-    if spec.kind is not JobKind.TRAIN:
+    if not spec.kind.trains:
         return adapter.trained_classes or read_classes(file)
     data, choice = schema_of(spec.data).metadata, _choice_of(spec, module)
     labels = DefaultFeed(ports, data, "train", choice, module.path).text_labels

@@ -13,7 +13,7 @@ import numpy as np
 from elasticdl.shared import words
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import KERAS_FILE
-from elasticdl.shared.job.spec import ExportTables, JobKind
+from elasticdl.shared.job.spec import ExportTables
 from elasticdl.shared.model.signature import RowTable
 from elasticdl.shared.storage import free_bytes, scheme_of
 from elasticdl.shared.storage.uris import local_path
@@ -51,16 +51,16 @@ def try_model(built: Built, running_batches: RunningBatches) -> None:
     check_made_again(runner)
     example: Any = runner.example
     path = runner.module.path
-    source = built.training if built.kind is JobKind.TRAIN or built.validation is None else built.validation
+    source = built.training if built.kind.trains or built.validation is None else built.validation
     if built.outputs is not None:
         with _naming(built, source, running_batches, runner.predict):
             outputs = runner.predict(example, runner.initial_dense(), _rows(built, example, training=False))
         output_columns(outputs, built.outputs.output_names, example.count)
         return
     if example.labels is None:
-        mode, use = ("evaluate", "evaluate") if built.kind is JobKind.EVALUATE else ("train", "train with")
-        raise UserError(f"{path}: the feed gives no labels in mode '{mode}', so there is no loss to {use}")
-    if built.kind is JobKind.EVALUATE:
+        use = "train with" if built.kind.trains else built.kind.value
+        raise UserError(f"{path}: the feed gives no labels in mode '{built.kind.value}', so there is no loss to {use}")
+    if not built.kind.trains:
         with _naming(built, source, running_batches, runner.evaluate):
             runner.evaluate(example, runner.initial_dense(), _rows(built, example, training=False))
         return

@@ -16,7 +16,7 @@ from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.errors import ElasticDLError, PermanentError, ProtocolError, TransientError, UserError
 from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
-from elasticdl.shared.job.spec import ExportTables, JobKind, JobSpec
+from elasticdl.shared.job.spec import ExportTables, JobSpec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.kubernetes.names import without_pod_folders
 from elasticdl.shared.model.placement import Placement
@@ -310,7 +310,7 @@ class Worker:
             wanted = _holders(addresses.placement())
             _log.info("waiting for ps", known=sorted(addresses.resolve()), wanted=wanted)
         first = ps.initialise(built.runner.initial_dense())
-        if self.spec.kind is not JobKind.TRAIN:
+        if not self.spec.kind.trains:
             # No batch is pulled before all ps have pinned the model. So a ps that died before its first snapshot would
             # not be offered the initial values again.
             ps.pull({}, dense=False).release()

@@ -9,6 +9,7 @@ from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 
+from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.model_file import ModelFile
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.rounds import Rounds
@@ -259,16 +260,6 @@ class PredictionSpec:
     processor: str = ""
 
 
-class JobKind(Enum):
-    """What a job does; the master has one policy for each kind."""
-
-    TRAIN = "train"
-    EVALUATE = "evaluate"
-    """Evaluates a model once on the validation data. Its training plan is empty."""
-    PREDICT = "predict"
-    """Writes the predictions of a model for the validation data, which needs no labels. Its training plan is empty."""
-
-
 class ExportTables(Enum):
     """Where the tables of the exported model are that the ps serve."""
 
@@ -366,6 +357,11 @@ class JobSpec:
     tensorboard_log_dir: str = ""
     export_tables: ExportTables = ExportTables.AUTO
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def work(self) -> Plan:
+        """The plan of what the job is there for: its training, or the data that it evaluates or predicts."""
+        return self.plan if self.kind.trains or self.validation is None else self.validation
 
     @property
     def rounds(self) -> Rounds | None:

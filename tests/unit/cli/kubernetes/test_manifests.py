@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
-from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.manifests.job_objects import JobManifest, owned
 from elasticdl.cli.kubernetes.manifests.templates import LOST_S
 from elasticdl.cli.kubernetes.new_job.creation import first_worker
 from elasticdl.cli.kubernetes.new_job.planning import Identity, plan_job
 from elasticdl.cli.kubernetes.submission_file import SourceJob, SubmissionFile
-from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.job_flags import JobFlags
-from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.job_options import JobFlags
+from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
 from elasticdl.shared.job.plan import Shuffle
+from elasticdl.shared.job.spec import ExportTables
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.kubernetes.templates import PodTemplates, WorkerPriority
 from elasticdl.shared.names import Incarnation, JobId
 
@@ -131,12 +131,14 @@ def test_a_submission_survives_its_file() -> None:
         job=JobId("a-1"),
         run=Incarnation("r"),
         created_s=2.0,
-        flags=dataclasses.replace(TRAIN, platform="local"),
+        flags=dataclasses.replace(TRAIN, platform="local", shuffle=Shuffle.TASKS, export_tables=ExportTables.PARQUET),
         resumption=ResumeChanges(epochs=3),
     )
     assert SubmissionFile.from_json(one.to_json()) == one
     with pytest.raises(UserError, match="not usable by this image"):
-        SubmissionFile.from_json(json.dumps({"job": "a", "run": "r", "created_s": 1, "flags": {"later": 1}}))
+        SubmissionFile.from_json(
+            json.dumps({"kind": "train", "job": "a", "run": "r", "created_s": 1, "flags": {"later": 1}})
+        )
 
 
 def test_every_container_fulfils_the_restricted_pod_security_standard_and_has_limits() -> None:

@@ -17,7 +17,7 @@ from elasticdl.cli.kubernetes.manifests.next_run import next_config_map, next_jo
 from elasticdl.cli.kubernetes.new_job.creation import create_objects
 from elasticdl.cli.kubernetes.new_job.following import follow
 from elasticdl.cli.kubernetes.objects_file import write_objects
-from elasticdl.cli.kubernetes.submission_file import SubmissionFile, kind_of
+from elasticdl.cli.kubernetes.submission_file import SubmissionFile
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, JOB, POD, SECRET, Kind, Manifest
@@ -50,7 +50,7 @@ def resume(job: KubernetesJobHandle, changes: ResumeChanges, *, detach: bool) ->
     config_map = job.api.get(CONFIG_MAP, object_name(job.job))
     file = SubmissionFile.from_json(config_map["data"][SUBMISSION_FILE])
     has_finished = job.condition().state == JobState.SUCCEEDED.value
-    check_changes(changes, job.job, job.arguments, kind_of(file.flags), has_finished=has_finished)
+    check_changes(changes, job.job, job.arguments, file.flags.kind, has_finished=has_finished)
     run = new_incarnation()
     file = replace(file, run=run, created_s=time.time(), resumption=changes)
     belongings = (next_config_map(config_map, file.to_json()), next_secret(job.api.get(SECRET, object_name(job.job))))

@@ -8,24 +8,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from elasticdl.cli.data_flags import PATH_FLAGS
-from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.manifests.job_objects import JobManifest, secret_variables
 from elasticdl.cli.kubernetes.manifests.patches import check_patches
 from elasticdl.cli.kubernetes.manifests.resources import parse_resources
 from elasticdl.cli.kubernetes.manifests.templates import TEMPORARY, USER_ID, JobSettings, PodSettings
 from elasticdl.cli.kubernetes.manifests.volumes import Volumes, parse_volumes
 from elasticdl.cli.kubernetes.new_job.model_files import ModelFiles, collect
-from elasticdl.cli.kubernetes.submission_file import CommandFlags, SourceJob, SubmissionFile, kind_of, seed_of
-from elasticdl.cli.submission.flag_items import envs_text, parse_envs, split_secrets
-from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.job_flags import JobFlags
-from elasticdl.cli.submission.seed import with_seed
+from elasticdl.cli.kubernetes.submission_file import SourceJob, SubmissionFile
+from elasticdl.cli.submission.flag_items import data_cache, envs_text, parse_envs, split_secrets
+from elasticdl.cli.submission.seed import seed_of, with_seed
 from elasticdl.cli.submission.submit import job_name
 from elasticdl.shared.data.discovery import split_paths
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.spec import JobKind
+from elasticdl.shared.job.job_options import PATH_FLAGS, JobFlags
+from elasticdl.shared.job.kind_options import CommandFlags, TrainFlags
 from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT, PRIORITY_HIGH, PRIORITY_LOW
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.kubernetes.quantities import amount
 from elasticdl.shared.kubernetes.templates import WorkerPriority
 from elasticdl.shared.names import Incarnation, JobId, Service, new_job_id
@@ -71,15 +69,13 @@ def plan_job(
     """
     volumes = parse_volumes(pods.volume)
     model = collect(flags.model_def, flags.model_zoo, flags.custom_data_reader)
-    flags = _with_places(with_seed(flags) if isinstance(flags, TrainFlags) else flags, defaults, volumes)
+    flags = _with_places(with_seed(flags), defaults, volumes)
     if not model.reader:
         _check_data_places(flags, volumes)
     master, worker, ps, priority = _pods(pods, defaults)
     run_as = pods.run_as_user or defaults.get("run_as_user", "")
     flags = _with_data_cache(flags, worker, volumes)
-    kind = kind_of(flags)
-    suffix = "" if kind is JobKind.TRAIN else f"-{kind.value}"
-    job = new_job_id(flags.job_name or job_name(f"{model.name}{suffix}"))
+    job = new_job_id(flags.job_name or job_name(f"{model.name}{flags.kind.name_suffix}"))
     envs, secrets = split_secrets(parse_envs(flags.envs))
     submitted = replace(flags, model_def=model.model_def, model_zoo="", envs=envs_text(envs))
     submission = SubmissionFile(
@@ -207,7 +203,7 @@ def _with_data_cache(flags: F, worker: PodSettings, volumes: Volumes) -> F:
             hint=f"Mount a volume with --volume, or give a folder in {TEMPORARY}.",
             usage=True,
         )
-    disk, size = worker.resources.limits.get("ephemeral-storage"), flags.data_cache["data_cache_bytes"]
+    disk, size = worker.resources.limits.get("ephemeral-storage"), data_cache(flags)["data_cache_bytes"]
     if disk is None:
         return flags
     # A pod that uses more than its limit is evicted, and logs and the user's files are counted too.

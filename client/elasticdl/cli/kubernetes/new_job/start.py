@@ -11,19 +11,18 @@ from elasticdl.cli import exit_codes
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.jobs.accepted import leaving_lines, report_job
 from elasticdl.cli.kubernetes.checks import job_findings, refuse_problems, rights_named, setup_findings
-from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.cli.kubernetes.lookup import connect
 from elasticdl.cli.kubernetes.new_job.creation import create_job
 from elasticdl.cli.kubernetes.new_job.planning import Identity, plan_job
 from elasticdl.cli.kubernetes.new_job.source_job import find_source_job
 from elasticdl.cli.kubernetes.objects_file import objects_text, write_objects
-from elasticdl.cli.kubernetes.submission_file import CommandFlags
-from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.shared.errors import UserError, file_errors
+from elasticdl.shared.job.kind_options import CommandFlags, TrainFlags
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, Manifest
 from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.kubernetes.refusals import ApiRefusedError
 from elasticdl.shared.names import new_incarnation
 

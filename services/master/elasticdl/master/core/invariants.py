@@ -13,7 +13,6 @@ from elasticdl.master.core.task_window import TaskWindow
 from elasticdl.master.core.training.state import Training
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.job.rangeset import RangeSet
-from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.commands import JobState
 
 
@@ -112,7 +111,7 @@ def _check_end(state: State) -> None:
     if state.training is None or not state.training.is_complete:
         raise InvariantError("the job succeeded and training is incomplete")
     is_exact = state.closing.audit is not None and state.closing.audit.exact
-    if state.job.kind is JobKind.TRAIN and not is_exact:
+    if state.job.kind.trains and not is_exact:
         raise InvariantError("the job succeeded without an exact audit")
     if state.move is not None:
         raise InvariantError("the job succeeded while a move is in progress")

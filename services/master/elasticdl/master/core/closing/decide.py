@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from elasticdl.master.core.closing.stopping import stop_all
 from elasticdl.master.core.decision import Decisions
-from elasticdl.master.core.job.policy import policy_of
+from elasticdl.master.core.job.policy import POLICIES
 from elasticdl.master.core.state import State
 from elasticdl.shared.messages.commands import EnterState, JobState
 
@@ -26,7 +26,7 @@ def decide_closing(state: State) -> Decisions:
 
 
 def _next_step(state: State) -> Decisions:
-    policy = policy_of(state.job.kind)
+    policy = POLICIES[state.job.kind]
     for step in policy.closing_steps:
         decisions = step(state)
         if decisions is not None:

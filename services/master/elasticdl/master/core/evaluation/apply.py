@@ -13,7 +13,6 @@ from elasticdl.master.core.evaluation.triggers import reason_to_start
 from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import PIN_PAUSE, RETRY_S
-from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.commands import Dispatch, JobState, OpenPin
 from elasticdl.shared.messages.events import Envelope, ModelPinned, TaskFinished, TaskReturned
 from elasticdl.shared.names import Purpose
@@ -94,7 +93,7 @@ def on_evaluation_result(state: State, event: TaskFinished) -> None:
     evaluation.tasks.add(event.task.number, event.states, event.stored_states)
     evaluation.records += event.records
     evaluation.checksum = (evaluation.checksum + event.checksum) % (1 << 64)
-    if state.job.kind is JobKind.EVALUATE and len(evaluation.tasks.window.finished) == state.evaluation_tasks:
+    if not state.job.kind.trains and len(evaluation.tasks.window.finished) == state.evaluation_tasks:
         _audit(state, evaluation)
 
 

@@ -10,10 +10,9 @@ from elasticdl.master.core.evaluation.epochs import epoch_to_evaluate
 from elasticdl.master.core.evaluation.state import EvaluationPhase
 from elasticdl.master.core.moves.rebalancing import wants_move
 from elasticdl.master.core.state import State
-from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Envelope, StepReached
-from elasticdl.shared.names import Service
+from elasticdl.shared.names import Purpose, Service
 
 FINAL = "training is complete"
 """Reason of the evaluation of the finished model."""
@@ -57,6 +56,6 @@ def reason_to_start(state: State, now_s: float) -> str:
 def wants_final_evaluation(state: State) -> bool:
     """Whether the closing job still lacks its last evaluation."""
     audit = state.closing.audit
-    is_ready = state.job.kind is JobKind.EVALUATE or (audit is not None and audit.exact)
+    is_ready = state.job.kind.work is Purpose.EVALUATE or (audit is not None and audit.exact)
     done = any(evaluation.final and evaluation.phase is EvaluationPhase.DONE for evaluation in state.evaluations)
     return state.job.validation is not None and is_ready and not done

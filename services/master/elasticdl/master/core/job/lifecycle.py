@@ -7,7 +7,6 @@ from dataclasses import replace
 from elasticdl.master.core.closing.apply import reset_closing
 from elasticdl.master.core.closing.state import Stopping
 from elasticdl.master.core.evaluation.apply import abandon_evaluation
-from elasticdl.master.core.job.policy import policy_of
 from elasticdl.master.core.moves.apply import abort_move
 from elasticdl.master.core.prediction.apply import on_purged_queue
 from elasticdl.master.core.state import State
@@ -30,7 +29,7 @@ def on_job_submitted(state: State, envelope: Envelope, event: JobSubmitted) -> N
     """Apply the first record of a log. After the loss of a log, the resume repeats it."""
     state.spec = event.spec
     state.submitted_s = min(event.spec.created_s or envelope.time_s, envelope.time_s)
-    state.training = Training(policy_of(event.spec.kind).plan(event.spec))
+    state.training = Training(event.spec.plan)
     state.workers = event.spec.workers
     state.ps = event.spec.ps
     state.placement = Placement.even(event.spec.ps)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from enum import Enum
 
 from elasticdl.master.core.decision import Decisions
-from elasticdl.master.core.job.policy import policy_of
+from elasticdl.master.core.moves.decide import wanted_ps
 from elasticdl.master.core.pods.crashes import explanation, on_worker_crashed
 from elasticdl.master.core.pods.state import Pod, PodPhase
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import restart_of
 from elasticdl.shared.messages.commands import JobState, StartPod, StopPod
 from elasticdl.shared.messages.events import ExitCause, PodExited
-from elasticdl.shared.names import PodName, Service
+from elasticdl.shared.names import PodName, Service, pod_names
 from elasticdl.shared.pods.causes import describe_exit
 from elasticdl.shared.process.exit_codes import EXIT_NO_MEMORY
 from elasticdl.shared.process.retries import Backoff
@@ -48,7 +48,9 @@ RESTARTS = {
 
 def decide_pods(state: State) -> Decisions:
     """Start every wanted pod that is not running; one that failed by its own fault waits for its restart timer."""
-    wanted = policy_of(state.job.kind).pods(state)
+    # The ps first: workers need them.
+    wanted = dict.fromkeys(wanted_ps(state), Service.PS)
+    wanted |= dict.fromkeys(pod_names(Service.WORKER, state.workers), Service.WORKER)
     unwanted = sorted(state.pods.keys() - wanted.keys())
     decisions: Decisions = [
         (

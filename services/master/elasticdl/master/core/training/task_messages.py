@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from elasticdl.master.core.callbacks.decide import results_of_epoch
 from elasticdl.master.core.evaluation.metric_states import states_to_merge
 from elasticdl.master.core.state import State
-from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.job.tasks import CALLBACKS, LAST_CALLBACKS, MetricStates, TaskMessage, TaskRef
 from elasticdl.shared.messages.commands import Dispatch
 from elasticdl.shared.names import Purpose, TaskId
@@ -24,7 +23,7 @@ def task_messages(state: State, dispatch: Dispatch, term: int) -> Iterator[TaskM
     run = state.run
     logs: Mapping[str, float] = {}
     files: tuple[str, ...] = ()
-    if dispatch.purpose is Purpose.EXPORT and state.job.kind is JobKind.PREDICT:
+    if dispatch.purpose is Purpose.EXPORT and state.job.prediction:
         files = tuple(name for _, name in sorted(state.prediction.files.items()))
     snapshots: tuple[str, ...] = ()
     if dispatch.purpose is Purpose.EXPORT and dispatch.audited:

@@ -8,19 +8,19 @@ from typing import Any
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.local.processes.fork_server import ForkServers
-from elasticdl.cli.options import values_for
-from elasticdl.cli.submission.flag_items import parse_envs, split_secrets
+from elasticdl.cli.submission.flag_items import data_cache, parse_envs, split_secrets
 from elasticdl.cli.submission.initial_model import KERAS_SUFFIX, initial_model_of, is_job, model_file, version_of_job
 from elasticdl.cli.submission.plan_data import Progress, plan_data, reader_function
 from elasticdl.cli.submission.preflight import check_destinations
 from elasticdl.cli.submission.submit import Submission, job_name, model_of, shared_indices_of, storage_of
-from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
 from elasticdl.shared.data.schema import DataSchema, spec_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.exported.layout import export_folder
 from elasticdl.shared.exported.reading import read_export
+from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags
+from elasticdl.shared.job.options import values_for
 from elasticdl.shared.job.plan import Plan, Shuffle
-from elasticdl.shared.job.spec import InitialModel, JobKind, JobSpec, PredictionSpec
+from elasticdl.shared.job.spec import InitialModel, JobSpec, PredictionSpec
 from elasticdl.shared.names import JobId, new_job_id
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.storage import display, open_store, to_uri
@@ -56,7 +56,7 @@ def prepare(
     flags.check()
     source = trained_by(*version) if version else find_model(flags.source, root, progress)
     if isinstance(flags, EvaluateFlags):
-        return _submission(flags, root, progress, forks, JobKind.EVALUATE, job, source)
+        return _submission(flags, root, progress, forks, job, source)
     output = to_uri(flags.output)
     if found := next(open_store(output).list(output.rstrip("/") + "/"), None):
         raise UserError(
@@ -72,7 +72,7 @@ def prepare(
     )
     read = ",".join(dict.fromkeys((*listed(flags.columns), *flags.kept))) if flags.columns else ""
     flags = replace(flags, columns=read)
-    submission = _submission(flags, root, progress, forks, JobKind.PREDICT, job, source, output=output, prediction=kept)
+    submission = _submission(flags, root, progress, forks, job, source, output=output, prediction=kept)
     _check_kept(flags.kept, submission.data.schema)
     _check_tasks(submission.spec.validation)
     return submission
@@ -83,7 +83,6 @@ def _submission(
     root: Path | None,
     progress: Progress,
     forks: ForkServers | None,
-    kind: JobKind,
     job: JobId | None,
     source: TrainedModel,
     **facts: Any,
@@ -91,18 +90,18 @@ def _submission(
     """The job without what only one kind of job needs; ``facts`` are further fields of its specification."""
     model, digests = model_of(flags)
     flags = replace(flags, custom_data_reader=reader_function(flags, model))
-    job = job or new_job_id(flags.job_name or job_name(f"{Path(model.path).stem}-{kind.value}"))
+    job = job or new_job_id(flags.job_name or job_name(f"{Path(model.path).stem}{flags.kind.name_suffix}"))
     storage = storage_of(flags, root, job)
     check_destinations(
         flags, RunDirectory(root, job) if root else None, output=facts.get("output", ""), storage=storage
     )
-    cache = flags.data_cache
+    cache = data_cache(flags)
     envs, secret_envs = split_secrets(parse_envs(flags.envs))
     data, _ = plan_data(flags, model, progress, forks, shared_indices_of(flags))
     plan = Plan(sources=data.sources, epochs=1, shuffle=Shuffle.NONE, seed=source.seed, **values_for("Plan", flags))
     schema = spec_of(data.schema, csv_header=flags.csv_header)
     spec = JobSpec(
-        kind=kind,
+        kind=flags.kind,
         job=job,
         created_s=SystemClock().now(),
         plan=replace(plan, sources=()),

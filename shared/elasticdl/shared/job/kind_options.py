@@ -1,24 +1,39 @@
-"""The flags of ``elasticdl train``. No other place declares a flag of this command.
+"""The options of each kind of job: of ``elasticdl train``, ``elasticdl evaluate`` and ``elasticdl predict``.
 
-A new flag is one field of ``TrainFlags``, or of ``JobFlags`` if other kinds of jobs have it too. ``Flag.sets`` names
-the field of the job's specification that takes its value; a flag that needs more than that is read where it is used.
+A new option is one field of a class here, or of ``JobFlags`` if all kinds of jobs have it. ``Flag.sets`` names the
+field of the job's specification that takes its value; an option that needs more than that is read where it is used.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Literal
 
-from elasticdl.cli.data_flags import DATA, FORMATS, PLACES
-from elasticdl.cli.flag_values import UNLIMITED, Seconds
-from elasticdl.cli.options import Flag, flags_of
-from elasticdl.cli.submission.best_model import best_model
-from elasticdl.cli.submission.job_flags import MINIBATCH_SIZE, PROCESSES, RUN, STORAGE, TRAINING, JobFlags
 from elasticdl.shared.errors import UserError, check_range
+from elasticdl.shared.job.job_options import (
+    DATA,
+    FORMATS,
+    MINIBATCH_SIZE,
+    MODEL,
+    PLACES,
+    PROCESSES,
+    RUN,
+    STORAGE,
+    TRAINING,
+    JobFlags,
+)
+from elasticdl.shared.job.kinds import JobKind
+from elasticdl.shared.job.options import UNLIMITED, Flag, Seconds, flags_of
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.job.spec import BestModel, ExportTables
+from elasticdl.shared.words import listed
 
+OUTPUT = "Predictions"
+_GREATEST_IS_BEST = ("acc", "auc", "precision", "recall", "f1", "r2")
+"""Parts of the names of metrics of which the greatest value is the best."""
 _COUNT_MAX = 1 << 62
 _STALENESS_MAX = 1024
 _UNBOUNDED = "none"
@@ -27,6 +42,8 @@ _UNBOUNDED = "none"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainFlags(JobFlags):
     """Values of the flags; each field is the flag of the same name."""
+
+    kind: ClassVar[JobKind] = JobKind.TRAIN
 
     training_data: Annotated[
         str,
@@ -387,3 +404,156 @@ class TrainFlags(JobFlags):
     def records_per_minibatch(self) -> int:
         """Records of a minibatch: ``--minibatch_size``, or its part of ``--global_batch_size``."""
         return self.global_batch_size // self.batches_per_update if self.global_batch_size else self.minibatch_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedModelFlags(JobFlags):
+    """Flags of both commands; each field is the flag of the same name."""
+
+    model: Annotated[
+        str,
+        Flag(
+            "The trained model: the --output folder of a training job, a .keras file, a SavedModel, or the name or id "
+            "of a job, whose newest snapshots are used.",
+            metavar="MODEL",
+            panel=MODEL,
+        ),
+    ] = ""
+    checkpoint_dir_for_init: Annotated[str, Flag("Alias of --model.", metavar="MODEL", panel=MODEL)] = ""
+
+    @property
+    def training_data(self) -> str:
+        """There is none."""
+        return ""
+
+    @property
+    def source(self) -> str:
+        """The model, under whichever name of the flag it was given."""
+        return self.model or self.checkpoint_dir_for_init
+
+    def check(self) -> None:
+        """Refuse values out of range and flags that contradict each other.
+
+        Raises:
+            UserError: one sentence, and what to do.
+        """
+        for name, flag in flags_of(type(self)).items():
+            flag.check(name, getattr(self, name))
+        if not self.source:
+            raise UserError("--model is missing; give an exported model or the name of a job.", usage=True)
+        for one, other in (("model", "checkpoint_dir_for_init"), ("storage", "checkpoint_dir")):
+            if getattr(self, one) and getattr(self, other):
+                raise UserError(f"--{other} and --{one} are two names of the same flag; give only one.", usage=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateFlags(TrainedModelFlags):
+    """Values of the flags of ``elasticdl evaluate``."""
+
+    kind: ClassVar[JobKind] = JobKind.EVALUATE
+
+    validation_data: Annotated[
+        str,
+        Flag(
+            f"Data to evaluate the model on: {PLACES} {FORMATS}",
+            metavar="DATA",
+            panel=DATA,
+            repeated=True,
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictFlags(TrainedModelFlags):
+    """Values of the flags of ``elasticdl predict``."""
+
+    kind: ClassVar[JobKind] = JobKind.PREDICT
+
+    prediction_data: Annotated[
+        str,
+        Flag(
+            f"Data to predict: {PLACES} It needs no labels. {FORMATS}",
+            metavar="DATA",
+            panel=DATA,
+            repeated=True,
+        ),
+    ]
+    output: Annotated[
+        str, Flag("New or empty folder, or s3://bucket/prefix, for the predictions.", metavar="DIR", panel=OUTPUT)
+    ]
+    output_format: Annotated[
+        Literal["parquet", "csv", "tfrecord"],
+        Flag("Format of the predictions: parquet, csv or tfrecord.", metavar="FORMAT", panel=OUTPUT),
+    ] = "parquet"
+    keep_columns: Annotated[
+        str,
+        Flag(
+            "Columns of the data to copy beside the predictions: NAME,NAME.",
+            metavar="NAMES",
+            panel=OUTPUT,
+            repeated=True,
+        ),
+    ] = ""
+    prediction_outputs_processor: Annotated[
+        str,
+        Flag(
+            "Class in the model file whose process(predictions, worker_id) is called with the predictions of each "
+            "minibatch. What it returns is written instead of them, unless it is None.",
+            metavar="NAME",
+            shows="PredictionOutputsProcessor, if the model file defines it",
+            panel=OUTPUT,
+        ),
+    ] = ""
+    minibatch_size: Annotated[
+        int,
+        Flag("Records per minibatch.", metavar="N", panel=TRAINING, limits=(1, 1 << 20), sets="Plan.minibatch_size"),
+    ] = 256
+    num_minibatches_per_task: Annotated[
+        int,
+        Flag(
+            "Minibatches per task. The predictions of a task are one file.",
+            metavar="N",
+            panel=TRAINING,
+            limits=(1, 1 << 20),
+            sets="Plan.minibatches_per_task",
+        ),
+    ] = 64
+
+    @property
+    def validation_data(self) -> str:
+        """There is none."""
+        return ""
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The columns that are copied."""
+        return tuple(dict.fromkeys(listed(self.keep_columns)))
+
+
+CommandFlags = TrainFlags | EvaluateFlags | PredictFlags
+"""The flags of a command that starts a job."""
+COMMAND_FLAGS: Mapping[JobKind, type[CommandFlags]] = MappingProxyType(
+    {flags.kind: flags for flags in (TrainFlags, EvaluateFlags, PredictFlags)}
+)
+
+
+def best_model(metric: str, mode: str, *, min_delta: float, patience: int) -> BestModel | None:
+    """How evaluated models are compared; None: they are not.
+
+    Args:
+        metric: such as ``val_loss``; empty: no model is kept.
+        mode: ``min``, ``max``, or ``auto``, which depends on the metric's name.
+        min_delta: least change that counts as better.
+        patience: epochs without a better value after which training ends; 0: never.
+    """
+    if not (metric or patience):
+        return None
+    name = (metric or "val_loss").removeprefix("val_")
+    is_greatest = any(part in name.lower() for part in _GREATEST_IS_BEST)
+    return BestModel(
+        metric=name,
+        is_max=is_greatest if mode == "auto" else mode == "max",
+        min_delta=min_delta,
+        save=bool(metric),
+        patience=patience,
+    )

@@ -6,9 +6,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
-from elasticdl.cli.flag_values import Seconds
-from elasticdl.cli.options import Flag, flags_of
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.options import Flag, Seconds, flags_of
 from elasticdl.shared.kubernetes.templates import IMAGE_PULL_S
 
 PANEL = "Kubernetes"

@@ -1,16 +1,91 @@
-"""The flags that all kinds of jobs have: the model file, how data is read, processes and storage."""
+"""The options that all kinds of jobs have: the model file, how data is read, processes and storage."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from elasticdl.cli.data_flags import DATA, Columns, ColumnTypes, CsvDelimiter, CsvHeader, FillMissing
-from elasticdl.cli.flag_values import Seconds
-from elasticdl.cli.options import Debug, Detach, Flag, ReportFile, RunDir, values_for
-from elasticdl.cli.submission.flag_items import parse_local_folder, parse_size
 from elasticdl.shared.job.model_file import NAMED_FUNCTIONS
-from elasticdl.shared.job.spec import FIRST_BATCH_FACTOR, Limits
+from elasticdl.shared.job.options import Flag, Seconds, values_for
+from elasticdl.shared.job.spec import COLUMN_TYPES, FIRST_BATCH_FACTOR, Limits
+
+DATA = "Data"
+"""Heading of these flags in the help of a command."""
+PLACES = (
+    "a file, a folder or a glob, local or s3://bucket/prefix. Several are separated by commas, or given by repeating "
+    "the flag."
+)
+"""What these flags take."""
+FORMATS = (
+    "Formats: CSV, JSON lines, TFRecord, RecordIO, Parquet, NumPy (.npy, .npz), IDX, and images whose folder is their "
+    "class."
+)
+"""Formats of data."""
+PATH_FLAGS = ("training_data", "validation_data", "prediction_data")
+"""Flags that say where data is, as the fields of jobs' flags are named."""
+
+Columns = Annotated[
+    str,
+    Flag(
+        "Columns to read, in this order: NAME,NAME. Other columns are ignored.",
+        metavar="NAMES",
+        shows="all",
+        panel=DATA,
+        repeated=True,
+    ),
+]
+ColumnTypes = Annotated[
+    str,
+    Flag(
+        f"Types of columns: NAME=TYPE,NAME=TYPE. TYPE is {', '.join(COLUMN_TYPES)}.",
+        metavar="ITEMS",
+        shows="inferred, shown at the start",
+        panel=DATA,
+        repeated=True,
+    ),
+]
+FillMissing = Annotated[
+    str,
+    Flag(
+        "Values to use where a column has none: NAME=VALUE,NAME=VALUE. Needed for integers; without it missing "
+        "floats are NaN and missing strings empty.",
+        metavar="ITEMS",
+        panel=DATA,
+        repeated=True,
+    ),
+]
+CsvHeader = Annotated[
+    bool,
+    Flag(
+        "Whether the first line of each CSV file holds the column names.",
+        off="no_csv_header",
+        panel=DATA,
+        sets="ReaderOptions.csv_header",
+    ),
+]
+CsvDelimiter = Annotated[
+    str,
+    Flag(
+        "Character between CSV columns.",
+        metavar="CHAR",
+        shows="comma, in .tsv files tab",
+        panel=DATA,
+        sets="ReaderOptions.csv_delimiter",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFlags:
+    """Values of the flags; each field is the flag of the same name."""
+
+    columns: Columns = ""
+    column_types: ColumnTypes = ""
+    fill_missing: FillMissing = ""
+    csv_header: CsvHeader = True
+    csv_delimiter: CsvDelimiter = ""
+
 
 MODEL, TRAINING, PROCESSES, STORAGE, RUN = (
     "Model",
@@ -24,6 +99,29 @@ PS_MAX = 256
 """A model has as many partitions: ``elasticdl.shared.model.placement.PARTITIONS``."""
 MINIBATCH_SIZE = 64
 BATCH_DEADLINE = Seconds(600)
+
+
+RunDir = Annotated[
+    Path | None,
+    Flag(
+        "Folder that holds one folder per job: event log, process logs, snapshots.",
+        metavar="DIR",
+        shows="$ELASTICDL_RUN_DIR or ~/.local/state/elasticdl/jobs",
+        panel="Snapshots and storage",
+    ),
+]
+ReportFile = Annotated[
+    Path | None, Flag("Also write the final report to this file, as JSON.", metavar="FILE", panel="Run")
+]
+Detach = Annotated[
+    bool,
+    Flag(
+        "Return as soon as the job has been accepted. It continues in the background; see elasticdl attach.",
+        letter="d",
+        panel="Run",
+    ),
+]
+Debug = Annotated[bool, Flag("Show Python tracebacks of errors.", panel="Run")]
 
 
 def _function(name: str, does: str) -> Flag:
@@ -208,18 +306,6 @@ class JobFlags:
     def job_values(self) -> dict[str, Any]:
         """The fields of the ``JobSpec`` that flags set."""
         return {"limits": Limits(**values_for("Limits", self)), **values_for("JobSpec", self)}
-
-    @property
-    def data_cache(self) -> dict[str, Any]:
-        """Folder and size of the data cache, as the fields of the ``JobSpec``.
-
-        Raises:
-            UserError: the folder is a URI, or the size is none.
-        """
-        return {
-            "data_cache_dir": parse_local_folder("data_cache_dir", self.data_cache_dir),
-            "data_cache_bytes": parse_size("data_cache_size", self.data_cache_size),
-        }
 
     @property
     def functions(self) -> dict[str, str]:
