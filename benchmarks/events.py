@@ -3,8 +3,7 @@
     python benchmarks/events.py [--rounds 20] [--tree FOLDER]
 
 The events are those of tests/histories. ``--tree`` measures another checkout as well, in turns with this one: each turn
-is a process of its own. Prints a line of JSON for each checkout, with the least of all rounds; "parse" is the part of
-"decode" that protobuf takes.
+is a process of its own. Prints a line of JSON for each checkout, with the least of all rounds.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ def one_turn() -> dict[str, float]:
     from elasticdl.master.core import fold
     from elasticdl.shared.messages import codec
     from elasticdl.shared.messages.events import LogRecord
-    from elasticdl.shared.proto import control_pb2
 
     logs = [list(read_log(path)) for path in sorted(FOLDER.glob(f"*{SUFFIX}"))]
     envelopes = [record.envelope for log in logs for record in log]
@@ -43,7 +41,6 @@ def one_turn() -> dict[str, float]:
     return {
         "encode_us": _spent_us(codec.encode_envelope, envelopes),
         "decode_us": _spent_us(codec.decode_envelope, flat),
-        "parse_us": _spent_us(control_pb2.Envelope.FromString, flat),
         "replay_us": _spent_us(replay, stored) * len(stored) / len(flat),
     }
 
