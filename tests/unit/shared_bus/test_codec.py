@@ -3,7 +3,7 @@ from __future__ import annotations
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
@@ -28,6 +28,7 @@ from elasticdl.shared.messages.events import (
 )
 from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
 from elasticdl.shared.proto import published
+from elasticdl.shared.proto.fields import cases
 from elasticdl.shared.proto.schema import Schema
 
 
@@ -43,7 +44,6 @@ def envelope(event: Event) -> Envelope:
     )
 
 
-KINDS = [getattr(kind, "__origin__", kind) for kind in get_args(Event)]
 MESSAGE: Any = codec.ENVELOPE.message
 FINISHED = envelope(
     TaskFinished(
@@ -67,7 +67,7 @@ BEFORE_PLACEMENTS = bytes.fromhex(FINISHED_BYTES.hex().replace("ea01500a05", "ea
 """The bytes of a version that had no placement version."""
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", cases(Event), ids=lambda kind: kind.__name__)
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_every_event_survives(kind: type, data: st.DataObject) -> None:

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args
 
 T = TypeVar("T")
 
@@ -26,3 +26,8 @@ class Rule(Enum):
 
 Uint64: TypeAlias = Annotated[int, Rule.UNSIGNED]
 OrZero: TypeAlias = Annotated[T, Rule.OR_ZERO]
+
+
+def cases(union: Any) -> tuple[type, ...]:
+    """The classes of a union."""
+    return tuple(getattr(case, "__origin__", case) for case in get_args(union))
