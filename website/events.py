@@ -6,9 +6,9 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
-from typing import get_args
 
 from elasticdl.shared.messages import events
+from elasticdl.shared.proto.fields import cases
 from website.markdown import parse_docstring, table, unbroken
 
 _GROUP = re.compile(r"^# --- (?P<title>.+?) -+$", re.MULTILINE)
@@ -36,7 +36,7 @@ def page() -> str:
 
 def _groups() -> dict[str, list[type]]:
     """Title -> kinds, both in the order of the source; the comments between the classes are the titles."""
-    kinds = {kind.__name__: kind for kind in get_args(events.Event)}
+    kinds = {kind.__name__: kind for kind in cases(events.Event)}
     groups: dict[str, list[type]] = {}
     for title, names in _classes(inspect.getsource(events)):
         groups[title] = [kinds.pop(name) for name in names if name in kinds]
@@ -50,6 +50,19 @@ def _classes(source: str) -> Iterator[tuple[str, list[str]]]:
         yield title, [node.name for node in ast.parse(part).body if isinstance(node, ast.ClassDef)]
 
 
+class _Bare(ast.NodeTransformer):
+    """Leaves out of a type what only concerns its message."""
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        self.generic_visit(node)
+        match node:
+            case ast.Subscript(value=ast.Name("Annotated"), slice=ast.Tuple(elts=[hint, _])):
+                return hint
+            case ast.Subscript(value=ast.Name("OrZero"), slice=hint):
+                return hint
+        return node
+
+
 def _described(kind: type) -> str:
     """What a kind of event says, and a table of its fields."""
     docstring = parse_docstring(inspect.getdoc(kind) or "")
@@ -57,7 +70,7 @@ def _described(kind: type) -> str:
         name: text for names, text in docstring.sections.get("Attributes", ()) for name in re.split(r",\s*", names)
     }
     types = {
-        node.target.id: ast.unparse(node.annotation)
+        node.target.id: ast.unparse(_Bare().visit(node.annotation))
         for node in ast.walk(ast.parse(inspect.getsource(kind)))
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     }

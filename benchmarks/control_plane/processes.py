@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from benchmarks.control_plane.connection import Connection
 
@@ -37,7 +38,6 @@ from elasticdl.shared.names import (
 )
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
-from elasticdl.shared.proto import control_pb2 as pb
 
 JOB = JobId("control-plane-1")
 TASKS = 1_000_000
@@ -182,7 +182,7 @@ class Worker(Process):
         )
         self._pull = json.dumps({"batch": 1, "no_wait": True}).encode()
         self._inbox = f"_INBOX.pull.{identity.incarnation}"
-        self._task = pb.TaskMessage()
+        self._task: Any = codec.TASK.message()
         connection.subscribe(self._inbox, self._on_task)
 
     def declare(self) -> None:
@@ -215,12 +215,12 @@ class Worker(Process):
         )
         self._ask()
 
-    def _prototype(self, event: Event) -> pb.Envelope:
-        message = pb.Envelope()
+    def _prototype(self, event: Event) -> Any:
+        message = codec.ENVELOPE.message()
         message.ParseFromString(to_stored(self.envelopes.envelope(event)).data)
         return message
 
-    def _append_prototype(self, message: pb.Envelope, then: Callable[[], None]) -> None:
+    def _append_prototype(self, message: Any, then: Callable[[], None]) -> None:
         self.envelopes.number += 1
         message.time_s = time.time()
         self.append_encoded(message.SerializeToString(), then)

@@ -13,7 +13,6 @@ from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.names import Service
-from elasticdl.shared.proto import control_pb2
 
 FOLDER = Path(__file__).parent
 SUFFIX = ".log"
@@ -62,7 +61,7 @@ def write_log(path: Path, envelopes: Iterable[Envelope], hidden: dict[str, str])
     """
     parts = []
     for envelope in envelopes:
-        message = control_pb2.Envelope.FromString(codec.encode_envelope(envelope))
+        message = codec.ENVELOPE.message.FromString(codec.encode_envelope(envelope))
         _hide(message, hidden)
         data = message.SerializeToString(deterministic=True)
         parts += [_LENGTH.pack(len(data)), data]

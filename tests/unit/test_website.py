@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import typer.main
@@ -19,6 +19,7 @@ from elasticdl import api as python_api
 from elasticdl.cli.main import app
 from elasticdl.shared.messages.events import Event, TaskFinished
 from elasticdl.shared.process.settings import MasterSettings, PsSettings, WorkerSettings, variable
+from elasticdl.shared.proto.fields import cases
 
 ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = "https://example.com/repository"
@@ -56,10 +57,11 @@ def test_a_flag_shows_its_default_and_its_text() -> None:
 
 def test_every_event_is_listed_with_its_fields() -> None:
     page = events.page()
-    assert [kind.__name__ for kind in get_args(Event) if f"\n### {kind.__name__}\n" not in page] == []
+    assert [kind.__name__ for kind in cases(Event) if f"\n### {kind.__name__}\n" not in page] == []
     finished = page.partition("### TaskFinished\n")[2].partition("\n### ")[0]
     assert [each.name for each in dataclasses.fields(TaskFinished) if f"| `{each.name}`" not in finished] == []
     assert "sum over them of the mean loss of a batch." in finished
+    assert "Annotated" not in page
 
 
 def test_every_setting_is_listed() -> None:

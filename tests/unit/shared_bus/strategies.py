@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cache
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
@@ -37,8 +37,8 @@ _BOUNDED: dict[tuple[type, str], st.SearchStrategy[Any]] = {
 @cache
 def values(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a type."""
-    while hasattr(hint, "__supertype__"):
-        hint = hint.__supertype__
+    while hasattr(hint, "__supertype__") or get_origin(hint) is Annotated:
+        hint = getattr(hint, "__supertype__", None) or hint.__origin__
     origin, arguments = get_origin(hint), get_args(hint)
     if hint in _SCALARS:
         return _SCALARS[hint]

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import dataclasses
-from enum import Enum
-from typing import Any, cast, get_args
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.shared_bus.strategies import values
@@ -25,8 +27,9 @@ from elasticdl.shared.messages.events import (
     WorkerFailed,
 )
 from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
-from elasticdl.shared.proto import control_pb2 as pb
-from elasticdl.shared.proto.reflection import Codec
+from elasticdl.shared.proto import published
+from elasticdl.shared.proto.fields import cases
+from elasticdl.shared.proto.schema import Schema
 
 
 def envelope(event: Event) -> Envelope:
@@ -41,6 +44,7 @@ def envelope(event: Event) -> Envelope:
     )
 
 
+MESSAGE: Any = codec.ENVELOPE.message
 FINISHED = envelope(
     TaskFinished(
         task=TaskRef(purpose=Purpose.EVALUATE, number=300),
@@ -63,7 +67,7 @@ BEFORE_PLACEMENTS = bytes.fromhex(FINISHED_BYTES.hex().replace("ea01500a05", "ea
 """The bytes of a version that had no placement version."""
 
 
-@pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", cases(Event), ids=lambda kind: kind.__name__)
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_every_event_survives(kind: type, data: st.DataObject) -> None:
@@ -124,10 +128,10 @@ def test_texts_that_are_not_unicode_are_made_readable() -> None:
     [
         b"\xff\xff\xff",
         b"",  # no event
-        pb.Envelope(service=cast(Any, 99), step_reached=pb.StepReached()).SerializeToString(),
-        pb.Envelope(step_reached=pb.StepReached()).SerializeToString(),
-        pb.Envelope(service=pb.SERVICE_MASTER).SerializeToString(),
-        pb.Envelope(service=pb.SERVICE_MASTER, job_submitted=pb.JobSubmitted(spec=pb.JobSpec())).SerializeToString(),
+        MESSAGE(service=99, step_reached={}).SerializeToString(),
+        MESSAGE(step_reached={}).SerializeToString(),
+        MESSAGE(service=1).SerializeToString(),
+        MESSAGE(service=1, job_submitted={"spec": {}}).SerializeToString(),
     ],
     ids=["garbage", "empty", "unknown enum", "unset enum", "no event", "invalid plan"],
 )
@@ -158,30 +162,42 @@ def test_a_value_that_does_not_fit_is_an_invariant_error() -> None:
         codec.encode_envelope(envelope(Decided(term=1, after_seq=0, now_s=0.0, commands=("stop",))))  # type: ignore[arg-type]
 
 
-# Each differs in one thing from what its message says.
+def test_the_published_schema_is_that_of_the_dataclasses() -> None:
+    assert published.PATH.read_text() == published.published(codec.SCHEMA), "run make proto"
 
 
-class WrongState(Enum):
-    STARTING = 1
+def test_protoc_reads_the_published_schema_as_it_is_meant(tmp_path: Path) -> None:
+    protoc = pytest.importorskip("grpc_tools.protoc")
+    result = tmp_path / "control.bin"
+    root = published.PATH.parents[3]
+    assert protoc.main(["", f"-I{root}", f"--descriptor_set_out={result}", str(published.PATH)]) == 0
+    (compiled,) = FileDescriptorSet.FromString(result.read_bytes()).file
+    for message in compiled.message_type:
+        del message.reserved_range[:]
+        for field in (*message.field, *(field for entry in message.nested_type for field in entry.field)):
+            field.ClearField("json_name")
+    assert compiled == codec.SCHEMA.file
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StepReachedMissing:
-    pass
+def test_a_number_that_changes_its_meaning_is_found() -> None:
+    old = published.PATH.read_text()
+    assert published.renumbered(old, old) == []
+    new = old.replace("  string reply = 4;\n", "  string more = 4;\n  string reply = 5;\n")
+    assert published.renumbered(old, new) == ["TaskTaken 4: reply, now more"]
+    gone = old.replace("  int64 dispatch = 2;\n", "  reserved 2;\n")
+    assert published.renumbered(old, gone) == [], "a field may go"
 
 
-MISMATCHES: dict[str, tuple[Any, Any]] = {
-    "a field is missing": (dataclasses.make_dataclass("StepReached", []), pb.StepReached),
-    "a field is too much": (dataclasses.make_dataclass("StepReached", [("step", int), ("more", int)]), pb.StepReached),
-    "a type differs": (dataclasses.make_dataclass("StepReached", [("step", str)]), pb.StepReached),
-    "the name differs": (dataclasses.make_dataclass("Step", [("step", int)]), pb.StepReached),
-    "an enum differs": (dataclasses.make_dataclass("StartPod", [("pod", str), ("service", WrongState)]), pb.StartPod),
-    "a tuple is no map": (dataclasses.make_dataclass("MetricState", [("values", dict[str, str])]), pb.MetricState),
-}
+@pytest.mark.parametrize("hint", [list[int], int | str, tuple[int, str], object])
+def test_a_hint_without_a_rule_is_found_when_the_schema_is_made(hint: Any) -> None:
+    kind = dataclasses.make_dataclass("Wrong", [("field", hint)])
+    with pytest.raises(InvariantError, match="there is no rule"):
+        Schema("wrong.proto", "wrong", [kind])
 
 
-@pytest.mark.parametrize("case", MISMATCHES)
-def test_any_disagreement_is_found_when_the_codec_is_made(case: str) -> None:
-    kind, message = MISMATCHES[case]
-    with pytest.raises(InvariantError, match=r"control\.proto does not match"):
-        Codec(kind, message)
+def test_many_threads_may_decode_their_first_events_at_once() -> None:
+    for _ in range(20):
+        schema = Schema("control.proto", "elasticdl.v1", [Envelope])
+        new = schema.codec(Envelope)
+        with ThreadPoolExecutor(8) as threads:
+            assert list(threads.map(new.decode, [FINISHED_BYTES] * 8)) == [FINISHED] * 8

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.names import TaskId
+from elasticdl.shared.proto.fields import Uint64
 
 _MASK64 = (1 << 64) - 1
 
@@ -42,7 +43,7 @@ class LedgerRecord:
     open: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     step: int = 0
     records: int = 0
-    checksum: int = 0
+    checksum: Uint64 = 0
 
 
 class Ledger:

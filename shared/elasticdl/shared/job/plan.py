@@ -23,6 +23,7 @@ from elasticdl.shared.job.permutation import Permutation, derive_key
 from elasticdl.shared.job.sources import PackedSources
 from elasticdl.shared.job.sources import Source as Source
 from elasticdl.shared.names import TaskId
+from elasticdl.shared.proto.fields import Uint64
 
 BATCH_SIZE_MAX = 1 << 20
 EPOCHS_MAX = 1 << 31
@@ -80,7 +81,7 @@ class Plan:
     minibatches_per_task: int
     epochs: int
     shuffle: Shuffle
-    seed: int
+    seed: Uint64
     max_step: int = 0
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
+from typing import Annotated
 
 from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.model_file import ModelFile
@@ -15,6 +16,7 @@ from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.names import JobId, Purpose
+from elasticdl.shared.proto.fields import OrZero, Uint64
 from elasticdl.shared.storage.uris import display
 
 DATA_CACHE_BYTES = 10 << 30
@@ -50,9 +52,9 @@ class ModelSpec:
     exported: str = ""
     callbacks: str = ""
     label: str = ""
-    sample_weight: str = ""
     adapted: tuple[str, ...] = ()
     functions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    sample_weight: str = ""
 
     @property
     def file(self) -> ModelFile:
@@ -112,8 +114,8 @@ class DataSpec:
     format: str
     column_names: tuple[str, ...] = ()
     column_types: tuple[str, ...] = ()
-    csv_header: bool = True
-    csv_delimiter: str = ","
+    csv_header: OrZero[bool] = True
+    csv_delimiter: OrZero[str] = ","
     file_columns: tuple[str, ...] = ()
     fill_missing: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     reader: ReaderSpec | None = None
@@ -151,15 +153,15 @@ class Limits:
         evaluations_max: the latest evaluations that the master remembers; of earlier ones it only keeps what it needs.
     """
 
-    attempts_max: int = 3
-    crashes_per_batch_max: int = 2
-    relaunches_max: int = 5
-    lease_s: float = LEASE_S
+    attempts_max: OrZero[int] = 3
+    crashes_per_batch_max: OrZero[int] = 2
+    relaunches_max: OrZero[int] = 5
+    lease_s: OrZero[float] = LEASE_S
+    batch_deadline_s: OrZero[float] = 600.0
+    window_s: OrZero[float] = 120.0
+    export_bytes_max: OrZero[int] = 2 << 30
     start_s: float = 300.0
-    batch_deadline_s: float = 600.0
-    window_s: float = 120.0
-    export_bytes_max: int = 2 << 30
-    stored_states_max: int = 64
+    stored_states_max: Annotated[int, 30] = 64
     evaluation_window_min: int = 64
     evaluations_max: int = 64
 
@@ -255,7 +257,7 @@ class PredictionSpec:
             the model file defines it.
     """
 
-    format: str = "parquet"
+    format: OrZero[str] = "parquet"
     keep_columns: tuple[str, ...] = ()
     processor: str = ""
 
@@ -319,44 +321,44 @@ class JobSpec:
         limits: numbers that bound the job.
     """
 
-    kind: JobKind = JobKind.TRAIN
     job: JobId
     created_s: float
     plan: Plan
-    checksum: int
+    checksum: Uint64
     data: DataSpec
     validation: Plan | None = None
     validation_data: DataSpec | None = None
     model: ModelSpec
     output: str = ""
     storage: str
-    workers: int = 2
-    ps: int = 1
-    snapshot_interval_s: float = 30.0
+    workers: OrZero[int] = 2
+    ps: OrZero[int] = 1
+    snapshot_interval_s: OrZero[float] = 30.0
     snapshot_steps: int = 0
     evaluation_steps: int = 0
     evaluation_interval_s: float = 0.0
-    grads_to_wait: int = 1
-    synchronous: bool = False
-    max_staleness: int | None = None
-    staleness_by_workers: bool = False
-    prefetch_batches: int = 2
-    data_cache_dir: str = ""
-    data_cache_bytes: int = DATA_CACHE_BYTES
+    grads_to_wait: OrZero[int] = 1
     staleness_scaled_rate: bool = False
-    learning_rate_scale: float = 1.0
     envs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    log_level: str = "INFO"
+    log_level: OrZero[str] = "INFO"
+    limits: Limits = field(default_factory=Limits)
     evaluate_epochs: bool = False
     best: BestModel | None = None
+    epoch_checksum: Uint64 = 0
+    max_staleness: int | None = None
+    learning_rate_scale: float = 1.0
+    prefetch_batches: int = 2
+    staleness_by_workers: bool = False
+    kind: JobKind = JobKind.TRAIN
+    metrics_best: Annotated[Mapping[str, float], 32] = field(default_factory=lambda: MappingProxyType({}))
     initial: InitialModel | None = None
-    prediction: PredictionSpec | None = None
-    epoch_checksum: int = 0
-    metrics_best: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    synchronous: Annotated[bool, 40] = False
     callbacks: tuple[str, ...] = ()
     tensorboard_log_dir: str = ""
+    prediction: Annotated[PredictionSpec | None, 45] = None
     export_tables: ExportTables = ExportTables.AUTO
-    limits: Limits = field(default_factory=Limits)
+    data_cache_dir: Annotated[str, 50] = ""
+    data_cache_bytes: int = DATA_CACHE_BYTES
 
     @property
     def work(self) -> Plan:

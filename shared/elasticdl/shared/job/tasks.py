@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Annotated
 
 from elasticdl.shared.names import Purpose
 
-MetricStates = Mapping[str, tuple[bytes, ...]]
+MetricStates = Mapping[str, Annotated[tuple[bytes, ...], "MetricState"]]
 """Metric name -> its state variables, each as little-endian float64 in row-major order; states add up."""
 
 STATES_BYTES_MAX = 96
@@ -99,10 +100,10 @@ class TaskMessage:
     run: str = ""
     audited: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     files: tuple[str, ...] = ()
-    snapshots: tuple[str, ...] = ()
     logs: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     learning_rate: float | None = None
-    stored_states: tuple[int, ...] = ()
+    snapshots: tuple[str, ...] = ()
+    stored_states: Annotated[tuple[int, ...], 30] = ()
 
     @property
     def message_id(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
+from typing import Annotated
 
 from elasticdl.shared.names import NO_INSTANCE, NO_POD, PodInstance, PodName, Purpose, Service
 
@@ -98,14 +99,14 @@ class TakeSnapshot:
     ps: PodName
     request: int
     reason: str
-    flush: bool = False
-    tasks: int = 0
     damaged: str = ""
     move: int = 0
     freeze: bool = False
     version: int = 1
     recipient: PodName = NO_POD
     partitions: tuple[tuple[int, int], ...] = ()
+    flush: bool = False
+    tasks: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,15 +242,15 @@ Command = (
     | Dispatch
     | ReturnDelivery
     | TakeSnapshot
-    | BeginMove
-    | HoldGroup
-    | PublishPlacement
     | OpenPin
     | ClosePin
     | ReadLedgers
     | SetTimer
     | EnterState
+    | HoldGroup
+    | PublishPlacement
+    | BeginMove
     | EndTraining
     | SetLearningRate
-    | RemoveStates
+    | Annotated[RemoveStates, 30]
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
+from typing import Annotated
 
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.spec import JobSpec
@@ -14,6 +15,7 @@ from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.messages.measurements import BatchSlow, ProcessMeasured, RunMeasured, TableCounted
 from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import NO_INSTANCE, NOBODY, GroupId, Incarnation, PodInstance, PodName, Service
+from elasticdl.shared.proto.fields import OrZero, Uint64
 
 
 class ExitCause(Enum):
@@ -75,7 +77,7 @@ class JobSubmitted:
     """The first record of a log. ``names_runs``: its resumes name the run that they continue; old logs say no."""
 
     spec: JobSpec
-    names_runs: bool = True
+    names_runs: OrZero[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +161,7 @@ class PodStarted:
 
     pod: PodName
     service: Service
-    instance: PodInstance
+    instance: Annotated[PodInstance, 4]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,12 +180,12 @@ class PodExited:
 
     pod: PodName
     service: Service
-    instance: PodInstance
-    cause: ExitCause
+    cause: Annotated[ExitCause, 4]
     exit_code: int
     running_batches: tuple[RunningBatch, ...] = ()
     log_tail: str = ""
     batches: int = 0
+    instance: PodInstance
     memory_limit_bytes: int = 0
     next_memory_limit_bytes: int = 0
 
@@ -252,23 +254,23 @@ class TaskFinished:
     task: TaskRef
     dispatch: int
     attempt: int
-    absorbed_by: int = 0
     credits: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     records: int = 0
     batches: int = 0
     loss_sum: float = 0.0
     states: MetricStates = field(default_factory=lambda: MappingProxyType({}))
     results: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    times: Times | None = None
     seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     placement_version: int = 1
     counted: tuple[tuple[int, int], ...] = ()
     staleness: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     overflows: int = 0
-    checksum: int = 0
+    absorbed_by: Uint64 = 0
+    times: Times | None = None
+    checksum: Annotated[Uint64, 18] = 0
     file: str = ""
     note: str = ""
-    stored_states: tuple[int, ...] = ()
+    stored_states: Annotated[tuple[int, ...], 30] = ()
 
     @property
     def seconds_by_part(self) -> Mapping[str, float]:
@@ -303,7 +305,7 @@ class TaskReturned:
     reason: str
     records: int = 0
     loss_sum: float = 0.0
-    counted: tuple[tuple[int, int], ...] = ()
+    counted: Annotated[tuple[tuple[int, int], ...], 8] = ()
     staleness: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     overflows: int = 0
     is_dropped: bool = False
@@ -379,7 +381,7 @@ class ModelInitialised:
 
     signature: str
     parameters: int
-    note: str = ""
+    note: Annotated[str, 4] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -517,7 +519,7 @@ class Decided:
     term: int
     after_seq: int
     now_s: float
-    commands: tuple[Command, ...]
+    commands: tuple[Annotated[Command, "CommandValue"], ...]
     reasons: tuple[str, ...] = ()
 
 
@@ -540,40 +542,40 @@ class MessageUnreadable:
 
 
 Event = (
-    JobSubmitted
+    Annotated[JobSubmitted, 20]
     | JobResumed
     | StopRequested
-    | ScaleRequested
-    | PodPending
     | PodStarted
     | PodExited
     | WorkerStarted
     | WorkerStopped
     | WorkerFailed
     | TaskTaken
-    | TasksTaken
     | TaskFinished
-    | TasksFinished
     | TaskReturned
     | TaskFailed
-    | RoundDelayed
-    | BatchSlow
     | PsStarted
     | ModelInitialised
     | SnapshotTaken
-    | SnapshotDamaged
-    | GroupHeld
     | ModelPinned
     | StepReached
-    | TableCounted
     | TermStarted
     | TimerFired
     | HeartbeatsMissed
     | LedgersRead
     | CommandsRan
     | Decided
-    | RunMeasured
+    | ScaleRequested
+    | Annotated[SnapshotDamaged, 50]
+    | GroupHeld
+    | RoundDelayed
+    | PodPending
+    | TableCounted
+    | TasksTaken
+    | TasksFinished
+    | Annotated[RunMeasured, 58]
     | ProcessMeasured
+    | BatchSlow
     | MessageUnreadable
 )
 
@@ -606,11 +608,11 @@ class Envelope:
     service: Service
     name: PodName
     incarnation: Incarnation
-    run: Incarnation = NOBODY
-    instance: PodInstance = NO_INSTANCE
     number: int
     cause: str = ""
     time_s: float
+    run: Incarnation = NOBODY
+    instance: PodInstance = NO_INSTANCE
     event: Event
 
     @property

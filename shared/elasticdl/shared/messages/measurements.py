@@ -33,12 +33,12 @@ class RunMeasured:
     working_s: float = 0.0
     stalled_s: float = 0.0
     starting_s: float = 0.0
-    data_requests: int = 0
-    data_fetched_bytes: int = 0
-    data_cached_bytes: int = 0
     ended_s: float = 0.0
     abort_reason: str = ""
     is_interrupted: bool = False
+    data_requests: int = 0
+    data_fetched_bytes: int = 0
+    data_cached_bytes: int = 0
 
     @property
     def data(self) -> dict[str, int]:
