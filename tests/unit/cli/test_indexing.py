@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from elasticdl.cli.indexing.__main__ import serve
 from elasticdl.cli.indexing.orders import GROUP_BYTES_MAX, GROUP_FILES_MAX, group
-from elasticdl.shared.data import DataFormat, DataObject, ReaderOptions, discover, plan_sources, scan_sources
+from elasticdl.shared.data import DataObject, ReaderOptions, discover, plan_sources, scan_sources
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectInfo, open_store
 
@@ -19,7 +19,7 @@ from elasticdl.shared.storage import ObjectInfo, open_store
 @given(st.lists(st.integers(0, GROUP_BYTES_MAX * 2), max_size=3 * GROUP_FILES_MAX))
 def test_groups_are_all_files_in_their_order(sizes: list[int]) -> None:
     objects = [
-        DataObject(info=ObjectInfo(uri=f"file:///{number}.csv", size_bytes=size, etag=""), format=DataFormat.CSV)
+        DataObject(info=ObjectInfo(uri=f"file:///{number}.csv", size_bytes=size, etag=""), format="csv")
         for number, size in enumerate(sizes)
     ]
     orders = group(objects, ReaderOptions(), range(len(objects)))

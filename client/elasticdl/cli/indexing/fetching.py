@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from queue import SimpleQueue
 
-from elasticdl.shared.data import DataFormat, DataObject, ReaderOptions, ScannedSource, scan_source, scan_sources
+from elasticdl.shared.data import FORMATS, DataObject, ReaderOptions, ScannedSource, scan_source, scan_sources
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.storage import MemoryStore, ObjectInfo, ObjectNotFoundError, ObjectStore, scheme_of
 
@@ -20,8 +20,6 @@ OBJECT_BYTES_MAX = 4 << 20
 """A larger object is read by its scan, in parts: it takes longer to transfer than to request."""
 BYTES_MAX = 16 << 20
 """Of all objects that are being fetched, or wait to be scanned."""
-_SEVERAL_OBJECTS = (DataFormat.IDX, DataFormat.IMAGES)
-"""A source of these formats is more than one object; their scans read it."""
 
 
 def scan_ahead(
@@ -103,7 +101,7 @@ def _ahead(fetchers: _Fetchers, objects: Sequence[DataObject]) -> Iterator[tuple
     waiting: deque[tuple[DataObject, int, Future[bytes] | None]] = deque()
     held = 0
     for data in objects:
-        is_fetched = data.format not in _SEVERAL_OBJECTS and data.info.size_bytes <= OBJECT_BYTES_MAX
+        is_fetched = FORMATS[data.format].has_one_object and data.info.size_bytes <= OBJECT_BYTES_MAX
         size = data.info.size_bytes if is_fetched else 0
         while waiting and (len(waiting) >= OBJECTS_MAX or held + size > BYTES_MAX):
             taken, taken_bytes, fetched = waiting.popleft()

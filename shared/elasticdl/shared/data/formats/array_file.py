@@ -6,35 +6,26 @@ of the cells, folded in column order. A cell of up to 8 bytes is a number itself
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from elasticdl.shared.data.blocks import ColumnBatch
+from elasticdl.shared.data.blocks import ColumnBatch, RecordBlock
 from elasticdl.shared.data.column_types import FoundColumn, element_type, selected
-from elasticdl.shared.data.formats import arrow_columns, idx, numpy_file
+from elasticdl.shared.data.formats import arrow_columns
 from elasticdl.shared.data.formats.arrays import Array, ArrayColumn, ArrayContent
+from elasticdl.shared.data.formats.data_format import DataFormat, DataObject, FormatReader, Indices, Scan
 from elasticdl.shared.data.formats.segments import Segment
 from elasticdl.shared.data.hashing import Hashes, bind, content_hashes, fold, mix64_array
-from elasticdl.shared.data.ragged import Columns
-from elasticdl.shared.data.schema import Column, DataFormat, ReaderOptions
+from elasticdl.shared.data.schema import Column, DataSchema, ReaderOptions
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 
-FORMATS = (DataFormat.NUMPY, DataFormat.IDX)
 _CHUNK_BYTES = 4 << 20
-
-
-def _columns(store: ObjectStore, info: ObjectInfo, data_format: DataFormat) -> tuple[ArrayColumn, ...]:
-    """All columns of a file."""
-    if data_format is DataFormat.IDX:
-        return idx.columns(store, info)
-    if numpy_file.is_archive(info.uri):
-        return numpy_file.npz_columns(store, info)
-    return numpy_file.npy_columns(store, info)
 
 
 def _chosen(uri: str, columns: Sequence[ArrayColumn], options: ReaderOptions) -> tuple[ArrayColumn, ...]:
@@ -59,30 +50,21 @@ def _chosen(uri: str, columns: Sequence[ArrayColumn], options: ReaderOptions) ->
     return chosen
 
 
-class Scan:
-    """Every record of a file in order; ``columns`` is complete once it was iterated to the end.
+class _Scan(Scan):
+    """Every record of a file in order."""
 
-    Raises:
-        UserError: the file is damaged, or has a column that can't be read.
-    """
-
-    def __init__(self, store: ObjectStore, info: ObjectInfo, data_format: DataFormat, options: ReaderOptions) -> None:
-        self._uri = info.uri
+    def __init__(self, store: ObjectStore, uri: str, columns: Sequence[ArrayColumn], options: ReaderOptions) -> None:
+        self._uri = uri
         self._content = ArrayContent(store)
-        self._stored = _chosen(info.uri, _columns(store, info, data_format), options)
+        self._stored = _chosen(uri, columns, options)
+        self.names = tuple(column.name for column in self._stored)
         self._found = [self._empty(column, options.column_types.get(column.name)) for column in self._stored]
 
     @property
     def columns(self) -> tuple[FoundColumn, ...]:
-        """What was found in the columns that are read."""
         return tuple(self._found)
 
     def __iter__(self) -> Iterator[Segment]:
-        """Segments of records.
-
-        Raises:
-            UserError: the file is truncated, or a value is not of the given type; names the record.
-        """
         records = self._stored[0].array.records
         step = max(1, _CHUNK_BYTES // sum(column.array.row_bytes for column in self._stored))
         for start in range(0, records, step):
@@ -160,46 +142,42 @@ def _cell_hashes(values: Array) -> Hashes:
     return content_hashes([data[begin : begin + size] for begin in range(0, records * size, size)])
 
 
-class Records:
-    """The records of a shard.
+class ArrayFormat(DataFormat):
+    """Files whose columns are arrays; a position is the number of a record."""
 
-    Attributes:
-        hashes: record hash of each, shape ``[records]``.
-        first: place of the first record in ``columns``.
-    """
+    @abstractmethod
+    def columns(self, store: ObjectStore, info: ObjectInfo) -> tuple[ArrayColumn, ...]:
+        """All columns of a source.
 
-    def __init__(self, arrays: Sequence[Array], columns: Sequence[Column], shard: Shard) -> None:
-        self.hashes = bind(row_hashes(arrays), shard.source, shard.start)
-        self.first = 0
-        self._arrays = arrays
-        self._schema = columns
+        Raises:
+            UserError: a file is damaged, or an array can't be read by records.
+        """
 
-    @cached_property
-    def columns(self) -> ColumnBatch:
-        """Typed columns, converted when first asked for."""
-        columns: Columns = {
-            column.name: native(values, column.type) for column, values in zip(self._schema, self._arrays, strict=True)
-        }
-        return ColumnBatch.of(columns)
+    def scan(self, store: ObjectStore, data: DataObject, options: ReaderOptions) -> Scan:
+        """See ``DataFormat``."""
+        return _Scan(store, data.info.uri, self.columns(store, data.info), options)
+
+    def reader(self, store: ObjectStore, schema: DataSchema, index: Indices) -> FormatReader:
+        """See ``DataFormat``."""
+        return _Reader(self, store, schema.columns)
 
 
-class ArrayFiles:
-    """Ranges of records of one data set's files; not safe to share between threads.
-
-    Args:
-        columns: which to read, in this order.
-    """
-
-    def __init__(self, store: ObjectStore, data_format: DataFormat, columns: Sequence[Column]) -> None:
-        self._store = store
+class _Reader(FormatReader):
+    def __init__(self, data_format: ArrayFormat, store: ObjectStore, columns: Sequence[Column]) -> None:
         self._format = data_format
-        self._schema = columns
+        self._store = store
+        self._columns = columns
         self._content = ArrayContent(store)
         self._files: dict[ObjectInfo, tuple[ArrayColumn, ...]] = {}
 
-    def read(self, info: ObjectInfo, shard: Shard) -> Records:
-        """The records of a shard, which is a part of a file."""
+    def read(self, info: ObjectInfo, shard: Shard) -> RecordBlock:
         if info not in self._files:
-            options = ReaderOptions(columns=tuple(column.name for column in self._schema))
-            self._files[info] = _chosen(info.uri, _columns(self._store, info, self._format), options)
-        return Records(self._content.columns(self._files[info], shard.start, shard.end), self._schema, shard)
+            options = ReaderOptions(columns=tuple(column.name for column in self._columns))
+            self._files[info] = _chosen(info.uri, self._format.columns(self._store, info), options)
+        arrays = self._content.columns(self._files[info], shard.start, shard.end)
+        hashes = bind(row_hashes(arrays), shard.source, shard.start)
+        return RecordBlock(lines=None, hashes=hashes, parse=partial(self._converted, arrays))
+
+    def _converted(self, arrays: Sequence[Array]) -> ColumnBatch:
+        pairs = zip(self._columns, arrays, strict=True)
+        return ColumnBatch.of({column.name: native(values, column.type) for column, values in pairs})

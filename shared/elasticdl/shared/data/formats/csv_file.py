@@ -25,6 +25,8 @@ from elasticdl.shared.data.column_types import (
 )
 from elasticdl.shared.data.formats import arrow_columns
 from elasticdl.shared.data.formats.arrow_columns import found
+from elasticdl.shared.data.formats.by_position import PositionFormat
+from elasticdl.shared.data.formats.data_format import DataObject, Scan
 from elasticdl.shared.data.formats.segments import (
     Positions,
     Segment,
@@ -35,7 +37,7 @@ from elasticdl.shared.data.formats.segments import (
 )
 from elasticdl.shared.data.hashing import content_hashes
 from elasticdl.shared.data.ragged import Columns
-from elasticdl.shared.data.schema import Column, ReaderOptions
+from elasticdl.shared.data.schema import Column, DataSchema, ReaderOptions
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 
@@ -258,8 +260,8 @@ def _filled(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
     return pc.if_else(pc.equal(values, ""), column.fill, values)
 
 
-class Scan:
-    """Every record of a file in order; ``columns`` is complete once it was iterated to the end.
+class _Scan(Scan):
+    """Every record of a file in order.
 
     Args:
         options: header, delimiter, which columns to read, and their types.
@@ -269,8 +271,6 @@ class Scan:
         self._store = store
         self._info = info
         self._options = options
-        self.names: tuple[str, ...] = ()
-        """All columns, once the first line was read."""
         self._wanted: tuple[str, ...] = ()
         self._found: list[FoundColumn] = []
         self._records = 0
@@ -284,24 +284,10 @@ class Scan:
         return tuple(self._found) or tuple(FoundColumn(name=name, type="null") for name in self._wanted)
 
     def __iter__(self) -> Iterator[Segment]:
-        """Segments of records.
-
-        Raises:
-            UserError: names the file and the record that is wrong.
-        """
         return text_segments(self._store, self._info, _CHUNK_BYTES, self._checked, self._segment)
 
-    def part(self, start: int, stop: int, begin: int | None) -> tuple[int, list[Segment]]:
-        """The records that end in a range, and where the first of them begins.
-
-        Args:
-            start: of the range, a multiple of 4 MiB.
-            stop: of the range, another one or the end of the file.
-            begin: where the first record begins; None: behind the last line feed before the range.
-
-        Raises:
-            UserError: names the file and the record that is wrong, counted from the first one of the range.
-        """
+    def part(self, start: int, stop: int, begin: int | None) -> tuple[int, int, list[Segment]]:
+        """See ``part_of_text``."""
         if start:
             first = self._checked(self._store.read(self._info.uri, 0, _CHUNK_BYTES, etag=self._info.etag))
             lines, starts, _ = cut(first, final=False)
@@ -426,3 +412,30 @@ def _inferred_type(kind: pa.DataType) -> str:
 def _may_be_rounded(values: pa.ChunkedArray) -> bool:
     greatest = pc.max(pc.abs(values)).as_py()
     return greatest is not None and greatest >= EXACT_MAX
+
+
+class _Csv(PositionFormat):
+    name = "csv"
+    title = "CSV"
+    extensions = ("csv", "tsv")
+    infers_types = True
+    is_divisible = True
+
+    def begins(self, start: bytes) -> bool:
+        return bool(start) and b"\0" not in start and not start.startswith(b"\x1f\x8b")
+
+    def scan(self, store: ObjectStore, data: DataObject, options: ReaderOptions) -> Scan:
+        return _Scan(store, data.info, options)
+
+    def with_more(self, column: FoundColumn, later: FoundColumn, options: ReaderOptions) -> FoundColumn:
+        return column.with_more(later) if column.name in options.column_types else column.with_csv(later)
+
+    def records(self, data: bytes, uri: str, record: int, position: int) -> list[bytes]:
+        return cut(data, final=True)[0]
+
+    def columns(self, uri: str, schema: DataSchema, records: list[bytes], first: int) -> Columns:
+        types = {column.name: column.type for column in schema.columns}
+        return Parser(uri, schema.file_columns, schema.csv_delimiter, types).arrays(records, first, schema.columns)
+
+
+FORMAT = _Csv()

@@ -28,6 +28,8 @@ from elasticdl.shared.data.column_types import (
 )
 from elasticdl.shared.data.formats import arrow_columns
 from elasticdl.shared.data.formats.arrow_columns import found, natural_type
+from elasticdl.shared.data.formats.by_position import PositionFormat
+from elasticdl.shared.data.formats.data_format import DataObject, Scan
 from elasticdl.shared.data.formats.segments import (
     Positions,
     Segment,
@@ -38,7 +40,7 @@ from elasticdl.shared.data.formats.segments import (
 )
 from elasticdl.shared.data.hashing import content_hashes
 from elasticdl.shared.data.ragged import Columns
-from elasticdl.shared.data.schema import Column, ReaderOptions
+from elasticdl.shared.data.schema import Column, DataSchema, ReaderOptions
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 
@@ -248,9 +250,7 @@ class TypeLearner:
         return column
 
 
-class Scan:
-    """Every record of a file in order; ``columns`` is complete once it was iterated to the end."""
-
+class _Scan(Scan):
     def __init__(self, store: ObjectStore, info: ObjectInfo, options: ReaderOptions) -> None:
         self._store = store
         self._info = info
@@ -258,28 +258,13 @@ class Scan:
 
     @property
     def columns(self) -> tuple[FoundColumn, ...]:
-        """What was found in the columns, in the order in which they appear."""
         return self._learner.columns
 
     def __iter__(self) -> Iterator[Segment]:
-        """Segments of records.
-
-        Raises:
-            UserError: names the file and the record that is wrong.
-        """
         return text_segments(self._store, self._info, _CHUNK_BYTES, self._checked, self._segment)
 
-    def part(self, start: int, stop: int, begin: int | None) -> tuple[int, list[Segment]]:
-        """The records that end in a range, and where the first of them begins.
-
-        Args:
-            start: of the range, a multiple of 4 MiB.
-            stop: of the range, another one or the end of the file.
-            begin: where the first record begins; None: behind the last line feed before the range.
-
-        Raises:
-            UserError: names the file and the record that is wrong, counted from the first one of the range.
-        """
+    def part(self, start: int, stop: int, begin: int | None) -> tuple[int, int, list[Segment]]:
+        """See ``part_of_text``."""
         return part_of_text(self._store, self._info, (start, stop, begin), _CHUNK_BYTES, self._checked, self._segment)
 
     def _segment(self, data: bytes, position: int, final: bool) -> tuple[Segment, int]:
@@ -314,3 +299,39 @@ def _error(uri: str, reason: str, hint: str = "Correct the file: each line is on
 def _is_empty(kind: pa.DataType) -> bool:
     """Whether a column has no value at all, or only empty lists."""
     return bool(pa.types.is_null(kind) or (pa.types.is_list(kind) and pa.types.is_null(kind.value_type)))
+
+
+class _JsonLines(PositionFormat):
+    """Files of JSON lines, and records of readers of the model file that have columns."""
+
+    name = "json"
+    title = "JSON lines"
+    extensions = ("jsonl", "ndjson", "json")
+    feeds_bytes = False
+    may_lack_columns = True
+    is_divisible = True
+
+    def begins(self, start: bytes) -> bool:
+        return re.match(rb"\s*\{\s*[\"}]", start) is not None
+
+    def scan(self, store: ObjectStore, data: DataObject, options: ReaderOptions) -> Scan:
+        return _Scan(store, data.info, options)
+
+    def with_more(self, column: FoundColumn, later: FoundColumn, options: ReaderOptions) -> FoundColumn:
+        kind = wider_type(column, later)
+        if kind is None:
+            raise UserError(f"column {column.name!r} is {column.type} and {later.type}")
+        return replace(column.with_more(later), type=kind)
+
+    def tolerant_type(self, kind: str) -> str:
+        return "" if kind in ("string", "bool") else kind.replace(element_type(kind), "float64", 1)
+
+    def records(self, data: bytes, uri: str, record: int, position: int) -> list[bytes]:
+        return cut(data, final=True)[0]
+
+    def columns(self, uri: str, schema: DataSchema, records: list[bytes], first: int) -> Columns:
+        types = {column.name: column.type for column in schema.columns}
+        return Parser(uri, types).arrays(records, first, schema.columns)
+
+
+FORMAT = _JsonLines()

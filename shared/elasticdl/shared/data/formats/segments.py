@@ -92,7 +92,7 @@ def part_of_text(
     chunk_bytes: int,
     checked: Callable[[bytes], bytes],
     segment: Callable[[bytes, int, bool], tuple[Segment, int]],
-) -> tuple[int, list[Segment]]:
+) -> tuple[int, int, list[Segment]]:
     """The records of a file of text that end in a range, in the segments that ``text_segments`` has.
 
     Args:
@@ -100,7 +100,7 @@ def part_of_text(
             first of these records begins, at or before the range. None: behind the last line feed before the range.
 
     Returns:
-        Where the first record begins, and the segments.
+        Where the first record begins, where the record behind the last begins, and the segments.
 
     Raises:
         UserError: the file has changed.
@@ -120,7 +120,7 @@ def part_of_text(
         position += used
     if len(rest) + position != stop:
         raise UserError(f"{display(info.uri)} changed while it was being read")
-    return begin, segments
+    return begin, position, segments
 
 
 def _line_before(store: ObjectStore, info: ObjectInfo, start: int) -> int:
