@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from elasticdl.cli.indexing.ranges import FileRange, ScannedRange, divide, join, scan_range
 from elasticdl.shared.data import DataObject, ReaderOptions, ScannedSource, scan_source
-from elasticdl.shared.data.formats import csv_file, json_lines
+from elasticdl.shared.data.formats import text
 from elasticdl.shared.data.indices.block import to_bytes
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import MemoryStore
@@ -28,8 +28,7 @@ CHUNK = 64
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_file, "_CHUNK_BYTES", CHUNK)
-    monkeypatch.setattr(json_lines, "_CHUNK_BYTES", CHUNK)
+    monkeypatch.setattr(text, "CHUNK_BYTES", CHUNK)
 
 
 def stored(content: bytes, data_format: str) -> tuple[MemoryStore, DataObject]:
