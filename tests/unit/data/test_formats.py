@@ -12,8 +12,7 @@ import pytest
 from elasticdl.cli.data_flags import FORMATS as HELP
 from elasticdl.shared.data import DataObject, Reader, ReaderOptions, plan_sources
 from elasticdl.shared.data.formats import FORMATS
-from elasticdl.shared.data.formats.by_position import PositionFormat
-from elasticdl.shared.data.formats.data_format import Scan
+from elasticdl.shared.data.formats.data_format import PositionFormat, Scan
 from elasticdl.shared.data.formats.segments import Segment
 from elasticdl.shared.data.hashing import content_hashes
 from elasticdl.shared.errors import UserError

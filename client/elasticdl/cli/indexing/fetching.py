@@ -61,7 +61,7 @@ class _Fetchers:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._orders: SimpleQueue[tuple[ObjectInfo, Future[bytes]] | None] = SimpleQueue()
+        self._requests: SimpleQueue[tuple[ObjectInfo, Future[bytes]] | None] = SimpleQueue()
         self._is_stopped = False
         for _ in range(THREADS):
             threading.Thread(target=self._serve, name="fetch", daemon=True).start()
@@ -69,25 +69,25 @@ class _Fetchers:
     def fetch(self, info: ObjectInfo) -> Future[bytes]:
         """Begin to read an object."""
         content: Future[bytes] = Future()
-        self._orders.put((info, content))
+        self._requests.put((info, content))
         return content
 
     def stop(self) -> None:
         """Begin no further request."""
         self._is_stopped = True
         for _ in range(THREADS):
-            self._orders.put(None)
+            self._requests.put(None)
 
     def _serve(self) -> None:
         while self._serve_one():
             pass
 
     def _serve_one(self) -> bool:
-        """Serve an order; False: it says that there are no more. A thread that waits keeps no content in memory."""
-        order = self._orders.get()
-        if order is None:
+        """Serve a request; False: it says that there are no more. A thread that waits keeps no content in memory."""
+        request = self._requests.get()
+        if request is None:
             return False
-        info, content = order
+        info, content = request
         if not self._is_stopped:
             try:
                 content.set_result(self._store.read(info.uri, etag=info.etag))

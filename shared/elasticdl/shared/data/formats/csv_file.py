@@ -24,8 +24,7 @@ from elasticdl.shared.data.column_types import (
 )
 from elasticdl.shared.data.formats import text
 from elasticdl.shared.data.formats.arrow_columns import found
-from elasticdl.shared.data.formats.by_position import PositionFormat
-from elasticdl.shared.data.formats.data_format import DataObject, Scan
+from elasticdl.shared.data.formats.data_format import DataObject, PositionFormat, Scan
 from elasticdl.shared.data.formats.segments import Positions, Segment
 from elasticdl.shared.data.formats.text import NEWLINE, RECORD_BYTES_MAX, TextParser, TextScan, cut_at, shown
 from elasticdl.shared.data.ragged import Columns

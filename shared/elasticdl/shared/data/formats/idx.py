@@ -14,8 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from elasticdl.shared.data.formats.array_file import ArrayFormat
-from elasticdl.shared.data.formats.arrays import ArrayColumn, StoredArray
+from elasticdl.shared.data.formats.array_file import ArrayColumn, ArrayFormat, StoredArray
 from elasticdl.shared.data.formats.data_format import DataObject
 from elasticdl.shared.data.formats.gzip_content import SUFFIX, content_size, open_content
 from elasticdl.shared.errors import UserError

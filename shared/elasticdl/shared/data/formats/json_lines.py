@@ -27,8 +27,7 @@ from elasticdl.shared.data.column_types import (
     wider_type,
 )
 from elasticdl.shared.data.formats.arrow_columns import found, natural_type
-from elasticdl.shared.data.formats.by_position import PositionFormat
-from elasticdl.shared.data.formats.data_format import DataObject, Scan
+from elasticdl.shared.data.formats.data_format import DataObject, PositionFormat, Scan
 from elasticdl.shared.data.formats.segments import Positions
 from elasticdl.shared.data.formats.text import (
     BYTE_ORDER_MARK,

@@ -16,8 +16,7 @@ from typing import IO, cast
 
 import numpy as np
 
-from elasticdl.shared.data.formats.array_file import ArrayFormat
-from elasticdl.shared.data.formats.arrays import ArrayColumn, StoredArray, columns_of
+from elasticdl.shared.data.formats.array_file import ArrayColumn, ArrayFormat, StoredArray, columns_of
 from elasticdl.shared.data.formats.data_format import extension_of
 from elasticdl.shared.data.formats.gzip_content import content_size, open_content
 from elasticdl.shared.data.formats.ranged_file import RangedFile

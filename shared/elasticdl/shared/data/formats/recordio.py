@@ -20,8 +20,7 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 
-from elasticdl.shared.data.formats.by_position import PositionFormat
-from elasticdl.shared.data.formats.data_format import DataObject, Scan
+from elasticdl.shared.data.formats.data_format import DataObject, PositionFormat, Scan
 from elasticdl.shared.data.formats.gzip_content import content_size, open_content
 from elasticdl.shared.data.formats.segments import Segment, check_unchanged
 from elasticdl.shared.data.hashing import content_hashes

@@ -9,8 +9,7 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
-from elasticdl.shared.data.formats.by_position import PositionFormat
-from elasticdl.shared.data.formats.data_format import DataObject, Scan
+from elasticdl.shared.data.formats.data_format import DataObject, PositionFormat, Scan
 from elasticdl.shared.data.formats.gzip_content import content_size, open_content
 from elasticdl.shared.data.formats.segments import Positions, Segment, check_unchanged, chunks
 from elasticdl.shared.data.hashing import content_hashes
