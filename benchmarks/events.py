@@ -26,7 +26,7 @@ def one_turn() -> dict[str, float]:
     """Microseconds per event of the checkout that is imported."""
     from tests.histories.logs import FOLDER, SUFFIX, read_log
 
-    from elasticdl.master.core import fold
+    from elasticdl.master.core.fold import fold
     from elasticdl.shared.messages import codec
     from elasticdl.shared.messages.events import LogRecord
 

@@ -31,7 +31,7 @@ def plan(folder: Path) -> PlannedData:
     def scan(
         store: ObjectStore, objects: Sequence[DataObject], options: ReaderOptions, numbers: Sequence[int]
     ) -> Iterable[ScannedSource]:
-        return scanning.scan_orders(store, scanning.orders_of(store, objects, options, numbers), 2)
+        return scanning.scan_requests(store, scanning.requests_of(store, objects, options, numbers), 2)
 
     return plan_sources(str(folder), ReaderOptions(), open_store(str(folder)), scan=scan)
 
@@ -53,8 +53,8 @@ def test_some_files_keep_their_numbers_in_the_data_set(folder: Path) -> None:
     store, options = open_store(str(folder)), ReaderOptions(csv_delimiter=",")
     objects = discover(str(folder), store)
     numbers = [number for number in range(FILES) if number % 3]
-    orders = scanning.orders_of(store, [objects[number] for number in numbers], options, numbers)
-    found = list(scanning.scan_orders(store, orders, 2))
+    requests = scanning.requests_of(store, [objects[number] for number in numbers], options, numbers)
+    found = list(scanning.scan_requests(store, requests, 2))
     expected = list(scan_sources(store, objects, options))
     assert [each.index.number for each in found] == numbers
     for each in found:
@@ -84,31 +84,33 @@ def test_processes_scan_a_large_file_in_ranges(tmp_path: Path, bad_line: int) ->
         (tmp_path / f"{name}.csv").write_text("number,text,part\n1,x,2\n")
     store, options = open_store(str(tmp_path)), ReaderOptions(csv_delimiter=",")
     objects = discover(str(tmp_path), store)
-    orders = scanning.orders_of(store, objects, options, range(3), 4 << 20)
-    assert sum(1 for order in orders if order[1] is not None) >= 2
+    requests = scanning.requests_of(store, objects, options, range(3), 4 << 20)
+    assert sum(1 for request in requests if request.part is not None) >= 2
     if bad_line:
         with pytest.raises(UserError) as alone:
             list(scan_sources(store, objects, options))
         with pytest.raises(UserError) as together:
-            list(scanning.scan_orders(store, orders, 2))
+            list(scanning.scan_requests(store, requests, 2))
         assert str(together.value) == str(alone.value)
         assert f"record {bad_line} " in str(together.value)
         return
-    for one, other in zip(scanning.scan_orders(store, orders, 2), scan_sources(store, objects, options), strict=True):
+    for one, other in zip(
+        scanning.scan_requests(store, requests, 2), scan_sources(store, objects, options), strict=True
+    ):
         assert one.found == other.found
         assert to_bytes([one.index]) == to_bytes([other.index])
 
 
-def test_few_orders_are_ahead_of_the_results_that_were_taken() -> None:
+def test_few_requests_are_ahead_of_the_results_that_were_taken() -> None:
     taken: list[int] = []
 
-    def orders() -> Iterator[Any]:
+    def requests() -> Iterator[Any]:
         for number in range(100):
             taken.append(number)
             yield number
 
     with ThreadPoolExecutor(2) as threads:
-        results = scanning._in_order(threads, lambda order: order, orders(), window=4)
+        results = scanning._in_order(threads, lambda request: request, requests(), window=4)
         assert next(results) == 0
         assert len(taken) == 4
         assert list(results) == list(range(1, 100))

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.cli.indexing.ranges import FileRange, ScannedRange, divide, join, scan_range
-from elasticdl.shared.data import DataFormat, DataObject, ReaderOptions, ScannedSource, scan_source
-from elasticdl.shared.data.formats import csv_file, json_lines
+from elasticdl.shared.data import DataObject, ReaderOptions, ScannedSource, scan_source
+from elasticdl.shared.data.formats import text
 from elasticdl.shared.data.indices.block import to_bytes
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import MemoryStore
@@ -28,13 +28,12 @@ CHUNK = 64
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_file, "_CHUNK_BYTES", CHUNK)
-    monkeypatch.setattr(json_lines, "_CHUNK_BYTES", CHUNK)
+    monkeypatch.setattr(text, "CHUNK_BYTES", CHUNK)
 
 
-def stored(content: bytes, data_format: DataFormat) -> tuple[MemoryStore, DataObject]:
+def stored(content: bytes, data_format: str) -> tuple[MemoryStore, DataObject]:
     store = MemoryStore()
-    info = store.write(f"memory://data.{data_format.value}", content)
+    info = store.write(f"memory://data.{data_format}", content)
     return store, DataObject(info=info, format=data_format)
 
 
@@ -57,7 +56,7 @@ def in_ranges(
     return join(data, 3, options, parts, again), len(repeated)
 
 
-def check(content: bytes, data_format: DataFormat, range_bytes: int = CHUNK) -> int:
+def check(content: bytes, data_format: str, range_bytes: int = CHUNK) -> int:
     """Compare both scans; returns how many ranges were scanned again."""
     store, data = stored(content, data_format)
     try:
@@ -91,23 +90,23 @@ def test_csv_with_quotes(rows: Sequence[tuple[str, str]], quotes: bool, end: str
         return quoted(cell) if quotes or set(cell) & set('",\n\r') else cell
 
     text = end.join(["a,b", *(",".join(map(written, row)) for row in rows)]) + (end if whole else "")
-    check(text.encode(), DataFormat.CSV)
-    check(b"\xef\xbb\xbf" + text.encode(), DataFormat.CSV, 3 * CHUNK)
+    check(text.encode(), "csv")
+    check(b"\xef\xbb\xbf" + text.encode(), "csv", 3 * CHUNK)
 
 
 @given(st.lists(st.integers(0, 99), min_size=100, max_size=200))
 def test_ranges_of_csv_without_quotes_begin_where_they_were_guessed(numbers: Sequence[int]) -> None:
-    assert check(b"a\n" + b"\n".join(b"%d" % number for number in numbers), DataFormat.CSV) == 0
+    assert check(b"a\n" + b"\n".join(b"%d" % number for number in numbers), "csv") == 0
 
 
 def test_a_range_that_begins_inside_of_a_quoted_value_is_scanned_again() -> None:
     text = 'a,b\n1,"' + "x\n" * 200 + '"\n' + "2,y\n" * 100
-    assert check(text.encode(), DataFormat.CSV) > 0
+    assert check(text.encode(), "csv") > 0
 
 
 @given(st.lists(st.sampled_from(['1,"5 disc', "2,x", '3,"y"', '4,"x" tail', '5,6" x', '"7,\n",8']), max_size=60))
 def test_csv_with_stray_quotes(rows: Sequence[str]) -> None:
-    check("\n".join(["a,b", *rows]).encode(), DataFormat.CSV)
+    check("\n".join(["a,b", *rows]).encode(), "csv")
 
 
 VALUES = st.one_of(
@@ -117,7 +116,7 @@ VALUES = st.one_of(
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3), max_size=40))
 def test_json_lines(records: Sequence[dict[str, object]]) -> None:
-    check("".join(json.dumps(record) + "\n" for record in records).encode(), DataFormat.JSON_LINES)
+    check("".join(json.dumps(record) + "\n" for record in records).encode(), "json")
 
 
 @given(st.lists(st.integers(0, 400), max_size=60), st.integers(16, 300), st.randoms(use_true_random=False))
@@ -125,12 +124,12 @@ def test_tfrecords(lengths: Sequence[int], range_bytes: int, random: object) -> 
     rng = np.random.default_rng(random.getrandbits(32))  # type: ignore[attr-defined]
     # Records that contain framed records look like the beginning of one.
     records = [rng.bytes(length) if length % 3 else frame(bytes(length // 2)) + bytes(20) for length in lengths]
-    check(b"".join(map(frame, records)), DataFormat.TFRECORD, range_bytes)
+    check(b"".join(map(frame, records)), "tfrecord", range_bytes)
     damaged = bytearray(b"".join(map(frame, records)))
     if damaged:
         damaged[random.randrange(len(damaged))] ^= 1  # type: ignore[attr-defined]
-        check(bytes(damaged), DataFormat.TFRECORD, range_bytes)
-        check(bytes(damaged[:-1]), DataFormat.TFRECORD, range_bytes)
+        check(bytes(damaged), "tfrecord", range_bytes)
+        check(bytes(damaged[:-1]), "tfrecord", range_bytes)
 
 
 @pytest.mark.parametrize("range_bytes", [1, 300, 1000])
@@ -138,10 +137,10 @@ def test_row_groups(range_bytes: int) -> None:
     file = io.BytesIO()
     table = pa.table({"a": pa.array([None, *range(499)]), "b": [[number] * (number % 3) for number in range(500)]})
     pq.write_table(table, file, row_group_size=70)
-    check(file.getvalue(), DataFormat.PARQUET, range_bytes)
+    check(file.getvalue(), "parquet", range_bytes)
 
 
 def test_compressed_files_are_not_divided() -> None:
     store = MemoryStore()
-    data = DataObject(info=store.write("memory://a.csv.gz", bytes(1000)), format=DataFormat.CSV)
+    data = DataObject(info=store.write("memory://a.csv.gz", bytes(1000)), format="csv")
     assert len(divide(store, data, 10)) == 1

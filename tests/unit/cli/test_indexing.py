@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.cli.indexing.__main__ import serve
-from elasticdl.cli.indexing.orders import GROUP_BYTES_MAX, GROUP_FILES_MAX, group
-from elasticdl.shared.data import DataFormat, DataObject, ReaderOptions, discover, plan_sources, scan_sources
+from elasticdl.cli.indexing.requests import GROUP_BYTES_MAX, GROUP_FILES_MAX, group
+from elasticdl.shared.data import DataObject, ReaderOptions, discover, plan_sources, scan_sources
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectInfo, open_store
 
@@ -19,15 +19,15 @@ from elasticdl.shared.storage import ObjectInfo, open_store
 @given(st.lists(st.integers(0, GROUP_BYTES_MAX * 2), max_size=3 * GROUP_FILES_MAX))
 def test_groups_are_all_files_in_their_order(sizes: list[int]) -> None:
     objects = [
-        DataObject(info=ObjectInfo(uri=f"file:///{number}.csv", size_bytes=size, etag=""), format=DataFormat.CSV)
+        DataObject(info=ObjectInfo(uri=f"file:///{number}.csv", size_bytes=size, etag=""), format="csv")
         for number, size in enumerate(sizes)
     ]
-    orders = group(objects, ReaderOptions(), range(len(objects)))
-    assert [data for order in orders for data in order.objects] == objects
-    assert [order.numbers[0] for order in orders] == [objects.index(order.objects[0]) for order in orders]
-    for order in orders:
-        assert len(order.objects) <= GROUP_FILES_MAX
-        assert len(order.objects) == 1 or sum(data.info.size_bytes for data in order.objects) <= GROUP_BYTES_MAX
+    requests = group(objects, ReaderOptions(), range(len(objects)))
+    assert [data for request in requests for data in request.objects] == objects
+    assert [request.numbers[0] for request in requests] == [objects.index(request.objects[0]) for request in requests]
+    for request in requests:
+        assert len(request.objects) <= GROUP_FILES_MAX
+        assert len(request.objects) == 1 or sum(data.info.size_bytes for data in request.objects) <= GROUP_BYTES_MAX
 
 
 def test_a_process_answers_with_sources_or_an_error(tmp_path: Path) -> None:
@@ -36,9 +36,9 @@ def test_a_process_answers_with_sources_or_an_error(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     options = ReaderOptions(csv_delimiter=",", column_types={"x": "string"})
     objects = discover(str(tmp_path), store)
-    orders = [*group(objects[:2], options, [0, 1]), *group(objects[2:], options, [2])]
+    requests = [*group(objects[:2], options, [0, 1]), *group(objects[2:], options, [2])]
     results = io.BytesIO()
-    serve(io.BytesIO(b"".join(pickle.dumps(order) for order in orders)), results)
+    serve(io.BytesIO(b"".join(pickle.dumps(request) for request in requests)), results)
     results.seek(0)
     first, error = pickle.load(results), pickle.load(results)
     for one, other in zip(first, scan_sources(store, objects[:2], options), strict=True):

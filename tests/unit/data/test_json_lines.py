@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.shared.data import PlannedData, Reader, ReaderOptions, plan_sources
-from elasticdl.shared.data.formats import json_lines
+from elasticdl.shared.data.formats import text
 from elasticdl.shared.data.ragged import Ragged
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shard
@@ -109,7 +109,7 @@ def test_the_keys_of_all_files_are_columns() -> None:
 )
 @pytest.mark.parametrize("chunk_bytes", [8, 1 << 20])
 def test_types(records: list[Any], kind: str, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_lines, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(text, "CHUNK_BYTES", chunk_bytes)
     options = ReaderOptions(fill_missing={"a": "7"} if kind == "int64" else {})
     reader, plan = planned(options, a=lines(*({"a": value} for value in records)))
     assert types(plan) == {"a": kind}
@@ -169,7 +169,7 @@ def test_compressed_files() -> None:
 def test_what_is_refused(
     data: bytes, options: dict[str, Any], message: str, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(json_lines, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(text, "CHUNK_BYTES", chunk_bytes)
     with pytest.raises(UserError, match=message):
         planned(ReaderOptions(**options), a=data)
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from elasticdl.shared.data import ReaderOptions, scan_source
-from elasticdl.shared.data.discovery import DataObject
 from elasticdl.shared.data.formats import tfrecord
-from elasticdl.shared.data.schema import DataFormat
+from elasticdl.shared.data.formats.data_format import DataObject
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import MemoryStore
 from elasticdl.shared.storage.tfrecord_frame import frame
@@ -20,7 +19,7 @@ FILE = b"".join(map(frame, RECORDS))
 def records_in(data: bytes) -> int:
     store = MemoryStore()
     info = store.write("memory://a.tfrecord", data)
-    source = DataObject(info=info, format=DataFormat.TFRECORD)
+    source = DataObject(info=info, format="tfrecord")
     return scan_source(store, source, 0, ReaderOptions()).found.records
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from elasticdl.layers import adapting
-from elasticdl.shared.data import DataFormat, DataSchema, Reader, ReaderOptions, RecordBlock, plan_sources
+from elasticdl.shared.data import DataSchema, Reader, ReaderOptions, RecordBlock, plan_sources
 from elasticdl.shared.job.model_file import ModelFile, check_syntax
 from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import open_store
@@ -55,7 +55,7 @@ def fed(module: UserModule, raw: Raw, mode: str = "train") -> Batch:
     """All records that were read, as one batch."""
     block, schema = raw
     batch = block.take(range(len(block)))
-    records = batch.records if schema.format is DataFormat.TFRECORD else batch.columns
+    records = batch.records if schema.format == "tfrecord" else batch.columns
     made = BatchFeeder(module, mode, schema.metadata).feed(records)
     assert made is not None
     return made

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.shared.data import DataFormat, PlannedData, Reader, ReaderOptions, discover, plan_sources, put
+from elasticdl.shared.data import FORMATS, PlannedData, Reader, ReaderOptions, discover, plan_sources, put
 from elasticdl.shared.data.discovery import split_paths
 from elasticdl.shared.data.formats import recordio, tfrecord
 from elasticdl.shared.errors import UserError
@@ -62,7 +62,7 @@ def convert(source: str, destination: str, compression: str) -> None:
         )
     store = open_store(split_paths(source)[0])
     first = discover(source, store)[0]
-    if first.format not in (DataFormat.TFRECORD, DataFormat.RECORDIO):
+    if FORMATS[first.format].has_columns:
         raise UserError(
             f"{display(first.info.uri)} is {first.name_of_format}, whose records have columns",
             hint="Only TFRecord and RecordIO files are converted into each other.",

@@ -14,8 +14,7 @@ from elasticdl.cli.display.output import print_json, print_table
 from elasticdl.cli.indexing.scanning import scan_in_parallel
 from elasticdl.cli.submission.flag_items import reader_options
 from elasticdl.cli.submission.plan_data import left_out_lines
-from elasticdl.shared.data import DataFormat, DataSchema, PlannedData, Reader, plan_sources
-from elasticdl.shared.data.column_types import element_type
+from elasticdl.shared.data import FORMATS, DataSchema, PlannedData, Reader, plan_sources
 from elasticdl.shared.data.discovery import split_paths
 from elasticdl.shared.data.formats.csv_file import delimiter_hint
 from elasticdl.shared.data.joined_columns import ColumnError
@@ -75,18 +74,15 @@ def inspect_data(path: str, flags: DataFlags, samples: int, *, as_json: bool = F
 def _as_it_is(data: PlannedData, problems: list[ColumnError]) -> DataSchema:
     """The schema with other types for columns that can't be read with theirs; without those that have none."""
     wrong = {name: problem for problem in problems for name in problem.columns}
-    is_json = data.schema.format is DataFormat.JSON_LINES
+    data_format = FORMATS[data.schema.format]
     columns = []
     for column in data.schema.columns:
         if column.name not in wrong:
             columns.append(column)
         elif not wrong[column.name].have_one_type:
             continue
-        elif is_json and column.type not in ("string", "bool"):
-            kind = column.type.replace(element_type(column.type), "float64", 1)
+        elif kind := data_format.tolerant_type(column.type):
             columns.append(replace(column, type=kind, fill=None))
-        elif not is_json and element_type(column.type) == column.type:
-            columns.append(replace(column, type="string", fill=None))
     return replace(data.schema, columns=tuple(columns))
 
 
@@ -97,7 +93,7 @@ def _summaries(data: PlannedData, reader: Reader) -> tuple[Summaries, int]:
         column.name: ColumnSummary(is_number=column.type == "string" and types[column.name] in _NUMBERS)
         for column in reader.schema.columns
     }
-    if data.schema.format is DataFormat.IMAGES or not summaries:
+    if FORMATS[data.schema.format].records_are_files or not summaries:
         return {}, 0
     read = 0
     for number, source in enumerate(data.sources):
@@ -121,7 +117,7 @@ def _facts(path: str, data: PlannedData, summaries: Summaries) -> dict[str, Any]
     """For JSON."""
     return {
         "data": path,
-        "format": data.schema.format.value,
+        "format": data.schema.format,
         "records": sum(source.records for source in data.sources),
         "bytes": sum(source.size_bytes for source in data.sources),
         "files": [
@@ -153,7 +149,7 @@ def _summary(path: str, data: PlannedData) -> str:
     records = sum(source.records for source in data.sources)
     size_bytes = sum(source.size_bytes for source in data.sources)
     files = count(sum(len(index.files) or 1 for index in data.indices), "file")
-    return f"{path}: {count(records, 'record')} in {files} ({data.schema.format.value}), {size(size_bytes)}"
+    return f"{path}: {count(records, 'record')} in {files} ({data.schema.format}), {size(size_bytes)}"
 
 
 def _files(data: PlannedData) -> Iterator[tuple[str, str, str]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from queue import SimpleQueue
 
-from elasticdl.shared.data import DataFormat, DataObject, ReaderOptions, ScannedSource, scan_source, scan_sources
+from elasticdl.shared.data import FORMATS, DataObject, ReaderOptions, ScannedSource, scan_source, scan_sources
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.storage import MemoryStore, ObjectInfo, ObjectNotFoundError, ObjectStore, scheme_of
 
@@ -20,8 +20,6 @@ OBJECT_BYTES_MAX = 4 << 20
 """A larger object is read by its scan, in parts: it takes longer to transfer than to request."""
 BYTES_MAX = 16 << 20
 """Of all objects that are being fetched, or wait to be scanned."""
-_SEVERAL_OBJECTS = (DataFormat.IDX, DataFormat.IMAGES)
-"""A source of these formats is more than one object; their scans read it."""
 
 
 def scan_ahead(
@@ -63,7 +61,7 @@ class _Fetchers:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._orders: SimpleQueue[tuple[ObjectInfo, Future[bytes]] | None] = SimpleQueue()
+        self._requests: SimpleQueue[tuple[ObjectInfo, Future[bytes]] | None] = SimpleQueue()
         self._is_stopped = False
         for _ in range(THREADS):
             threading.Thread(target=self._serve, name="fetch", daemon=True).start()
@@ -71,25 +69,25 @@ class _Fetchers:
     def fetch(self, info: ObjectInfo) -> Future[bytes]:
         """Begin to read an object."""
         content: Future[bytes] = Future()
-        self._orders.put((info, content))
+        self._requests.put((info, content))
         return content
 
     def stop(self) -> None:
         """Begin no further request."""
         self._is_stopped = True
         for _ in range(THREADS):
-            self._orders.put(None)
+            self._requests.put(None)
 
     def _serve(self) -> None:
         while self._serve_one():
             pass
 
     def _serve_one(self) -> bool:
-        """Serve an order; False: it says that there are no more. A thread that waits keeps no content in memory."""
-        order = self._orders.get()
-        if order is None:
+        """Serve a request; False: it says that there are no more. A thread that waits keeps no content in memory."""
+        request = self._requests.get()
+        if request is None:
             return False
-        info, content = order
+        info, content = request
         if not self._is_stopped:
             try:
                 content.set_result(self._store.read(info.uri, etag=info.etag))
@@ -103,7 +101,7 @@ def _ahead(fetchers: _Fetchers, objects: Sequence[DataObject]) -> Iterator[tuple
     waiting: deque[tuple[DataObject, int, Future[bytes] | None]] = deque()
     held = 0
     for data in objects:
-        is_fetched = data.format not in _SEVERAL_OBJECTS and data.info.size_bytes <= OBJECT_BYTES_MAX
+        is_fetched = FORMATS[data.format].has_one_object and data.info.size_bytes <= OBJECT_BYTES_MAX
         size = data.info.size_bytes if is_fetched else 0
         while waiting and (len(waiting) >= OBJECTS_MAX or held + size > BYTES_MAX):
             taken, taken_bytes, fetched = waiting.popleft()

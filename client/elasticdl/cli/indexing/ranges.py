@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from elasticdl.shared.data.column_types import FoundColumn, absent_column, wider_type
-from elasticdl.shared.data.discovery import DataObject
-from elasticdl.shared.data.formats import csv_file, json_lines, parquet, tfrecord
+from elasticdl.shared.data.column_types import FoundColumn, absent_column
+from elasticdl.shared.data.formats import FORMATS
+from elasticdl.shared.data.formats.data_format import DataObject
 from elasticdl.shared.data.formats.gzip_content import is_compressed
 from elasticdl.shared.data.formats.segments import Segment
 from elasticdl.shared.data.index import ScannedSource, indexed
-from elasticdl.shared.data.schema import DataFormat, ReaderOptions
+from elasticdl.shared.data.schema import ReaderOptions
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectStore
 
@@ -26,7 +26,6 @@ RANGE_BYTES = 64 << 20
 """Bytes of a range, a multiple of the bytes that the scanners of text read at a time."""
 RANGES_MIN = 4
 """A smaller file is not divided: to start processes costs as much CPU time as to scan some 150 MB."""
-_FORMATS = (DataFormat.CSV, DataFormat.JSON_LINES, DataFormat.TFRECORD, DataFormat.PARQUET)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +52,7 @@ class ScannedRange:
         begin: where the first of them begins.
         end: where the record behind them begins.
         columns: what was found in them, with numbers of records from the beginning of the range.
-        names: of all columns of a CSV file.
+        names: see ``Scan``.
     """
 
     begin: int
@@ -77,13 +76,10 @@ def divide(store: ObjectStore, data: DataObject, range_bytes: int = RANGE_BYTES)
     Raises:
         UserError: a Parquet file is damaged.
     """
-    size = data.info.size_bytes
-    if data.format not in _FORMATS or is_compressed(data.info.uri) or size < RANGES_MIN * range_bytes:
+    data_format, size = FORMATS[data.format], data.info.size_bytes
+    if not data_format.is_divisible or is_compressed(data.info.uri) or size < RANGES_MIN * range_bytes:
         return [FileRange(start=0, stop=size)]
-    if data.format is DataFormat.PARQUET:
-        places = parquet.divided(store, data.info, range_bytes)
-    else:
-        places = [*range(0, size - range_bytes + 1, range_bytes), size]
+    places = data_format.divided(store, data.info, range_bytes)
     return [FileRange(start=start, stop=stop) for start, stop in pairwise(places)]
 
 
@@ -94,23 +90,9 @@ def scan_range(store: ObjectStore, data: DataObject, options: ReaderOptions, par
         UserError: a record is wrong, or the range does not begin where it was guessed. The number of the record in the
             message counts from there.
     """
-    match data.format:
-        case DataFormat.CSV | DataFormat.JSON_LINES:
-            module = csv_file if data.format is DataFormat.CSV else json_lines
-            scan = module.Scan(store, data.info, options)
-            begin, segments = scan.part(part.start, part.stop, part.begin)
-            names = scan.names if isinstance(scan, csv_file.Scan) else ()
-            columns = scan.columns
-        case DataFormat.TFRECORD:
-            begin, segments = tfrecord.Scan(store, data.info).part(part.start, part.stop, part.begin)
-            names, columns = (), ()
-        case _:
-            groups = parquet.Scan(store, data.info, options, range(part.start, part.stop))
-            segments = list(groups)
-            columns = groups.columns
-            return ScannedRange(begin=part.start, end=part.stop, segments=tuple(segments), columns=columns)
-    end = segments[-1].end if segments else begin
-    return ScannedRange(begin=begin, end=end, segments=tuple(segments), columns=columns, names=names)
+    scan = FORMATS[data.format].scan(store, data, options)
+    begin, end, segments = scan.part(part.start, part.stop, part.begin)
+    return ScannedRange(begin=begin, end=end, segments=tuple(segments), columns=scan.columns, names=scan.names)
 
 
 def join(
@@ -141,7 +123,7 @@ def join(
             if isinstance(scanned, UserError) or scanned.begin != end:
                 scanned = again(replace(part, begin=end))  # noqa: PLW2901
             yield from scanned.segments
-            found[:] = _joined(data.format, options, found, scanned, records)
+            found[:] = _joined(data, options, found, scanned, records)
             names.append(scanned.names)
             records, end = records + scanned.records, scanned.end
 
@@ -152,7 +134,7 @@ def join(
 
 
 def _joined(
-    data_format: DataFormat, options: ReaderOptions, found: Sequence[FoundColumn], later: ScannedRange, records: int
+    data: DataObject, options: ReaderOptions, found: Sequence[FoundColumn], later: ScannedRange, records: int
 ) -> list[FoundColumn]:
     """The columns of the records before, and of a range that begins with record number ``records``."""
     more = {column.name: _moved(column, records) for column in later.columns}
@@ -165,16 +147,7 @@ def _joined(
     for name in [*known, *(name for name in more if name not in known)]:
         one = known.get(name) or absent_column(name, 0, records)
         two = more.get(name) or absent_column(name, records, later.records)
-        match data_format:
-            case DataFormat.CSV if name not in options.column_types:
-                joined.append(one.with_csv(two))
-            case DataFormat.JSON_LINES:
-                kind = wider_type(one, two)
-                if kind is None:
-                    raise UserError(f"column {name!r} is {one.type} and {two.type}")
-                joined.append(replace(one.with_more(two), type=kind))
-            case _:
-                joined.append(one.with_more(two))
+        joined.append(FORMATS[data.format].with_more(one, two, options))
     return joined
 
 

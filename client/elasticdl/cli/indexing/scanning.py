@@ -11,20 +11,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from queue import SimpleQueue
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from elasticdl.cli.indexing.fetching import scan_ahead
-from elasticdl.cli.indexing.orders import RangeOrder, ScanOrder, group
 from elasticdl.cli.indexing.ranges import RANGE_BYTES, divide, join, scan_range
+from elasticdl.cli.indexing.requests import ScanRequest, group
 from elasticdl.shared.data import DataObject, ReaderOptions, ScannedSource, scan_source
 from elasticdl.shared.errors import ElasticDLError, PermanentError, UserError
 from elasticdl.shared.storage import ObjectStore
 
-Order = tuple[ScanOrder, RangeOrder | None]
-"""A group, and the range of its only file that is to be scanned; None: the whole group is."""
-_O = TypeVar("_O")
-_R = TypeVar("_R")
 SMALL_BYTES = 64 << 20
 SMALL_FILES = 1000
 """A smaller data set is scanned by this process: others need half a second to start."""
@@ -48,54 +45,50 @@ def scan_in_parallel(
     processes = len(os.sched_getaffinity(0))
     if is_small or processes < 2:
         return scan_ahead(store, objects, options, numbers)
-    orders = orders_of(store, objects, options, numbers)
-    if len(orders) < 2:
+    requests = requests_of(store, objects, options, numbers)
+    if len(requests) < 2:
         return scan_ahead(store, objects, options, numbers)
-    return scan_orders(store, orders, min(processes, len(orders)))
+    return scan_requests(store, requests, min(processes, len(requests)))
 
 
-def orders_of(
+def requests_of(
     store: ObjectStore,
     objects: Sequence[DataObject],
     options: ReaderOptions,
     numbers: Sequence[int],
     range_bytes: int = RANGE_BYTES,
-) -> list[Order]:
+) -> list[ScanRequest]:
     """What processes scan: large files in ranges, and the others in groups.
 
     Args:
         range_bytes: bytes of a range, at least.
     """
-    orders: list[Order] = []
-    for order in group(objects, options, numbers):
-        parts = divide(store, order.objects[0], range_bytes) if len(order.objects) == 1 else ()
-        if len(parts) > 1:
-            ranges = [RangeOrder(data=order.objects[0], part=part, options=order.options) for part in parts]
-            orders += [(order, each) for each in ranges]
-        else:
-            orders.append((order, None))
-    return orders
+    requests: list[ScanRequest] = []
+    for request in group(objects, options, numbers):
+        parts = divide(store, request.objects[0], range_bytes) if len(request.objects) == 1 else ()
+        requests += [replace(request, part=part) for part in parts] if len(parts) > 1 else [request]
+    return requests
 
 
-def scan_orders(store: ObjectStore, orders: Sequence[Order], processes: int) -> Iterator[ScannedSource]:
+def scan_requests(store: ObjectStore, requests: Sequence[ScanRequest], processes: int) -> Iterator[ScannedSource]:
     """Scan groups of files, and ranges, with processes, which end with the iteration.
 
     Args:
         store: holds the files; each process opens one of its own.
-        orders: groups, each once without a range, or once for each range of its file.
+        requests: groups, each once without a range, or once for each range of its file.
         processes: how many.
     """
     with ExitStack() as stack:
         idle: SimpleQueue[_Process] = SimpleQueue()
 
-        def scan(order: Order) -> tuple[Order, Any]:
+        def scan(request: ScanRequest) -> Any:
             process = idle.get()
             try:
-                return order, process.scan(order[1] or order[0])
+                return process.scan(request)
             except UserError as error:
-                if order[1] is None:
+                if request.part is None:
                     raise
-                return order, error
+                return error
             finally:
                 idle.put(process)
 
@@ -104,35 +97,37 @@ def scan_orders(store: ObjectStore, orders: Sequence[Order], processes: int) -> 
         for _ in range(processes):
             idle.put(stack.enter_context(_Process()))
         stack.callback(threads.shutdown, wait=False, cancel_futures=True)
-        results = _in_order(threads, scan, orders, 2 * processes)
-        for order, scanned in results:
-            if order[1] is None:
+        results = zip(requests, _in_order(threads, scan, requests, 2 * processes), strict=True)
+        for request, scanned in results:
+            if request.part is None:
                 yield from scanned
             else:
-                others = sum(1 for other, _ in orders if other is order[0]) - 1
-                yield _joined(store, order[0], itertools.chain([(order, scanned)], itertools.islice(results, others)))
+                others = sum(1 for other in requests if other.objects is request.objects) - 1
+                yield _joined(store, itertools.chain([(request, scanned)], itertools.islice(results, others)), request)
 
 
-def _in_order(threads: ThreadPoolExecutor, scan: Callable[[_O], _R], orders: Iterable[_O], window: int) -> Iterator[_R]:
-    """Results in the order of the orders, of which so many are under way or wait: results take memory."""
-    waiting: deque[Future[_R]] = deque()
-    for order in orders:
-        waiting.append(threads.submit(scan, order))
+def _in_order(
+    threads: ThreadPoolExecutor, scan: Callable[[ScanRequest], Any], requests: Iterable[ScanRequest], window: int
+) -> Iterator[Any]:
+    """Results in the order of the requests, of which at most ``window`` are under way or wait: they take memory."""
+    waiting: deque[Future[Any]] = deque()
+    for request in requests:
+        waiting.append(threads.submit(scan, request))
         if len(waiting) >= window:
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
 
 
-def _joined(store: ObjectStore, order: ScanOrder, results: Iterator[tuple[Order, Any]]) -> ScannedSource:
+def _joined(store: ObjectStore, results: Iterator[tuple[ScanRequest, Any]], first: ScanRequest) -> ScannedSource:
     """A file that was scanned in ranges."""
-    data, options = order.objects[0], order.options
-    parts = ((each.part, scanned) for (_, each), scanned in results if each is not None)
-    source = join(data, order.numbers[0], options, parts, lambda part: scan_range(store, data, options, part))
+    data, number, options = first.objects[0], first.numbers[0], first.options
+    parts = ((request.part, scanned) for request, scanned in results if request.part is not None)
+    source = join(data, number, options, parts, lambda part: scan_range(store, data, options, part))
     for _ in results:
         pass  # After an error, the results of the ranges behind it.
     # From the beginning, the same error has the number of its record.
-    return source or scan_source(store, data, order.numbers[0], options)
+    return source or scan_source(store, data, number, options)
 
 
 class _Process:
@@ -153,7 +148,7 @@ class _Process:
         self._process.kill()
         self._process.communicate()
 
-    def scan(self, order: ScanOrder | RangeOrder) -> Any:
+    def scan(self, request: ScanRequest) -> Any:
         """The sources of a group, or the records of a range.
 
         Raises:
@@ -164,7 +159,7 @@ class _Process:
         assert stdin is not None
         assert stdout is not None
         try:
-            pickle.dump(order, stdin, pickle.HIGHEST_PROTOCOL)
+            pickle.dump(request, stdin, pickle.HIGHEST_PROTOCOL)
             stdin.flush()
             result = pickle.load(stdout)  # noqa: S301  # the child process alone writes it
         except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:

@@ -12,10 +12,11 @@ from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.submission.model_digest import changed_files, file_digests
 from elasticdl.cli.submission.submit import checksum
 from elasticdl.shared.data import IndexStore, PlannedData
-from elasticdl.shared.data.discovery import DataObject, source_info
+from elasticdl.shared.data.formats import FORMATS
+from elasticdl.shared.data.formats.data_format import DataObject
 from elasticdl.shared.data.index import SourceIndex
 from elasticdl.shared.data.indices import IndexLostError, pack
-from elasticdl.shared.data.schema import DataFormat, options_of, schema_of
+from elasticdl.shared.data.schema import options_of, schema_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Plan, Source
 from elasticdl.shared.job.spec import DataSpec, JobSpec
@@ -72,7 +73,7 @@ def check_data(spec: JobSpec, progress: Progress) -> None:
         UserError: names the source that is missing or changed.
         TransientError, PermanentError: the storage.
     """
-    if spec.data.reader or spec.data.format == DataFormat.IMAGES.value:
+    if spec.data.reader or FORMATS[spec.data.format].records_are_files:
         _check_indices(spec)
         return
     _check_sizes(spec)
@@ -104,7 +105,7 @@ def _check_indices(spec: JobSpec) -> None:
         try:
             IndexStore.of_job(spec.storage, plan.sources, options_of(data)).load_all().check()
         except IndexLostError as error:
-            kind = "data that the model file reads" if spec.data.reader else "images in folders"
+            kind = "data that the model file reads" if spec.data.reader else FORMATS[data.format].title
             raise UserError(
                 f"{error}. An index of {kind} can't be rebuilt.",
                 hint="Restore it, resume the job with the version of ElasticDL that started it, or start a new job: "
@@ -174,9 +175,9 @@ def _as_it_is(indices: Sequence[SourceIndex], data: DataSpec) -> PlannedData:
 
 def _index(job: JobId, plan: Plan, data: DataSpec) -> Sequence[SourceIndex]:
     """The indices of the data as it is, with its present etags."""
-    store, data_format = _store_of(plan), schema_of(data).format
+    store = _store_of(plan)
     infos = for_each(plan.sources, partial(_info, store, data=data))
-    found = [DataObject(info=info, format=data_format) for info in infos]
+    found = [DataObject(info=info, format=data.format) for info in infos]
     scanned = scan_in_parallel(store, found, options_of(data))
 
     def unchanged() -> Iterator[SourceIndex]:
@@ -194,7 +195,7 @@ def _store_of(plan: Plan) -> ObjectStore:
 
 
 def _info(store: ObjectStore, source: Source, data: DataSpec) -> ObjectInfo:
-    return source_info(store, source.uri, DataFormat(data.format))
+    return FORMATS[data.format].info(store, source)
 
 
 def _changed_one(job: JobId, plan: Plan, now: Sequence[SourceIndex]) -> UserError:

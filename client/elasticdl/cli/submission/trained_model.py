@@ -13,6 +13,7 @@ from elasticdl.cli.submission.initial_model import KERAS_SUFFIX, initial_model_o
 from elasticdl.cli.submission.plan_data import Progress, plan_data, reader_function
 from elasticdl.cli.submission.preflight import check_destinations
 from elasticdl.cli.submission.submit import Submission, job_name, model_of, shared_indices_of, storage_of
+from elasticdl.shared.data.formats import FORMATS
 from elasticdl.shared.data.schema import DataSchema, spec_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.exported.layout import export_folder
@@ -123,8 +124,8 @@ def _submission(
 def _check_kept(kept: tuple[str, ...], schema: DataSchema) -> None:
     """Refuse columns that the data does not have."""
     there = schema.metadata.column_names
-    if kept and not schema.format.has_columns:
-        without = "its records have" if schema.reader else "TFRecord has"
+    if kept and not FORMATS[schema.format].has_columns:
+        without = "its records have" if schema.reader else f"{FORMATS[schema.format].title} has"
         raise UserError(
             f"--keep_columns has no effect, because {without} no columns",
             hint="The predictions are in the order of the records: part-00000 holds the first ones.",

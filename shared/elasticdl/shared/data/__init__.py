@@ -8,17 +8,19 @@ batches, or write into the user's folders.
 """
 
 from elasticdl.shared.data.blocks import RawBatch, RecordBlock
-from elasticdl.shared.data.discovery import DataObject, broken_link, discover
+from elasticdl.shared.data.discovery import broken_link, discover
+from elasticdl.shared.data.formats import FORMATS
+from elasticdl.shared.data.formats.data_format import DataObject
 from elasticdl.shared.data.hashing import record_hash
 from elasticdl.shared.data.index import ScannedSource, SourceIndex, scan_source, scan_sources
 from elasticdl.shared.data.indices import IndexStore
 from elasticdl.shared.data.planning import PlannedData, plan_sources
 from elasticdl.shared.data.reader import Reader
-from elasticdl.shared.data.schema import DataFormat, DataSchema, Metadata, ReaderOptions
+from elasticdl.shared.data.schema import DataSchema, Metadata, ReaderOptions
 from elasticdl.shared.data.upload import put
 
 __all__ = [
-    "DataFormat",
+    "FORMATS",
     "DataObject",
     "DataSchema",
     "IndexStore",

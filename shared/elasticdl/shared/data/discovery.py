@@ -6,12 +6,11 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-from elasticdl.shared.data.formats import idx, image_folder, numpy_file, recordio, tfrecord
-from elasticdl.shared.data.formats.gzip_content import SUFFIX, is_compressed, open_content
-from elasticdl.shared.data.schema import DataFormat
+from elasticdl.shared.data.formats import FORMATS
+from elasticdl.shared.data.formats.data_format import DataObject, extension_of
+from elasticdl.shared.data.formats.gzip_content import is_compressed, open_content
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import (
     ObjectInfo,
@@ -25,52 +24,11 @@ from elasticdl.shared.storage.file_store import repeated_folders
 from elasticdl.shared.storage.uris import local_path
 from elasticdl.shared.words import listed
 
-_EXTENSION = re.compile(r"\.([A-Za-z][A-Za-z0-9]*)(-\d+-of-\d+)?$")
-_FORMATS = {
-    "csv": DataFormat.CSV,
-    "tsv": DataFormat.CSV,
-    "tfrecord": DataFormat.TFRECORD,
-    "tfrecords": DataFormat.TFRECORD,
-    "parquet": DataFormat.PARQUET,
-    "jsonl": DataFormat.JSON_LINES,
-    "ndjson": DataFormat.JSON_LINES,
-    "json": DataFormat.JSON_LINES,
-    "npy": DataFormat.NUMPY,
-    "npz": DataFormat.NUMPY,
-    "recordio": DataFormat.RECORDIO,
-}
-_FORMATS |= dict.fromkeys(image_folder.EXTENSIONS, DataFormat.IMAGES)
 _COMPRESSED = {"gzip", "bz2", "xz", "zst", "zip", "lz4"}
 _GLOB_CHARACTERS = re.compile(r"[*?\[]")
 _PARTITION = re.compile(r"(?<=/)([^/=]+)=[^/]*(?=/)")
 """The name of a column in the name of a folder, as Hive and Spark write partitions."""
 _SNIFF_BYTES = 4096
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataObject:
-    """One object of a data set.
-
-    Attributes:
-        info: its name, size and etag.
-        format: how its records are stored.
-        files: of images in folders, which are one object together: their names below the common folder.
-    """
-
-    info: ObjectInfo
-    format: DataFormat
-    files: tuple[str, ...] = ()
-
-    @property
-    def delimiter(self) -> str:
-        """What separates columns of CSV, judging by the name."""
-        extension = _EXTENSION.search(self.info.uri.removesuffix(SUFFIX))
-        return "\t" if extension is not None and extension[1].lower() == "tsv" else ","
-
-    @property
-    def name_of_format(self) -> str:
-        """The format, with tab-separated CSV apart."""
-        return "tsv" if self.delimiter == "\t" else self.format.value
 
 
 def split_paths(paths: str) -> list[str]:
@@ -116,25 +74,7 @@ def discover(paths: str, store: ObjectStore) -> list[DataObject]:
                 f"{display(item.info.uri)} is {item.name_of_format}",
                 hint="Give a glob that matches one format, such as 'folder/*.csv'.",
             )
-    files = [item.info for item in objects.values()]
-    match first.format:
-        case DataFormat.IDX:
-            return [replace(first, info=info) for info in idx.sources(store, files)]
-        case DataFormat.IMAGES:
-            return [replace(first, info=each.info, files=each.files) for each in image_folder.lists(files)]
-        case _:
-            return list(objects.values())
-
-
-def source_info(store: ObjectStore, uri: str, data_format: DataFormat) -> ObjectInfo:
-    """Size and etag of a source as it is now; it may be more than one object.
-
-    Images in folders have none: they are compared one by one when they are read.
-
-    Raises:
-        ObjectNotFoundError: it does not exist.
-    """
-    return idx.source_info(store, uri) if data_format is DataFormat.IDX else store.info(uri)
+    return FORMATS[first.format].sources(store, list(objects.values()))
 
 
 def left_out(paths: str, uris: Sequence[str], columns: Sequence[str]) -> Iterator[str]:
@@ -275,50 +215,38 @@ def _hidden(below: str) -> bool:
     return any(name.startswith((".", "_")) for name in below.split("/")) or below.endswith("/") or not below
 
 
-def _format_of(info: ObjectInfo, store: ObjectStore) -> DataFormat:
-    name = info.uri.rpartition("/")[2].removesuffix(SUFFIX)
-    extension = _EXTENSION.search(name)
-    if extension is None:
+def _format_of(info: ObjectInfo, store: ObjectStore) -> str:
+    extension = extension_of(info.uri)
+    if not extension:
         return _sniffed(info, store)
-    kind = extension[1].lower()
-    if kind in ("parquet", "npz") and is_compressed(info.uri):
-        raise UserError(
-            f"{display(info.uri)} is {'a Parquet' if kind == 'parquet' else 'an .npz'} file in a gzip file",
-            hint="Decompress it (gunzip); the format has its own compression.",
-        )
-    if kind in _FORMATS:
-        return _FORMATS[kind]
-    if kind in _COMPRESSED:
+    for each in FORMATS.values():
+        if extension not in each.extensions:
+            continue
+        if extension in each.without_gzip and is_compressed(info.uri):
+            raise UserError(
+                f"{display(info.uri)} is {each.without_gzip[extension]} in a gzip file",
+                hint="Decompress it (gunzip); the format has its own compression.",
+            )
+        return each.name
+    if extension in _COMPRESSED:
         raise UserError(
             f"{display(info.uri)} is compressed with a method that can't be read; gzip (.gz) can",
             hint="Decompress it first, or convert it to Parquet, which has its own compression.",
         )
+    known = ", ".join(f".{extension}" for each in FORMATS.values() for extension in each.extensions)
     raise UserError(
-        f"{display(info.uri)} is not a supported data file (.csv, .tsv, .jsonl, .tfrecord, .parquet, "
-        ".npy, .npz, .jpg, .png)",
+        f"{display(info.uri)} is not a supported data file ({known})",
         hint="Move it out of the folder, or give a glob such as 'folder/*.csv'.",
     )
 
 
-def _sniffed(info: ObjectInfo, store: ObjectStore) -> DataFormat:
+def _sniffed(info: ObjectInfo, store: ObjectStore) -> str:
     with open_content(store, info.uri) as stream:
         start = stream.read(_SNIFF_BYTES)
-    if start.startswith(b"PAR1"):
-        return DataFormat.PARQUET
-    if start.startswith(numpy_file.MAGIC):
-        return DataFormat.NUMPY
-    if start.startswith(recordio.MAGIC):
-        return DataFormat.RECORDIO
-    if idx.begins_file(start):
-        return DataFormat.IDX
-    if tfrecord.begins_with_record(start):
-        return DataFormat.TFRECORD
-    if re.match(rb"\s*\{\s*[\"}]", start):
-        return DataFormat.JSON_LINES
-    if start and b"\0" not in start and not start.startswith(b"\x1f\x8b"):
-        return DataFormat.CSV
+    for each in FORMATS.values():
+        if each.begins(start):
+            return each.name
     raise UserError(
-        f"{display(info.uri)} has no extension and is neither CSV, JSON lines, TFRecord, RecordIO, Parquet, NumPy nor "
-        "IDX",
+        f"{display(info.uri)} has no extension, and its content is of no known format",
         hint="Give it the extension of its format: .csv, .jsonl, .tfrecord, .parquet or .npy.",
     )

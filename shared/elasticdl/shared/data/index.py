@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, assert_never
 
 import numpy as np
 
 from elasticdl.shared.data.column_types import FoundColumn, FoundSource
-from elasticdl.shared.data.discovery import DataObject
-from elasticdl.shared.data.formats import array_file, csv_file, image_folder, json_lines, parquet, recordio, tfrecord
+from elasticdl.shared.data.formats import FORMATS
+from elasticdl.shared.data.formats.data_format import STRIDE_RECORDS, DataObject
 from elasticdl.shared.data.formats.segments import Positions, Segment
 from elasticdl.shared.data.hashing import Hashes, add, bind, total
-from elasticdl.shared.data.schema import DataFormat, ReaderOptions
-from elasticdl.shared.job.sources import RECORDS_MAX, Source
+from elasticdl.shared.data.schema import ReaderOptions
+from elasticdl.shared.job.sources import Source
 from elasticdl.shared.storage import ObjectStore
-
-STRIDE_RECORDS = 256
-"""Most records between two marks. A mark takes 24 bytes; a read decodes at most this many records more than needed."""
-STRIDE_BYTES_LOG2 = 20
-"""A mark also at each record that begins in another MiB than the one before, for large records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -170,8 +164,8 @@ def scan_source(store: ObjectStore, data: DataObject, number: int, options: Read
         UserError: the file is not what its format demands, or a value is not of a given type; names file, record and
             place.
     """
-    scan = _scan_of(store, data, options)
-    return indexed(data, number, scan, lambda: (scan.columns, scan.names if isinstance(scan, csv_file.Scan) else ()))
+    scan = FORMATS[data.format].scan(store, data, options)
+    return indexed(data, number, scan, lambda: (scan.columns, scan.names))
 
 
 def indexed(
@@ -183,23 +177,13 @@ def indexed(
     """The index of a source.
 
     Args:
-        columns: returns what was found in the columns, and for CSV the names of all of them; called after the last
-            segment.
+        columns: returns what was found in the columns, and the names of ``SourceIndex``; called after the last segment.
     """
-    match data.format:
-        case DataFormat.PARQUET:
-            marks = Marks(number, position_shift=0)
-        case DataFormat.RECORDIO:
-            marks = Marks(number, position_shift=0, stride=RECORDS_MAX)
-        case DataFormat.IMAGES:
-            marks = Marks(number, position_shift=STRIDE_BYTES_LOG2, stride=1)
-        case _:
-            marks = Marks(number, position_shift=STRIDE_BYTES_LOG2)
+    data_format = FORMATS[data.format]
+    marks = Marks(number, data_format.position_shift, data_format.stride)
     for segment in segments:
         marks.take(segment)
     found, names = columns()
-    if data.format in (DataFormat.PARQUET, *array_file.FORMATS):
-        names = tuple(column.name for column in found)
     records, positions, sums = marks.arrays()
     info = data.info
     source = Source(uri=info.uri, size_bytes=info.size_bytes, etag=info.etag, records=marks.records)
@@ -226,31 +210,3 @@ def scan_sources(
     """
     pairs = zip(objects, range(len(objects)) if numbers is None else numbers, strict=True)
     return (scan_source(store, data, number, options) for data, number in pairs)
-
-
-class _Scan(Protocol):
-    """Reads a source from beginning to end; then ``columns`` is what was found in it."""
-
-    @property
-    def columns(self) -> tuple[FoundColumn, ...]: ...
-    def __iter__(self) -> Iterator[Segment]: ...
-
-
-def _scan_of(store: ObjectStore, data: DataObject, options: ReaderOptions) -> _Scan:
-    match data.format:
-        case DataFormat.TFRECORD:
-            return tfrecord.Scan(store, data.info)
-        case DataFormat.RECORDIO:
-            return recordio.Scan(store, data.info)
-        case DataFormat.CSV:
-            return csv_file.Scan(store, data.info, options)
-        case DataFormat.JSON_LINES:
-            return json_lines.Scan(store, data.info, options)
-        case DataFormat.PARQUET:
-            return parquet.Scan(store, data.info, options)
-        case DataFormat.NUMPY | DataFormat.IDX:
-            return array_file.Scan(store, data.info, data.format, options)
-        case DataFormat.IMAGES:
-            return image_folder.Scan(store, data.info.uri, data.files, options)
-        case _:
-            assert_never(data.format)

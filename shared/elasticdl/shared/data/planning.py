@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from elasticdl.shared.data.column_types import check_options
-from elasticdl.shared.data.discovery import DataObject, discover
-from elasticdl.shared.data.formats.image_folder import class_names
-from elasticdl.shared.data.formats.parquet import column_names
+from elasticdl.shared.data.discovery import discover
+from elasticdl.shared.data.formats import FORMATS
+from elasticdl.shared.data.formats.data_format import DataObject
 from elasticdl.shared.data.index import ScannedSource, SourceIndex, scan_sources
 from elasticdl.shared.data.indices import IndexFile, IndexWriter
 from elasticdl.shared.data.indices.shared_index import SharedIndex, facts_of
 from elasticdl.shared.data.joined_columns import ColumnError, JoinedColumns, refuse
-from elasticdl.shared.data.schema import DataFormat, DataSchema, ReaderOptions, schema_of, spec_of
+from elasticdl.shared.data.schema import DataSchema, ReaderOptions, schema_of, spec_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Source
 from elasticdl.shared.job.spec import DataSpec
@@ -72,32 +72,30 @@ def plan_sources(
         UserError: the data is missing, empty, damaged or inconsistent; names the file, and if possible the record.
     """
     objects = discover(paths, store)
-    data_format = objects[0].format
-    options = _completed(options, objects, schema, raw_lines=raw_lines)
-    if data_format is DataFormat.PARQUET and not options.columns:
-        options = replace(options, column_order=column_names(store, objects[0].info))
-    settings = facts_of(options) | {"raw_lines": raw_lines, "structure": _DATA.structure, "format": data_format.value}
+    data_format = FORMATS[objects[0].format]
+    options = _completed(options, objects, schema, store, raw_lines=raw_lines)
+    settings = facts_of(options) | {"raw_lines": raw_lines, "structure": _DATA.structure, "format": data_format.name}
     shared = SharedIndex(shared_folder, paths, objects, settings)
     previous = shared.load(objects)
     if previous.file is not None and previous.is_current:
         return _planned(previous.file, options, shared)._replace(reused=len(objects))
-    csv = data_format is DataFormat.CSV
-    joined = JoinedColumns(options, csv=csv, may_lack=data_format is DataFormat.JSON_LINES)
+    raw_lines = raw_lines and data_format.infers_types
+    joined = JoinedColumns(options, csv=data_format.infers_types, may_lack=data_format.may_lack_columns)
     changed = [objects[number] for number in previous.changed]
     with IndexWriter(has_columns=shared.is_possible) as writer:
         names = _scan_to(writer, previous.joined(scan(store, changed, options, previous.changed)), joined)
         if not joined.records:
             what = "Training" if schema is None else "Validation"
             raise UserError(f"{paths} has no records", hint=f"{what} data needs at least one.")
-        columns = joined.resolve(paths, strict=not (csv and raw_lines), report=report)
+        columns = joined.resolve(paths, strict=not raw_lines, report=report)
         planned = DataSchema(
-            format=data_format,
+            format=data_format.name,
             columns=columns,
             csv_delimiter=options.csv_delimiter,
-            file_columns=names if csv else (),
+            file_columns=names if data_format.infers_types else (),
             class_names=options.class_names,
         )
-        remarks = {} if csv and raw_lines else {**joined.remarks(columns), **_class_remark(options.class_names)}
+        remarks = {} if raw_lines else {**joined.remarks(columns), **_class_remark(options.class_names)}
         data = _DATA.dump(spec_of(planned, csv_header=options.csv_header))
         indices = writer.finish({"content": shared.content, "data": data, "remarks": remarks})
     result = _planned(indices, options, shared if shared.is_possible else None)
@@ -143,19 +141,22 @@ def _class_remark(names: Sequence[str]) -> Mapping[str, str]:
 
 
 def _completed(
-    options: ReaderOptions, objects: Sequence[DataObject], schema: DataSchema | None, *, raw_lines: bool
+    options: ReaderOptions,
+    objects: Sequence[DataObject],
+    schema: DataSchema | None,
+    store: ObjectStore,
+    *,
+    raw_lines: bool,
 ) -> ReaderOptions:
-    """Options with a delimiter, and for validation data with the columns and types of the training data."""
+    """Options with a delimiter, and with the columns and types of the training data for validation data."""
     options = replace(options, csv_delimiter=options.csv_delimiter or objects[0].delimiter)
     check_options(options)
     _check_has_columns(options, objects[0], raw_lines=raw_lines)
     if schema is None:
-        if objects[0].format is DataFormat.IMAGES:
-            return replace(options, class_names=class_names([(item.info.uri, item.files) for item in objects]))
-        return options
-    if objects[0].format is not schema.format:
+        return FORMATS[objects[0].format].completed(store, objects, options)
+    if objects[0].format != schema.format:
         raise UserError(
-            f"{display(objects[0].info.uri)} is {objects[0].format.value}, the training data {schema.format.value}",
+            f"{display(objects[0].info.uri)} is {objects[0].format}, the training data {schema.format}",
             hint="Give both in one format.",
         )
     return with_columns_of(options, schema)
@@ -175,14 +176,14 @@ def with_columns_of(options: ReaderOptions, schema: DataSchema) -> ReaderOptions
 def _check_has_columns(options: ReaderOptions, data: DataObject, *, raw_lines: bool) -> None:
     """Refuse options about columns where the model's ``feed`` parses whole records."""
     given = [flag for flag in ("columns", "column_types", "fill_missing") if getattr(options, flag)]
-    if given and not data.format.has_columns:
+    data_format = FORMATS[data.format]
+    if given and not data_format.has_columns:
         raise UserError(
-            f"--{given[0]} has no effect on {display(data.info.uri)}, because "
-            f"{'RecordIO' if data.format is DataFormat.RECORDIO else 'TFRecord'} has no columns",
+            f"--{given[0]} has no effect on {display(data.info.uri)}, because {data_format.title} has no columns",
             hint="Parse the records in the model's feed, with tf.io.parse_single_example.",
             usage=True,
         )
-    if given and data.format is DataFormat.CSV and raw_lines:
+    if given and data_format.infers_types and raw_lines:
         raise UserError(
             f"--{given[0]} has no effect, because the model's feed parses the lines of CSV files itself",
             hint="Define feed_batch(records, mode, metadata) instead, which gets typed columns.",

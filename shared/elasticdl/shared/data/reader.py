@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import math
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 
-import numpy as np
-
-from elasticdl.shared.data.blocks import ColumnBatch, RecordBlock
-from elasticdl.shared.data.discovery import source_info
-from elasticdl.shared.data.formats import array_file, csv_file, image_folder, json_lines, parquet, recordio, tfrecord
-from elasticdl.shared.data.formats.gzip_content import GzipContent, is_compressed
+from elasticdl.shared.data.blocks import RecordBlock
+from elasticdl.shared.data.formats import FORMATS
+from elasticdl.shared.data.formats.gzip_content import is_compressed
 from elasticdl.shared.data.formats.segments import changed, deleted
-from elasticdl.shared.data.hashing import Hashes, bind, content_hashes
+from elasticdl.shared.data.hashing import Hashes
 from elasticdl.shared.data.index import SourceIndex
-from elasticdl.shared.data.schema import DataFormat, DataSchema
-from elasticdl.shared.errors import UserError
+from elasticdl.shared.data.schema import DataSchema
 from elasticdl.shared.job.plan import Shard, Source
 from elasticdl.shared.storage import ObjectChangedError, ObjectInfo, ObjectNotFoundError, ObjectStore
 from elasticdl.shared.storage.cache import StoredRange
@@ -62,12 +56,8 @@ class Reader:
         self.monotonic: Callable[[], float] = time.monotonic
         self._checked: dict[int, tuple[float, ObjectInfo]] = {}
         """When sources whose rows are in memory were last found unchanged; of the last ones that were checked."""
-        self._gzip = GzipContent(store)
-        self._typed: parquet.RowGroups | array_file.ArrayFiles | None = None
-        if schema.format is DataFormat.PARQUET:
-            self._typed = parquet.RowGroups(store, schema.columns)
-        elif schema.format in array_file.FORMATS:
-            self._typed = array_file.ArrayFiles(store, schema.format, schema.columns)
+        self._format = FORMATS[schema.format]
+        self._files = self._format.reader(store, schema, self.index)
 
     @property
     def schema(self) -> DataSchema:
@@ -89,7 +79,7 @@ class Reader:
         Raises:
             TransientError: an index is needed, and storage is unreachable.
         """
-        if self._prefetch is None or not self._schema.format.is_read_by_position:
+        if self._prefetch is None or not self._format.is_read_by_position:
             return
         ranges = []
         for shard in shards:
@@ -98,17 +88,6 @@ class Reader:
                 _, begin, end = self.index(shard.source).around(shard.start, shard.end)
                 ranges.append(StoredRange(uri, begin, end - begin))
         self._prefetch(ranges)
-
-    def _read(self, shard: Shard, info: ObjectInfo) -> RecordBlock:
-        self._check(shard)
-        if self._typed is not None:
-            rows = self._typed.read(info, shard)
-            return RecordBlock(lines=None, hashes=rows.hashes, parse=lambda: rows.columns, first=rows.first)
-        if self._schema.format is DataFormat.IMAGES:
-            return self._images(shard)
-        lines, hashes = self._lines(shard, info)
-        raw = None if self._schema.format is DataFormat.JSON_LINES else lines
-        return RecordBlock(lines=raw, hashes=hashes, parse=partial(self._parse, shard, lines))
 
     def read_all(self, shards: Sequence[Shard]) -> RecordBlock:
         """The records of several shards, at least one, one after the other; see ``read``."""
@@ -123,21 +102,15 @@ class Reader:
                 raise changed(error.uri) from error
 
     def _read_all(self, shards: Sequence[Shard]) -> RecordBlock:
-        if len(shards) == 1:
-            return self._read(shards[0], self._unchanged(shards[0]))
-        infos = {number: self._verified(number) for number in dict.fromkeys(shard.source for shard in shards)}
-        if self._schema.format not in (DataFormat.CSV, DataFormat.JSON_LINES):
-            return RecordBlock.joined([self._read(shard, infos[shard.source]) for shard in shards])
-        parts, hashes = [], []
         for shard in shards:
-            self._check(shard)
-            lines, own = self._lines(shard, infos[shard.source])
-            parts.append(lines)
-            hashes.append(own)
-        lines = [line for part in parts for line in part]
-        raw = None if self._schema.format is DataFormat.JSON_LINES else lines
-        parse = partial(self._parse_all, shards, parts, lines)
-        return RecordBlock(lines=raw, hashes=np.concatenate(hashes), parse=parse)
+            source = self._sources[shard.source]
+            if not 0 <= shard.start < shard.end <= source.records:
+                raise IndexError(f"{shard} is not within {source}")
+        if len(shards) == 1:
+            infos = {shards[0].source: self._unchanged(shards[0])}
+        else:
+            infos = {number: self._verified(number) for number in dict.fromkeys(shard.source for shard in shards)}
+        return self._files.read_all([(infos[shard.source], shard) for shard in shards])
 
     def checksum(self, shard: Shard) -> int:
         """Sum of the record hashes of a range, from the index; reads at most its unaligned ends."""
@@ -158,18 +131,11 @@ class Reader:
             raise changed(self._sources[number].uri)
         return index
 
-    def _check(self, shard: Shard) -> None:
-        source = self._sources[shard.source]
-        if not 0 <= shard.start < shard.end <= source.records:
-            raise IndexError(f"{shard} is not within {source}")
-
     def _unchanged(self, shard: Shard) -> ObjectInfo:
         """A shard's source, which has not changed. While its rows are in memory, it is looked at once a second."""
-        if not isinstance(self._typed, parquet.RowGroups):
-            return self._verified(shard.source)
         checked_s, info = self._checked.get(shard.source, (-math.inf, None))
         now_s = self.monotonic()
-        if info is None or now_s - checked_s >= _RECHECK_S or not self._typed.has(info, shard):
+        if info is None or now_s - checked_s >= _RECHECK_S or not self._files.has(info, shard):
             info = self._verified(shard.source)
             self._checked.pop(shard.source, None)
             self._checked[shard.source] = now_s, info
@@ -180,10 +146,8 @@ class Reader:
     def _verified(self, number: int) -> ObjectInfo:
         """A source, which is looked at now and has not changed."""
         source = self._sources[number]
-        if self._schema.format is DataFormat.IMAGES:
-            return ObjectInfo(uri=source.uri, size_bytes=source.size_bytes, etag=source.etag)
         try:
-            info = source_info(self._store, source.uri, self._schema.format)
+            info = self._format.info(self._store, source)
         except ObjectNotFoundError as error:
             raise deleted(source.uri) from error
         if (info.size_bytes, info.etag) != (source.size_bytes, source.etag) and info not in self._same:
@@ -191,63 +155,3 @@ class Reader:
                 raise changed(source.uri)
             self._same.add(info)
         return info
-
-    def _images(self, shard: Shard) -> RecordBlock:
-        """Images, each compared with the index."""
-        index, schema = self.index(shard.source), self._schema
-        images = image_folder.read(
-            self._store, index.source.uri, index.files[shard.start : shard.end], schema.columns, schema.class_names
-        )
-        hashes = bind(images.hashes, shard.source, shard.start)
-        wrong = np.flatnonzero(hashes != np.diff(index.sums[shard.start : shard.end + 1]))
-        if wrong.size:
-            raise changed(images.uri(int(wrong[0])))
-        return RecordBlock(lines=None, hashes=hashes, parse=lambda: images.columns)
-
-    def _lines(self, shard: Shard, info: ObjectInfo) -> tuple[list[bytes], Hashes]:
-        """The records of a shard and their hashes.
-
-        The records between the marks around it are compared with the index: a file that was changed in place may have
-        its old size and time.
-        """
-        uri, index = info.uri, self.index(shard.source)
-        record, begin, end = index.around(shard.start, shard.end)
-        if is_compressed(uri):
-            data = self._gzip.read(uri, begin, end - begin)
-        else:
-            data = self._store.read(uri, begin, end - begin, etag=info.etag)
-        if len(data) != end - begin:
-            raise changed(uri)
-        if self._schema.format is DataFormat.CSV:
-            lines = csv_file.cut(data, final=True)[0]
-        elif self._schema.format is DataFormat.JSON_LINES:
-            lines = json_lines.cut(data, final=True)[0]
-        elif self._schema.format is DataFormat.RECORDIO:
-            chunks = recordio.ChunkDecoder(uri, record=record, position=begin).chunks(io.BytesIO(data))
-            lines = [line for chunk in chunks for line in chunk]
-        else:
-            lines = tfrecord.records_in(data, uri, record, begin)
-        hashes = bind(content_hashes(lines), shard.source, record)
-        if not index.has_sum(record, hashes):
-            raise changed(uri)
-        wanted = slice(shard.start - record, shard.end - record)
-        return lines[wanted], hashes[wanted]
-
-    def _parse(self, shard: Shard, lines: list[bytes]) -> ColumnBatch:
-        if not self._schema.format.has_columns:
-            return ColumnBatch.of({})
-        schema, uri = self._schema, self._sources[shard.source].uri
-        types = {column.name: column.type for column in schema.columns}
-        parser: csv_file.Parser | json_lines.Parser
-        if schema.format is DataFormat.JSON_LINES:
-            parser = json_lines.Parser(uri, types)
-        else:
-            parser = csv_file.Parser(uri, schema.file_columns, schema.csv_delimiter, types)
-        return ColumnBatch.of(parser.arrays(lines, shard.start, schema.columns))
-
-    def _parse_all(self, shards: Sequence[Shard], parts: Sequence[list[bytes]], lines: list[bytes]) -> ColumnBatch:
-        """The columns of several shards: a call for each costs more than 500 records."""
-        try:
-            return self._parse(shards[0], lines)
-        except UserError:  # It names a record of the first shard; the right one is named here.
-            return ColumnBatch.joined([self._parse(shard, part) for shard, part in zip(shards, parts, strict=True)])

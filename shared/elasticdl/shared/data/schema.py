@@ -4,36 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from types import MappingProxyType
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import DataSpec, ReaderSpec
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-
-
-class DataFormat(Enum):
-    """How records are stored."""
-
-    CSV = "csv"
-    TFRECORD = "tfrecord"
-    PARQUET = "parquet"
-    JSON_LINES = "json"
-    NUMPY = "numpy"
-    IDX = "idx"
-    IMAGES = "images"
-    RECORDIO = "recordio"
-
-    @property
-    def has_columns(self) -> bool:
-        """Whether records have columns; others are bytes that the model's feed parses."""
-        return self not in (DataFormat.TFRECORD, DataFormat.RECORDIO)
-
-    @property
-    def is_read_by_position(self) -> bool:
-        """Whether the index of a source has byte offsets: a range of records is one range of bytes."""
-        return self in (DataFormat.CSV, DataFormat.JSON_LINES, DataFormat.TFRECORD, DataFormat.RECORDIO)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,13 +83,14 @@ class DataSchema:
     """How to read every source of a data set; fixed when the job is planned.
 
     Attributes:
+        format: name of the format in ``elasticdl.shared.data.formats.FORMATS``.
         columns: those that are read, typed over all sources; empty for TFRecord.
         file_columns: CSV: names of all columns in the files, in file order.
         reader: of the model file, which gives the records; None: they are in files.
         class_names: of images in folders, in the order of their labels.
     """
 
-    format: DataFormat
+    format: str
     columns: tuple[Column, ...] = ()
     csv_delimiter: str = ","
     file_columns: tuple[str, ...] = ()
@@ -124,7 +101,7 @@ class DataSchema:
     def metadata(self) -> Metadata:
         """The description that the user's code gets."""
         return Metadata(
-            format=self.format.value,
+            format=self.format,
             column_names=tuple(column.name for column in self.columns),
             column_types=tuple(column.type for column in self.columns),
             class_names=self.class_names,
@@ -134,7 +111,7 @@ class DataSchema:
 def spec_of(schema: DataSchema, *, csv_header: bool) -> DataSpec:
     """A schema as a job's specification records it."""
     return DataSpec(
-        format=schema.format.value,
+        format=schema.format,
         column_names=schema.metadata.column_names,
         column_types=schema.metadata.column_types,
         csv_header=csv_header,
@@ -150,7 +127,7 @@ def schema_of(data: DataSpec) -> DataSchema:
     """The schema that a job's specification records."""
     columns = zip(data.column_names, data.column_types, strict=True)
     return DataSchema(
-        format=DataFormat(data.format),
+        format=data.format,
         columns=tuple(Column(name=name, type=kind, fill=data.fill_missing.get(name)) for name, kind in columns),
         csv_delimiter=data.csv_delimiter,
         file_columns=data.file_columns or data.column_names,

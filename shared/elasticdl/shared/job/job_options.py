@@ -18,10 +18,10 @@ PLACES = (
 )
 """What these flags take."""
 FORMATS = (
-    "Formats: CSV, JSON lines, TFRecord, RecordIO, Parquet, NumPy (.npy, .npz), IDX, and images whose folder is their "
-    "class."
+    "Formats: CSV, JSON lines, TFRecord, RecordIO, Parquet, NumPy (.npy, .npz), IDX, and images in folders, which are "
+    "their classes."
 )
-"""Formats of data."""
+"""The titles of all formats, whose modules import pyarrow: help texts do not wait for it."""
 PATH_FLAGS = ("training_data", "validation_data", "prediction_data")
 """Flags that say where data is, as the fields of jobs' flags are named."""
 

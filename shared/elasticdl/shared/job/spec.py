@@ -100,7 +100,7 @@ class DataSpec:
     """How the records of the plan's sources are read.
 
     Attributes:
-        format: value of a ``DataFormat``, ``csv`` for instance.
+        format: name of a data format, ``csv`` for instance.
         column_names: the columns that are read, in their order; empty for TFRecord.
         column_types: ``int64``, ``float64``, ``string``... one per column, fixed when the job was planned.
         csv_header: whether the first line of each CSV file names the columns.

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl.shared.data import RawBatch, RecordBlock, order
+from elasticdl.shared.data import FORMATS, RawBatch, RecordBlock, order
 from elasticdl.shared.data.ragged import Columns
 from elasticdl.shared.data.schema import DataSchema
 from elasticdl.shared.job.permutation import derive_key
@@ -93,7 +93,7 @@ class TaskRecords:
     ) -> None:
         self.plan = plan
         self._reader = reader
-        self._columns = whole_batches and reader.schema.format.has_columns
+        self._columns = whole_batches and FORMATS[reader.schema.format].has_columns
         self._keep_columns = keep_columns
         self._tasks: OrderedDict[TaskId, _Task] = OrderedDict()
         is_users = reader.schema.reader is not None

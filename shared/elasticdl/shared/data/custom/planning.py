@@ -10,13 +10,13 @@ import numpy as np
 from elasticdl.shared.data.column_types import FoundColumn, FoundSource, check_options
 from elasticdl.shared.data.custom.checked_reader import CheckedReader
 from elasticdl.shared.data.custom.protocol import ShardRange
-from elasticdl.shared.data.formats.json_lines import TypeLearner
+from elasticdl.shared.data.formats import FORMATS, json_lines, tfrecord
 from elasticdl.shared.data.formats.segments import Segment
 from elasticdl.shared.data.hashing import content_hashes
 from elasticdl.shared.data.index import Marks, SourceIndex
 from elasticdl.shared.data.joined_columns import JoinedColumns
 from elasticdl.shared.data.planning import PlannedData, with_columns_of
-from elasticdl.shared.data.schema import Column, DataFormat, DataSchema, ReaderOptions, options_of, spec_of
+from elasticdl.shared.data.schema import Column, DataSchema, ReaderOptions, options_of, spec_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Source
 from elasticdl.shared.job.spec import ReaderSpec
@@ -55,15 +55,15 @@ def plan_reader(
         what = "Training" if schema is None else "Validation"
         raise UserError(f"{spec.function}({spec.origin!r}) has no shards", hint=f"{what} data needs one record.")
     scanned = [_scan(reader, shard, number, spec, options, stride) for number, shard in enumerate(shards)]
-    data_format = DataFormat.JSON_LINES if scanned[0].has_columns else DataFormat.TFRECORD
+    data_format = json_lines.FORMAT if scanned[0].has_columns else tfrecord.FORMAT
     _check_kinds(scanned, options, schema, spec)
     joined = JoinedColumns(options, csv=False, may_lack=True)
     columns: tuple[Column, ...] = ()
-    if data_format is DataFormat.JSON_LINES:
+    if data_format.has_columns:
         for each in scanned:
             joined.take(each.found)
         columns = joined.resolve(spec.origin, strict=True)
-    planned = DataSchema(format=data_format, columns=columns, reader=spec)
+    planned = DataSchema(format=data_format.name, columns=columns, reader=spec)
     return PlannedData(
         sources=tuple(each.index.source for each in scanned),
         schema=planned,
@@ -77,7 +77,7 @@ def _scan(
     reader: CheckedReader, shard: ShardRange, number: int, spec: ReaderSpec, options: ReaderOptions, stride: int
 ) -> _Scanned:
     marks = Marks(number, _NO_POSITIONS, stride)
-    learner = TypeLearner(shard.uri, options)
+    learner = json_lines.TypeLearner(shard.uri, options)
     kinds: set[bool] = set()
     for lines, has_columns in _parts(reader, shard, spec.records_per_task):
         kinds.add(has_columns)
@@ -107,7 +107,7 @@ def _check_kinds(
     has_columns = scanned[0].has_columns
     if any(each.has_columns != has_columns for each in scanned):
         raise _mixed(spec)
-    if schema is not None and (schema.format is DataFormat.JSON_LINES) != has_columns:
+    if schema is not None and FORMATS[schema.format].has_columns != has_columns:
         raise UserError(
             f"{spec.function}() reads dicts from {(spec if has_columns else schema.reader or spec).origin!r} and bytes "
             f"or texts from {(schema.reader or spec if has_columns else spec).origin!r}",

@@ -10,10 +10,10 @@ import numpy as np
 from elasticdl.shared.data.blocks import ColumnBatch, RecordBlock
 from elasticdl.shared.data.custom.checked_reader import CheckedReader
 from elasticdl.shared.data.custom.protocol import ShardRange
-from elasticdl.shared.data.formats.json_lines import Parser
+from elasticdl.shared.data.formats import FORMATS, json_lines
 from elasticdl.shared.data.hashing import Hashes, add, bind, content_hashes, total
 from elasticdl.shared.data.index import SourceIndex
-from elasticdl.shared.data.schema import DataFormat, DataSchema
+from elasticdl.shared.data.schema import DataSchema
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shard, Source
 
@@ -56,7 +56,7 @@ class CustomShardReader:
         part = ShardRange.of_uri(source.uri).part(shard.start, shard.end)
         lines, has_columns = self._reader.read(part)
         hashes = bind(content_hashes(lines), shard.source, shard.start)
-        if has_columns != (self._schema.format is DataFormat.JSON_LINES) or not self._is_planned(shard, hashes):
+        if has_columns != FORMATS[self._schema.format].has_columns or not self._is_planned(shard, hashes):
             raise UserError(
                 f"records {part.start} to {part.end - 1} of shard {part.name!r} are not those that the reader gave "
                 "when the job was planned",
@@ -84,7 +84,5 @@ class CustomShardReader:
         return total(inside) == add(int(index.sums[last]), -int(index.sums[first]))
 
     def _parse(self, uri: str, first: int, lines: list[bytes]) -> ColumnBatch:
-        if self._schema.format is not DataFormat.JSON_LINES:
-            return ColumnBatch.of({})
-        types = {column.name: column.type for column in self._schema.columns}
-        return ColumnBatch.of(Parser(uri, types).arrays(lines, first, self._schema.columns))
+        has_columns = FORMATS[self._schema.format].has_columns
+        return ColumnBatch.of(json_lines.FORMAT.columns(uri, self._schema, lines, first) if has_columns else {})

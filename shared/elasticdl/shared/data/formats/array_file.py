@@ -1,4 +1,7 @@
-"""Files of arrays: their scan, and their records by range.
+"""Arrays in files, read by ranges of their first dimension: ``.npy``, ``.npz`` and IDX.
+
+Each array is a column, and its first dimension counts the records. An ``.npy`` file of a structured type has a column
+for each field. Nothing is loaded that is not asked for: the place of a record follows from the array's header.
 
 A record has no raw bytes here, so its content hash is taken over the bytes of its cells as they are stored: the hashes
 of the cells, folded in column order. A cell of up to 8 bytes is a number itself, of others xxh3_64 is taken.
@@ -6,35 +9,180 @@ of the cells, folded in column order. A cell of up to 8 bytes is a number itself
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from elasticdl.shared.data.blocks import ColumnBatch
+from elasticdl.shared.data.blocks import ColumnBatch, RecordBlock
 from elasticdl.shared.data.column_types import FoundColumn, element_type, selected
-from elasticdl.shared.data.formats import arrow_columns, idx, numpy_file
-from elasticdl.shared.data.formats.arrays import Array, ArrayColumn, ArrayContent
+from elasticdl.shared.data.formats import arrow_columns
+from elasticdl.shared.data.formats.data_format import DataFormat, DataObject, FormatReader, Indices, Scan
+from elasticdl.shared.data.formats.gzip_content import GzipContent, is_compressed
 from elasticdl.shared.data.formats.segments import Segment
 from elasticdl.shared.data.hashing import Hashes, bind, content_hashes, fold, mix64_array
-from elasticdl.shared.data.ragged import Columns
-from elasticdl.shared.data.schema import Column, DataFormat, ReaderOptions
+from elasticdl.shared.data.schema import Column, DataSchema, ReaderOptions
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 
-FORMATS = (DataFormat.NUMPY, DataFormat.IDX)
+Array = npt.NDArray[Any]
+_KINDS = "biufSUMm"
+"""Kinds of NumPy types that can be read: booleans, numbers, texts, dates and durations."""
+_UNITS = {"D": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds", "us": "microseconds"}
 _CHUNK_BYTES = 4 << 20
 
 
-def _columns(store: ObjectStore, info: ObjectInfo, data_format: DataFormat) -> tuple[ArrayColumn, ...]:
-    """All columns of a file."""
-    if data_format is DataFormat.IDX:
-        return idx.columns(store, info)
-    if numpy_file.is_archive(info.uri):
-        return numpy_file.npz_columns(store, info)
-    return numpy_file.npy_columns(store, info)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredArray:
+    """An array in a file.
+
+    Attributes:
+        name: of the array in messages; empty: the file has only this one.
+        offset: bytes before the first element, in the content of a compressed file or member.
+        size_bytes: of the content; None: it is compressed, so that only reading shows it.
+        deflated_at: where in a zip file the compressed content begins; None: it is not in one, or not compressed.
+    """
+
+    uri: str
+    name: str = ""
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int
+    size_bytes: int | None
+    deflated_at: int | None = None
+
+    def __post_init__(self) -> None:
+        needed = self.offset + math.prod(self.shape) * self.dtype.itemsize
+        if self.size_bytes is not None and self.size_bytes < needed:
+            raise self.truncated(max(self.size_bytes - self.offset, 0) // max(self.row_bytes, 1))
+
+    @property
+    def records(self) -> int:
+        """Its first dimension."""
+        return self.shape[0] if self.shape else 0
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a record."""
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    @property
+    def text(self) -> str:
+        """Names it in messages: ``data.npz: array 'x'``."""
+        return display(self.uri) + (f": array {self.name!r}" if self.name else "")
+
+    def truncated(self, records: int) -> UserError:
+        """The error for an array that is shorter than its header says.
+
+        Args:
+            records: how many of its records are whole.
+        """
+        return UserError(
+            f"{self.text} is truncated: its header promises {self.records:,} records, record {records} (from 0) is "
+            "incomplete",
+            hint="Write the file again, or copy it again.",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayColumn:
+    """A column of a file.
+
+    Attributes:
+        name: unique in the file.
+        field: of the array's structured type; empty: the column is the whole array.
+    """
+
+    name: str
+    array: StoredArray
+    field: str = ""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of an element, as it is stored."""
+        return self._field.base if self.field else self.array.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one record."""
+        return self.array.shape[1:] + (self._field.shape if self.field else ())
+
+    @property
+    def _field(self) -> np.dtype[Any]:
+        fields = self.array.dtype.fields
+        assert fields is not None
+        return fields[self.field][0]
+
+    @property
+    def type(self) -> tuple[str, str]:
+        """The column's type, and the type in the file in words where it is another one.
+
+        Raises:
+            UserError: it can't be read.
+        """
+        dtype, was = self.dtype, ""
+        if dtype.kind not in _KINDS or (dtype.itemsize > 8 and dtype.kind == "f"):
+            raise UserError(
+                f"{self.array.text}: column {self.name!r} has type {dtype}, which can't be read",
+                hint="Store numbers, booleans, texts or dates, or leave it out with --columns.",
+            )
+        if dtype.kind in "Mm":
+            unit = np.datetime_data(dtype)[0]
+            kind, was = "int64", f"{dtype.name}, {_UNITS.get(unit, unit)}"
+        else:
+            kind = {"S": "binary", "U": "string"}.get(dtype.kind) or dtype.newbyteorder("=").name
+        shape = f"[{'x'.join(map(str, self.shape))}]" if self.shape else ""
+        return kind + shape, was
+
+
+def columns_of(array: StoredArray, name: str) -> tuple[ArrayColumn, ...]:
+    """The columns of an array: one of that name, or its fields."""
+    if array.dtype.names is None:
+        return (ArrayColumn(name=name, array=array),)
+    return tuple(ArrayColumn(name=field, array=array, field=field) for field in array.dtype.names)
+
+
+class ArrayContent:
+    """Reads ranges of arrays; not safe to share between threads."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._compressed = GzipContent(store)
+
+    def read(self, array: StoredArray, start: int, end: int) -> Array:
+        """The records ``[start, end)`` as they are stored, shape ``[end - start, ...]``.
+
+        Raises:
+            UserError: the file is damaged or truncated; names the first record that is missing.
+        """
+        begin, size = array.offset + start * array.row_bytes, (end - start) * array.row_bytes
+        if array.deflated_at is not None:
+            data = self._compressed.read(array.uri, begin, size, deflated_at=array.deflated_at)
+        elif is_compressed(array.uri):
+            data = self._compressed.read(array.uri, begin, size)
+        else:
+            data = self._store.read(array.uri, begin, size)
+        if len(data) != size:
+            raise array.truncated(start + len(data) // array.row_bytes)
+        return np.frombuffer(data, array.dtype).reshape(end - start, *array.shape[1:])
+
+    def columns(self, columns: Sequence[ArrayColumn], start: int, end: int) -> list[Array]:
+        """The records of several columns; each array is read once."""
+        read: dict[tuple[str, str], Array] = {}
+        found = []
+        for column in columns:
+            key = column.array.uri, column.array.name
+            if key not in read:
+                read[key] = self.read(column.array, start, end)
+            found.append(read[key][column.field] if column.field else read[key])
+        return found
 
 
 def _chosen(uri: str, columns: Sequence[ArrayColumn], options: ReaderOptions) -> tuple[ArrayColumn, ...]:
@@ -59,30 +207,21 @@ def _chosen(uri: str, columns: Sequence[ArrayColumn], options: ReaderOptions) ->
     return chosen
 
 
-class Scan:
-    """Every record of a file in order; ``columns`` is complete once it was iterated to the end.
+class _Scan(Scan):
+    """Every record of a file in order."""
 
-    Raises:
-        UserError: the file is damaged, or has a column that can't be read.
-    """
-
-    def __init__(self, store: ObjectStore, info: ObjectInfo, data_format: DataFormat, options: ReaderOptions) -> None:
-        self._uri = info.uri
+    def __init__(self, store: ObjectStore, uri: str, columns: Sequence[ArrayColumn], options: ReaderOptions) -> None:
+        self._uri = uri
         self._content = ArrayContent(store)
-        self._stored = _chosen(info.uri, _columns(store, info, data_format), options)
+        self._stored = _chosen(uri, columns, options)
+        self.names = tuple(column.name for column in self._stored)
         self._found = [self._empty(column, options.column_types.get(column.name)) for column in self._stored]
 
     @property
     def columns(self) -> tuple[FoundColumn, ...]:
-        """What was found in the columns that are read."""
         return tuple(self._found)
 
     def __iter__(self) -> Iterator[Segment]:
-        """Segments of records.
-
-        Raises:
-            UserError: the file is truncated, or a value is not of the given type; names the record.
-        """
         records = self._stored[0].array.records
         step = max(1, _CHUNK_BYTES // sum(column.array.row_bytes for column in self._stored))
         for start in range(0, records, step):
@@ -160,46 +299,42 @@ def _cell_hashes(values: Array) -> Hashes:
     return content_hashes([data[begin : begin + size] for begin in range(0, records * size, size)])
 
 
-class Records:
-    """The records of a shard.
+class ArrayFormat(DataFormat):
+    """Files whose columns are arrays; a position is the number of a record."""
 
-    Attributes:
-        hashes: record hash of each, shape ``[records]``.
-        first: place of the first record in ``columns``.
-    """
+    @abstractmethod
+    def columns(self, store: ObjectStore, info: ObjectInfo) -> tuple[ArrayColumn, ...]:
+        """All columns of a source.
 
-    def __init__(self, arrays: Sequence[Array], columns: Sequence[Column], shard: Shard) -> None:
-        self.hashes = bind(row_hashes(arrays), shard.source, shard.start)
-        self.first = 0
-        self._arrays = arrays
-        self._schema = columns
+        Raises:
+            UserError: a file is damaged, or an array can't be read by records.
+        """
 
-    @cached_property
-    def columns(self) -> ColumnBatch:
-        """Typed columns, converted when first asked for."""
-        columns: Columns = {
-            column.name: native(values, column.type) for column, values in zip(self._schema, self._arrays, strict=True)
-        }
-        return ColumnBatch.of(columns)
+    def scan(self, store: ObjectStore, data: DataObject, options: ReaderOptions) -> Scan:
+        """See ``DataFormat``."""
+        return _Scan(store, data.info.uri, self.columns(store, data.info), options)
+
+    def reader(self, store: ObjectStore, schema: DataSchema, index: Indices) -> FormatReader:
+        """See ``DataFormat``."""
+        return _Reader(self, store, schema.columns)
 
 
-class ArrayFiles:
-    """Ranges of records of one data set's files; not safe to share between threads.
-
-    Args:
-        columns: which to read, in this order.
-    """
-
-    def __init__(self, store: ObjectStore, data_format: DataFormat, columns: Sequence[Column]) -> None:
-        self._store = store
+class _Reader(FormatReader):
+    def __init__(self, data_format: ArrayFormat, store: ObjectStore, columns: Sequence[Column]) -> None:
         self._format = data_format
-        self._schema = columns
+        self._store = store
+        self._columns = columns
         self._content = ArrayContent(store)
         self._files: dict[ObjectInfo, tuple[ArrayColumn, ...]] = {}
 
-    def read(self, info: ObjectInfo, shard: Shard) -> Records:
-        """The records of a shard, which is a part of a file."""
+    def read(self, info: ObjectInfo, shard: Shard) -> RecordBlock:
         if info not in self._files:
-            options = ReaderOptions(columns=tuple(column.name for column in self._schema))
-            self._files[info] = _chosen(info.uri, _columns(self._store, info, self._format), options)
-        return Records(self._content.columns(self._files[info], shard.start, shard.end), self._schema, shard)
+            options = ReaderOptions(columns=tuple(column.name for column in self._columns))
+            self._files[info] = _chosen(info.uri, self._format.columns(self._store, info), options)
+        arrays = self._content.columns(self._files[info], shard.start, shard.end)
+        hashes = bind(row_hashes(arrays), shard.source, shard.start)
+        return RecordBlock(lines=None, hashes=hashes, parse=partial(self._converted, arrays))
+
+    def _converted(self, arrays: Sequence[Array]) -> ColumnBatch:
+        pairs = zip(self._columns, arrays, strict=True)
+        return ColumnBatch.of({column.name: native(values, column.type) for column, values in pairs})

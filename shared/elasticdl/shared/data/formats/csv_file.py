@@ -6,9 +6,8 @@ A record's raw bytes are its line without the line break. Values are parsed by p
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,27 +22,18 @@ from elasticdl.shared.data.column_types import (
     selected,
     with_text_among_numbers,
 )
-from elasticdl.shared.data.formats import arrow_columns
+from elasticdl.shared.data.formats import text
 from elasticdl.shared.data.formats.arrow_columns import found
-from elasticdl.shared.data.formats.segments import (
-    Positions,
-    Segment,
-    cut_at,
-    part_of_text,
-    refuse_no_text,
-    text_segments,
-)
-from elasticdl.shared.data.hashing import content_hashes
+from elasticdl.shared.data.formats.data_format import DataObject, PositionFormat, Scan
+from elasticdl.shared.data.formats.segments import Positions, Segment
+from elasticdl.shared.data.formats.text import NEWLINE, RECORD_BYTES_MAX, TextParser, TextScan, cut_at, shown
 from elasticdl.shared.data.ragged import Columns
-from elasticdl.shared.data.schema import Column, ReaderOptions
+from elasticdl.shared.data.schema import Column, DataSchema, ReaderOptions
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 
-RECORD_BYTES_MAX = 64 << 20
-_CHUNK_BYTES = 4 << 20
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_NEWLINE, _QUOTE, _POINT = 10, 34, 46
+_QUOTE, _POINT = 34, 46
 _ZERO = np.uint8(48)
 _NOT_UTF8 = "it is not UTF-8 text"
 _TO_UTF8 = "Convert the file to UTF-8, for example from Latin-1: iconv -f LATIN1 -t UTF-8 OLD.csv > NEW.csv"
@@ -55,7 +45,6 @@ _AFTER_QUOTE = (
     "line can follow"
 )
 _ARROW_TYPES = {"string": pa.string()}
-Parsed = TypeVar("Parsed")
 
 
 def cut(data: bytes, *, final: bool) -> tuple[list[bytes], Positions, int]:
@@ -69,7 +58,7 @@ def cut(data: bytes, *, final: bool) -> tuple[list[bytes], Positions, int]:
         is left over.
     """
     raw = np.frombuffer(data, dtype=np.uint8)
-    ends = np.flatnonzero(raw == _NEWLINE)
+    ends = np.flatnonzero(raw == NEWLINE)
     quotes = np.flatnonzero(raw == _QUOTE)
     if quotes.size:
         ends = ends[np.searchsorted(quotes, ends) & 1 == 0]  # an odd number of quotes before: inside a quoted value
@@ -95,7 +84,7 @@ def quote_error(data: bytes, delimiter: str) -> str:
     if quotes.size % 2:
         return _STRAY_QUOTE
     outside = np.zeros(256, dtype=bool)
-    outside[[_NEWLINE, ord(delimiter)]] = True
+    outside[[NEWLINE, ord(delimiter)]] = True
     begins_value = (quotes == 0) | outside[raw[quotes - 1]]
     # A doubled quote stands for one: it ends nothing.
     is_doubled = quotes[1:-1:2] + 1 == quotes[2::2]
@@ -109,7 +98,7 @@ def quote_error(data: bytes, delimiter: str) -> str:
     # Pairs of quotes inside a value that does not begin with one are a part of it.
     pairs = np.flatnonzero(~is_quoted)
     if pairs.size:
-        lines = np.searchsorted(np.flatnonzero(raw == _NEWLINE), quotes)
+        lines = np.searchsorted(np.flatnonzero(raw == NEWLINE), quotes)
         values = np.concatenate([[0], np.cumsum(begins_value)])
         several = (lines[first] != lines[last]) | (values[first] != values[last + 1])
         if np.any(several[pairs]):
@@ -117,7 +106,7 @@ def quote_error(data: bytes, delimiter: str) -> str:
     return ""
 
 
-class Parser:
+class Parser(TextParser):
     """Turns records of one file into typed columns.
 
     Args:
@@ -128,29 +117,11 @@ class Parser:
     def __init__(
         self, uri: str, names: Sequence[str], delimiter: str, types: Mapping[str, str], wanted: Sequence[str] = ()
     ) -> None:
-        self._uri = uri
+        super().__init__(uri)
         self._names = list(names)
         self._wanted = list(wanted or types)
         self._types = types
         self._delimiter = delimiter
-
-    def table(self, lines: list[bytes], first: int) -> pa.Table:
-        """Parse records, the first of which is number ``first``.
-
-        Raises:
-            UserError: names the first record that has other columns, or a value of another type.
-        """
-        return self._explained(lines, first, self._parse)
-
-    def arrays(self, lines: list[bytes], first: int, columns: Sequence[Column]) -> Columns:
-        """Like ``table``, as numpy arrays of the columns' types."""
-
-        def parse(some: list[bytes]) -> Columns:
-            table = self._parse(some)
-            filled = {column.name: _filled(table[column.name], column) for column in columns}
-            return arrow_columns.arrays(columns, filled.__getitem__)
-
-        return self._explained(lines, first, parse)
 
     def texts(self, lines: list[bytes], name: str) -> pa.ChunkedArray:
         """One column as text."""
@@ -181,11 +152,12 @@ class Parser:
                 raise ValueError(f"column {name!r} is not UTF-8 text")
         return table
 
-    def _explained(self, lines: list[bytes], first: int, parse: Callable[[list[bytes]], Parsed]) -> Parsed:
-        try:
-            return parse(lines)
-        except (pa.ArrowInvalid, ValueError) as error:
-            raise self._explain(lines, first, error, parse) from error
+    def _values(self, table: pa.Table, column: Column) -> pa.ChunkedArray:
+        """With a given value in place of empty text; other types are filled later."""
+        values = table[column.name]
+        if column.type != "string" or column.fill is None:
+            return values
+        return pc.if_else(pc.equal(values, ""), column.fill, values)
 
     def _explain(
         self, lines: list[bytes], first: int, error: Exception, parse: Callable[[list[bytes]], object]
@@ -214,7 +186,7 @@ class Parser:
         else:
             hint = "Correct or remove that record."
         return UserError(
-            f"{display(self._uri)}, record {first + begin} (from 0, header not counted): {reason}: {_shown(line)}",
+            f"{display(self._uri)}, record {first + begin} (from 0, header not counted): {reason}: {shown(line)}",
             hint=hint,
         )
 
@@ -246,36 +218,12 @@ def _reason(line: bytes, names: Sequence[str], delimiter: str, error: Exception)
     return str(error)
 
 
-def _shown(line: bytes) -> str:
-    text = line[:80].decode(errors="replace")
-    return repr(text + "..." if len(line) > 80 else text)
-
-
-def _filled(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
-    """With a given value in place of empty text; other types are filled later."""
-    if column.type != "string" or column.fill is None:
-        return values
-    return pc.if_else(pc.equal(values, ""), column.fill, values)
-
-
-class Scan:
-    """Every record of a file in order; ``columns`` is complete once it was iterated to the end.
-
-    Args:
-        options: header, delimiter, which columns to read, and their types.
-    """
-
+class _Scan(TextScan):
     def __init__(self, store: ObjectStore, info: ObjectInfo, options: ReaderOptions) -> None:
-        self._store = store
-        self._info = info
+        super().__init__(store, info)
         self._options = options
-        self.names: tuple[str, ...] = ()
-        """All columns, once the first line was read."""
         self._wanted: tuple[str, ...] = ()
         self._found: list[FoundColumn] = []
-        self._records = 0
-        self._may_have_zeros = False
-        self._may_have_hex = False
         self._parser: Parser | None = None
 
     @property
@@ -283,52 +231,25 @@ class Scan:
         """What was found in the columns that are read; ``null`` if a column has no value."""
         return tuple(self._found) or tuple(FoundColumn(name=name, type="null") for name in self._wanted)
 
-    def __iter__(self) -> Iterator[Segment]:
-        """Segments of records.
-
-        Raises:
-            UserError: names the file and the record that is wrong.
-        """
-        return text_segments(self._store, self._info, _CHUNK_BYTES, self._checked, self._segment)
-
-    def part(self, start: int, stop: int, begin: int | None) -> tuple[int, list[Segment]]:
-        """The records that end in a range, and where the first of them begins.
-
-        Args:
-            start: of the range, a multiple of 4 MiB.
-            stop: of the range, another one or the end of the file.
-            begin: where the first record begins; None: behind the last line feed before the range.
-
-        Raises:
-            UserError: names the file and the record that is wrong, counted from the first one of the range.
-        """
+    def part(self, start: int, stop: int, begin: int | None) -> tuple[int, int, list[Segment]]:
         if start:
-            first = self._checked(self._store.read(self._info.uri, 0, _CHUNK_BYTES, etag=self._info.etag))
+            first = self._checked(self._store.read(self._info.uri, 0, text.CHUNK_BYTES, etag=self._info.etag))
             lines, starts, _ = cut(first, final=False)
             if not lines:
-                raise self._error(f"its first record is longer than {_CHUNK_BYTES >> 20} MiB")
-            self._begin(lines, starts)
-        return part_of_text(self._store, self._info, (start, stop, begin), _CHUNK_BYTES, self._checked, self._segment)
+                raise self._error(f"its first record is longer than {text.CHUNK_BYTES >> 20} MiB")
+            *_, self._parser = self._begin(lines, starts)
+        return super().part(start, stop, begin)
 
     def _segment(self, data: bytes, position: int, final: bool) -> tuple[Segment, int]:
-        """The next records, from bytes that begin with one at byte ``position``, and how many bytes they take."""
-        lines, starts, used = cut(data, final=final)
-        if len(data) - used > RECORD_BYTES_MAX:
-            raise self._error(f"record {self._records} is longer than {RECORD_BYTES_MAX >> 20} MiB")
-        if lines and self._parser is None:
-            lines, starts = self._begin(lines, starts)
-        if lines and self._parser is not None:
-            self._may_have_zeros = _may_have_leading_zeros(data)
-            self._may_have_hex = b"0x" in data or b"0X" in data
-            self._learn(self._parser, lines)
-        self._records += len(lines)
+        segment, used = super()._segment(data, position, final)
         if final and used < len(data):
             raise self._error(f"the quote opened in record {self._records} (from 0) is never closed")
-        return Segment(contents=content_hashes(lines), positions=starts + position, end=position + used), used
+        return segment, used
 
-    def _checked(self, chunk: bytes) -> bytes:
-        """The first bytes of the file, with line breaks in place of a byte order mark: positions stay byte offsets."""
-        refuse_no_text(self._info.uri, chunk)
+    def _cut(self, data: bytes, *, final: bool) -> tuple[list[bytes], Positions, int]:
+        return cut(data, final=final)
+
+    def _refuse(self, chunk: bytes) -> None:
         if chunk.startswith(_UTF16):
             raise self._error(
                 "it is UTF-16, not UTF-8 text", _TO_UTF8.replace("LATIN1", "UTF-16").replace("Latin-1", "UTF-16")
@@ -338,9 +259,8 @@ class Scan:
                 f"{display(self._info.uri)}: its lines end with a carriage return (CR) alone",
                 hint=r"Replace them with line feeds: tr '\r' '\n' < FILE > NEW_FILE",
             )
-        return b"\n\n\n" + chunk[3:] if chunk.startswith(_BYTE_ORDER_MARK) else chunk
 
-    def _begin(self, lines: list[bytes], starts: Positions) -> tuple[list[bytes], Positions]:
+    def _begin(self, lines: list[bytes], starts: Positions) -> tuple[list[bytes], Positions, Parser]:
         """Take the names from the header, or generate them for the columns of the first record."""
         delimiter = self._options.csv_delimiter
         try:
@@ -350,7 +270,7 @@ class Scan:
         except csv.Error as error:
             raise self._error(f"its first line is not CSV separated by {delimiter!r}: {error}") from error
         if wrong := quote_error(lines[0], delimiter):
-            raise self._error(f"{wrong}, in its first line: {_shown(lines[0])}")
+            raise self._error(f"{wrong}, in its first line: {shown(lines[0])}")
         header = self._options.csv_header
         names = [(name.strip() if header else "") or f"column_{number}" for number, name in enumerate(first)]
         if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -358,25 +278,30 @@ class Scan:
         self.names = tuple(names)
         self._wanted = selected(self._info.uri, names, self._options)
         types = {name: kind for name, kind in self._options.column_types.items() if name in self._wanted}
-        self._parser = Parser(self._info.uri, names, delimiter, types, self._wanted)
-        return (lines[1:], starts[1:]) if header else (lines, starts)
+        parser = Parser(self._info.uri, names, delimiter, types, self._wanted)
+        begin = 1 if header else 0
+        return lines[begin:], starts[begin:], parser
 
-    def _learn(self, parser: Parser, lines: list[bytes]) -> None:
-        table = parser.table(lines, self._records)
+    def _learn(self, data: bytes, lines: list[bytes], starts: Positions) -> tuple[list[bytes], Positions]:
+        if self._parser is None:
+            lines, starts, self._parser = self._begin(lines, starts)
+        if not lines:
+            return lines, starts
+        table = self._parser.table(lines, self._records)
+        self._may_have_zeros = _may_have_leading_zeros(data)
+        self._may_have_hex = b"0x" in data or b"0X" in data
         given = self._options.column_types
         more = [
             found(name, given[name], "", table[name], self._records)
             if name in given
-            else self._inferred(parser, lines, name, table[name])
+            else self._inferred(self._parser, lines, name, table[name])
             for name in self._wanted
         ]
         known = self._found or more
         if known is not more:
-            more = [
-                one.with_more(other) if one.name in given else one.with_csv(other)
-                for one, other in zip(known, more, strict=True)
-            ]
+            more = [FORMAT.with_more(one, other, self._options) for one, other in zip(known, more, strict=True)]
         self._found = more
+        return lines, starts
 
     def _inferred(self, parser: Parser, lines: list[bytes], name: str, values: pa.ChunkedArray) -> FoundColumn:
         kind = _inferred_type(values.type)
@@ -426,3 +351,30 @@ def _inferred_type(kind: pa.DataType) -> str:
 def _may_be_rounded(values: pa.ChunkedArray) -> bool:
     greatest = pc.max(pc.abs(values)).as_py()
     return greatest is not None and greatest >= EXACT_MAX
+
+
+class _Csv(PositionFormat):
+    name = "csv"
+    title = "CSV"
+    extensions = ("csv", "tsv")
+    infers_types = True
+    is_divisible = True
+
+    def begins(self, start: bytes) -> bool:
+        return bool(start) and b"\0" not in start and not start.startswith(b"\x1f\x8b")
+
+    def scan(self, store: ObjectStore, data: DataObject, options: ReaderOptions) -> Scan:
+        return _Scan(store, data.info, options)
+
+    def with_more(self, column: FoundColumn, later: FoundColumn, options: ReaderOptions) -> FoundColumn:
+        return column.with_more(later) if column.name in options.column_types else column.with_csv(later)
+
+    def records(self, data: bytes, uri: str, record: int, position: int) -> list[bytes]:
+        return cut(data, final=True)[0]
+
+    def columns(self, uri: str, schema: DataSchema, records: list[bytes], first: int) -> Columns:
+        types = {column.name: column.type for column in schema.columns}
+        return Parser(uri, schema.file_columns, schema.csv_delimiter, types).arrays(records, first, schema.columns)
+
+
+FORMAT = _Csv()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,40 +26,36 @@ from elasticdl.shared.data.column_types import (
     exact_integers,
     wider_type,
 )
-from elasticdl.shared.data.formats import arrow_columns
 from elasticdl.shared.data.formats.arrow_columns import found, natural_type
-from elasticdl.shared.data.formats.segments import (
-    Positions,
-    Segment,
+from elasticdl.shared.data.formats.data_format import DataObject, PositionFormat, Scan
+from elasticdl.shared.data.formats.segments import Positions
+from elasticdl.shared.data.formats.text import (
+    BYTE_ORDER_MARK,
+    NEWLINE,
+    RECORD_BYTES_MAX,
+    TextParser,
+    TextScan,
     cut_at,
-    part_of_text,
-    refuse_no_text,
-    text_segments,
+    shown,
 )
-from elasticdl.shared.data.hashing import content_hashes
 from elasticdl.shared.data.ragged import Columns
-from elasticdl.shared.data.schema import Column, ReaderOptions
+from elasticdl.shared.data.schema import DataSchema, ReaderOptions
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 
-RECORD_BYTES_MAX = 64 << 20
-_CHUNK_BYTES = 4 << 20
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_NEWLINE = 10
 _CHANGED = re.compile(r"Column\(/([^/)]+).*\) changed from (\w+) to (\w+)")
 _KINDS = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
-Parsed = TypeVar("Parsed")
 
 
 def cut(data: bytes, *, final: bool) -> tuple[list[bytes], Positions, int]:
     """Split bytes that begin with a record into records; see ``csv_file.cut``."""
-    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _NEWLINE)
+    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == NEWLINE)
     if final and (not ends.size or ends[-1] + 1 < len(data)):
         ends = np.append(ends, len(data))
     return cut_at(data, ends)
 
 
-class Parser:
+class Parser(TextParser):
     """Turns records of one file into typed columns.
 
     Args:
@@ -68,29 +64,13 @@ class Parser:
     """
 
     def __init__(self, uri: str, types: Mapping[str, str], *, infer: bool = False) -> None:
-        self._uri = uri
+        super().__init__(uri)
         self._types = types
         self._converted = [name for name, kind in types.items() if kind.endswith("]") or kind == "float16"]
         self._options = pa.json.ParseOptions(
             explicit_schema=pa.schema([(name, _json_type(kind)) for name, kind in types.items()]),
             unexpected_field_behavior="infer" if infer else "ignore",
         )
-
-    def table(self, lines: list[bytes], first: int) -> pa.Table:
-        """Parse records, the first of which is number ``first``.
-
-        Raises:
-            UserError: names the first record that is no JSON object, or has a value of another type.
-        """
-        return self._explained(lines, first, self._parse)
-
-    def arrays(self, lines: list[bytes], first: int, columns: Sequence[Column]) -> Columns:
-        """Like ``table``, as numpy arrays of the columns' types."""
-
-        def parse(some: list[bytes]) -> Columns:
-            return arrow_columns.arrays(columns, self._parse(some).column)
-
-        return self._explained(lines, first, parse)
 
     def _parse(self, lines: list[bytes]) -> pa.Table:
         data = b"\n".join(lines)
@@ -107,12 +87,6 @@ class Parser:
             table = table.set_column(place, name, table[name].cast(arrow_type(self._types[name])))
         return table
 
-    def _explained(self, lines: list[bytes], first: int, parse: Callable[[list[bytes]], Parsed]) -> Parsed:
-        try:
-            return parse(lines)
-        except (pa.ArrowInvalid, ValueError) as error:
-            raise self._explain(lines, first, error, parse) from error
-
     def _explain(
         self, lines: list[bytes], first: int, error: Exception, parse: Callable[[list[bytes]], object]
     ) -> UserError:
@@ -127,7 +101,7 @@ class Parser:
                 bad, error = middle, part_error
         line = lines[bad - 1]
         return UserError(
-            f"{display(self._uri)}, record {first + bad - 1} (from 0): {self._reason(line, error)}: {_shown(line)}",
+            f"{display(self._uri)}, record {first + bad - 1} (from 0): {self._reason(line, error)}: {shown(line)}",
             hint="Correct or remove that record, or leave the column out with --columns.",
         )
 
@@ -160,11 +134,6 @@ def _json_type(kind: str) -> pa.DataType:
 
 def _kind(value: Any) -> str:
     return _KINDS.get(type(value), "a number")
-
-
-def _shown(line: bytes) -> str:
-    text = line[:80].decode(errors="replace")
-    return repr(text + "..." if len(line) > 80 else text)
 
 
 class TypeLearner:
@@ -248,63 +217,32 @@ class TypeLearner:
         return column
 
 
-class Scan:
-    """Every record of a file in order; ``columns`` is complete once it was iterated to the end."""
-
+class _Scan(TextScan):
     def __init__(self, store: ObjectStore, info: ObjectInfo, options: ReaderOptions) -> None:
-        self._store = store
-        self._info = info
+        super().__init__(store, info)
         self._learner = TypeLearner(info.uri, options)
 
     @property
     def columns(self) -> tuple[FoundColumn, ...]:
-        """What was found in the columns, in the order in which they appear."""
         return self._learner.columns
 
-    def __iter__(self) -> Iterator[Segment]:
-        """Segments of records.
+    def _cut(self, data: bytes, *, final: bool) -> tuple[list[bytes], Positions, int]:
+        return cut(data, final=final)
 
-        Raises:
-            UserError: names the file and the record that is wrong.
-        """
-        return text_segments(self._store, self._info, _CHUNK_BYTES, self._checked, self._segment)
+    def _learn(self, data: bytes, lines: list[bytes], starts: Positions) -> tuple[list[bytes], Positions]:
+        self._learner.learn(lines)
+        return lines, starts
 
-    def part(self, start: int, stop: int, begin: int | None) -> tuple[int, list[Segment]]:
-        """The records that end in a range, and where the first of them begins.
-
-        Args:
-            start: of the range, a multiple of 4 MiB.
-            stop: of the range, another one or the end of the file.
-            begin: where the first record begins; None: behind the last line feed before the range.
-
-        Raises:
-            UserError: names the file and the record that is wrong, counted from the first one of the range.
-        """
-        return part_of_text(self._store, self._info, (start, stop, begin), _CHUNK_BYTES, self._checked, self._segment)
-
-    def _segment(self, data: bytes, position: int, final: bool) -> tuple[Segment, int]:
-        """The next records, from bytes that begin with one at byte ``position``, and how many bytes they take."""
-        lines, starts, used = cut(data, final=final)
-        if len(data) - used > RECORD_BYTES_MAX:
-            reason = f"record {self._learner.records} is longer than {RECORD_BYTES_MAX >> 20} MiB"
-            raise _error(self._info.uri, reason)
-        if lines:
-            self._learner.learn(lines)
-        return Segment(contents=content_hashes(lines), positions=starts + position, end=position + used), used
-
-    def _checked(self, chunk: bytes) -> bytes:
-        """The first bytes of the file, with line breaks in place of a byte order mark: positions stay byte offsets."""
-        uri = self._info.uri
-        refuse_no_text(uri, chunk)
-        if chunk.startswith(_BYTE_ORDER_MARK):
-            chunk = b"\n\n\n" + chunk[3:]
-        if chunk.lstrip().startswith(b"["):
+    def _refuse(self, chunk: bytes) -> None:
+        if chunk.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"["):
             raise _error(
-                uri,
+                self._info.uri,
                 "it is a JSON list, not one object in each line",
                 hint="Convert it: jq -c '.[]' OLD.json > NEW.jsonl",
             )
-        return chunk
+
+    def _error(self, reason: str) -> UserError:
+        return _error(self._info.uri, reason)
 
 
 def _error(uri: str, reason: str, hint: str = "Correct the file: each line is one JSON object.") -> UserError:
@@ -314,3 +252,39 @@ def _error(uri: str, reason: str, hint: str = "Correct the file: each line is on
 def _is_empty(kind: pa.DataType) -> bool:
     """Whether a column has no value at all, or only empty lists."""
     return bool(pa.types.is_null(kind) or (pa.types.is_list(kind) and pa.types.is_null(kind.value_type)))
+
+
+class _JsonLines(PositionFormat):
+    """Files of JSON lines, and records of readers of the model file that have columns."""
+
+    name = "json"
+    title = "JSON lines"
+    extensions = ("jsonl", "ndjson", "json")
+    feeds_bytes = False
+    may_lack_columns = True
+    is_divisible = True
+
+    def begins(self, start: bytes) -> bool:
+        return re.match(rb"\s*\{\s*[\"}]", start) is not None
+
+    def scan(self, store: ObjectStore, data: DataObject, options: ReaderOptions) -> Scan:
+        return _Scan(store, data.info, options)
+
+    def with_more(self, column: FoundColumn, later: FoundColumn, options: ReaderOptions) -> FoundColumn:
+        kind = wider_type(column, later)
+        if kind is None:
+            raise UserError(f"column {column.name!r} is {column.type} and {later.type}")
+        return replace(column.with_more(later), type=kind)
+
+    def tolerant_type(self, kind: str) -> str:
+        return "" if kind in ("string", "bool") else kind.replace(element_type(kind), "float64", 1)
+
+    def records(self, data: bytes, uri: str, record: int, position: int) -> list[bytes]:
+        return cut(data, final=True)[0]
+
+    def columns(self, uri: str, schema: DataSchema, records: list[bytes], first: int) -> Columns:
+        types = {column.name: column.type for column in schema.columns}
+        return Parser(uri, types).arrays(records, first, schema.columns)
+
+
+FORMAT = _JsonLines()

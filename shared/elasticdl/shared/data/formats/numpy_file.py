@@ -11,12 +11,13 @@ import operator
 import struct
 import zipfile
 import zlib
-from pathlib import PurePosixPath
+from collections.abc import Mapping
 from typing import IO, cast
 
 import numpy as np
 
-from elasticdl.shared.data.formats.arrays import ArrayColumn, StoredArray, columns_of
+from elasticdl.shared.data.formats.array_file import ArrayColumn, ArrayFormat, StoredArray, columns_of
+from elasticdl.shared.data.formats.data_format import extension_of
 from elasticdl.shared.data.formats.gzip_content import content_size, open_content
 from elasticdl.shared.data.formats.ranged_file import RangedFile
 from elasticdl.shared.errors import UserError
@@ -24,26 +25,14 @@ from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 
 COLUMN = "values"
 """The column of an ``.npy`` file whose type has no fields."""
-MAGIC = b"\x93NUMPY"
+_MAGIC = b"\x93NUMPY"
 _HEADER_BYTES_MAX = 1 << 20
 _MEMBER_HEADER_BYTES = 30
 """Of a zip file's header of a member, before its name and extra fields, whose lengths are its last four bytes."""
 _SAVE = "Write it with numpy.save, or copy it again."
 
 
-def npy_columns(store: ObjectStore, info: ObjectInfo) -> tuple[ArrayColumn, ...]:
-    """The columns of an ``.npy`` file.
-
-    Raises:
-        UserError: it is none, or its array can't be read by records.
-    """
-    with open_content(store, info.uri) as stream:
-        dtype, shape, offset = _header(stream, display(info.uri))
-    array = StoredArray(uri=info.uri, dtype=dtype, shape=shape, offset=offset, size_bytes=content_size(info))
-    return columns_of(array, COLUMN)
-
-
-def npz_columns(store: ObjectStore, info: ObjectInfo) -> tuple[ArrayColumn, ...]:
+def _npz_columns(store: ObjectStore, info: ObjectInfo) -> tuple[ArrayColumn, ...]:
     """The columns of an ``.npz`` file, in the order of its members.
 
     Raises:
@@ -91,7 +80,7 @@ def _member(store: ObjectStore, info: ObjectInfo, archive: zipfile.ZipFile, memb
 def _header(stream: IO[bytes], where: str) -> tuple[np.dtype[np.generic], tuple[int, ...], int]:
     """Element type, shape and the number of bytes before the elements."""
     start = stream.read(8)
-    if len(start) < 8 or not start.startswith(MAGIC):
+    if len(start) < 8 or not start.startswith(_MAGIC):
         raise UserError(f"{where} is not a NumPy array", hint=_SAVE)
     width = "<H" if start[6] == 1 else "<I"
     sizes = stream.read(struct.calcsize(width))
@@ -118,6 +107,22 @@ def _header(stream: IO[bytes], where: str) -> tuple[np.dtype[np.generic], tuple[
     return dtype, shape, len(start) + len(sizes) + size
 
 
-def is_archive(name: str) -> bool:
-    """Whether a file is an ``.npz`` file, judging by its name."""
-    return PurePosixPath(name).suffix.lower() == ".npz"
+class _NumPy(ArrayFormat):
+    name = "numpy"
+    title = "NumPy"
+    extensions = ("npy", "npz")
+    without_gzip: Mapping[str, str] = {"npz": "an .npz file"}
+
+    def begins(self, start: bytes) -> bool:
+        return start.startswith(_MAGIC)
+
+    def columns(self, store: ObjectStore, info: ObjectInfo) -> tuple[ArrayColumn, ...]:
+        if extension_of(info.uri) == "npz":
+            return _npz_columns(store, info)
+        with open_content(store, info.uri) as stream:
+            dtype, shape, offset = _header(stream, display(info.uri))
+        array = StoredArray(uri=info.uri, dtype=dtype, shape=shape, offset=offset, size_bytes=content_size(info))
+        return columns_of(array, COLUMN)
+
+
+FORMAT = _NumPy()

@@ -9,21 +9,23 @@ length and the elements of a list.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
 
-from elasticdl.shared.data.blocks import ColumnBatch
+from elasticdl.shared.data.blocks import ColumnBatch, RecordBlock
 from elasticdl.shared.data.column_types import FoundColumn, selected
 from elasticdl.shared.data.formats.arrow_columns import arrays, converted, found, natural_type, row_hashes
+from elasticdl.shared.data.formats.data_format import DataFormat, DataObject, FormatReader, Indices, Scan
 from elasticdl.shared.data.formats.ranged_file import RangedFile
 from elasticdl.shared.data.formats.segments import Segment
 from elasticdl.shared.data.hashing import bind
-from elasticdl.shared.data.schema import Column, ReaderOptions
+from elasticdl.shared.data.schema import Column, DataSchema, ReaderOptions
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
@@ -47,51 +49,41 @@ def _open(store: ObjectStore, info: ObjectInfo) -> pa.parquet.ParquetFile:
         ) from error
 
 
-class Scan:
-    """Every row of a file in order; ``columns`` is complete once it was iterated to the end.
+class _Scan(Scan):
+    """Every row of a file in order."""
 
-    Args:
-        groups: numbers of the row groups to read; None: all.
-
-    Raises:
-        UserError: the file is damaged, or has a column that can't be read.
-    """
-
-    def __init__(
-        self, store: ObjectStore, info: ObjectInfo, options: ReaderOptions, groups: range | None = None
-    ) -> None:
-        self._groups = groups
+    def __init__(self, store: ObjectStore, info: ObjectInfo, options: ReaderOptions) -> None:
         self._uri = info.uri
         self._file = _open(store, info)
         schema = self._file.schema_arrow
         if len(set(schema.names)) != len(schema.names):
             raise UserError(f"{display(info.uri)} has two columns of the same name", hint="Rename one of them.")
         has_same = set(schema.names) == set(options.column_order)
-        self._names = selected(info.uri, options.column_order if has_same else schema.names, options)
-        types = [self._type(schema.field(name), options.column_types.get(name)) for name in self._names]
+        self.names = selected(info.uri, options.column_order if has_same else schema.names, options)
+        types = [self._type(schema.field(name), options.column_types.get(name)) for name in self.names]
         self._found = [
-            FoundColumn(name=name, type=kind, was=was) for name, (kind, was) in zip(self._names, types, strict=True)
+            FoundColumn(name=name, type=kind, was=was) for name, (kind, was) in zip(self.names, types, strict=True)
         ]
         self._records = 0
 
     @property
     def columns(self) -> tuple[FoundColumn, ...]:
-        """What was found in the columns that are read."""
         return tuple(self._found)
 
     def __iter__(self) -> Iterator[Segment]:
-        """Segments of rows.
+        return self._segments(range(self._file.num_row_groups))
 
-        Raises:
-            UserError: the file is damaged, or a value is not of the given type.
-        """
-        groups = self._file.num_row_groups
-        for group in range(groups) if self._groups is None else self._groups:
+    def part(self, start: int, stop: int, begin: int | None) -> tuple[int, int, list[Segment]]:
+        """The rows of the row groups ``[start, stop)``."""
+        return start, stop, list(self._segments(range(start, stop)))
+
+    def _segments(self, groups: range) -> Iterator[Segment]:
+        for group in groups:
             try:
-                for table in _tables(self._file, group, self._names):
+                for table in _tables(self._file, group, self.names):
                     self._learn(table)
                     positions = np.full(table.num_rows, group, dtype=np.int64)
-                    yield Segment(contents=row_hashes(table), positions=positions, end=groups)
+                    yield Segment(contents=row_hashes(table), positions=positions, end=self._file.num_row_groups)
                     self._records += table.num_rows
             except (pa.ArrowException, OSError) as error:
                 raise _damaged(self._uri, group, error) from error
@@ -131,32 +123,6 @@ class Scan:
             ) from error
 
 
-def column_names(store: ObjectStore, info: ObjectInfo) -> tuple[str, ...]:
-    """The columns of a file, in its order.
-
-    Raises:
-        UserError: the file is damaged.
-    """
-    return tuple(_open(store, info).schema_arrow.names)
-
-
-def divided(store: ObjectStore, info: ObjectInfo, range_bytes: int) -> list[int]:
-    """Divide the row groups of a file into ranges of about so many bytes: the first of each, and their number.
-
-    Raises:
-        UserError: the file is damaged.
-    """
-    metadata = _open(store, info).metadata
-    places, size = [0], 0
-    for group in range(metadata.num_row_groups):
-        if size >= range_bytes:
-            places.append(group)
-            size = 0
-        row_group = metadata.row_group(group)
-        size += sum(row_group.column(place).total_compressed_size for place in range(row_group.num_columns))
-    return [*places, metadata.num_row_groups]
-
-
 def _first_that_fails(values: pa.ChunkedArray, kind: str) -> int:
     """The place of the first value that can't be converted, by bisection."""
     begin, end = 0, len(values)
@@ -175,28 +141,8 @@ def _tables(file: pa.parquet.ParquetFile, group: int, names: Sequence[str]) -> I
         yield pa.Table.from_batches([batch]).select(list(names))
 
 
-class Rows:
-    """The rows of a shard.
-
-    Attributes:
-        hashes: record hash of each row, shape ``[rows]``.
-        first: place of the first row in ``columns``.
-    """
-
-    def __init__(self, table: pa.Table, columns: Sequence[Column], shard: Shard) -> None:
-        self.hashes = bind(row_hashes(table), shard.source, shard.start)
-        self.first = 0
-        self._table = table
-        self._columns = columns
-
-    @cached_property
-    def columns(self) -> ColumnBatch:
-        """Typed columns, converted when first asked for."""
-        return ColumnBatch.of(arrays(self._columns, self._table.column))
-
-
-class Page:
-    """Rows that are hashed and converted. It does not keep their row group in memory, as ``Rows`` does.
+class _Page:
+    """Rows that are hashed and converted. It does not keep their row group in memory, as larger blocks do.
 
     Attributes:
         hashes: record hash of each row, shape ``[rows]``.
@@ -209,52 +155,41 @@ class Page:
         self.nbytes = self.hashes.nbytes + self.columns.nbytes
 
 
-class RowsOfPage:
-    """Some rows of a page; see ``Rows``."""
-
-    def __init__(self, page: Page, places: slice) -> None:
-        self.hashes = page.hashes[places]
-        self.columns = page.columns
-        self.first: int = places.start
-
-
-class RowGroups:
-    """Ranges of rows of one data set's files; not safe to share between threads.
-
-    Args:
-        columns: which to read, in this order.
-    """
-
+class _Reader(FormatReader):
     def __init__(self, store: ObjectStore, columns: Sequence[Column]) -> None:
         self._store = store
         self._columns = columns
         self._names = [column.name for column in columns]
         self._files: dict[ObjectInfo, tuple[pa.parquet.ParquetFile, npt.NDArray[np.int64]]] = {}
         self._tables: OrderedDict[tuple[ObjectInfo, int], pa.Table] = OrderedDict()
-        self._pages: OrderedDict[tuple[int, str, int], Page] = OrderedDict()
+        self._pages: OrderedDict[tuple[int, str, int], _Page] = OrderedDict()
         """By number and etag of their source, and their own number."""
         self._pages_bytes = 0
 
-    def read(self, info: ObjectInfo, shard: Shard) -> Rows | RowsOfPage:
-        """The rows of a shard, which is a part of a file."""
+    def read(self, info: ObjectInfo, shard: Shard) -> RecordBlock:
         start, end, page = shard.start, shard.end, shard.start // PAGE_ROWS
         if 2 * (end - start) > PAGE_ROWS or (end - 1) // PAGE_ROWS != page:
-            return Rows(self._table(info, start, end), self._columns, shard)
-        first = page * PAGE_ROWS
-        return RowsOfPage(self._page(info, shard.source, page), slice(start - first, end - first))
+            table = self._table(info, start, end)
+            hashes = bind(row_hashes(table), shard.source, start)
+            return RecordBlock(lines=None, hashes=hashes, parse=partial(self._converted, table))
+        rows, first = self._page(info, shard.source, page), start - page * PAGE_ROWS
+        hashes = rows.hashes[first : first + end - start]
+        return RecordBlock(lines=None, hashes=hashes, parse=lambda: rows.columns, first=first)
 
     def has(self, info: ObjectInfo, shard: Shard) -> bool:
-        """Whether the rows of a shard are in memory."""
         page = shard.start // PAGE_ROWS
         return (shard.source, info.etag, page) in self._pages and (shard.end - 1) // PAGE_ROWS == page
 
-    def _page(self, info: ObjectInfo, source: int, number: int) -> Page:
+    def _converted(self, table: pa.Table) -> ColumnBatch:
+        return ColumnBatch.of(arrays(self._columns, table.column))
+
+    def _page(self, info: ObjectInfo, source: int, number: int) -> _Page:
         key = (source, info.etag, number)
         page = self._pages.get(key)
         if page is None:
             first, end = number * PAGE_ROWS, int(self._file(info)[1][-1])
             table = self._table(info, first, min(first + PAGE_ROWS, end))
-            page = self._pages[key] = Page(table, self._columns, source, first)
+            page = self._pages[key] = _Page(table, self._columns, source, first)
             self._pages_bytes += page.nbytes
             while len(self._pages) > 1 and self._pages_bytes > PAGES_BYTES_MAX:
                 self._pages_bytes -= self._pages.popitem(last=False)[1].nbytes
@@ -298,3 +233,41 @@ def _damaged(uri: str, group: int, error: Exception) -> UserError:
     return UserError(
         f"{display(uri)}: row group {group} can't be read: {error}", hint="Write the file again, or copy it again."
     )
+
+
+class _Parquet(DataFormat):
+    name = "parquet"
+    title = "Parquet"
+    extensions = ("parquet",)
+    without_gzip: Mapping[str, str] = {"parquet": "a Parquet file"}
+    is_divisible = True
+    position_shift = 0
+
+    def begins(self, start: bytes) -> bool:
+        return start.startswith(b"PAR1")
+
+    def completed(self, store: ObjectStore, sources: Sequence[DataObject], options: ReaderOptions) -> ReaderOptions:
+        if options.columns:
+            return options
+        return replace(options, column_order=tuple(_open(store, sources[0].info).schema_arrow.names))
+
+    def scan(self, store: ObjectStore, data: DataObject, options: ReaderOptions) -> Scan:
+        return _Scan(store, data.info, options)
+
+    def divided(self, store: ObjectStore, info: ObjectInfo, range_bytes: int) -> list[int]:
+        """The first row group of each range, and their number."""
+        metadata = _open(store, info).metadata
+        places, size = [0], 0
+        for group in range(metadata.num_row_groups):
+            if size >= range_bytes:
+                places.append(group)
+                size = 0
+            row_group = metadata.row_group(group)
+            size += sum(row_group.column(place).total_compressed_size for place in range(row_group.num_columns))
+        return [*places, metadata.num_row_groups]
+
+    def reader(self, store: ObjectStore, schema: DataSchema, index: Indices) -> FormatReader:
+        return _Reader(store, schema.columns)
+
+
+FORMAT = _Parquet()

@@ -10,6 +10,7 @@ the index has its marks at chunks.
 from __future__ import annotations
 
 import gzip
+import io
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
@@ -19,15 +20,18 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 
+from elasticdl.shared.data.formats.data_format import DataObject, PositionFormat, Scan
 from elasticdl.shared.data.formats.gzip_content import content_size, open_content
 from elasticdl.shared.data.formats.segments import Segment, check_unchanged
 from elasticdl.shared.data.hashing import content_hashes
+from elasticdl.shared.data.schema import ReaderOptions
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.sources import RECORDS_MAX
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 from elasticdl.shared.storage.atomic import replacing
 from elasticdl.shared.storage.tfrecord_frame import masked_crc
 
-MAGIC = b"\x04\x03\x02\x01"
+_MAGIC = b"\x04\x03\x02\x01"
 HEADER = struct.Struct("<5I")
 """Magic number, checksum, compressor, stored bytes, records."""
 _LENGTH = struct.Struct("<I")
@@ -69,7 +73,7 @@ def _chunk(records: list[bytes], compressor: int) -> bytes:
         data = b"".join([_STREAM_START, *_compressed_parts(data)])
     elif compressor == _GZIP:
         data = gzip.compress(data, mtime=0)
-    return HEADER.pack(int.from_bytes(MAGIC, "little"), zlib.crc32(data), compressor, len(data), len(records)) + data
+    return HEADER.pack(int.from_bytes(_MAGIC, "little"), zlib.crc32(data), compressor, len(data), len(records)) + data
 
 
 def _compressed_parts(data: bytes) -> Iterator[bytes]:
@@ -103,7 +107,7 @@ class ChunkDecoder:
             if len(header) < HEADER.size:
                 raise self._wrong("is incomplete")
             magic, checksum, compressor, size, count = HEADER.unpack(header)
-            if _LENGTH.pack(magic) != MAGIC or compressor > _GZIP:
+            if _LENGTH.pack(magic) != _MAGIC or compressor > _GZIP:
                 raise self._wrong("has a wrong header")
             stored = _exactly(stream, size)
             if len(stored) < size:
@@ -125,21 +129,14 @@ class ChunkDecoder:
         )
 
 
-class Scan:
-    """Every record of a file in order; it has no columns. A record's position is that of its chunk."""
-
-    columns = ()
+class _Scan(Scan):
+    """Every record of a file in order. A record's position is that of its chunk."""
 
     def __init__(self, store: ObjectStore, info: ObjectInfo) -> None:
         self._store = store
         self._info = info
 
     def __iter__(self) -> Iterator[Segment]:
-        """Segments of records, a chunk each.
-
-        Raises:
-            UserError: the file is damaged.
-        """
         decoder = ChunkDecoder(self._info.uri)
         with open_content(self._store, self._info.uri) as stream:
             for records in decoder.chunks(stream):
@@ -207,3 +204,25 @@ def _snappy_size(data: bytes) -> int:
         if byte < 0x80:
             return size
     raise ValueError("a Snappy part has no size")
+
+
+class _RecordIO(PositionFormat):
+    name = "recordio"
+    title = "RecordIO"
+    extensions = ("recordio",)
+    has_columns = False
+    position_shift = 0
+    stride = RECORDS_MAX
+
+    def begins(self, start: bytes) -> bool:
+        return start.startswith(_MAGIC)
+
+    def scan(self, store: ObjectStore, data: DataObject, options: ReaderOptions) -> Scan:
+        return _Scan(store, data.info)
+
+    def records(self, data: bytes, uri: str, record: int, position: int) -> list[bytes]:
+        chunks = ChunkDecoder(uri, record=record, position=position).chunks(io.BytesIO(data))
+        return [each for chunk in chunks for each in chunk]
+
+
+FORMAT = _RecordIO()

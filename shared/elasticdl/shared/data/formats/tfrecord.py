@@ -9,9 +9,11 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
+from elasticdl.shared.data.formats.data_format import DataObject, PositionFormat, Scan
 from elasticdl.shared.data.formats.gzip_content import content_size, open_content
 from elasticdl.shared.data.formats.segments import Positions, Segment, check_unchanged, chunks
 from elasticdl.shared.data.hashing import content_hashes
+from elasticdl.shared.data.schema import ReaderOptions
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 from elasticdl.shared.storage.atomic import replacing
@@ -39,7 +41,7 @@ def write_records(path: str | Path, records: Iterable[bytes]) -> int:
     return count
 
 
-def begins_with_record(data: bytes) -> bool:
+def _begins_with_record(data: bytes) -> bool:
     """Whether the first bytes of a file are a TFRecord header."""
     return len(data) >= HEADER_BYTES and masked_crc(data[:8]) == int.from_bytes(data[8:HEADER_BYTES], "little")
 
@@ -137,21 +139,12 @@ class FrameDecoder:
         )
 
 
-class Scan:
-    """Every record of a file in order; it has no columns."""
-
-    columns = ()
-
+class _Scan(Scan):
     def __init__(self, store: ObjectStore, info: ObjectInfo) -> None:
         self._store = store
         self._info = info
 
     def __iter__(self) -> Iterator[Segment]:
-        """Segments of records.
-
-        Raises:
-            UserError: the file is corrupt, truncated or compressed.
-        """
         uri, size = self._info.uri, content_size(self._info)
         decoder = FrameDecoder(uri, end=size)
         with open_content(self._store, uri) as stream:
@@ -166,15 +159,8 @@ class Scan:
                 yield Segment(contents=content_hashes(records), positions=positions, end=decoder.position)
         check_unchanged(uri, size, decoder.position)
 
-    def part(self, start: int, stop: int, begin: int | None) -> tuple[int, list[Segment]]:
-        """The records that begin in a range, and where the first of them begins.
-
-        Args:
-            begin: where the first record begins; None: at the first header in the range whose checksum is right.
-
-        Raises:
-            UserError: the file is corrupt or truncated.
-        """
+    def part(self, start: int, stop: int, begin: int | None) -> tuple[int, int, list[Segment]]:
+        """The records that begin in a range. It is guessed that the first one begins where a header is right."""
         uri, size, etag = self._info.uri, self._info.size_bytes, self._info.etag
         if begin is None:
             begin = 0 if start == 0 else self._header_in(start, stop)
@@ -185,7 +171,7 @@ class Scan:
             data = self._store.read(uri, at, max(min(_CHUNK_BYTES, stop - at), decoder.needed_bytes), etag=etag)
             records, positions = decoder.decode(data)
             segments.append(Segment(contents=content_hashes(records), positions=positions, end=decoder.position))
-        return begin, segments
+        return begin, decoder.position, segments
 
     def _header_in(self, start: int, stop: int) -> int:
         """The first place in a range that looks like a header; the end of the range if there is none."""
@@ -195,11 +181,26 @@ class Scan:
             # The length of a record, in 8 bytes, is below 4 GiB.
             likely = np.flatnonzero(zeros[4:-4] & zeros[5:-3] & zeros[6:-2] & zeros[7:-1])
             for offset in likely.tolist():
-                if offset < _LOOK_BYTES and begins_with_record(data[offset : offset + HEADER_BYTES]):
+                if offset < _LOOK_BYTES and _begins_with_record(data[offset : offset + HEADER_BYTES]):
                     return min(place + int(offset), stop)
         return stop
 
 
-def records_in(data: bytes, uri: str, record: int, position: int) -> list[bytes]:
-    """The records in bytes that begin with record number ``record``, at a position of the file, and end behind one."""
-    return FrameDecoder(uri, end=position + len(data), record=record, position=position).decode(data)[0]
+class _TFRecord(PositionFormat):
+    name = "tfrecord"
+    title = "TFRecord"
+    extensions = ("tfrecord", "tfrecords")
+    has_columns = False
+    is_divisible = True
+
+    def begins(self, start: bytes) -> bool:
+        return _begins_with_record(start)
+
+    def scan(self, store: ObjectStore, data: DataObject, options: ReaderOptions) -> Scan:
+        return _Scan(store, data.info)
+
+    def records(self, data: bytes, uri: str, record: int, position: int) -> list[bytes]:
+        return FrameDecoder(uri, end=position + len(data), record=record, position=position).decode(data)[0]
+
+
+FORMAT = _TFRecord()

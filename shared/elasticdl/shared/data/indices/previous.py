@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from elasticdl.shared.data.discovery import DataObject
+from elasticdl.shared.data.formats.data_format import DataObject
 from elasticdl.shared.data.index import ScannedSource
 from elasticdl.shared.data.indices.packed import IndexFile
 from elasticdl.shared.job.sources import Source

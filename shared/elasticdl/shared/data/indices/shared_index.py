@@ -21,12 +21,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from elasticdl.shared.data.discovery import DataObject, split_paths
+from elasticdl.shared.data.discovery import split_paths
+from elasticdl.shared.data.formats import FORMATS
+from elasticdl.shared.data.formats.data_format import DataObject
 from elasticdl.shared.data.indices import columns
 from elasticdl.shared.data.indices.packed import IndexFile
 from elasticdl.shared.data.indices.previous import PreviousIndex
 from elasticdl.shared.data.indices.store import VERSION, digest_of
-from elasticdl.shared.data.schema import DataFormat, ReaderOptions
+from elasticdl.shared.data.schema import ReaderOptions
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.storage import (
     ObjectChangedError,
@@ -144,9 +146,9 @@ def facts_of(options: ReaderOptions) -> dict[str, Any]:
 
 
 def _content(objects: Sequence[DataObject]) -> str:
-    if any(data.format is DataFormat.IMAGES or not data.info.etag for data in objects):
+    if any(FORMATS[data.format].records_are_files or not data.info.etag for data in objects):
         return ""
     digest = hashlib.sha256()
     for data in objects:
-        digest.update(json.dumps([data.format.value, data.info.uri, data.info.size_bytes, data.info.etag]).encode())
+        digest.update(json.dumps([data.format, data.info.uri, data.info.size_bytes, data.info.etag]).encode())
     return digest.hexdigest()

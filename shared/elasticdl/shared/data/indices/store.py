@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from elasticdl.shared.data.discovery import DataObject
+from elasticdl.shared.data.formats.data_format import DataObject
 from elasticdl.shared.data.index import SourceIndex, scan_source
 from elasticdl.shared.data.indices.packed import IndexFile, IndexLostError, PackedIndices, pack
 from elasticdl.shared.data.schema import ReaderOptions, options_of, schema_of

@@ -15,58 +15,34 @@ GROUP_BYTES_MAX = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScanOrder:
+class ScanRequest:
     """Files to scan.
 
     Attributes:
         objects: some of a data set in their order, at least one.
+        numbers: of each in the plan.
         options: how to read them; can be pickled.
+        part: what to scan of the only file; None: everything.
     """
 
     objects: tuple[DataObject, ...]
     numbers: Sequence[int]
     options: ReaderOptions
-
-    @property
-    def uri(self) -> str:
-        """Of one of the files: all are in one store."""
-        return self.objects[0].info.uri
+    part: FileRange | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RangeOrder:
-    """A range to scan.
-
-    Attributes:
-        options: how to read it; can be pickled.
-    """
-
-    data: DataObject
-    part: FileRange
-    options: ReaderOptions
-
-    @property
-    def uri(self) -> str:
-        """Of the file."""
-        return self.data.info.uri
-
-
-def plain(options: ReaderOptions) -> ReaderOptions:
-    """Options that can be pickled: read-only views of dicts can't."""
-    return replace(options, column_types=dict(options.column_types), fill_missing=dict(options.fill_missing))
-
-
-def group(objects: Sequence[DataObject], options: ReaderOptions, numbers: Sequence[int]) -> list[ScanOrder]:
+def group(objects: Sequence[DataObject], options: ReaderOptions, numbers: Sequence[int]) -> list[ScanRequest]:
     """Divide files of a data set into groups.
 
     Args:
         objects: the files, in their order.
     """
-    options = plain(options)
-    orders: list[ScanOrder] = []
+    # Read-only views of dicts can't be pickled.
+    options = replace(options, column_types=dict(options.column_types), fill_missing=dict(options.fill_missing))
+    requests: list[ScanRequest] = []
 
     def add(start: int, stop: int) -> None:
-        orders.append(ScanOrder(objects=tuple(objects[start:stop]), numbers=numbers[start:stop], options=options))
+        requests.append(ScanRequest(objects=tuple(objects[start:stop]), numbers=numbers[start:stop], options=options))
 
     start, size = 0, 0
     for place, data in enumerate(objects):
@@ -77,4 +53,4 @@ def group(objects: Sequence[DataObject], options: ReaderOptions, numbers: Sequen
         size += data.info.size_bytes
     if start < len(objects):
         add(start, len(objects))
-    return orders
+    return requests
