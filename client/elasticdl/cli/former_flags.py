@@ -38,11 +38,7 @@ FORMER_FLAGS = {
 
 
 def refuse_former_flags(arguments: Sequence[str]) -> None:
-    """Refuse flags of the first command line by name.
-
-    Raises:
-        UserError: one of them is such a flag; says what to do.
-    """
+    """Refuse flags of the first command line by name."""
     for argument in arguments:
         name = argument.partition("=")[0].removeprefix("--")
         if argument.startswith("--") and name in FORMER_FLAGS:

@@ -19,11 +19,7 @@ def logs(job: JobHandle, pods: Sequence[str], *, lines: int, follow: bool) -> No
 
     Args:
         pods: whose logs; empty: those of all processes.
-        lines: how many lines of each log.
         follow: print new lines until nothing runs the job any more.
-
-    Raises:
-        UserError: a process has no log.
     """
     known = job.logs.pods()
     for pod in pods:

@@ -39,7 +39,6 @@ def wrapped(text: str, console: Console, indent: int = 0) -> str:
     """A text as a terminal should show it: wrapped between words, with long words such as paths in one piece.
 
     Args:
-        text: one or more lines.
         console: where it is printed; outside of a terminal nothing is wrapped.
     """
     if not console.is_terminal:

@@ -20,11 +20,7 @@ from rich.table import Table
 def print_table(
     console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", whole: str = ""
 ) -> None:
-    """Print rows.
-
-    Args:
-        whole: the column whose values are not wrapped, because users copy them.
-    """
+    """Print rows; ``whole``: the column whose values are not wrapped, because users copy them."""
     if not console.is_terminal:
         for row in (columns, *rows):
             console.file.write("\t".join(" ".join(value.split()) for value in row) + "\n")  # rich expands tabs.

@@ -24,7 +24,6 @@ async def open_bus(run: RunDirectory, *, held: bool = False) -> AsyncIterator[Bu
 
     Raises:
         UserError: the job, or its external NATS server, can't be reached, or the disk is full.
-        PermanentError: the server can't be started.
     """
     record = run.read()
     settings = BusSettings(run_directory=str(run.path))

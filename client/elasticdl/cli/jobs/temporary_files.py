@@ -13,11 +13,7 @@ from elasticdl.shared.names import JobId
 
 
 def make_temporary(job: JobId) -> str:
-    """Create the folder for the temporary files of a run; empty if that is not possible.
-
-    Args:
-        job: the job; no other run of it is alive.
-    """
+    """Create the folder for the temporary files of a run; empty if that is not possible."""
     folder = Path(tempfile.gettempdir()) / _temporary_name(job)
     remove_temporary(job, str(folder))
     try:

@@ -40,9 +40,6 @@ def doctor(namespace: str, image_name: str = "", pull_secrets: Sequence[str] = (
 
     Returns:
         The exit code: ``FAILURE`` if there is a problem.
-
-    Raises:
-        ElasticDLError: the API server can't be reached, or refuses.
     """
     api, console = connect(namespace), plain_console()
     found: list[Finding] = []
@@ -70,9 +67,6 @@ def findings(api: KubernetesApi, image_name: str = "") -> Iterator[Finding]:
 
     Args:
         image_name: value of ``--image_name``.
-
-    Raises:
-        TransientError, PermanentError: the API server can't be reached, or refuses.
     """
     yield Finding(subject="API server", detail=f"{api.version()} at {api.server}")
     for finding in setup_findings(api):

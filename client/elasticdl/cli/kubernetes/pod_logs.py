@@ -34,11 +34,7 @@ _TAKEN_MAX = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSource:
-    """A container that has a log.
-
-    Attributes:
-        name: the process, such as ``worker-0``.
-    """
+    """A container that has a log; ``name``: the process, such as ``worker-0``."""
 
     name: str
     pod: str

@@ -90,13 +90,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """What a local job runs on.
-
-    Attributes:
-        connect: URL -> the job's bus.
-        spawner: starts child processes.
-        forks: starts the services instead, if given.
-    """
+    """What a local job runs on; ``forks``: starts the services instead, if given."""
 
     broker: Broker
     connect: Callable[[str], Awaitable[Bus]]
@@ -111,8 +105,6 @@ class LocalJob:
 
     Args:
         run: the job's folder, locked by the caller.
-        observer: is called about everything that happens.
-        started_s: when the user entered the command, seconds since the epoch.
     """
 
     def __init__(
@@ -141,9 +133,6 @@ class LocalJob:
 
         Args:
             opening: the first events of the run: JobSubmitted or JobResumed, or both if the log is lost.
-
-        Raises:
-            ElasticDLError: the NATS server can't be started or reached.
         """
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[str] = self._loop.create_future()

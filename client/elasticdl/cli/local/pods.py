@@ -45,7 +45,6 @@ class PodSettings:
 
     Attributes:
         preparations: what the processes of a service wait for; their pods are pending until then.
-        oom_watch: detects out-of-memory kills.
     """
 
     environment: Callable[[PodName, Service], Mapping[str, str]]

@@ -34,7 +34,6 @@ class RestartDecision:
     """What to do about an exit.
 
     Attributes:
-        delay_s: seconds until the restart.
         ends: there is no restart. The run ends because of ``message``; without one, because the job has ended.
     """
 

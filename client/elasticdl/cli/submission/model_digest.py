@@ -11,9 +11,6 @@ from pathlib import Path
 def file_digests(model: Path) -> dict[str, str]:
     """SHA-256 of the model file and of every module in its folder that it imports, directly or through another.
 
-    Args:
-        model: the model file; it must parse.
-
     Returns:
         File name relative to the model's folder -> hex digest.
     """

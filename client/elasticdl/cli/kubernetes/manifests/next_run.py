@@ -21,7 +21,6 @@ def next_job(former: Manifest, run: str, *, raises_memory: bool = False) -> Mani
     """The Job of the next run, suspended.
 
     Args:
-        former: the Job of the former run, as the API server returned it.
         raises_memory: whether the masters of the former run had too little memory.
     """
     spec = deepcopy({name: former["spec"][name] for name in _JOB_FIELDS if name in former["spec"]})

@@ -34,11 +34,7 @@ def beside_job(job: Manifest, purpose: str, suffix: str, arguments: Sequence[str
 
 
 def one_time_job(name: str, namespace: str, purpose: str, pod: Manifest) -> Manifest:
-    """A Job that runs a pod once.
-
-    Args:
-        pod: its specification, without a restart policy.
-    """
+    """A Job that runs a pod once."""
     # Not the name of the pods of jobs, which commands and masters list.
     labels = {NAME_LABEL: f"elasticdl-{purpose}", JOB_LABEL: name, MANAGED_BY_LABEL: "elasticdl"}
     return {

@@ -63,9 +63,6 @@ class ForkServer:
         Args:
             environment: all of its environment. Variables that imports read must be those of the service.
             log: its output is appended to this file; None: see ``log_to``.
-
-        Raises:
-            PermanentError: it can't be started or its log can't be written.
         """
         if sys.platform != "linux":
             return
@@ -203,9 +200,6 @@ class ForkServers:
 
         Args:
             logs: folder for their logs; None: not known yet; another call of this method will give it.
-
-        Raises:
-            PermanentError: one can't be started or its log can't be written.
         """
         for service in services:
             server, log = self.servers[service], logs and logs / f"{fork_server_name(service)}.log"
@@ -247,11 +241,7 @@ class ForkServers:
 
 
 def fork_servers(*, processes: int, seed: int, envs: Mapping[str, str]) -> ForkServers:
-    """The fork servers of a job; none is started yet.
-
-    Args:
-        processes: how many workers and ps the job has.
-    """
+    """The fork servers of a job; none is started yet. ``processes``: how many workers and ps the job has."""
     imports = import_environment(os.environ, processes=processes, seed=seed)
 
     def environment(service: Service) -> dict[str, str]:

@@ -51,7 +51,6 @@ def tail_and_end(path: Path, lines: int, *, complete: bool = False) -> tuple[Seq
 
     Args:
         path: the file; if it does not exist, it has no lines.
-        lines: how many, at most.
         complete: leave out a last line that has no end yet.
     """
     found, end = _last_lines(path, lines, complete=complete)
