@@ -10,12 +10,7 @@ from elasticdl.shared.process.clock import Clock
 
 
 class TimerService:
-    """Timers on the asyncio loop.
-
-    Args:
-        clock: its ``now`` is the time to which timers are set.
-        fire: takes the event of a timer that is due.
-    """
+    """Timers on the asyncio loop; ``clock``: its ``now`` is the time to which timers are set."""
 
     def __init__(self, clock: Clock, fire: Callable[[TimerFired], None]) -> None:
         self._clock = clock

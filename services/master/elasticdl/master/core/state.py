@@ -160,11 +160,7 @@ class State:
 
     @property
     def job(self) -> JobSpec:
-        """The spec, once it is known.
-
-        Raises:
-            LookupError: the log has no JobSubmitted yet.
-        """
+        """The spec, once it is known. Raises ``LookupError``: the log has no JobSubmitted yet."""
         if self.spec is None:
             raise LookupError("the log has no JobSubmitted record")
         return self.spec

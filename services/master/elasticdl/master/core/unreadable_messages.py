@@ -17,11 +17,7 @@ KEPT = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutAside:
-    """A message that can't be read.
-
-    Attributes:
-        sender: whose subject it was stored under, or who has found it.
-    """
+    """A message that can't be read; ``sender``: whose subject it was stored under, or who has found it."""
 
     sender: PodName
     message: MessageUnreadable
@@ -32,7 +28,6 @@ class UnreadableMessages:
     """The messages of a job that can't be read.
 
     Attributes:
-        count: how many there are.
         last_seq: the log's last record that says so or is one.
         lost_seq: the log's first record that can't be read or replaced; 0: none.
     """

@@ -24,7 +24,6 @@ class RunningAttempt:
     Attributes:
         dispatch: number of the dispatch that the delivery belongs to.
         attempt: number of the delivery within the dispatch.
-        reply: what any process may return the delivery to the queue with.
         since_s: when the worker took it, by the worker's clock.
     """
 
@@ -62,12 +61,10 @@ class Training:
         lacking: dispatched before, not complete, and in no queue any more: to be dispatched again.
         complete: credited to every ps.
         finished: finished by a worker at least once, whether or not every ps still has them.
-        credits: what each ps is credited with.
         ps_sets: digest -> the present set of ps with their incarnations, and those that were present lately.
         speculated: tasks of which a second attempt was dispatched.
         waiting: synchronous training: worker that waited for others -> first task of its cohort at that time.
         waiting_since_s: when the first worker of the last of these cohorts said so, by the worker's clock.
-        statistics: losses, metrics and times that the workers reported.
     """
 
     plan: Plan
