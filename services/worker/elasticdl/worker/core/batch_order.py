@@ -29,7 +29,6 @@ class BatchRef:
     """Names one attempt to process one batch. It is void once its task was repositioned, finished or given away.
 
     Attributes:
-        batch: number of the batch in the task.
         lap: how often the task was repositioned before.
         entry: distinguishes two attempts of this worker at the same task.
     """

@@ -20,44 +20,28 @@ NO_SECONDS: Mapping[str, float] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """The model is built; the worker can start.
-
-    Attributes:
-        notes: start-up lines for the user.
-    """
+    """The model is built; the worker can start. ``notes``: start-up lines for the user."""
 
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested:
-    """The worker has to stop after its running batch.
-
-    Attributes:
-        reason: for the log, such as ``SIGTERM``.
-    """
+    """The worker has to stop after its running batch; ``reason``: for the log, such as ``SIGTERM``."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TasksDelivered:
-    """The queue delivered tasks.
-
-    Attributes:
-        leases: at least one; several only of training tasks.
-    """
+    """The queue delivered tasks."""
 
     leases: tuple[LeasedTask, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueEmpty:
-    """The queue had no task.
-
-    Attributes:
-        is_unavailable: the broker did not answer; ask again after a pause.
-    """
+    """The queue had no task; ``is_unavailable``: the broker did not answer; ask again after a pause."""
 
     is_unavailable: bool = False
 
@@ -67,7 +51,6 @@ class BatchRead:
     """A batch is read and fed, and its ids are known.
 
     Attributes:
-        checksum: sum of their hashes, modulo 2**64.
         is_empty: the user's filter dropped every record; the batch needs no weights.
         seconds: phase -> seconds.
     """
@@ -114,7 +97,6 @@ class PullDelayed:
 
     Attributes:
         ref: the batch; it has no weights.
-        seconds: phase -> seconds that the worker has waited.
     """
 
     ref: BatchRef
@@ -135,7 +117,6 @@ class BatchComputed:
     Attributes:
         loss: mean loss; None when nothing was computed (an empty batch).
         is_overflow: the gradients overflowed float16, so the batch is absorbed without them.
-        seconds: phase -> seconds.
     """
 
     ref: BatchRef
@@ -151,7 +132,6 @@ class BatchPushed:
     Attributes:
         has_pulled: whether the pull that followed the push brought weights that contain it.
         step: step of the weights that the batch was computed with.
-        seconds: phase -> seconds.
     """
 
     ref: BatchRef
@@ -175,11 +155,7 @@ class SlowBatchSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandDone:
-    """A procedure's command was executed.
-
-    Attributes:
-        result: what the procedure is resumed with.
-    """
+    """A procedure's command was executed."""
 
     number: int
     result: Any = None

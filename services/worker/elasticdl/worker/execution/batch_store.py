@@ -18,7 +18,6 @@ class LoadedBatch:
 
     Attributes:
         batch: tensors, or None when the user's filter dropped every record.
-        checksum: sum of their hashes modulo 2**64.
         kept: columns that a prediction job copies beside the predictions.
         weights: what was pulled for it.
     """

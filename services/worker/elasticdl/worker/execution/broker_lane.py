@@ -57,11 +57,7 @@ class Deliveries:
         self._deliveries: dict[int, Delivery] = {}
 
     async def take(self, wait_s: float, count: int) -> TasksDelivered | QueueEmpty:
-        """The next tasks, waiting at most ``wait_s`` for one; see ``TaskQueue.take_several``.
-
-        Raises:
-            TransientError: the broker is unavailable.
-        """
+        """The next tasks, waiting at most ``wait_s`` for one; see ``TaskQueue.take_several``."""
         deliveries = await self._take_planned(count)
         if not deliveries and wait_s > 0:
             await self._queue.wait(wait_s)

@@ -31,7 +31,6 @@ class CallbackTasks:
     """The tasks of a job's callbacks.
 
     Args:
-        storage: URI of the job's storage.
         store: the adapter for it; None: that of the URI.
         waiting: makes the block in which the worker waits for the storage.
     """
@@ -56,7 +55,6 @@ class CallbackTasks:
 
         Raises:
             UserError: a hook raised, or a callback uses what it can't have.
-            PermanentError, TransientError: the storage can't be used.
         """
         with self._waiting():
             listed = self._store.list(self._folder)

@@ -21,11 +21,7 @@ def gpu_name(kind: str = "GPU") -> str:
 
 
 def check_gpu(requested: int, name: str) -> None:
-    """Check that TensorFlow finds the GPU that the pod was given.
-
-    Raises:
-        UserError: it finds none.
-    """
+    """Check that TensorFlow finds the GPU that the pod was given."""
     if requested and not name:
         raise UserError(
             "This worker's pod has a GPU, but TensorFlow finds none",

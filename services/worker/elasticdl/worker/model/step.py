@@ -147,7 +147,6 @@ class CompiledStep:
         A model without tables is not called for them.
 
         Args:
-            training: whether the batch is to be trained or evaluated.
             found: what the function ``train_ids`` gave for the batch, if it was called already.
         """
         if not self._layers:

@@ -34,11 +34,7 @@ def configuration(runner: ModelRunner) -> Any:
 
 
 def loading_notes(runner: ModelRunner) -> list[str]:
-    """Lines for the worker's start: what has to be done so that the file loads elsewhere; none where it just does.
-
-    Raises:
-        UserError: as ``configuration``.
-    """
+    """Lines for the worker's start: what has to be done so that the file loads elsewhere; none where it just does."""
     found = list(dict.fromkeys(_strangers(configuration(runner))))
     notes = []
     if names := [name for name in found if name]:

@@ -48,11 +48,7 @@ def is_tensorboard(callback: Any) -> bool:
 
 
 def check_tensorboard(callback: Any, path: Path) -> None:
-    """Refuse what only a process with the whole model, or that sees every batch, could write.
-
-    Raises:
-        UserError: names the argument and the reason.
-    """
+    """Refuse what only a process with the whole model, or that sees every batch, could write."""
     weights = "the weights are on the parameter servers"
     batches = "no process sees every batch"
     refused = {
