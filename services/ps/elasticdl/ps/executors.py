@@ -55,12 +55,7 @@ def report(issued: Issued[commands.PsCommand], execute: Callable[[Any], Any]) ->
 
 
 class StorageExecutor:
-    """Executes ``StorageCommand``. Used by one thread.
-
-    Args:
-        folder: URI of the folder with the snapshots of all ps of the job.
-        drop_pause_s: seconds to pause after dropping some rows.
-    """
+    """Executes ``StorageCommand``. Used by one thread."""
 
     def __init__(
         self, core: PsCore, store: ObjectStore, folder: str, ps: PodName, *, drop_pause_s: float = _DROP_PAUSE_S
@@ -73,11 +68,7 @@ class StorageExecutor:
         self._writer = UploadWriter(store)
 
     def execute(self, command: commands.StorageCommand) -> Any:
-        """Execute a command; returns the result that its docstring names.
-
-        Raises:
-            ElasticDLError: it failed.
-        """
+        """Execute a command; returns the result that its docstring names."""
         core, store = self._core, self._store
         match command:
             case commands.RecoverShard(register=register):
@@ -211,7 +202,6 @@ class BrokerExecutor:
 
     Args:
         registers: the job's key-value store; its coroutines run on ``loop``.
-        publisher: appends events to the job's log.
     """
 
     def __init__(

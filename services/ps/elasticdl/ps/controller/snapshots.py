@@ -174,14 +174,7 @@ class Snapshots:
             self._unannounced = None
 
     def write(self, *, flush: bool, extend: bool = False) -> Procedure[Written | None]:
-        """Write and register a snapshot.
-
-        Args:
-            flush: apply half-filled accumulators first.
-
-        Returns:
-            The snapshot; None: nothing has changed since the last one.
-        """
+        """Write and register a snapshot. Returns the snapshot; None: nothing has changed since the last one."""
         base = self.history.base(extend=extend)
         kept = self.history.snapshots
         following: NextCut = yield commands.CutSnapshot(
@@ -272,11 +265,7 @@ class Snapshots:
         return self._number - 1
 
     def check(self) -> None:
-        """Verify the invariants of this part of the controller.
-
-        Raises:
-            InvariantError: one of them is violated.
-        """
+        """Verify the invariants of this part of the controller."""
         register = self._registration.register
         for uri, _ in self.history.obsolete():
             if register and uri in (register.manifest, *register.older):

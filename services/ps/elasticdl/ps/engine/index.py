@@ -71,11 +71,7 @@ class IdIndex:
         return sources
 
     def reserve(self, rows: int) -> None:
-        """Make room for ``rows`` more ids.
-
-        Raises:
-            MemoryError: there is no room; nothing has changed.
-        """
+        """Make room for ``rows`` more ids. Raises ``MemoryError``: there is no room; nothing has changed."""
         needed = self.rows + rows
         if needed <= self._rows_max:
             return

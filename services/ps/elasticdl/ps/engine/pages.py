@@ -25,11 +25,7 @@ T = TypeVar("T", bound=np.generic)
 
 
 class Pages:
-    """Anonymous memory that can grow in place or be moved by the system, without being copied.
-
-    Raises:
-        MemoryError: the system has not enough memory.
-    """
+    """Anonymous memory that can grow in place or be moved by the system, without being copied."""
 
     def __init__(self, nbytes: int) -> None:
         try:

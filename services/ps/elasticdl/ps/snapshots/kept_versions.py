@@ -63,9 +63,6 @@ def kept_versions(store: ObjectStore, spec: JobSpec, registers: Iterable[PsRegis
     Args:
         registers: of the ps. Without any, or if a partition is in none of their snapshots, all snapshots in the storage
             count.
-
-    Raises:
-        TransientError, PermanentError: the store.
     """
     registered = [uri for register in registers for uri in (register.manifest, *register.older) if uri]
     versions = _versions(store, registered)
@@ -76,7 +73,6 @@ def read_warm_start(initial: InitialModel, policy: UpdatePolicy, owned: Ranges) 
     """The weights of a version from which a new job starts.
 
     Raises:
-        TransientError: storage is unreachable.
         UserError: an object is missing or damaged; it is named.
     """
     store = open_store(initial.parts[0].manifest)
@@ -98,10 +94,6 @@ def write_version(
 
     Args:
         has_tables: write its tables, and not only its dense values.
-
-    Raises:
-        TransientError: storage is unreachable.
-        DamagedError: an object is missing or damaged; it is named.
     """
     shard = gather_weights(store, UpdatePolicy.of(spec), version.parts, rows=ALL if has_tables else (), averages=True)
     numbers = {table.name: number for number, table in enumerate(shard.signature.tables)}

@@ -18,12 +18,7 @@ ObjectData = bytes | memoryview
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A snapshot that is complete on storage.
-
-    Attributes:
-        uri: URI of its manifest.
-        size_bytes: bytes of all its objects.
-    """
+    """A snapshot that is complete on storage; ``size_bytes``: bytes of all its objects."""
 
     uri: str
     manifest: Manifest
