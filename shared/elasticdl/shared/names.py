@@ -63,11 +63,7 @@ def new_incarnation() -> Incarnation:
 
 
 def new_job_id(name: str) -> JobId:
-    """Append a random suffix to a job name.
-
-    Raises:
-        UserError: the name is not valid, see ``check_job_name``.
-    """
+    """Append a random suffix to a job name."""
     check_job_name(name)
     return JobId(f"{name}-{secrets.token_hex(3)}")
 
@@ -99,9 +95,5 @@ def pod_names(service: Service, count: int) -> tuple[PodName, ...]:
 
 
 def pod_number(pod: PodName) -> int:
-    """Inverse of ``pod_name``: of a ps, its number in the placement.
-
-    Raises:
-        ValueError: the name has no number.
-    """
+    """Inverse of ``pod_name``: of a ps, its number in the placement. Raises ``ValueError``: the name has no number."""
     return int(pod.rpartition("-")[2])

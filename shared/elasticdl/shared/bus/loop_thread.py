@@ -31,9 +31,6 @@ class LoopThread:
 
         Args:
             timeout_s: seconds to wait, after which it is cancelled; None: no limit.
-
-        Raises:
-            TransientError: it took too long.
         """
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:

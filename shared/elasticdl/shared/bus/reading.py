@@ -15,11 +15,7 @@ DeliveryT = TypeVar("DeliveryT", bound=Delivery)
 
 
 async def readable(deliveries: Sequence[DeliveryT]) -> list[DeliveryT]:
-    """The deliveries whose tasks can be read. The others are removed from the queue: the ledgers say what is left.
-
-    Raises:
-        TransientError: NATS is unreachable; the tasks are delivered again.
-    """
+    """The deliveries whose tasks can be read. The others are removed from the queue: the ledgers say what is left."""
     found = []
     for delivery in deliveries:
         try:
@@ -60,7 +56,6 @@ async def present_records(log: EventLog, *, after: int = 0, until: int = 0) -> A
     """The log as it is now, in its own order; records that are appended while reading are left out.
 
     Args:
-        after: sequence number of the record before the first one to read.
         until: sequence number of the last one to read; 0: all.
     """
     last = await log.last_seq()
@@ -87,15 +82,7 @@ async def read_present(log: EventLog) -> list[LogRecord]:
 
 
 async def open_run(log: EventLog, opening: Envelope) -> int:
-    """Append the first event of a run as the log's last record, so that another process's opening event is refused.
-
-    Returns:
-        Its sequence number.
-
-    Raises:
-        TransientError: NATS was unreachable for longer than the settings allow.
-        PermanentError: the log is full or gone.
-    """
+    """Append the first event of a run as the log's last record, so that another process's opening event is refused."""
     while True:
         after = await log.last_seq()
         with contextlib.suppress(FencedError):  # A process of the run before has appended its last events meanwhile.

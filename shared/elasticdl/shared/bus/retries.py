@@ -42,9 +42,6 @@ class RetryPolicy:
 
         Args:
             attempt: raises TransientError when it should be tried again; must end by itself.
-
-        Raises:
-            TransientError: the time is over.
         """
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + self.limit_s
@@ -77,9 +74,6 @@ async def append_once(
 
     Args:
         refusal: the message about that record, if it is another one.
-
-    Returns:
-        The sequence number.
 
     Raises:
         FencedError: another writer was faster.

@@ -20,11 +20,7 @@ Offsets = Sequence[int] | npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class ColumnStack:
-    """Columns of one type, stacked.
-
-    Attributes:
-        values: shape ``[columns, records, ...]``.
-    """
+    """Columns of one type, stacked; ``values``: shape ``[columns, records, ...]``."""
 
     names: tuple[str, ...]
     values: npt.NDArray[np.generic]
@@ -140,11 +136,7 @@ class RecordBlock:
 
     @property
     def columns(self) -> ColumnBatch:
-        """Typed columns, each of shape ``[records, ...]``; parsed when first asked for; empty for TFRecord.
-
-        Raises:
-            UserError: see ``parsed``.
-        """
+        """Typed columns, each of shape ``[records, ...]``; parsed when first asked for; empty for TFRecord."""
         return self.parsed.take(slice(self.first, self.first + len(self.hashes)))
 
     @classmethod
@@ -172,7 +164,6 @@ class RawBatch:
     """Some records of a block, in the order in which they were asked for.
 
     Attributes:
-        count: how many.
         checksum: sum of the record hashes modulo 2**64.
     """
 

@@ -50,9 +50,6 @@ class TableLookup:
 
         Returns:
             float32[n, width].
-
-        Raises:
-            ValueError: an id is outside of the table.
         """
         table = self._table
         if ids.size and (ids.min() < 0 or (table.input_dim and ids.max() >= table.input_dim)):
@@ -74,12 +71,10 @@ def open_tables(folder: str, exported: ExportedModel, cache: Path) -> dict[str, 
     """The tables of an export, by name; their rows are copied to local files, unless they are there already.
 
     Args:
-        folder: URI of the export.
         cache: a local folder for the files, of the size of the tables.
 
     Raises:
         UserError: a file of the export is missing or damaged.
-        PermanentError, TransientError: the folder can't be read.
         OSError: the disk is full, for instance.
     """
     files = cache / exported.version

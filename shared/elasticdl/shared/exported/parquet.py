@@ -33,14 +33,7 @@ def write_rows(file: Path, ids: Ids, rows: Floats) -> None:
 
 
 def read_rows(data: bytes, width: int, name: str) -> tuple[Ids, Floats]:
-    """The rows in the bytes of a file: ids int64[n], rows float32[n, width].
-
-    Args:
-        width: floats per row.
-
-    Raises:
-        UserError: it is damaged, or has other columns.
-    """
+    """The rows in the bytes of a file: ids int64[n], rows float32[n, width]."""
     try:
         table = pyarrow.parquet.read_table(pa.BufferReader(data), columns=[ID, VECTOR], use_threads=False)
         vectors = table.column(VECTOR).combine_chunks()

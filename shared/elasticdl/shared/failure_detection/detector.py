@@ -14,11 +14,7 @@ from elasticdl.shared.names import Incarnation, PodName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedHeartbeats:
-    """A process whose heartbeats are missing.
-
-    Attributes:
-        silent_s: seconds without a heartbeat, of the time that counts.
-    """
+    """A process whose heartbeats are missing; ``silent_s``: seconds without a heartbeat, of the time that counts."""
 
     pod: PodName
     incarnation: Incarnation

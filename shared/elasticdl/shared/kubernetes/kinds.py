@@ -74,9 +74,5 @@ KINDS: Mapping[str, Kind] = {
 
 
 def kind_of(manifest: Manifest) -> Kind:
-    """The kind of an object.
-
-    Raises:
-        LookupError: it is not one of ``KINDS``.
-    """
+    """The kind of an object."""
     return KINDS[manifest["kind"]]

@@ -56,7 +56,6 @@ def pod_manifest(
     """The manifest of a pod.
 
     Args:
-        service: worker or ps.
         creation_seq: see ``PodStatus``.
         memory_raises: how often the memory of this service was raised.
     """

@@ -49,11 +49,7 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired:
-    """Event: a timer is due.
-
-    Attributes:
-        due_s: when it was due.
-    """
+    """Event: a timer is due. ``due_s``: when it was due."""
 
     name: str
     due_s: float
@@ -97,7 +93,6 @@ class CoreRunner(Generic[E, C]):
         execute: executes a command in the thread of its lane; returns the event with the outcome, or None. Not called
             for lanes on a loop.
         lanes: which lanes there are, and which command belongs to which of them.
-        clock: monotonic time.
         failed: called once with an error that no event reports: a defect, or one that ends the process.
     """
 

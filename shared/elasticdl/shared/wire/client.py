@@ -30,7 +30,6 @@ class ClientSettings:
         connect_s: seconds to connect and to be welcomed.
         request_s: seconds that a reply may take; beyond them the peer counts as dead.
         frame_deadline_s: seconds that one frame may take on its way.
-        limits: what a frame may be at most.
     """
 
     connect_s: float = 5.0
@@ -124,7 +123,6 @@ class WireClient:
         A lost connection is no error here: the ticket tells, so that a caller has one place to handle it.
 
         Args:
-            meta: protobuf bytes.
             is_followed: the same thread sends another request at once, or waits for the reply. Small requests are sent
                 with that one, so that the peer answers them together; their tensors may change only then. Their replies
                 must be small: the peer sends them before it has all of the other request.

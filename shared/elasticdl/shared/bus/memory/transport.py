@@ -31,7 +31,6 @@ class Transport(Protocol):
 
         Raises:
             TransientError: no answer; the operation may have been carried out or not, or is yet to be.
-            PermanentError: the broker refused.
         """
         ...
 
@@ -116,12 +115,7 @@ class DirectTransport:
 
 @dataclass(slots=True, kw_only=True)
 class Client:
-    """What the parts of one client share.
-
-    Attributes:
-        settings: how patient the client is.
-        closed: whether the client has hung up.
-    """
+    """What the parts of one client share."""
 
     transport: Transport
     settings: BusSettings = field(default_factory=BusSettings)
@@ -132,12 +126,7 @@ class Client:
         self._retries = RetryPolicy(limit_s=self.settings.retry_s, pause_s=self.settings.retry_pause_s)
 
     async def ask(self, what: str, operation: Callable[[], T]) -> T:
-        """Have the broker do something; repeated until it answers.
-
-        Raises:
-            TransientError: the broker stayed away longer than the settings allow.
-            PermanentError: the broker refused.
-        """
+        """Have the broker do something; repeated until it answers."""
         return await self._retries.run(what, partial(self.transport.request, what, operation))
 
 

@@ -52,7 +52,6 @@ async def connect(url: str, job: JobId, settings: BusSettings | None = None) -> 
 
     Args:
         url: ``nats://[user:password@]host:port``, several with commas between.
-        settings: timeouts and limits.
 
     Raises:
         UserError: no NATS server answers there, or one without JetStream.
@@ -73,9 +72,6 @@ async def check_server(url: str, job: JobId) -> int:
 
     Returns:
         The largest message that it accepts, in bytes.
-
-    Raises:
-        UserError: as ``connect``.
     """
     connection = await Connection.open(url, job, BusSettings())
     accepted = connection.client.max_payload

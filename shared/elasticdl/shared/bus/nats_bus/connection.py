@@ -40,11 +40,7 @@ _log = structlog.get_logger()
 
 
 class RefusedError(PermanentError):
-    """The server refused a request.
-
-    Attributes:
-        error_code: JetStream's error code.
-    """
+    """The server refused a request."""
 
     def __init__(self, message: str, error_code: int) -> None:
         super().__init__(message)
@@ -172,12 +168,7 @@ class Connection:
     async def ask(
         self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None, timeout_s: float | None = None
     ) -> Msg:
-        """Send one request.
-
-        Raises:
-            TransientError: no answer.
-            PermanentError: the message is too large, or the connection is closed.
-        """
+        """Send one request. Raises ``PermanentError``: the message is too large, or the connection is closed."""
         timeout_s = timeout_s or self.settings.answer_s
         own_headers = dict(headers) if headers else None
         return await self.translated(
@@ -210,9 +201,6 @@ class Connection:
         Args:
             what: name of the operation, for the message.
             attempt: the operation; a TransientError that it raises is retried.
-
-        Raises:
-            TransientError: it did not succeed in time.
         """
         policy = RetryPolicy(limit_s=self.settings.retry_s, pause_s=self.settings.retry_pause_s)
         return await policy.run(what, attempt)
@@ -226,7 +214,6 @@ class Connection:
 
         Raises:
             RefusedError: with JetStream's error code.
-            TransientError: no answer.
         """
         payload = json.dumps(request).encode() if request else b""
 
@@ -238,13 +225,9 @@ class Connection:
     async def store(self, stream: str, subject: str, payload: bytes, headers: Mapping[str, str]) -> int:
         """Publish to a stream until it is acknowledged.
 
-        Returns:
-            The sequence number.
-
         Raises:
             WrongSequenceError: the writer named a message that is not the last one.
             PermanentError: the stream is full or gone.
-            TransientError: NATS was unreachable for too long.
         """
 
         async def attempt() -> int:
@@ -264,9 +247,6 @@ class Connection:
         """Publish messages to a stream at once, and those that are not acknowledged one by one.
 
         They have message ids, so the broker stores each of them once.
-
-        Raises:
-            PermanentError, TransientError: as ``store``.
         """
         for one in await self._publisher.publish(messages):
             await self.store(stream, one.subject, one.payload, one.headers)

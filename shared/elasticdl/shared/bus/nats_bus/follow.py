@@ -113,11 +113,7 @@ class _Inbox:
         self._arrived.set()
 
     async def take(self, silence_s: float) -> Msg | None:
-        """The next message; None after the connection was closed.
-
-        Raises:
-            _BrokenError: nothing came for so long.
-        """
+        """The next message; None after the connection was closed. Raises ``_BrokenError``: nothing came for so long."""
         while not self._messages:
             self._arrived.clear()
             with self._connection.woken_at_the_end(self._arrived):

@@ -15,11 +15,7 @@ from nats.aio.msg import Msg
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """A message for a stream.
-
-    Attributes:
-        headers: among them its message id.
-    """
+    """A message for a stream; ``headers``: among them its message id."""
 
     subject: str
     payload: bytes

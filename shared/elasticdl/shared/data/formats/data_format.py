@@ -46,8 +46,6 @@ class DataObject:
     """One object of a data set.
 
     Attributes:
-        info: its name, size and etag.
-        format: name of the format of its records.
         files: of images in folders, which are one object together: their names below the common folder.
     """
 
@@ -182,26 +180,14 @@ class DataFormat(ABC):
 
     @abstractmethod
     def scan(self, store: ObjectStore, data: DataObject, options: ReaderOptions) -> Scan:
-        """Scan a source.
-
-        Raises:
-            UserError: the file is damaged, or has a column that can't be read.
-        """
+        """Scan a source. Raises ``UserError``: the file is damaged, or has a column that can't be read."""
 
     def divided(self, store: ObjectStore, info: ObjectInfo, range_bytes: int) -> list[int]:
-        """Divide a file into ranges of about so many bytes: where each begins, and the end of the file.
-
-        Raises:
-            UserError: the file is damaged.
-        """
+        """Divide a file into ranges of about so many bytes: where each begins, and the end of the file."""
         return [*range(0, info.size_bytes - range_bytes + 1, range_bytes), info.size_bytes]
 
     def with_more(self, column: FoundColumn, later: FoundColumn, options: ReaderOptions) -> FoundColumn:
-        """A column of one range of a file, and of the next.
-
-        Raises:
-            UserError: they have no type together.
-        """
+        """A column of one range of a file, and of the next."""
         return column.with_more(later)
 
     def tolerant_type(self, kind: str) -> str:
@@ -228,18 +214,10 @@ class PositionFormat(DataFormat):
 
     @abstractmethod
     def records(self, data: bytes, uri: str, record: int, position: int) -> list[bytes]:
-        """The records in bytes that begin with record number ``record``, at a position, and end behind one.
-
-        Raises:
-            UserError: the file is damaged.
-        """
+        """The records in bytes that begin with record number ``record``, at a position, and end behind one."""
 
     def columns(self, uri: str, schema: DataSchema, records: list[bytes], first: int) -> Columns:
-        """The columns of records, the first of which is number ``first``.
-
-        Raises:
-            UserError: names the record that is wrong.
-        """
+        """The columns of records, the first of which is number ``first``."""
         return {}
 
     def reader(self, store: ObjectStore, schema: DataSchema, index: Indices) -> FormatReader:

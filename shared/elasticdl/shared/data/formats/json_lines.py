@@ -154,11 +154,7 @@ class TypeLearner:
         return tuple(self._found.values())
 
     def learn(self, lines: list[bytes]) -> None:
-        """Learn from the next records, at least one.
-
-        Raises:
-            UserError: names the record that is wrong.
-        """
+        """Learn from the next records, at least one."""
         table = self._table(lines)
         for name in [name for name in self._found if name not in table.column_names]:
             self._found[name] = self._found[name].with_more(absent_column(name, self.records, table.num_rows))

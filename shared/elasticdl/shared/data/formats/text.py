@@ -66,7 +66,6 @@ class TextScan(Scan):
 
         Args:
             start: a multiple of ``CHUNK_BYTES``.
-            stop: another one, or the end of the file.
             begin: where the first record begins; None: behind the last line feed before the range.
         """
         info = self._info
@@ -127,11 +126,7 @@ class TextParser(ABC):
         self._uri = uri
 
     def table(self, lines: list[bytes], first: int) -> pa.Table:
-        """Parse records, the first of which is number ``first``.
-
-        Raises:
-            UserError: names the first record that is wrong.
-        """
+        """Parse records, the first of which is number ``first``."""
         return self._explained(lines, first, self._parse)
 
     def arrays(self, lines: list[bytes], first: int, columns: Sequence[Column]) -> Columns:
@@ -189,15 +184,7 @@ def cut_at(data: bytes, ends: Positions) -> tuple[list[bytes], Positions, int]:
 
 
 def _refuse_no_text(uri: str, start: bytes) -> None:
-    """Refuse a file of another kind under the name of a file of text.
-
-    Args:
-        uri: URI of the file.
-        start: its first bytes.
-
-    Raises:
-        UserError: says what it is.
-    """
+    """Refuse a file of another kind under the name of a file of text."""
     for magic, kind, hint in _NO_TEXT:
         if start.startswith(magic):
             raise UserError(f"{display(uri)} is {kind}", hint=hint)
