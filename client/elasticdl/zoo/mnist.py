@@ -28,11 +28,7 @@ _IDX_FILES = {
 
 
 def make(request: DataRequest) -> Written:
-    """Write both folders.
-
-    Raises:
-        UserError: scikit-learn is missing, or the files in ``source`` are not those of MNIST.
-    """
+    """Write both folders."""
     refuse(request, "mnist", records=True)
     parts = (
         _digits(request.seed) if request.source is None else {part: _idx(request.source, part) for part in _IDX_FILES}

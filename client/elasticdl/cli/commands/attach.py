@@ -87,11 +87,7 @@ async def _end_of(job: JobHandle) -> State:
 
 
 async def _show(job: JobHandle, view: JobView) -> None:
-    """Show the job.
-
-    Raises:
-        ElasticDLError: its event log can't be reached, because it has just ended for example.
-    """
+    """Show the job."""
     printed = job.logs.printed()
     async with job.open() as bus:
         past = await reading.exact(bus, all_evaluations=True)

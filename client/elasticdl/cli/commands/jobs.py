@@ -105,11 +105,7 @@ def stop(job: JobHandle) -> None:
 
 
 def restored_ps(pods: Mapping[PodName, Pod], ps: int, arguments: str) -> list[PodName]:
-    """The ps without a place that are not wanted any more: the others restore their parts from their snapshots.
-
-    Raises:
-        UserError: a ps that is wanted waits for a place.
-    """
+    """The ps without a place that are not wanted any more: the others restore their parts from their snapshots."""
     restored = []
     for name, pod in sorted(pods.items()):
         if pod.service is not Service.PS or not pod.has_no_place:

@@ -34,11 +34,7 @@ def print_table(
 
 
 def print_json(console: Console, value: Any, *, one_line: bool = False) -> None:
-    """Print one JSON value: dataclasses as objects with their type, enumerations as their values.
-
-    Args:
-        one_line: not indented, for a stream of values.
-    """
+    """Print one JSON value: dataclasses as objects with their type, enumerations as their values."""
     console.print(json.dumps(plain(value), indent=None if one_line else 2, allow_nan=False), soft_wrap=True)
 
 

@@ -63,13 +63,11 @@ class _Fetchers:
             threading.Thread(target=self._serve, name="fetch", daemon=True).start()
 
     def fetch(self, info: ObjectInfo) -> Future[bytes]:
-        """Begin to read an object."""
         content: Future[bytes] = Future()
         self._requests.put((info, content))
         return content
 
     def stop(self) -> None:
-        """Begin no further request."""
         self._is_stopped = True
         for _ in range(THREADS):
             self._requests.put(None)

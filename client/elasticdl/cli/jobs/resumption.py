@@ -118,11 +118,7 @@ async def _log_of(bus: Bus, former: FormerRun, run: Incarnation) -> tuple[State,
 
 
 async def purge_former_tasks(bus: Bus, run: Incarnation) -> None:
-    """Empty the queue before the next run begins, unless another process has opened it meanwhile.
-
-    Args:
-        run: the run after which the next one was planned.
-    """
+    """Empty the queue before the next run begins, unless another process has opened it meanwhile."""
     # First what may go, then the check: this process may be frozen in between, and the tasks of a run that another
     # process opens then are queued later.
     queued = await bus.tasks.last_seq()
@@ -172,12 +168,7 @@ async def resume_event(
 
 
 def lost_part(left: LogRecord | None, seen: LogEnd) -> LostLog | None:
-    """The part of a log that is gone; None: nothing.
-
-    Args:
-        left: the last record of the log; None: the log is empty.
-        seen: the end of the log as the launcher last saw it.
-    """
+    """The part of a log that is gone; None: nothing. ``left``: the last record of the log; None: the log is empty."""
     if left and left.seq >= seen.seq:
         return None
     return LostLog(

@@ -74,11 +74,7 @@ def setup_findings(api: KubernetesApi) -> Iterator[Finding]:
 
 
 def defaults_finding(api: KubernetesApi, given: Collection[str] = ()) -> Finding:
-    """Check the namespace's defaults of flags; jobs that give these flags need no defaults.
-
-    Args:
-        given: flags that need no default.
-    """
+    """Check the namespace's defaults of flags; jobs that give these flags need no defaults."""
     return _content_finding(api, CONFIG_MAP, tuple(name for name in ("image_name", "storage") if name not in given))
 
 

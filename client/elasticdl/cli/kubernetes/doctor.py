@@ -63,11 +63,7 @@ def doctor(namespace: str, image_name: str = "", pull_secrets: Sequence[str] = (
 
 
 def findings(api: KubernetesApi, image_name: str = "") -> Iterator[Finding]:
-    """All checks that need no pod; after a namespace that does not exist there are no more.
-
-    Args:
-        image_name: value of ``--image_name``.
-    """
+    """All checks that need no pod; after a namespace that does not exist there are no more."""
     yield Finding(subject="API server", detail=f"{api.version()} at {api.server}")
     for finding in setup_findings(api):
         yield finding
@@ -109,7 +105,6 @@ def _run_pod(
 
 
 def _show(finding: Finding) -> None:
-    """Print a finding."""
     console = plain_console()
     if not finding.problem:
         console.print(f"ok       {finding.subject}: {finding.detail}")

@@ -88,12 +88,7 @@ class KubernetesLogs:
 
 
 class _NewLines:
-    """Lines that containers write from now on; each is followed on a thread.
-
-    Args:
-        known: those of them whose former lines are not wanted.
-        is_wanted: name of a process -> whether its lines are.
-    """
+    """Lines that containers write from now on; each is followed on a thread."""
 
     def __init__(
         self,

@@ -58,7 +58,6 @@ def _former_masters(api: KubernetesApi, file: SubmissionFile) -> list[Manifest]:
 
 
 async def _is_open(file: SubmissionFile, settings: ProcessSettings) -> bool:
-    """Whether the run is on the event log."""
     from elasticdl.views import reading
 
     async with await connect(settings.nats_url, file.job, settings.nats_replicas) as bus:

@@ -294,7 +294,6 @@ class LocalJob:
             forks.stop()
 
     def _environment(self, url: str, pod: PodName, service: Service) -> dict[str, str]:
-        """The environment of a process of this run."""
         return {
             **self._runtime.environment(url, pod, service),
             variable("run"): self._incarnation,

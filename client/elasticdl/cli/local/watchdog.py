@@ -19,7 +19,6 @@ class Watchdog:
     """Sends the launcher's heartbeats, and monitors them and the master's.
 
     Args:
-        kill_master: kills a master that sends no heartbeats.
         kill_broker: kills a NATS server that does not deliver the launcher's own heartbeats to it.
     """
 

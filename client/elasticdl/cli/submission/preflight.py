@@ -70,11 +70,7 @@ def data_paths(job: TrainFlags | TrainedModelFlags | JobRecord) -> list[str]:
 
 
 def check_apart(what: str, file: str, data: Iterable[str]) -> None:
-    """Check that a file that will be written is not found as data, by this job or by the next one.
-
-    Args:
-        file: URI of a file in the destination.
-    """
+    """Check that a file that will be written is not found as data, by this job or by the next one."""
     for path in data:
         if would_find(path, file):
             raise UserError(

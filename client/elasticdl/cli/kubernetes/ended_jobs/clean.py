@@ -79,7 +79,6 @@ def _old(logs: Sequence[StoredLog], present: Collection[JobId], settings: CleanS
 
 
 async def _states(url: str, logs: Sequence[StoredLog]) -> Mapping[JobId, str]:
-    """The state of each job, as its event log has it."""
     from elasticdl.views import reading
 
     states = {}

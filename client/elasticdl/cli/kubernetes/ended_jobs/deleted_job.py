@@ -36,9 +36,6 @@ def find_deleted(api: KubernetesApi, job: str, *, is_default: bool) -> DeletedJo
 
     Returns:
         None: it does not exist, or the server can't be reached.
-
-    Raises:
-        UserError: several jobs have that name.
     """
     try:
         with reachable_url(api, NAMESPACE_OBJECT) as url:

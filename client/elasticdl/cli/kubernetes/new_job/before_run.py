@@ -33,9 +33,6 @@ def wait_for_rights(api: KubernetesApi, say: Callable[[str], None], sleep: Calla
     """Wait until the master may manage the pods of the job, and end its Job.
 
     It waits here, because each pod that ends for this stays until the Job is deleted.
-
-    Args:
-        say: takes what is missing, once.
     """
     said = ""
     while (found := master_rights_finding(api.is_allowed, api.namespace)).problem:

@@ -84,7 +84,6 @@ def _connect_if_possible(namespace: str) -> KubernetesApi | None:
 
 
 def _write(objects: Sequence[Manifest], file: str) -> None:
-    """Print objects as YAML, or write them to a file."""
     if file == "-":
         plain_console().print(objects_text(objects), end="")
         return

@@ -53,7 +53,6 @@ def job_environment(
 
 
 def _derived(spec: JobSpec, run: RunDirectory, service: Service, threads: int, **names: str) -> dict[str, Any]:
-    """The settings that follow from the job."""
     derived = {
         **names,
         "job": spec.job,

@@ -180,7 +180,6 @@ class ForkServers:
     Processes that have checked the model wait here until their workers are ordered; see ``keep``.
 
     Args:
-        spawner: starts the servers, and processes that they can't fork.
         environment: all of the environment of a server. Variables that imports read must be those of the service.
     """
 
