@@ -155,7 +155,6 @@ class Training:
 
         Args:
             incarnation: the recipient's present instance; empty while it is not running.
-            is_last: the donor owns nothing any more.
         """
         credited = self._credited()
         credited[recipient] = credited[recipient].intersection(held) if recipient in credited else held
@@ -235,7 +234,6 @@ class Training:
         return {ps: self.credited_to(ps) for ps in self.credits}
 
     def _recompute(self, credited: Mapping[PodName, RangeSet]) -> None:
-        """Apply what each ps is credited with from now on."""
         self.complete = reduce(RangeSet.intersection, credited.values()).copy() if credited else RangeSet()
         for ps, credit in self.credits.items():
             credit.beyond = credited[ps].difference(self.complete)
