@@ -170,9 +170,6 @@ class Adapting(StrEnum):
 def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Adapting.KNOWS) -> Built:
     """Load the user's model, open the data and compile the step.
 
-    Args:
-        running_batches: records the batch that the model is built with while it is read and fed.
-
     Raises:
         UserError: the model or the data can't be used, the model could not be exported as it is asked for, or it is
             another one than the job was started with.

@@ -40,9 +40,6 @@ def try_model(built: Built, running_batches: RunningBatches) -> None:
     """Do what the job does with a batch, and make the model again as an export does.
 
     A training job computes gradients of a training batch and evaluates a validation batch.
-
-    Args:
-        running_batches: records the validation batch while it is read and fed.
     """
     runner = built.runner
     check_made_again(runner)

@@ -74,11 +74,7 @@ class ComputeBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushBatch:
-    """Push a computed batch, and pull for the next one in the same round trip: ``BatchPushed``.
-
-    Attributes:
-        pull: the batch to pull for; None: no pull.
-    """
+    """Push a computed batch, and pull for the next one in the same round trip: ``BatchPushed``."""
 
     ref: BatchRef
     pull: BatchRef | None = None

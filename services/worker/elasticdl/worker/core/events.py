@@ -72,11 +72,7 @@ class BatchUnreadable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchFailed:
-    """Reading or computing a batch failed because of the data or the user's code.
-
-    Attributes:
-        step: step of the weights, if the batch was computed with weights.
-    """
+    """Reading or computing a batch failed because of the data or the user's code."""
 
     ref: BatchRef
     failure: Failure
@@ -93,11 +89,7 @@ class BatchPulled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullDelayed:
-    """A batch has to wait for other workers: its weights are not to be pulled yet, or its step needs their batches.
-
-    Attributes:
-        ref: the batch; it has no weights.
-    """
+    """A batch has to wait for other workers: its weights are not to be pulled yet, or its step needs their batches."""
 
     ref: BatchRef
     seconds: Mapping[str, float] = field(default_factory=lambda: NO_SECONDS)

@@ -67,15 +67,12 @@ class BatchStore:
         self._batches: dict[BatchRef, LoadedBatch] = {}
 
     def __len__(self) -> int:
-        """The number of batches that are kept."""
         return len(self._batches)
 
     def __getitem__(self, ref: BatchRef) -> LoadedBatch:
-        """The data of a batch in progress."""
         return self._batches[ref]
 
     def __setitem__(self, ref: BatchRef, loaded: LoadedBatch) -> None:
-        """Keep the data of a batch."""
         self._batches[ref] = loaded
 
     def release(self, ref: BatchRef) -> None:

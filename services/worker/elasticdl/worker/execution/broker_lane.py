@@ -38,11 +38,7 @@ PURPOSES_OF_PREDICTION = (Purpose.EXPORT, Purpose.PREDICT)
 
 
 class Deliveries:
-    """The deliveries behind the leases that the core knows by number. Its coroutines run on the bus' loop.
-
-    Args:
-        purposes: of the tasks that are taken, the most urgent first.
-    """
+    """The deliveries behind the leases that the core knows by number. Its coroutines run on the bus' loop."""
 
     def __init__(
         self,

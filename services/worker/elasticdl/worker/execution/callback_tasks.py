@@ -28,12 +28,7 @@ class Hooks(Protocol):
 
 
 class CallbackTasks:
-    """The tasks of a job's callbacks.
-
-    Args:
-        store: the adapter for it; None: that of the URI.
-        waiting: makes the block in which the worker waits for the storage.
-    """
+    """The tasks of a job's callbacks; ``store``: the adapter for it; None: that of the URI."""
 
     def __init__(
         self,

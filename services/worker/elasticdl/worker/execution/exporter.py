@@ -150,7 +150,6 @@ def write_output(output: str, write: Callable[[Path], object], watch: ExportWatc
     """Write files to a folder on disk or in object storage, replacing what is there.
 
     Args:
-        write: writes the files into a local folder.
         watch: see ``ExportWatch``; None: the export is not followed.
     """
     watch = watch or ExportWatch()

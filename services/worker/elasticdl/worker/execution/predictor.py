@@ -74,11 +74,7 @@ class Predictor:
             )
 
     def write(self, command: WritePredictions) -> str:
-        """Write the file of a task whose batches were all predicted; returns its name.
-
-        Raises:
-            UserError: the format can't hold the predictions.
-        """
+        """Write the file of a task whose batches were all predicted; returns its name."""
         if command.task != self._task:
             raise InvariantError(f"{command.task} was not predicted last")
         predicted, self._predicted = self._predicted, []

@@ -213,7 +213,6 @@ class _Round:
         return step.result
 
     def contribute_nothing(self, task: TaskId) -> None:
-        """Tell the other workers that a batch has no records."""
         self.trained.add(task)
         self._services.exchange(self.request(task, absent=True))
 
@@ -230,7 +229,6 @@ class _Round:
         backward: bool = False,
         absent: bool = False,
     ) -> Exchange:
-        """A contribution of a batch of this round."""
         return Exchange(
             plan=self.settings.plan,
             placement_version=0,

@@ -46,11 +46,7 @@ def open_records(
 def open_reader(
     plan: Plan, data: DataSpec, storage: str, stores: DataStores, custom: CheckedReader | None = None
 ) -> ShardReader:
-    """A reader of one plan's sources, for one thread.
-
-    Args:
-        custom: the reader of the model file, if it has one for this data.
-    """
+    """A reader of one plan's sources, for one thread."""
     indices = IndexStore.of_job(storage, plan.sources, options_of(data))
     if custom is not None:
         return CustomShardReader(custom, sources=plan.sources, schema=schema_of(data), index=indices.load)

@@ -82,11 +82,7 @@ def build(module: UserModule, example: Batch, *, seed: int, swap_bytes_min: int,
 
 
 def look_at(module: UserModule, see: Callable[[Any], Made], *, seed: int, swap_bytes_min: int) -> Made:
-    """Make the model before there is a batch, without the tables that will be served, to see inputs and outputs.
-
-    Args:
-        see: given the model; may call it.
-    """
+    """Make the model before there is a batch, without the tables that will be served, to see inputs and outputs."""
 
     def attempt(census: Census) -> Made:
         with _making(census, seed):

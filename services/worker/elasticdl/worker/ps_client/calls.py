@@ -272,11 +272,7 @@ class PsCalls:
     def _begin(
         self, split: Callable[[Splitter], Split], order: Order = Order.TOGETHER, *, is_followed: bool = False
     ) -> Procedure[SentRequest]:
-        """Split a request by the latest placement, and send it to every ps of the first stage.
-
-        Args:
-            is_followed: another request follows at once.
-        """
+        """Split a request by the latest placement, and send it to every ps of the first stage."""
         placement = self._directory.placement()
         if placement.version > self._splitter.version:
             self._splitter = Splitter(self.signature, self._plan, placement)

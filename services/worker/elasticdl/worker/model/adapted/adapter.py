@@ -56,11 +56,7 @@ class JobAdapter:
         return tuple(self._uris.values())
 
     def adapt(self, layer: Any, columns: tuple[str, ...]) -> None:
-        """Set a layer's state; see ``elasticdl.layers.adapt``.
-
-        Raises:
-            UserError: the layer can't be adapted to these columns, or its state is lost.
-        """
+        """Set a layer's state; see ``elasticdl.layers.adapt``."""
         if not callable(getattr(layer, "adapt", None)):
             raise UserError(f"{self._path}: adapt() is called with {_shown(layer)}, which has no method adapt()")
         if isinstance(layer, keras.utils.FeatureSpace):
@@ -130,7 +126,6 @@ def adapt_to(
     """Adapts a layer to the training data, and saves its state.
 
     Args:
-        types: column of the data -> its type.
         earlier: URIs of the states of the trained model that the job starts from: its weights fit no other states.
     """
     known = {_key_in(uri): uri for uri in earlier}

@@ -149,9 +149,6 @@ class Compiled:
 
         Args:
             labels: as fed; decides with the predictions what ``"accuracy"`` means.
-
-        Raises:
-            UserError: a metric can't be made again from its configuration.
         """
         compiled = self._model._compile_metrics
         if compiled is None:

@@ -186,7 +186,6 @@ class UserModule:
         """Load a ``.keras`` file, with the classes and functions of the model file.
 
         Args:
-            compiled: compile the model as it was when it was saved.
             shown: what errors call the file; empty: its path.
         """
         known = {name: value for name, value in vars(self.module).items() if callable(value)}
