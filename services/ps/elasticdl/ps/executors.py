@@ -198,11 +198,7 @@ class ModelExecutor:
 
 
 class BrokerExecutor:
-    """Executes ``BrokerCommand``, and waits for the broker. Used by one thread.
-
-    Args:
-        registers: the job's key-value store; its coroutines run on ``loop``.
-    """
+    """Executes ``BrokerCommand``, and waits for the broker. Used by one thread."""
 
     def __init__(
         self, registers: KeyValue, loop: LoopThread, publisher: EventPublisher, ps: PodName, endpoint: Endpoint

@@ -34,9 +34,6 @@ class PsController:
 
     At most one procedure at a time takes snapshots, copies, loads or drops rows (the *sequence*). Pins, new versions of
     the placement and announcements of steps run beside it.
-
-    Args:
-        core: the ps' part of the model, which connection threads use at the same time.
     """
 
     def __init__(self, core: PsCore, writer: SnapshotWriter, settings: ControllerSettings) -> None:

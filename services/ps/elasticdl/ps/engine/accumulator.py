@@ -66,7 +66,6 @@ class Accumulator:
 
     Args:
         size: elements of the dense gradient, and of the layer state that may be averaged with it.
-        tables: tables whose rows may be pushed.
     """
 
     def __init__(self, size: int, tables: Iterable[RowTable]) -> None:

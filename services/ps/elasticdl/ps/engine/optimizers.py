@@ -42,11 +42,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedMove:
-    """How one more update is expected to move weights: as their momentum says.
-
-    Attributes:
-        norm: which slot divides it, if the kind needs one.
-    """
+    """How one more update is expected to move weights: as their momentum says."""
 
     kind: int
     factor: float

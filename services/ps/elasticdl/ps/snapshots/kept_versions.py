@@ -90,11 +90,7 @@ def read_warm_start(initial: InitialModel, policy: UpdatePolicy, owned: Ranges) 
 def write_version(
     store: ObjectStore, spec: JobSpec, version: KeptVersion, file: Path, *, has_tables: bool = True
 ) -> None:
-    """Write a version into one local file, with averages of dense weights if there are any; see ``whole_model``.
-
-    Args:
-        has_tables: write its tables, and not only its dense values.
-    """
+    """Write a version into one local file, with averages of dense weights if there are any; see ``whole_model``."""
     shard = gather_weights(store, UpdatePolicy.of(spec), version.parts, rows=ALL if has_tables else (), averages=True)
     numbers = {table.name: number for number, table in enumerate(shard.signature.tables)}
 

@@ -147,11 +147,7 @@ def choose(chains: Sequence[Chain], wanted: Ranges) -> list[tuple[Chain, Ranges]
 def _readable(
     store: ObjectStore, uris: Sequence[str], damages: dict[str, DamagedError], chain: Sequence[Snapshot]
 ) -> list[Snapshot]:
-    """Those of some snapshots whose manifests can be read, in the order in which they were taken.
-
-    Args:
-        chain: the first one's chain, as far as it is read already.
-    """
+    """Those of some snapshots whose manifests can be read, in the order in which they were taken."""
     known = dict(chain)
     for uri in uris:
         if uri in known or uri in damages:

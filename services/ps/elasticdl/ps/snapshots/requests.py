@@ -11,11 +11,7 @@ from elasticdl.shared.names import PodName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyTarget:
-    """What a donor copies for a move, and for which ps.
-
-    Attributes:
-        partitions: the partitions to copy, of those that the donor serves.
-    """
+    """What a donor copies for a move, and for which ps."""
 
     recipient: PodName
     partitions: Ranges

@@ -30,7 +30,6 @@ class SnapshotUpload:
 
     Args:
         objects: URI and bytes of each object, the manifest last; see ``SnapshotWriter.objects``.
-        parallel: how many objects may be written at a time.
     """
 
     def __init__(self, objects: Iterator[tuple[str, ObjectData]], *, parallel: int = 1) -> None:
