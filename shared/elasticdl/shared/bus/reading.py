@@ -33,7 +33,6 @@ async def read_spec(log: EventLog) -> JobSpec:
     It is the first record, unless the log was lost and a process from before appended an event to the new one first.
 
     Raises:
-        TransientError: the connection was closed before.
         UnreadableError: a record can't be read, and the log has no specification.
     """
     last, unreadable = await log.last_seq(), None

@@ -72,9 +72,6 @@ async def append_once(
 ) -> int:
     """Append a record that names its predecessor, and recognise an earlier try that was stored unanswered.
 
-    Args:
-        refusal: the message about that record, if it is another one.
-
     Raises:
         FencedError: another writer was faster.
     """

@@ -26,11 +26,7 @@ _TEXT_SHOWN = 30
 
 
 class ColumnError(UserError):
-    """Columns whose types can't hold the values of all sources.
-
-    Attributes:
-        have_one_type: whether each has one type in all sources.
-    """
+    """Columns whose types can't hold the values of all sources."""
 
     def __init__(self, message: str, *, columns: Sequence[str], hint: str, have_one_type: bool = True) -> None:
         super().__init__(message, hint=hint)

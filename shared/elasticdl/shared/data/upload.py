@@ -21,7 +21,6 @@ def put(
     Args:
         destination: URI or local path. A file goes to that name, or into it when it ends with ``/``; a folder's content
             goes below it.
-        progress: called for each written object.
     """
     source = Path(source).expanduser()
     target = to_uri(destination)

@@ -73,11 +73,7 @@ class TablesExport:
     write_model: Callable[[Path], object]
 
     def write(self, output: str, progress: Callable[[], None] = lambda: None) -> None:
-        """Write it to a folder, replacing what is there once it is complete.
-
-        Args:
-            progress: called whenever a part was read or written.
-        """
+        """Write it to a folder, replacing what is there once it is complete."""
         store, version = open_store(output), version_of(uri for uri, _ in self.parts)
         chains = [(read_chain(self.snapshots, uri), partitions) for uri, partitions in self.parts]
         sources = [_Source(chain, partitions, SavedRows(self.signature, chain)) for chain, partitions in chains]

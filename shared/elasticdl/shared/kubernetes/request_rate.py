@@ -13,7 +13,6 @@ class RequestRate:
     """A token bucket for any number of threads.
 
     Args:
-        per_second: requests per second in the long run.
         at_once: requests that may follow each other without delay after a pause.
     """
 

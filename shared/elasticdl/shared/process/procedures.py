@@ -42,7 +42,6 @@ class Procedures(Generic[C]):
         self._count = 0
 
     def __len__(self) -> int:
-        """The number of procedures that have not ended."""
         return len(self._waiting)
 
     def start(self, procedure: Procedure[None]) -> None:

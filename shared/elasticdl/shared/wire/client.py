@@ -84,9 +84,6 @@ class WireClient:
     ) -> None:
         """Connect and show the token.
 
-        Args:
-            peer: who we are, for the server's log.
-
         Raises:
             ConnectionLostError: no server listens there, or the handshake failed.
         """

@@ -26,9 +26,6 @@ class Transport(Protocol):
     async def request(self, what: str, operation: Callable[[], T]) -> T:
         """Have the broker do something and return its answer; one try.
 
-        Args:
-            operation: what the broker does; raises PermanentError to refuse.
-
         Raises:
             TransientError: no answer; the operation may have been carried out or not, or is yet to be.
         """
@@ -149,11 +146,7 @@ class Changes:
         return future
 
     async def wait(self, client: Client, *, ready: bool) -> None:
-        """Wait for the next change, or only for the connection.
-
-        Args:
-            ready: there is something new already, but the client was not connected.
-        """
+        """Wait for the next change, or only for the connection."""
         if ready:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             client.transport.deliver(partial(_settle, future), keep=True)

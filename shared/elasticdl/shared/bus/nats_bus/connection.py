@@ -71,7 +71,6 @@ class Connection:
 
         Raises:
             UserError: no server answers (if the settings call that final), one without JetStream, or a malformed URL.
-            TransientError: no server answers now.
         """
         addresses = addresses_of(url)
         client = Client()
@@ -199,7 +198,6 @@ class Connection:
         """Retry until success, for at most ``retry_s``.
 
         Args:
-            what: name of the operation, for the message.
             attempt: the operation; a TransientError that it raises is retried.
         """
         policy = RetryPolicy(limit_s=self.settings.retry_s, pause_s=self.settings.retry_pause_s)
@@ -227,7 +225,6 @@ class Connection:
 
         Raises:
             WrongSequenceError: the writer named a message that is not the last one.
-            PermanentError: the stream is full or gone.
         """
 
         async def attempt() -> int:

@@ -108,7 +108,6 @@ class _Inbox:
         self._arrived = asyncio.Event()
 
     async def put(self, message: Msg) -> None:
-        """A message has arrived."""
         self._messages.append(message)
         self._arrived.set()
 
@@ -142,7 +141,6 @@ class _Pace:
         self._is_busy = False
 
     def request(self) -> dict[str, Any]:
-        """What to ask the consumer for."""
         settings = self._settings
         request: dict[str, Any] = {"batch": settings.read_batch, "max_bytes": _PULL_BYTES_MAX}
         if not self._waits:

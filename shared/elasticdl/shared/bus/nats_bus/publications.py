@@ -37,11 +37,7 @@ class _Group:
 
 
 class Publisher:
-    """Publishes messages without waiting for the acknowledgement of each.
-
-    Args:
-        answer_s: seconds to wait for all acknowledgements.
-    """
+    """Publishes messages without waiting for the acknowledgement of each."""
 
     def __init__(self, client: Client, answer_s: float) -> None:
         self._client = client

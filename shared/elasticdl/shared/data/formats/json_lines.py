@@ -60,7 +60,6 @@ class Parser(TextParser):
 
     Args:
         types: of columns. Other columns are inferred if ``infer``, else left out.
-        infer: read columns without a type, too.
     """
 
     def __init__(self, uri: str, types: Mapping[str, str], *, infer: bool = False) -> None:

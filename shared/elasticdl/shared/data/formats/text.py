@@ -50,7 +50,6 @@ class TextScan(Scan):
         self._records = 0
 
     def __iter__(self) -> Iterator[Segment]:
-        """See ``Scan``."""
         size, position, rest = content_size(self._info), 0, b""
         with open_content(self._store, self._info.uri) as stream:
             for chunk, final in chunks(stream, lambda: CHUNK_BYTES):
@@ -84,11 +83,7 @@ class TextScan(Scan):
         return begin, position, segments
 
     def _segment(self, data: bytes, position: int, final: bool) -> tuple[Segment, int]:
-        """The next records, from bytes that begin with one at byte ``position``, and how many bytes they take.
-
-        Args:
-            final: they are the last bytes of the file.
-        """
+        """The next records, from bytes that begin with one at byte ``position``, and how many bytes they take."""
         lines, starts, used = self._cut(data, final=final)
         if len(data) - used > RECORD_BYTES_MAX:
             raise self._error(f"record {self._records} is longer than {RECORD_BYTES_MAX >> 20} MiB")

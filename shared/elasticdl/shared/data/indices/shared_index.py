@@ -56,7 +56,6 @@ class SharedIndex:
     """The index of a data set that jobs share.
 
     Args:
-        folder: URI of the folder of shared indices.
         settings: everything else that the indices, types and remarks depend on.
     """
 

@@ -22,11 +22,7 @@ VERSION = 3
 
 
 class IndexStore:
-    """Saves and loads the indices of one data set, all in one object; any thread may call.
-
-    Args:
-        prefix: the run's, or one of its own below it.
-    """
+    """Saves and loads the indices of one data set, all in one object; any thread may call."""
 
     def __init__(self, store: ObjectStore, prefix: str, sources: Sequence[Source], options: ReaderOptions) -> None:
         self._store = store
