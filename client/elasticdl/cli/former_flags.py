@@ -34,7 +34,6 @@ FORMER_FLAGS = {
     "job_command": "ElasticDL runs Keras models: write a model file and name it with --model_def.",
     "need_tf_config": "ElasticDL runs Keras models: write a model file and name it with --model_def.",
 }
-"""Name of a flag -> what to do."""
 
 
 def refuse_former_flags(arguments: Sequence[str]) -> None:

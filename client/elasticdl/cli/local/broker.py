@@ -21,7 +21,6 @@ from elasticdl.shared.process.retries import RecentFailures
 CHECK_S = 0.1
 """Seconds between two checks whether the server is running."""
 LIMITS = RestartLimits()
-"""How often it may crash before the job is ended."""
 
 
 class Broker(Protocol):
