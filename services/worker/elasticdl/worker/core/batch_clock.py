@@ -99,7 +99,6 @@ class BatchClock:
         self._deadline_s = deadline_s or math.inf
         self._slow_s = min(SLOW_S_MAX, self._deadline_s / 2)
         self.tick_s = min(_TICK_S_MAX, self._deadline_s / 10)
-        """Seconds between two ticks."""
         self._ages: dict[Activity, _Age] = {}
         self._ticked_s = -math.inf
 
