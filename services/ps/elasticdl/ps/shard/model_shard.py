@@ -53,14 +53,12 @@ class ModelShard:
         self.signature = signature
         self.policy = policy
         self.timeline = Timeline()
-        """The updates that the groups have made."""
         self.tables = [
             row_store(table, signature.optimizer, signature.seed, self.timeline) for table in signature.tables
         ]
         self.stores: list[RowStore] = [*self.tables, *candidates_of(self.tables)]
         """The tables, and the candidates of those that have some: whatever is saved, moved and dropped."""
         self.groups: list[Group] = []
-        """Those that are served."""
         self.held: list[Group] = []
         """Those that wait for the table to say that they are served here."""
         self.dropped_rows = 0

@@ -34,7 +34,6 @@ class GateSettings:
 
 
 BatchKey = tuple[int, int]
-"""Task and batch."""
 
 
 @dataclass(slots=True, kw_only=True)
