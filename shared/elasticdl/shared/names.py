@@ -21,12 +21,10 @@ PodInstance = NewType("PodInstance", str)
 NO_INSTANCE = PodInstance("")
 """No process, or one that was not reported yet."""
 NO_POD = PodName("")
-"""No process."""
 MASTER = PodName("master")
 LAUNCHER = PodName("launcher")
 """A job has one master and one launcher, so their names have no number."""
 NOBODY = Incarnation("")
-"""No incarnation."""
 TaskId = NewType("TaskId", int)
 """Train: epoch x tasks per epoch + position. Other purposes have id spaces of their own."""
 GroupId = NewType("GroupId", str)

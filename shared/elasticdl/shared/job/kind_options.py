@@ -523,7 +523,6 @@ class PredictFlags(TrainedModelFlags):
 
 
 CommandFlags = TrainFlags | EvaluateFlags | PredictFlags
-"""The flags of a command that starts a job."""
 COMMAND_FLAGS: Mapping[JobKind, type[CommandFlags]] = MappingProxyType(
     {flags.kind: flags for flags in (TrainFlags, EvaluateFlags, PredictFlags)}
 )

@@ -70,7 +70,6 @@ KINDS: Mapping[str, Kind] = {
         *(POD_DISRUPTION_BUDGET, NAMESPACE, NODE, PRIORITY_CLASS, ACCESS_REVIEW),
     )
 }
-"""Every kind by its name."""
 
 
 def kind_of(manifest: Manifest) -> Kind:

@@ -20,7 +20,6 @@ PARTITIONS = 256
 Ranges = tuple[tuple[int, int], ...]
 """Partitions as sorted, disjoint ranges ``[start, end)``."""
 ALL: Ranges = ((0, PARTITIONS),)
-"""Every partition."""
 
 
 def ranges_of(partitions: Iterable[int]) -> Ranges:

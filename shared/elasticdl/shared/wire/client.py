@@ -93,7 +93,6 @@ class WireClient:
         self._settled = threading.Condition(self._state_lock)
         """Notified when a request is settled, or the thread that receives stops doing so."""
         self._is_receiving = False
-        """Whether a thread receives."""
         self._receives_always = False
         """Whether a thread of its own receives, as long as the connection is open."""
         self._followers = 0
@@ -102,7 +101,6 @@ class WireClient:
         self._unsent: list[memoryview | bytes] = []
         """Encoded requests that are sent with the next one."""
         self._last: Ticket | None = None
-        """The last request."""
         self._last_sent: Ticket | None = None
         """The last request that is not among the unsent ones."""
         self._lost: ElasticDLError | None = None

@@ -145,7 +145,6 @@ class TypeLearner:
         """Given types, and string for columns whose texts pyarrow would take for timestamps."""
         self._found: dict[str, FoundColumn] = {}
         self.records = 0
-        """How many were learned from."""
 
     @property
     def columns(self) -> tuple[FoundColumn, ...]:
