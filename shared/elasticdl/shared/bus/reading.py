@@ -81,8 +81,21 @@ async def read_present(log: EventLog) -> list[LogRecord]:
 
 
 async def open_run(log: EventLog, opening: Envelope) -> int:
-    """Append the first event of a run as the log's last record, so that another process's opening event is refused."""
+    """Append the first event of a run as the log's last record, so that another process's opening event is refused.
+
+    Raises:
+        TransientError: this is ``JobSubmitted``, and that of a process that was killed has arrived since the log was
+            read: the master would obey that one.
+    """
     while True:
         after = await log.last_seq()
+        if isinstance(opening.event, JobSubmitted) and await _is_submitted(log, after):
+            raise TransientError("another command has submitted this job at the same time; resume it")
         with contextlib.suppress(FencedError):  # A process of the run before has appended its last events meanwhile.
             return await log.append_next(opening, after=after)
+
+
+async def _is_submitted(log: EventLog, last: int) -> bool:
+    if not last:
+        return False
+    return any([isinstance(record.envelope.event, JobSubmitted) async for record in present_records(log, until=last)])

@@ -34,6 +34,7 @@ class GateSettings:
 
 
 BatchKey = tuple[int, int]
+"""Task and batch."""
 
 
 @dataclass(slots=True, kw_only=True)

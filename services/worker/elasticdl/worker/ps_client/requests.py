@@ -22,6 +22,7 @@ from elasticdl.shared.wire.messages import (
 Rows = tuple[Ids, Floats]
 """Unique ids int64[n] and their float32[n, width]."""
 Instances = Mapping[str, str]
+"""Ps -> its instance."""
 NO_INSTANCES: Instances = MappingProxyType({})
 BatchReply = PushReply | NextBatchReply
 """The reply of a ps that got the batch, or of one that had it already and was asked only for its progress."""
