@@ -44,14 +44,7 @@ def read_images(folder: str | Path) -> tuple[Images, Labels]:
 
 
 def upscale(images: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Enlarge square images bilinearly.
-
-    Args:
-        images: (records, n, n).
-
-    Returns:
-        (records, SIDE, SIDE).
-    """
+    """Enlarge square images (records, n, n) bilinearly to (records, SIDE, SIDE)."""
     size = images.shape[1]
     centres = np.clip((np.arange(SIDE) + 0.5) * size / SIDE - 0.5, 0, size - 1)
     left = np.minimum(centres.astype(np.int64), size - 2)

@@ -38,11 +38,7 @@ from elasticdl.views.tasks import TASK_COLUMNS, TaskFilter, count_tasks, task_co
 
 
 def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
-    """Print the status of a job.
-
-    Args:
-        evaluations: how many evaluations to show; 0: all. The JSON object holds all of them.
-    """
+    """Print the status of a job; ``evaluations``: how many to show, 0: all. The JSON object holds all of them."""
     condition = job.condition()
     alive = condition.is_running
     console = plain_console()

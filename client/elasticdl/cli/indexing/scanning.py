@@ -57,11 +57,7 @@ def requests_of(
     numbers: Sequence[int],
     range_bytes: int = RANGE_BYTES,
 ) -> list[ScanRequest]:
-    """What processes scan: large files in ranges, and the others in groups.
-
-    Args:
-        range_bytes: bytes of a range, at least.
-    """
+    """What processes scan: large files in ranges of at least ``range_bytes``, and the others in groups."""
     requests: list[ScanRequest] = []
     for request in group(objects, options, numbers):
         parts = divide(store, request.objects[0], range_bytes) if len(request.objects) == 1 else ()

@@ -125,11 +125,7 @@ class JobHandle(Protocol):
         ...
 
     def condition(self) -> Condition:
-        """What is known about the job without its event log.
-
-        Raises:
-            JobNotFoundError: the job is not there any more.
-        """
+        """What is known about the job without its event log. Raises ``JobNotFoundError`` once the job is gone."""
         ...
 
     def open(self) -> AbstractAsyncContextManager[Bus]:

@@ -31,11 +31,7 @@ def has_cluster(environment: Mapping[str, str]) -> bool:
 
 
 def connect(namespace: str) -> KubernetesApi:
-    """Connect to the cluster.
-
-    Args:
-        namespace: value of ``--namespace``; empty: that of the variable, else that of the kubeconfig.
-    """
+    """Connect to the cluster; empty ``namespace``: that of the variable, else that of the kubeconfig."""
     return KubernetesApi.connect(namespace=namespace or os.environ.get(NAMESPACE_VARIABLE, ""))
 
 

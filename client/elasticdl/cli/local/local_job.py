@@ -101,11 +101,7 @@ class Runtime:
 
 
 class LocalJob:
-    """Runs a job's processes on this machine until the job has ended.
-
-    Args:
-        run: the job's folder, locked by the caller.
-    """
+    """Runs a job's processes on this machine until the job has ended; the caller has locked the folder of ``run``."""
 
     def __init__(
         self, run: RunDirectory, runtime: Runtime, observer: Observer, started_s: float, clock: JobClock

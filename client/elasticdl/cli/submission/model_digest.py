@@ -18,11 +18,7 @@ def file_digests(model: Path) -> dict[str, str]:
 
 
 def imported_files(model: Path, folder: Path) -> list[str]:
-    """The modules in a folder that a file outside of it imports, directly or through another.
-
-    Returns:
-        File names relative to the folder.
-    """
+    """The modules in a folder, by relative name, that a file outside of it imports, directly or through another."""
     return [*_digests(folder, [file for module in _imports(model.read_bytes()) for file in _files(folder, module)])]
 
 

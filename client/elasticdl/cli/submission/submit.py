@@ -252,11 +252,7 @@ def _metrics_best(validation: PlannedData | None) -> dict[str, float]:
 
 
 def storage_of(flags: JobFlags, root: Path | None, job: JobId) -> str:
-    """URI of the folder for the snapshots of a job.
-
-    Raises:
-        UserError: a job without a run directory needs ``--storage``.
-    """
+    """URI of the folder for the snapshots of a job. Raises ``UserError`` without a run directory and ``--storage``."""
     place = flags.storage or flags.checkpoint_dir
     if place:
         return join(to_uri(place), job)

@@ -32,11 +32,7 @@ class DeletedJobHandle(KubernetesJobHandle):
 
 
 def find_deleted(api: KubernetesApi, job: str, *, is_default: bool) -> DeletedJobHandle | None:
-    """Find a job without objects on the NATS server of a namespace.
-
-    Returns:
-        None: it does not exist, or the server can't be reached.
-    """
+    """Find a job without objects on a namespace's NATS server; None: it is not there, or the server is unreachable."""
     try:
         with reachable_url(api, NAMESPACE_OBJECT) as url:
             ids = asyncio.run(nats_bus.stored_jobs(url))

@@ -124,11 +124,7 @@ class ForkServer:
         return self._spawner.start(command, environment=environment, log=log, output=output)
 
     def stop(self) -> tuple[float, int]:
-        """Stop the server; the processes that it forked keep running.
-
-        Returns:
-            The CPU seconds and the largest memory (bytes) that it used.
-        """
+        """Stop the server, not what it forked; returns the CPU seconds and the largest memory (bytes) that it used."""
         self._usable = False
         if self._server is None:
             return 0.0, 0

@@ -40,11 +40,7 @@ def service_command(service: Service) -> list[str]:
 
 
 def threads_each(processes: int, cores: int | None = None) -> int:
-    """Compute threads per process on this machine, at least one.
-
-    Args:
-        cores: CPU cores; those that this process may use if not given.
-    """
+    """Compute threads per process, at least one; ``cores``: if not given, the CPU cores that this process may use."""
     available = cores if cores is not None else len(os.sched_getaffinity(0))
     return max(1, available // max(1, processes))
 
