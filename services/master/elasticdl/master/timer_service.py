@@ -18,11 +18,7 @@ class TimerService:
         self._running: dict[str, tuple[float, asyncio.TimerHandle]] = {}
 
     def set(self, timers: Mapping[str, float]) -> None:
-        """Run these timers and no others; each fires once until ``on_fired``.
-
-        Args:
-            timers: name -> when it is due, seconds since 1970.
-        """
+        """Run these timers (name -> due time since 1970) and no others; each fires once until ``on_fired``."""
         for timer, (due_s, handle) in list(self._running.items()):
             if timers.get(timer) != due_s:
                 handle.cancel()

@@ -38,11 +38,7 @@ class UnreadableMessages:
     lost_seq: int = 0
 
     def add(self, record: LogRecord, message: MessageUnreadable, seen: dict[Incarnation, int]) -> bool:
-        """Count a record; whether it was not counted before.
-
-        Args:
-            seen: highest number of the applied records of each incarnation.
-        """
+        """Count a record; whether it was not counted before. ``seen``: highest applied record of each incarnation."""
         if record.seq <= self.last_seq:
             return False
         self.last_seq = record.seq

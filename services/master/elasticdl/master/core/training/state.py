@@ -151,11 +151,7 @@ class Training:
     def on_partitions_moved(
         self, donor: PodName, recipient: PodName, incarnation: Incarnation, held: RangeSet, *, is_last: bool
     ) -> None:
-        """Apply that partitions have moved to another ps.
-
-        Args:
-            incarnation: the recipient's present instance; empty while it is not running.
-        """
+        """Apply that partitions have moved to another ps, whose ``incarnation`` is empty while it is not running."""
         credited = self._credited()
         credited[recipient] = credited[recipient].intersection(held) if recipient in credited else held
         self.credits.setdefault(recipient, Credit(incarnation=incarnation))
