@@ -64,11 +64,7 @@ def read_keras_file(uri: str, module: UserModule, new: Any, make: Callable[[], A
 
 
 def read_classes(uri: str) -> ClassNames:
-    """The classes of labels in a ``.keras`` file or a SavedModel; empty: it has none.
-
-    Args:
-        uri: of the file or the folder; may be empty.
-    """
+    """The classes of labels in a ``.keras`` file or a SavedModel; empty: it has none, or ``uri`` is empty."""
     if not uri:
         return ()
     if uri.endswith(_KERAS):

@@ -145,11 +145,7 @@ class Compiled:
                 self._model._compile_loss.build(labels, predictions)
 
     def metrics(self, labels: Any, predictions: Any) -> Iterator[OutputMetrics]:
-        """New objects for the metrics of each output.
-
-        Args:
-            labels: as fed; decides with the predictions what ``"accuracy"`` means.
-        """
+        """New metrics of each output; ``labels`` as fed decide with the predictions what ``"accuracy"`` means."""
         compiled = self._model._compile_metrics
         if compiled is None:
             return

@@ -91,11 +91,7 @@ class CallbackModel:
 
 
 class Hooks:
-    """The callbacks of a job as live objects.
-
-    Args:
-        params: as ``fit()`` gives them: ``verbose``, ``epochs`` and ``steps``.
-    """
+    """The callbacks of a job as live objects; ``params`` of ``fit()``: ``verbose``, ``epochs`` and ``steps``."""
 
     def __init__(self, callbacks: list[Any], model: CallbackModel, params: Mapping[str, int], path: Path) -> None:
         self._callbacks = callbacks
