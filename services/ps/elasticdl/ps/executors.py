@@ -42,11 +42,7 @@ class Executor(Protocol):
 
 
 def report(issued: Issued[commands.PsCommand], execute: Callable[[Any], Any]) -> CommandSucceeded | CommandFailed:
-    """Execute a command; returns the event that tells the controller the outcome.
-
-    Raises:
-        Exception: a defect; the process has to end.
-    """
+    """Execute a command; returns the event with its outcome. Any exception is a defect that has to end the process."""
     try:
         result = execute(issued.command)
     except ElasticDLError as error:

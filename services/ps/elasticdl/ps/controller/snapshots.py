@@ -109,11 +109,7 @@ class Snapshots:
         yield commands.StartServing()
 
     def take(self, request: SnapshotRequest | None) -> Procedure[None]:
-        """Take and register a snapshot; ``announce`` has to follow.
-
-        Args:
-            request: the order; None: the policy asks for a snapshot.
-        """
+        """Take and register a snapshot, without ``request`` for the policy; ``announce`` has to follow."""
         began_s = self.now_s
         if request and request.damaged:
             self.history.discard(request.damaged)

@@ -38,11 +38,7 @@ class Pages:
         return np.frombuffer(self._map, dtype, count)
 
     def grow(self, nbytes: int) -> None:
-        """Make it larger; what is new is zero.
-
-        Raises:
-            MemoryError: the system has not enough memory; nothing has changed.
-        """
+        """Make it larger; what is new is zero. After a ``MemoryError`` nothing has changed."""
         try:
             self._map.resize(nbytes)
         except (OSError, ValueError) as error:

@@ -17,11 +17,7 @@ def garbage(store: ObjectStore, folder: str, kept: Collection[Snapshot]) -> list
 
 
 def delete_objects(store: ObjectStore, uris: Iterable[str]) -> None:
-    """Remove objects.
-
-    Raises:
-        TransientError, PermanentError: the store failed; the objects that are left are garbage.
-    """
+    """Remove objects. After an error of the store the objects that are left are garbage."""
     for uri in uris:
         store.delete(uri)
 

@@ -70,11 +70,7 @@ def kept_versions(store: ObjectStore, spec: JobSpec, registers: Iterable[PsRegis
 
 
 def read_warm_start(initial: InitialModel, policy: UpdatePolicy, owned: Ranges) -> WarmStart:
-    """The weights of a version from which a new job starts.
-
-    Raises:
-        UserError: an object is missing or damaged; it is named.
-    """
+    """The weights of a version from which a new job starts. Raises ``UserError`` that names a damaged object."""
     store = open_store(initial.parts[0].manifest)
     try:
         parts = [(read_chain(store, part.manifest), part.partitions) for part in initial.parts]
