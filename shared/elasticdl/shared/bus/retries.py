@@ -38,11 +38,7 @@ class RetryPolicy:
     pause_s: float
 
     async def run(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try until it succeeds.
-
-        Args:
-            attempt: raises TransientError when it should be tried again; must end by itself.
-        """
+        """Try until it succeeds; ``attempt`` raises TransientError to be tried again, and must end by itself."""
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + self.limit_s
         while True:

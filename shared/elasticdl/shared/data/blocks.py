@@ -152,20 +152,12 @@ class RecordBlock:
         )
 
     def take(self, offsets: Offsets) -> RawBatch:
-        """Some records in the given order.
-
-        Args:
-            offsets: places in the block; a ``range``, any sequence or an array of integers.
-        """
+        """Some records in the given order of places: a ``range``, any sequence or an array of integers."""
         return RawBatch(self, offsets)
 
 
 class RawBatch:
-    """Some records of a block, in the order in which they were asked for.
-
-    Attributes:
-        checksum: sum of the record hashes modulo 2**64.
-    """
+    """Some records of a block, in the order asked for; ``checksum``: sum of the record hashes modulo 2**64."""
 
     def __init__(self, block: RecordBlock, offsets: Offsets) -> None:
         self._block = block

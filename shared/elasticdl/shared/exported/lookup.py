@@ -43,14 +43,7 @@ class TableLookup:
         self._rows = rows
 
     def rows(self, ids: Ids) -> Floats:
-        """The rows of some ids.
-
-        Args:
-            ids: int64[n].
-
-        Returns:
-            float32[n, width].
-        """
+        """The rows float32[n, width] of ids int64[n]."""
         table = self._table
         if ids.size and (ids.min() < 0 or (table.input_dim and ids.max() >= table.input_dim)):
             wrong = ids[(ids < 0) | (ids >= table.input_dim if table.input_dim else False)][0]

@@ -298,11 +298,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, uri: str) -> Manifest:
-    """Inverse of ``encode_manifest``; ``uri`` is for the error's text.
-
-    Raises:
-        DamagedError: the bytes are not a manifest of this format, whole.
-    """
+    """Inverse of ``encode_manifest``; ``uri`` is for the text of the ``DamagedError`` that other bytes raise."""
     checksum, body = data[len(_MAGIC) : len(_MAGIC) + _CHECKSUM_BYTES], data[len(_MAGIC) + _CHECKSUM_BYTES :]
     if not data.startswith(_MAGIC) or checksum != checksum_of(body):
         raise DamagedError(uri, "is damaged: its checksum differs")

@@ -16,11 +16,7 @@ takes it over instead of creating another one, unless it has ended."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """The pod has no process yet.
-
-    Attributes:
-        reason: why, for people; empty: it was just created.
-    """
+    """The pod has no process yet; ``reason``: why, for people; empty: it was just created."""
 
     reason: str
     limit_s: float = 0.0

@@ -37,11 +37,7 @@ class Core(Protocol[E_contra, C_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTimer:
-    """Command: deliver ``TimerFired`` at a time; a timer of the same name is replaced.
-
-    Attributes:
-        due_s: monotonic time in seconds.
-    """
+    """Command: deliver ``TimerFired`` at a monotonic time, in place of a timer of the same name."""
 
     name: str
     due_s: float

@@ -49,11 +49,7 @@ class Procedures(Generic[C]):
         self._advance(procedure, procedure.send, None)
 
     def done(self, number: int, result: Any) -> None:
-        """Resume the procedure that waits for a command.
-
-        Raises:
-            InvariantError: no procedure waits for that number.
-        """
+        """Resume the procedure that waits for a command. Raises ``InvariantError`` if none waits for that number."""
         procedure = self._take(number)
         self._advance(procedure, procedure.send, result)
 

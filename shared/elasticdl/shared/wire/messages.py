@@ -272,11 +272,7 @@ Reply = Refusal | InitialiseReply | NextBatchReply | PullReply | PushReply | Exc
 
 
 def split_rows(flat: Floats, tables: Sequence[TableIds]) -> list[Floats]:
-    """Views float32[n, width] of the rows of each table of a pull.
-
-    Raises:
-        ProtocolError: the lengths don't agree.
-    """
+    """Views float32[n, width] of each table's rows of a pull. Raises ``ProtocolError`` if the lengths don't agree."""
     views, start = [], 0
     for table in tables:
         rows, width = table.ids.size, table.width

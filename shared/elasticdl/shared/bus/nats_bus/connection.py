@@ -195,11 +195,7 @@ class Connection:
             raise TransientError(f"NATS did not answer at {subject}: {error or type(error).__name__}") from error
 
     async def retrying(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Retry until success, for at most ``retry_s``.
-
-        Args:
-            attempt: the operation; a TransientError that it raises is retried.
-        """
+        """Retry until success, for at most ``retry_s``; only a TransientError of ``attempt`` is retried."""
         policy = RetryPolicy(limit_s=self.settings.retry_s, pause_s=self.settings.retry_pause_s)
         return await policy.run(what, attempt)
 
@@ -300,11 +296,7 @@ async def _unless(refused: asyncio.Event, connecting: Coroutine[Any, Any, None])
 
 
 def addresses_of(url: str) -> list[Address]:
-    """The servers that ``--nats_url`` names.
-
-    Raises:
-        UserError: a part is no address, or the parts have different credentials.
-    """
+    """The servers that ``--nats_url`` names. Raises ``UserError`` for a wrong address, or different credentials."""
     found = []
     for number, each in enumerate(url.split(","), start=1):
         try:

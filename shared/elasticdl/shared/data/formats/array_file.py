@@ -260,11 +260,7 @@ def native(values: Array, kind: str) -> Array:
 
 
 def row_hashes(arrays: Sequence[Array]) -> Hashes:
-    """Content hash of each record, shape ``[records]``.
-
-    Args:
-        arrays: the columns as they are stored, each of shape ``[records, ...]``.
-    """
+    """Content hash of each record, shape ``[records]``, of columns as stored, each of shape ``[records, ...]``."""
     rows = np.zeros(len(arrays[0]), dtype=np.uint64)
     for values in arrays:
         fold(rows, _cell_hashes(np.ascontiguousarray(values)))

@@ -167,11 +167,7 @@ class DataFormat(ABC):
         return files
 
     def info(self, store: ObjectStore, source: Source) -> ObjectInfo:
-        """Size and etag of a source as it is now; it may be more than one object.
-
-        Raises:
-            ObjectNotFoundError: it does not exist.
-        """
+        """Size and etag of a source, perhaps of several objects, as it is now. Raises ``ObjectNotFoundError``."""
         return store.info(source.uri)
 
     def completed(self, store: ObjectStore, sources: Sequence[DataObject], options: ReaderOptions) -> ReaderOptions:
@@ -203,11 +199,7 @@ class DataFormat(ABC):
 
 
 class PositionFormat(DataFormat):
-    """A format whose index has byte offsets.
-
-    Attributes:
-        feeds_bytes: the model's ``feed`` gets the bytes of records; otherwise their columns.
-    """
+    """A format whose index has byte offsets; ``feeds_bytes``: the model's ``feed`` gets bytes, otherwise columns."""
 
     is_read_by_position = True
     feeds_bytes = True

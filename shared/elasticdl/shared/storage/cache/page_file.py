@@ -26,11 +26,7 @@ _PRESENT = 1 << 32
 
 
 class PageFile:
-    """The pages ``[first, first + PAGES_MAX)`` of an object.
-
-    Args:
-        first: number of its first page, a multiple of ``PAGES_MAX``.
-    """
+    """The pages ``[first, first + PAGES_MAX)`` of an object; ``first`` is a multiple of ``PAGES_MAX``."""
 
     def __init__(self, path: Path, object_bytes: int, first: int) -> None:
         self._path = path
