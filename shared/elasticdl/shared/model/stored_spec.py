@@ -47,15 +47,10 @@ class StoredSpec:
 def read_spec_of(store: ObjectStore, uri: str, manifest: Manifest) -> JobSpec:
     """The job that a snapshot is of.
 
-    Args:
-        manifest: the manifest. Manifests of earlier versions contain the specification.
-
     Raises:
         TransientError: storage is unreachable.
         DamagedError: the object with the specification is missing or damaged.
     """
-    if not manifest.spec_digest:
-        return _decoded(manifest.spec, uri, uri)
     folder = folder_of(folder_of(folder_of(uri).rstrip("/")).rstrip("/"))
     place = folder + _NAME + manifest.spec_digest
     try:
