@@ -95,10 +95,19 @@ async def open_run(log: EventLog, opening: Envelope) -> int:
         Its sequence number.
 
     Raises:
-        TransientError: NATS was unreachable for longer than the settings allow.
+        TransientError: NATS was unreachable for longer than the settings allow. Or this is ``JobSubmitted``, and that
+            of a process that was killed has arrived since the log was read: the master would obey that one.
         PermanentError: the log is full or gone.
     """
     while True:
         after = await log.last_seq()
+        if isinstance(opening.event, JobSubmitted) and await _is_submitted(log, after):
+            raise TransientError("another command has submitted this job at the same time; resume it")
         with contextlib.suppress(FencedError):  # A process of the run before has appended its last events meanwhile.
             return await log.append_next(opening, after=after)
+
+
+async def _is_submitted(log: EventLog, last: int) -> bool:
+    if not last:
+        return False
+    return any([isinstance(record.envelope.event, JobSubmitted) async for record in present_records(log, until=last)])

@@ -15,7 +15,7 @@ from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.names import JobId
 
 _NO_JOB = JobId("none")
-_LOOKS, _LOOK_PAUSE_S = 6, 0.1
+_LOOKS, _LOOK_PAUSE_S = 20, 0.1
 """How often, and with which pauses in seconds, one looks for readers of a log that leaves consumers."""
 
 
