@@ -164,14 +164,7 @@ def resumed_without_log(*rows: tuple[int, int, float]) -> Log:
             WORKER,
             events.TaskTaken(task=task, dispatch=1, attempt=1, reply="r"),
             events.TaskFinished(
-                task=task,
-                dispatch=1,
-                attempt=1,
-                absorbed_by=ABSORBED,
-                records=20,
-                batches=2,
-                counted=((0, 2),),
-                loss_sum=2.0,
+                task=task, dispatch=1, attempt=1, absorbed_by=ABSORBED, records=20, counted=((0, 2),), loss_sum=2.0
             ),
         )
     for merge in (1, 2):

@@ -103,7 +103,7 @@ class DataSpec:
         column_names: the columns that are read, in their order; empty for TFRecord.
         column_types: ``int64``, ``float64``, ``string``... one per column, fixed when the job was planned.
         csv_header: whether the first line of each CSV file names the columns.
-        file_columns: CSV: all columns of the files in their order.
+        file_columns: CSV: all columns of the files in their order; empty: those that are read.
         fill_missing: column -> text of the value that replaces missing ones.
         reader: of the model file, which reads the records; its format is ``json`` if they are dicts, ``tfrecord`` if
             they are bytes. None: the sources are files.
