@@ -96,12 +96,7 @@ def _check_finished(run: RunDirectory, state: str) -> None:
 
 
 def to_delete(lines: Sequence[str], settings: CleanSettings, what: str, *, nothing: str) -> Sequence[str]:
-    """Which of the chosen lines to delete now: all of them, or none. Asks the user if necessary.
-
-    Args:
-        what: all that is chosen, for the question.
-        nothing: the message if nothing is chosen.
-    """
+    """Which of the chosen lines to delete now: all of them, or none. Asks the user if necessary."""
     console = plain_console()
     if not lines:
         console.print(nothing)

@@ -15,11 +15,7 @@ DeliveryT = TypeVar("DeliveryT", bound=Delivery)
 
 
 async def readable(deliveries: Sequence[DeliveryT]) -> list[DeliveryT]:
-    """The deliveries whose tasks can be read. The others are removed from the queue: the ledgers say what is left.
-
-    Raises:
-        TransientError: NATS is unreachable; the tasks are delivered again.
-    """
+    """The deliveries whose tasks can be read. The others are removed from the queue: the ledgers say what is left."""
     found = []
     for delivery in deliveries:
         try:
@@ -37,7 +33,6 @@ async def read_spec(log: EventLog) -> JobSpec:
     It is the first record, unless the log was lost and a process from before appended an event to the new one first.
 
     Raises:
-        TransientError: the connection was closed before.
         UnreadableError: a record can't be read, and the log has no specification.
         FormatError: the log is of a newer version.
     """
@@ -62,7 +57,6 @@ async def present_records(log: EventLog, *, after: int = 0, until: int = 0) -> A
     """The log as it is now, in its own order; records that are appended while reading are left out.
 
     Args:
-        after: sequence number of the record before the first one to read.
         until: sequence number of the last one to read; 0: all.
     """
     last = await log.last_seq()
@@ -91,13 +85,9 @@ async def read_present(log: EventLog) -> list[LogRecord]:
 async def open_run(log: EventLog, opening: Envelope) -> int:
     """Append the first event of a run as the log's last record, so that another process's opening event is refused.
 
-    Returns:
-        Its sequence number.
-
     Raises:
-        TransientError: NATS was unreachable for longer than the settings allow. Or this is ``JobSubmitted``, and that
-            of a process that was killed has arrived since the log was read: the master would obey that one.
-        PermanentError: the log is full or gone.
+        TransientError: this is ``JobSubmitted``, and that of a process that was killed has arrived since the log was
+            read: the master would obey that one.
     """
     while True:
         after = await log.last_seq()

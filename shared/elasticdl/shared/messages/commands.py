@@ -53,8 +53,6 @@ class Dispatch:
     """Put tasks on the queue.
 
     Attributes:
-        purpose: purpose of the tasks, which selects their id space.
-        dispatch: number of this publication.
         tasks: ranges ``[start, end)`` of task numbers.
         again: workers take them before all tasks that are dispatched for the first time.
         evaluation: evaluate and merge: number of the evaluation (or epoch); export: see ``TaskMessage``.
@@ -89,7 +87,6 @@ class TakeSnapshot:
         damaged: manifest of the snapshot that it took under this number, if it can't be read: a full snapshot has to
             replace it.
         move: number of the move that needs a copy of some partitions; 0: a snapshot of the ps.
-        freeze: absorb nothing after it until the move ends.
         version: version of the placement to use; a ps that does not know it yet refuses.
         recipient: move: the ps that gets the copy and owns its objects.
         partitions: move: the partitions to copy, as ranges.
@@ -113,7 +110,6 @@ class BeginMove:
     """Begin to move partitions to another ps; the steps are ordered one by one.
 
     Attributes:
-        move: number of the move, and of the version of the placement that it leads to.
         stored: the donor is not running: the partitions are read from its last snapshot.
     """
 
@@ -160,7 +156,6 @@ class OpenPin:
     """Ask a ps to keep its present state readable for an evaluation.
 
     Attributes:
-        evaluation: number of the evaluation.
         version: version of the placement under which it is read; a ps that does not know it yet refuses.
     """
 

@@ -31,11 +31,7 @@ class StoredSpec:
         self._data = _MAGIC + zlib.compress(encoded, _COMPRESSION)
 
     def write_if_missing(self, store: ObjectStore) -> None:
-        """Write the object, unless it is there. Any number of processes may do so: its content follows from its name.
-
-        Raises:
-            TransientError, PermanentError: the store failed.
-        """
+        """Write the object unless it is there. Any number of processes may do so: its content follows from its name."""
         try:
             if store.info(self.uri).size_bytes == len(self._data):
                 return
@@ -48,7 +44,6 @@ def read_spec_of(store: ObjectStore, uri: str, manifest: Manifest) -> JobSpec:
     """The job that a snapshot is of.
 
     Raises:
-        TransientError: storage is unreachable.
         DamagedError: the object with the specification is missing or damaged.
     """
     folder = folder_of(folder_of(folder_of(uri).rstrip("/")).rstrip("/"))

@@ -72,7 +72,6 @@ class _Value:
     """The type of one value, and how it is converted.
 
     Attributes:
-        type: protobuf's type.
         message: name of its message or enum; empty for scalars.
         read: makes the value from what protobuf gives.
         encode: makes what protobuf takes from the value.
@@ -145,11 +144,7 @@ class Schema:
         roots: dataclasses, and unions with a name. What they contain becomes messages as well.
 
     Attributes:
-        file: what the file says.
         docs: name of a message or enum -> the first sentences of its class' docstring.
-
-    Raises:
-        InvariantError: there is no rule for a type hint.
     """
 
     def __init__(self, file: str, package: str, roots: Iterable[Any]) -> None:

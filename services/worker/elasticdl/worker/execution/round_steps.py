@@ -38,11 +38,7 @@ class RoundServices(Protocol):
     """What the steps of a round need from the rest of the worker. Any thread may call."""
 
     def load(self, task: TaskId, batch: int) -> LoadedBatch:
-        """Read and feed a batch.
-
-        Raises:
-            RoundAbortedError: it can't be read.
-        """
+        """Read and feed a batch. Raises ``RoundAbortedError``: it can't be read."""
         ...
 
     def pull_rows(self, loaded: LoadedBatch) -> Pulled:
@@ -50,11 +46,7 @@ class RoundServices(Protocol):
         ...
 
     def exchange(self, request: Exchange) -> RoundSum:
-        """Contribute to a sum, and wait a little for the other batches.
-
-        Raises:
-            TransientError: the gate was unavailable for too long.
-        """
+        """Contribute to a sum, and wait a little for the other batches."""
         ...
 
     def running(self, task: TaskId, batch: int) -> AbstractContextManager[Activity]:
@@ -71,7 +63,6 @@ class RoundSettings:
     """The rounds of a job.
 
     Attributes:
-        rounds: which batches make a round.
         patience_s: seconds without progress after which no other worker computes a batch that is missing, at least. A
             worker whose steps take longer waits as long as a step.
         patience_max_s: the same, at most.
@@ -116,8 +107,6 @@ class RoundSteps:
 
         Raises:
             RoundAbortedError: the round can't be computed now.
-            TransientError: the gate was unavailable for too long.
-            UserError: the user's code raised.
         """
         weights = loaded.weights
         if weights is None:
@@ -140,11 +129,7 @@ class RoundSteps:
             return self._model.measure(loaded.batch, result)
 
     def contribute_nothing(self, task: TaskId, batch: int, weights: Pulled) -> None:
-        """Tell the other workers that a batch has no records.
-
-        Raises:
-            TransientError: the gate was unavailable for too long.
-        """
+        """Tell the other workers that a batch has no records."""
         if len(self._settings.rounds.members(task, batch)) > 1:
             self._enter(task, batch, weights).contribute_nothing(task)
 
@@ -228,7 +213,6 @@ class _Round:
         return step.result
 
     def contribute_nothing(self, task: TaskId) -> None:
-        """Tell the other workers that a batch has no records."""
         self.trained.add(task)
         self._services.exchange(self.request(task, absent=True))
 
@@ -245,7 +229,6 @@ class _Round:
         backward: bool = False,
         absent: bool = False,
     ) -> Exchange:
-        """A contribution of a batch of this round."""
         return Exchange(
             plan=self.settings.plan,
             placement_version=0,
@@ -330,11 +313,7 @@ class _Round:
 
 
 class _Contributions:
-    """What one batch contributes to the sums of its round.
-
-    Args:
-        activity: the step, which waits meanwhile.
-    """
+    """What one batch contributes to the sums of its round; ``activity``: the step, which waits meanwhile."""
 
     def __init__(
         self,
