@@ -232,8 +232,7 @@ def everything(ps: PsCore) -> list[Floats]:
     return found
 
 
-def test_a_snapshot_without_such_tables_is_what_it_was(make_job: MakeJob) -> None:
-    assert "min_count" not in signature().to_json()
+def test_a_snapshot_without_such_tables_has_neither_candidates_nor_tallies(make_job: MakeJob) -> None:
     job = Job(spec("memory://job"), MemoryStore())
     try:
         job.start()
