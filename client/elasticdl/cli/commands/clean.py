@@ -109,11 +109,7 @@ def to_delete(lines: Sequence[str], settings: CleanSettings, what: str, *, nothi
 
 
 def _confirm(lines: Sequence[str], what: str) -> bool:
-    """Ask before something is deleted that users may need; whether the user agrees.
-
-    Raises:
-        UserError: there is no terminal to ask.
-    """
+    """Whether the user agrees to delete something that may be needed. ``UserError`` without a terminal to ask."""
     if not sys.stdin.isatty():
         raise UserError(
             f"clean --all would delete {what}",

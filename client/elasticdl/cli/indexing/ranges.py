@@ -66,11 +66,7 @@ class ScannedRange:
 
 
 def divide(store: ObjectStore, data: DataObject, range_bytes: int = RANGE_BYTES) -> Sequence[FileRange]:
-    """The ranges of a file, in order; only one if its format or its size allows no more.
-
-    Args:
-        range_bytes: bytes of a range, at least.
-    """
+    """The ranges of a file, in order, of at least ``range_bytes``; only one if format or size allows no more."""
     data_format, size = FORMATS[data.format], data.info.size_bytes
     if not data_format.is_divisible or is_compressed(data.info.uri) or size < RANGES_MIN * range_bytes:
         return [FileRange(start=0, stop=size)]

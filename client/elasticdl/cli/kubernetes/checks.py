@@ -54,7 +54,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The result of a check; ``problem``: what is wrong; empty: nothing."""
+    """The result of a check; ``problem`` is empty if nothing is wrong."""
 
     subject: str
     detail: str = ""

@@ -28,11 +28,7 @@ class EventLog(Protocol):
     """A job's append-only log."""
 
     async def append(self, envelope: Envelope) -> int:
-        """Append an event; a repetition (same envelope id) changes nothing.
-
-        Returns:
-            The sequence number, once the broker has acknowledged it.
-        """
+        """Append an event; a repetition (same envelope id) changes nothing. Returns the stored sequence number."""
         ...
 
     async def append_all(self, envelopes: Sequence[Envelope]) -> None:

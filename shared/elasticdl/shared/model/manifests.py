@@ -190,12 +190,7 @@ def folder_of(manifest: str) -> str:
 
 
 def read_manifest(store: ObjectStore, uri: str) -> Manifest:
-    """Read and verify a manifest.
-
-    Raises:
-        DamagedError: it is missing or damaged.
-        FormatError: it is of a newer version.
-    """
+    """Read and verify a manifest. Raises ``DamagedError`` or, if a newer version wrote it, ``FormatError``."""
     try:
         for _ in range(READS - 1):
             with contextlib.suppress(DamagedError):
@@ -297,12 +292,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, uri: str) -> Manifest:
-    """Inverse of ``encode_manifest``; ``uri`` is for the text of errors.
-
-    Raises:
-        DamagedError: the bytes are not a manifest, whole.
-        FormatError: it is of a newer version.
-    """
+    """Inverse of ``encode_manifest``; ``uri`` is for the text of the errors, see ``read_manifest``."""
     checksum, body = data[len(_MAGIC) : len(_MAGIC) + _CHECKSUM_BYTES], data[len(_MAGIC) + _CHECKSUM_BYTES :]
     if not data.startswith(_MAGIC) or checksum != checksum_of(body):
         raise DamagedError(uri, "is damaged: its checksum differs")

@@ -41,11 +41,7 @@ class StoredSpec:
 
 
 def read_spec_of(store: ObjectStore, uri: str, manifest: Manifest) -> JobSpec:
-    """The job that a snapshot is of.
-
-    Raises:
-        DamagedError: the object with the specification is missing or damaged.
-    """
+    """The job that a snapshot is of. Raises ``DamagedError`` if the object with it is missing or damaged."""
     folder = folder_of(folder_of(folder_of(uri).rstrip("/")).rstrip("/"))
     place = folder + _NAME + manifest.spec_digest
     try:

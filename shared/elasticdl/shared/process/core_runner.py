@@ -45,7 +45,7 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired:
-    """Event: a timer is due. ``due_s``: when it was due."""
+    """Event: a timer is due, since ``due_s`` (monotonic)."""
 
     name: str
     due_s: float

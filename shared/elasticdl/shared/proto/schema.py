@@ -443,11 +443,7 @@ class Codec(Generic[T]):
         return bytes(message.SerializeToString(deterministic=True))
 
     def decode(self, data: bytes) -> T:
-        """The inverse of ``encode``.
-
-        Raises:
-            ProtocolError: the bytes are not such a value, or one of a newer version.
-        """
+        """The inverse of ``encode``. Raises ``ProtocolError`` for other bytes, or those of a newer version."""
         try:
             value: T = self._functions[self._decode](self._parse(data))
             return value

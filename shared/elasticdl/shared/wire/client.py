@@ -82,11 +82,7 @@ class WireClient:
     def __init__(
         self, address: str, *, token: str, peer: str, pool: BufferPool, settings: ClientSettings | None = None
     ) -> None:
-        """Connect and show the token.
-
-        Raises:
-            ConnectionLostError: no server listens there, or the handshake failed.
-        """
+        """Connect and show the token. Raises ``ConnectionLostError`` if no server listens, or refuses it."""
         self.settings = settings or ClientSettings()
         self._send_lock = threading.Lock()
         self._state_lock = threading.Lock()

@@ -60,11 +60,7 @@ def check_memory(masters: Iterable[Manifest], job: JobId) -> None:
 
 
 def check_not_refused(masters: Iterable[Manifest]) -> None:
-    """Check that no container ``submit`` of this run has refused the job.
-
-    Raises:
-        SubmissionRefusedError: one has; with its message.
-    """
+    """Raise ``SubmissionRefusedError`` with its message if a container ``submit`` of this run has refused the job."""
     for pod in masters:
         if message := refusal(pod):
             raise SubmissionRefusedError(message)

@@ -155,11 +155,7 @@ class CutCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseCut:
-    """Free the rows that a cut saved aside.
-
-    Attributes:
-        finished: a registered snapshot contains the cut, so its rows count as saved.
-    """
+    """Free the rows that a cut saved aside; ``finished``: a snapshot has the cut, so its rows count as saved."""
 
     lane: ClassVar[Lane] = Lane.STORAGE
     cut: ShardCut

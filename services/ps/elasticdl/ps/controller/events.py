@@ -42,7 +42,7 @@ class OrderReceived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyChanged:
-    """The job's key-value store has a new value; ``name``: the key: the name of a ps, or ``subjects.PLACEMENT``."""
+    """The job's key-value store has a new value; ``name``: a ps, or ``subjects.PLACEMENT``."""
 
     name: str
     entry: KeyValueEntry

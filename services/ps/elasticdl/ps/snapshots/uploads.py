@@ -40,11 +40,7 @@ class SnapshotUpload:
         self._size_bytes = 0
 
     def next_object(self) -> tuple[str, ObjectData]:
-        """Serialise the next object; the last one is the manifest, and sets ``written``.
-
-        Raises:
-            StopIteration: there is no other object.
-        """
+        """Serialise the next object; the last one, the manifest, sets ``written``. Then raises ``StopIteration``."""
         uri, data = next(self._objects)
         self._size_bytes += len(data)
         if uri.endswith((f"/{MANIFEST_NAME}", f"/{COPY_NAME}")):

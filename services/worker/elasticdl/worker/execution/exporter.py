@@ -73,11 +73,7 @@ class Exporter:
         self._watch = watch
 
     def save(self, pin: int, keep: int) -> None:
-        """Save the pinned model of an evaluation; arguments as ``SavedModels.save``.
-
-        Raises:
-            PinLostError: the pinned model is gone.
-        """
+        """Save an evaluation's pinned model, as ``SavedModels.save``. Raises ``PinLostError`` if it is gone."""
         sizes = {table.name: table.input_dim for table in self._ps.signature.tables}
         self._saved.save(pin, *self._pull(pin), sizes, keep)
 

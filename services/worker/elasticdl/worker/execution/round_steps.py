@@ -103,11 +103,7 @@ class RoundSteps:
         self._patience_s = settings.patience_s
 
     def train(self, task: TaskId, batch: int, loaded: LoadedBatch) -> StepResult:
-        """Loss, gradients and training metrics of a batch with weights.
-
-        Raises:
-            RoundAbortedError: the round can't be computed now.
-        """
+        """Loss, gradients and metrics of a batch with weights. Raises ``RoundAbortedError`` if it can't now."""
         weights = loaded.weights
         if weights is None:
             raise ValueError(f"task {task}, batch {batch} has no weights")

@@ -36,11 +36,7 @@ class Transport(Protocol):
         ...
 
     def deliver(self, action: Callable[[], None], *, keep: bool = False) -> None:
-        """Bring a message of the broker to the client.
-
-        Args:
-            keep: bring it later if the client is not connected; otherwise it is lost then.
-        """
+        """Bring a message to the client; if it is not connected, later (``keep``), else the message is lost."""
         ...
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> Awaitable[None]:

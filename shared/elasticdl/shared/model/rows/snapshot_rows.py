@@ -28,11 +28,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def read_chain(store: ObjectStore, uri: str) -> Chain:
-    """A snapshot and everything that it builds on, the full one first.
-
-    Raises:
-        DamagedError: a manifest is missing or damaged.
-    """
+    """A snapshot and all that it builds on, the full one first. ``DamagedError`` if a manifest is missing or bad."""
     chain: Chain = []
     while uri:
         if any(uri == seen for seen, _ in chain):

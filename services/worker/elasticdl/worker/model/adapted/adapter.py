@@ -65,11 +65,7 @@ class JobAdapter:
         self.adapted[f"{_shown(layer)} to {', '.join(columns)}"] = None
 
     def learn_classes(self, encoder: LabelEncoder) -> ClassNames:
-        """The classes of the labels: a state like that of an adapted layer.
-
-        Raises:
-            UserError: they do not fit the model, or the state is lost.
-        """
+        """The classes of the labels, as an adapted layer's state. ``UserError`` if they don't fit or are lost."""
         self._set(encoder, ())
         return encoder.classes
 
