@@ -14,7 +14,7 @@ from elasticdl.controller.core.resources import Resources, fits, plus
 
 
 def return_stuck(plan: Plan, reasons: dict[str, str]) -> None:
-    """Pods that can't start give their room back; a job that can't start without them gives back all."""
+    """Pods that can't start return their room; a job that can't start without them returns all."""
     for member in plan.stuck:
         if member.pod not in plan.members[member.job][member.role]:
             continue
@@ -86,6 +86,7 @@ def admit(plan: Plan, order: Iterable[Job], now_s: float, policy: Policy, reason
         if first and not plan.admitted(job.name):
             reasons[job.name] = f"waits behind {first}"
         elif not _with_leavers(plan, partial(_start_gang, plan, job), job.priority, f"job {job.name}", reasons):
+            _remove_job(plan, job.name)  # What is left of a gang would hold room and train nothing.
             reasons[job.name] = f"waits for room: {_gang(job)} at once"
             first = first or job.name
 
@@ -103,15 +104,17 @@ def _ready(plan: Plan, job: Job, now_s: float, policy: Policy, reasons: dict[str
 
 def _start_gang(plan: Plan, job: Job) -> bool:
     """Start what the gang lacks, or nothing. The ps come first, because they are hardest to place."""
-
-    def yields(other: str) -> bool:
-        return other != job.name
-
     mark, members = plan.mark(), plan.members[job.name]
     for role, least in ((Role.PS, job.ps.min), (Role.MASTER, 1), (Role.WORKER, job.workers_min)):
-        if not start_all(plan, job.name, role, least - len(members[role]), yields):
+        if not start_all(plan, job.name, role, least - len(members[role]), _all_yield):
             plan.undo(mark)
             return False
+    return True
+
+
+def _all_yield(job: str) -> bool:
+    """A gang comes before the surplus of every job, its own included."""
+    del job
     return True
 
 

@@ -17,7 +17,7 @@ class Role(Enum):
 
 
 class Phase(Enum):
-    """Where a pod is in its life."""
+    """How far a pod is."""
 
     PENDING = "pending"
     STARTING = "starting"

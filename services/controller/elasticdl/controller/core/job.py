@@ -85,7 +85,9 @@ class Job:
 
     def group(self, role: Role) -> Group:
         """The group of a role."""
-        return {Role.MASTER: self.master, Role.PS: self.ps, Role.WORKER: self.worker}[role]
+        if role is Role.WORKER:
+            return self.worker
+        return self.ps if role is Role.PS else self.master
 
     @property
     def workers_min(self) -> int:

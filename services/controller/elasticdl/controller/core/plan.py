@@ -28,7 +28,7 @@ class Plan:
     """Pods per job and room per node, as this decision wants them."""
 
     def __init__(self, cluster: Cluster, jobs: Iterable[Job]) -> None:
-        self.jobs = {job.name: job for job in jobs}
+        self.jobs = {job.name: job for job in sorted(jobs, key=lambda job: job.name)}
         self.cluster_nodes = cluster.nodes
         self.nodes = [node.name for node in cluster.nodes]
         self.free: dict[str, dict[str, int]] = {node.name: dict(node.allocatable) for node in cluster.nodes}

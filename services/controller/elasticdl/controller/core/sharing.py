@@ -80,12 +80,11 @@ def _grow(plan: Plan, job: Job, policy: Policy, room: FreeRoom, running: Sequenc
     if (node := room.node(job.worker.request)) is not None:
         plan.start(job.name, Role.WORKER, node)
         return True
-    if _transfer(plan, job, running):
+    transferred = _transfer(plan, job, running, room)
+    if not transferred:
+        plan.undo(mark)
         room.changed()
-        return True
-    plan.undo(mark)
-    room.changed()
-    return False
+    return transferred
 
 
 def _start_ps(plan: Plan, job: Job, room: FreeRoom) -> bool:
@@ -103,7 +102,7 @@ def _has_more(plan: Plan, giver: str, taker: Job) -> bool:
     return giver != taker.name and plan.share(giver, -1) >= plan.share(taker.name, 1)
 
 
-def _transfer(plan: Plan, taker: Job, running: Sequence[Job]) -> bool:
+def _transfer(plan: Plan, taker: Job, running: Sequence[Job], room: FreeRoom) -> bool:
     """A worker of the job with the largest share leaves for a worker of this one."""
     givers = [job for job in running if plan.surplus(job.name) and _has_more(plan, job.name, taker)]
     for giver in sorted(givers, key=lambda job: (-plan.share(job.name), job.name)):
@@ -111,5 +110,7 @@ def _transfer(plan: Plan, taker: Job, running: Sequence[Job]) -> bool:
             if fits(taker.worker.request, plus(plan.free[member.node], plan.request(member))):
                 plan.drain(member)
                 plan.start(taker.name, Role.WORKER, member.node)
+                if giver.worker.request != taker.worker.request:
+                    room.changed()
                 return True
     return False

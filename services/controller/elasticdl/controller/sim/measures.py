@@ -23,6 +23,8 @@ class JobResult:
     pending_s: float
     """From its submission to its first training worker; until the end if there was none."""
     started: bool
+    first_worker_s: float | None
+    """Until its first worker pod ran, which may have waited for its ps: what EDL's report calls pending."""
     finished_s: float | None
 
 
@@ -66,7 +68,7 @@ class Result:
     pending_mean_s: float
     pending_worst_s: float
     drained: int
-    """Pods of jobs that had to leave."""
+    """Pods of jobs that had to leave before their job finished."""
     windows: tuple[WindowResult, ...]
     steps: tuple[StepResult, ...]
     jobs: tuple[JobResult, ...]
@@ -164,7 +166,9 @@ class Measures:
         masters = sum(job.spec.master.request.get("cpu", 0) for job in active)
         shapes = {(job.spec.worker.request.get("cpu", 0), job.spec.ps.request.get("cpu", 0)) for job in active}
         ps_pods = sum(
-            pod.role is Role.PS and pod.phase is not Phase.LEAVING for job in active for pod in job.pods.values()
+            pod.role is Role.PS and pod.node != "" and pod.phase is not Phase.LEAVING
+            for job in active
+            for pod in job.pods.values()
         )
         most = sum(job.spec.worker.max * job.spec.worker.request.get("cpu", 0) for job in active)
         if len(shapes) == 1 and (shape := shapes.pop())[0]:
@@ -220,6 +224,7 @@ def _job_result(job: SimJob, now_s: float) -> JobResult:
         submit_s=job.spec.submit_s,
         pending_s=(job.started_s if job.started_s is not None else now_s) - job.spec.submit_s,
         started=started,
+        first_worker_s=None if job.first_worker_s is None else job.first_worker_s - job.spec.submit_s,
         finished_s=job.finished_s,
     )
 

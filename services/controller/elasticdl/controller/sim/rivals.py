@@ -123,6 +123,7 @@ class Edl:
             victims = sorted(trainers, key=lambda pod: (pod.phase is Phase.RUNNING, -pod.number))
             for pod in victims[: max(0, before[name] - number)]:
                 pod.phase = Phase.LEAVING
+                world.drained += 1
                 world.after(1.0, lambda pod=pod: world.remove(pod))  # type: ignore[misc]
         world.changed = True
 

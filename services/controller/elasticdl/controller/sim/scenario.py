@@ -101,7 +101,7 @@ def load(name: str) -> Scenario:
     try:
         return _scenario(yaml.safe_load(text), Path(name).stem)
     except (yaml.YAMLError, TypeError, KeyError, ValueError, AttributeError) as error:
-        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        what = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
         raise UserError(f"Scenario {name} is wrong: {what}. docs/fleet.md describes scenarios.") from error
 
 

@@ -37,6 +37,7 @@ class SimJob:
     pods: dict[str, SimPod] = field(default_factory=dict)
     ordered: dict[str, Start] = field(default_factory=dict)
     """What the master starts once it runs."""
+    first_worker_s: float | None = None
     started_s: float | None = None
     finished_s: float | None = None
     version: int = 0
@@ -84,7 +85,7 @@ class World:
         self.events: list[tuple[float, int, Callable[[], None]]] = []
         self.changed = True
         self.drained = 0
-        """Pods of jobs that had to leave."""
+        """Pods of jobs that had to leave before their job finished."""
         self._number = 0
         for job in scenario.jobs:
             self.at(job.submit_s, lambda job=job: self._submit(job))  # type: ignore[misc]
@@ -138,7 +139,7 @@ class World:
         pod = self.pods.get(name)
         if pod is None or pod.phase is Phase.LEAVING:
             return
-        self.drained += 1
+        self.drained += self.jobs[job].finished_s is None
         working, pod.phase = pod.phase is Phase.RUNNING, Phase.LEAVING
         if working and pod.role is Role.PS and self.jobs[job].finished_s is None:
             self.after(self.random.uniform(*self.times.drain), lambda: self._remove_ps(pod))
@@ -205,6 +206,8 @@ class World:
         if not pod.job:
             return
         job = self.jobs[pod.job]
+        if pod.role is Role.WORKER and job.first_worker_s is None:
+            job.first_worker_s = self.now_s
         if pod.role is Role.MASTER:
             for start in job.ordered.values():
                 self.create(self.new_pod(start.job, start.role, start.pod, start.node))
