@@ -82,22 +82,24 @@ class Launcher(Process):
 
     async def main(self) -> None:
         self.probe("starts")
-        for event in await self._opening():
-            await self._publisher.open(event)
+        await self._open()
         if not self.world.is_cluster:
             await self.bus.signals.serve_orders(LAUNCHER, self._supervisor.execute)
             self.spawn(self._supervisor.run)
         self._start_master()
         await self._publisher.run()
 
-    async def _opening(self) -> list[Event]:
-        """What the user's command appends to the log; it is typed again while it ends because storage is away."""
-        if not self._resumed:
-            return [JobSubmitted(spec=self.world.job.spec)]
+    async def _open(self) -> None:
+        """Append what the user's command does. A resume is typed again while it ends because something is away."""
         while True:
             try:
-                return await self._resumption()
+                opening = await self._resumption() if self._resumed else [JobSubmitted(spec=self.world.job.spec)]
+                for event in opening:
+                    await self._publisher.open(event)
+                return
             except TransientError:
+                if not self._resumed:
+                    raise
                 await asyncio.sleep(AGAIN_S)
 
     async def _resumption(self) -> list[Event]:

@@ -34,15 +34,10 @@ FORMER_FLAGS = {
     "job_command": "ElasticDL runs Keras models: write a model file and name it with --model_def.",
     "need_tf_config": "ElasticDL runs Keras models: write a model file and name it with --model_def.",
 }
-"""Name of a flag -> what to do."""
 
 
 def refuse_former_flags(arguments: Sequence[str]) -> None:
-    """Refuse flags of the first command line by name.
-
-    Raises:
-        UserError: one of them is such a flag; says what to do.
-    """
+    """Refuse flags of the first command line by name."""
     for argument in arguments:
         name = argument.partition("=")[0].removeprefix("--")
         if argument.startswith("--") and name in FORMER_FLAGS:

@@ -35,9 +35,6 @@ def handled(loop: asyncio.AbstractEventLoop, handler: Callable[[signal.Signals],
     """Call a handler for each signal instead.
 
     Signals that ``catch`` would have handled afterwards are ignored: the job has ended, and its report is short work.
-
-    Args:
-        handler: is called with the signal.
     """
     former = {number: signal.getsignal(number) for number in _numbers()}
     for number in former:

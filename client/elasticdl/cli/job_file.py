@@ -41,11 +41,7 @@ def read_job_file(file: Path, known: Mapping[str, FlagType]) -> dict[str, Any]:
 
 
 def job_file_text(command: str, values: Mapping[str, Any], known: Mapping[str, FlagType]) -> str:
-    """A job file that gives a command the same flags.
-
-    Args:
-        command: such as ``train``.
-    """
+    """A job file that gives a command the same flags."""
     import yaml
 
     content = {name: yaml_value(value, known[name]) for name, value in values.items()}

@@ -58,7 +58,6 @@ def _new_job(
 
     Args:
         interrupted: what Ctrl-C prints before the job runs on this machine.
-        prints: print the job file.
     """
     started_s = SystemClock().now()
     flags.check()

@@ -15,28 +15,14 @@ if TYPE_CHECKING:
 
 
 def root_of(run_dir: Path | None) -> Path:
-    """The folder of run directories.
-
-    Args:
-        run_dir: value of ``--run_dir``.
-    """
+    """The folder of run directories."""
     from elasticdl.cli.jobs.run_directory import default_root
 
     return run_dir.expanduser().absolute() if run_dir else default_root(os.environ)
 
 
 def open_job(job: str, run_dir: Path | None, namespace: str) -> JobHandle:
-    """The job on this machine; otherwise, or if a namespace is given, the job in the cluster.
-
-    Args:
-        job: its id, or its name if only one job has that name.
-        run_dir: value of ``--run_dir``; with it the job is on this machine.
-        namespace: value of ``--namespace``; with it the job is in the cluster.
-
-    Raises:
-        UserError: no job matches, or several do.
-        TransientError, PermanentError: the cluster can't be reached, or refuses.
-    """
+    """The job on this machine; otherwise, or if a namespace is given, the job in the cluster."""
     from elasticdl.cli.jobs.local_handle import LocalJobHandle
 
     found = _find_run(job, run_dir, namespace)
@@ -50,7 +36,6 @@ def cluster_job(job: str, run_dir: Path | None, namespace: str) -> KubernetesJob
 
     Raises:
         UserError: no job matches, several do, or the job of this machine is running.
-        TransientError, PermanentError: the cluster can't be reached, or refuses.
     """
     found = _find_run(job, run_dir, namespace)
     if found is None:

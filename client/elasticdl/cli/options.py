@@ -36,7 +36,6 @@ def command(app: typer.Typer, name: str = "", *, panel: str = "", bare_help: boo
 
     Args:
         name: the command's name; the function's if empty.
-        bare_help: without arguments, show the help text.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:

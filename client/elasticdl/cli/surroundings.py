@@ -19,11 +19,7 @@ def use_utf8() -> None:
 
 
 def check_working_folder() -> None:
-    """Refuse to run in a folder that was deleted.
-
-    Raises:
-        UserError: it was.
-    """
+    """Refuse to run in a folder that was deleted."""
     try:
         os.getcwd()
     except FileNotFoundError as error:

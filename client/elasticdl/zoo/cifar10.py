@@ -33,11 +33,7 @@ Floats = NDArray[np.float64]
 
 
 def make(request: DataRequest) -> Written:
-    """Write both folders.
-
-    Raises:
-        UserError: the files in ``source`` are not those of CIFAR-10.
-    """
+    """Write both folders."""
     best: dict[str, float] = {}
     counts: dict[str, int] = {}
     if request.source is not None:

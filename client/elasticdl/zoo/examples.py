@@ -35,12 +35,7 @@ def read_images(folder: str | Path, shape: tuple[int, ...]) -> tuple[Images, Lab
 
 
 def write_images(folder: Path, images: Images, labels: Labels) -> None:
-    """Write a folder of files.
-
-    Args:
-        images: (records, ...).
-        labels: (records,).
-    """
+    """Write a folder of files; ``images``: (records, ...)."""
     paths = part_paths(folder, _SUFFIX)
     for start in range(0, len(labels), RECORDS_PER_FILE):
         stop = start + RECORDS_PER_FILE

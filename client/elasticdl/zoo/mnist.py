@@ -28,11 +28,7 @@ _IDX_FILES = {
 
 
 def make(request: DataRequest) -> Written:
-    """Write both folders.
-
-    Raises:
-        UserError: scikit-learn is missing, or the files in ``source`` are not those of MNIST.
-    """
+    """Write both folders."""
     refuse(request, "mnist", records=True)
     parts = (
         _digits(request.seed) if request.source is None else {part: _idx(request.source, part) for part in _IDX_FILES}
@@ -48,14 +44,7 @@ def read_images(folder: str | Path) -> tuple[Images, Labels]:
 
 
 def upscale(images: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Enlarge square images bilinearly.
-
-    Args:
-        images: (records, n, n).
-
-    Returns:
-        (records, SIDE, SIDE).
-    """
+    """Enlarge square images (records, n, n) bilinearly to (records, SIDE, SIDE)."""
     size = images.shape[1]
     centres = np.clip((np.arange(SIDE) + 0.5) * size / SIDE - 0.5, 0, size - 1)
     left = np.minimum(centres.astype(np.int64), size - 2)

@@ -12,7 +12,6 @@ def auc(labels: NDArray[np.bool_], scores: NDArray[np.floating]) -> float:
     """Area under the receiver operating characteristic: how often a positive record scores above a negative one.
 
     Args:
-        labels: (records,).
         scores: (records,), any monotone function of the probability; ties count half.
 
     Returns:
@@ -28,11 +27,6 @@ def auc(labels: NDArray[np.bool_], scores: NDArray[np.floating]) -> float:
 
 
 def log_loss(labels: NDArray[np.bool_], probabilities: NDArray[np.floating]) -> float:
-    """Mean binary cross-entropy in nats.
-
-    Args:
-        labels: (records,).
-        probabilities: (records,), of the label being true.
-    """
+    """Mean binary cross-entropy in nats; ``probabilities``: (records,), of the label being true."""
     p = np.clip(probabilities, _SMALLEST, 1 - _SMALLEST)
     return float(-np.mean(np.where(labels, np.log(p), np.log1p(-p))))

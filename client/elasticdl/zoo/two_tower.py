@@ -46,13 +46,7 @@ def true_scores(seed: int) -> Floats:
 
 
 def recall(scores: NDArray[np.floating], users: Ids, items: Ids) -> float:
-    """How often an item is among the ten with the largest scores of its user.
-
-    Args:
-        scores: (users, items).
-        users: (records,).
-        items: (records,).
-    """
+    """How often an item is among the ten with the largest scores of its user; ``scores``: (users, items)."""
     own = scores[users, items]
     return float(np.mean((scores[users] > own[:, None]).sum(axis=1) < TOP))
 

@@ -25,8 +25,6 @@ class DataSummary:
 
     Attributes:
         folder: holds the folders ``train`` and ``test``.
-        train_records: number of training records.
-        test_records: number of test records.
         best: metric -> the best possible value on the test records, if it is known.
     """
 
@@ -53,7 +51,6 @@ class DataRequest:
 
     Attributes:
         records: number of training records; None: the data set's default.
-        seed: of all random numbers.
         source: folder of files to convert; None: generate the data.
     """
 
@@ -63,15 +60,7 @@ class DataRequest:
     source: Path | None = None
 
     def counts(self, name: str, records: int, test_share: float) -> dict[str, int]:
-        """Part -> number of its records, of generated data.
-
-        Args:
-            records: default number of training records.
-            test_share: number of test records per training record.
-
-        Raises:
-            UserError: the request has a source.
-        """
+        """Part -> number of its records, of generated data."""
         refuse(self, name, source=True)
         train = self.records or records
         return {TRAIN: train, TEST: max(1, round(train * test_share))}
@@ -97,9 +86,6 @@ def write(
         records: number of training records of generated data; None: the default.
         seed: the same seed gives the same bytes.
         source: folder of the original files, for ``mnist`` and ``cifar10`` only.
-
-    Raises:
-        UserError: unknown data set, an option that it does not have, or a folder that can't be used.
     """
     if name not in DATA_SETS:
         raise UserError(
@@ -142,12 +128,7 @@ def best_reachable(validation_data: str | Path) -> dict[str, float]:
 
 
 def refuse(request: DataRequest, name: str, *, records: bool = False, source: bool = False) -> None:
-    """Refuse options that a data set does not have.
-
-    Args:
-        records: whether ``--records`` is refused.
-        source: whether ``--source`` is refused.
-    """
+    """Refuse options that a data set does not have."""
     if records and request.records is not None:
         raise UserError(f"--records can't be used with {name}: its number of records is fixed", usage=True)
     if source and request.source is not None:
@@ -156,9 +137,6 @@ def refuse(request: DataRequest, name: str, *, records: bool = False, source: bo
 
 def part_paths(folder: Path, suffix: str) -> Iterator[Path]:
     """Empty a folder, and generate the names of the files to write.
-
-    Args:
-        folder: is created if it does not exist.
 
     Raises:
         UserError: the folder holds files that this command did not write; a job would read them too.

@@ -95,11 +95,7 @@ def redacted(text: str, *, scheme: str) -> str:
 
 
 def host_and_port(authority: str) -> tuple[str, int | None]:
-    """The inverse of ``authority``.
-
-    Raises:
-        ValueError: it is not valid.
-    """
+    """The inverse of ``authority``."""
     if authority.startswith("["):
         host, bracket, port = authority[1:].partition("]")
         if not bracket or (port and not port.startswith(":")) or ":" not in host:

@@ -84,22 +84,14 @@ class UserError(ElasticDLError):
 
 
 def check_range(flag: str, value: float, low: float, high: float) -> None:
-    """Check that the value of a flag lies in ``[low, high]``.
-
-    Raises:
-        UserError: it does not; the message names the flag and the range.
-    """
+    """Check that the value of a flag lies in ``[low, high]``."""
     if not low <= value <= high:
         raise UserError(f"{flag}={value} is out of range", hint=f"It must be {low} to {high}.", usage=True)
 
 
 @contextmanager
 def file_errors(problem: str, error: type[ElasticDLError] = UserError, **facts: Any) -> Iterator[None]:
-    """Raise an error with a message of its own for each ``OSError`` of the block: ``FILE can't be read: Is a folder``.
-
-    Args:
-        facts: of the error, such as ``hint``.
-    """
+    """Raise an error with its own message for each ``OSError`` of the block: ``FILE can't be read: Is a folder``."""
     try:
         yield
     except OSError as reason:

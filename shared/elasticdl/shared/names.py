@@ -21,12 +21,10 @@ PodInstance = NewType("PodInstance", str)
 NO_INSTANCE = PodInstance("")
 """No process, or one that was not reported yet."""
 NO_POD = PodName("")
-"""No process."""
 MASTER = PodName("master")
 LAUNCHER = PodName("launcher")
 """A job has one master and one launcher, so their names have no number."""
 NOBODY = Incarnation("")
-"""No incarnation."""
 TaskId = NewType("TaskId", int)
 """Train: epoch x tasks per epoch + position. Other purposes have id spaces of their own."""
 GroupId = NewType("GroupId", str)
@@ -63,11 +61,7 @@ def new_incarnation() -> Incarnation:
 
 
 def new_job_id(name: str) -> JobId:
-    """Append a random suffix to a job name.
-
-    Raises:
-        UserError: the name is not valid, see ``check_job_name``.
-    """
+    """Append a random suffix to a job name."""
     check_job_name(name)
     return JobId(f"{name}-{secrets.token_hex(3)}")
 
@@ -99,9 +93,5 @@ def pod_names(service: Service, count: int) -> tuple[PodName, ...]:
 
 
 def pod_number(pod: PodName) -> int:
-    """Inverse of ``pod_name``: of a ps, its number in the placement.
-
-    Raises:
-        ValueError: the name has no number.
-    """
+    """Inverse of ``pod_name``: of a ps, its number in the placement. Raises ``ValueError``: the name has no number."""
     return int(pod.rpartition("-")[2])

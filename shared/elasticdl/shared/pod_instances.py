@@ -15,11 +15,7 @@ _START_TIME = 19
 
 
 def instance_of(pid: int) -> PodInstance:
-    """The instance of a process; the process itself and its parent get the same one.
-
-    Raises:
-        ProcessLookupError: there is no such process.
-    """
+    """The instance of a process; the process itself and its parent get the same one."""
     return PodInstance(f"{pid}-{_start_time(pid)}")
 
 

@@ -8,12 +8,7 @@ from elasticdl.shared.words import size
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """``1 worker``, ``2 workers``, ``1,200 batches``.
-
-    Args:
-        number: how many.
-        plural: where it is not the noun with an ``s``.
-    """
+    """``1 worker``, ``2 workers``, ``1,200 batches``; ``plural``: where it is not the noun with an ``s``."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
@@ -30,20 +25,12 @@ def times(number: int) -> str:
 
 
 def moment(time_s: float) -> str:
-    """Local date and time, to the second.
-
-    Args:
-        time_s: seconds since the epoch.
-    """
+    """Local date and time, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
 
 
 def time_of_day(time_s: float) -> str:
-    """Local time of day with milliseconds.
-
-    Args:
-        time_s: seconds since the epoch.
-    """
+    """Local time of day with milliseconds."""
     return time.strftime("%H:%M:%S", time.localtime(time_s)) + f".{int(time_s * 1000) % 1000:03}"
 
 

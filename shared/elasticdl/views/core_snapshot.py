@@ -37,12 +37,7 @@ def encode(state: State) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateCopy:
-    """A copy of a state, to be packed while the state changes.
-
-    Attributes:
-        seq: log sequence of its last input.
-        fields: its fields as JSON values.
-    """
+    """A copy of a state, to be packed while the state changes; ``fields``: its fields as JSON values."""
 
     seq: int
     fields: Any

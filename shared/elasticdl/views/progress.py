@@ -27,7 +27,6 @@ class ProgressSnapshot:
         kind: what the job does; batches and records are those that are trained, evaluated or predicted.
         epoch: the epoch being trained, from 1, and how many there are.
         batches: absorbed batches, by finished tasks and snapshots, and the batches of the plan.
-        records: records of finished tasks.
         records_per_s: over the last seconds; 0: unknown.
         loss: current loss by the workers' heartbeats, or mean loss of the latest epoch; None: unknown.
         metrics: of the latest evaluation or finished epoch.
@@ -97,11 +96,7 @@ def reported_batches(training: Training) -> int:
 def progress_snapshot(
     state: State, heartbeats: Mapping[PodName, Heartbeat], now_s: float, records_per_s: float
 ) -> ProgressSnapshot:
-    """The progress at ``now_s``.
-
-    Args:
-        now_s: seconds since the epoch.
-    """
+    """The progress at ``now_s``."""
     spec, training = state.spec, state.training
     if spec is None or training is None:
         return ProgressSnapshot(state=state.job_state)

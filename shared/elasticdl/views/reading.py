@@ -64,7 +64,6 @@ async def exact(bus: Bus, until: int = 0, *, all_evaluations: bool = False) -> R
             has forgotten some, the log is folded from its beginning.
 
     Raises:
-        TransientError: NATS was unreachable for too long.
         PermanentError: a part of the log is lost.
     """
     entry = await bus.core_snapshots.read(MASTER)
@@ -97,11 +96,7 @@ class Verification:
 
 
 async def verify(records: AsyncIterator[LogRecord]) -> Verification:
-    """Fold a log from its beginning, and re-run each decision of its masters.
-
-    Args:
-        records: the log, in its own order.
-    """
+    """Fold a log from its beginning, and re-run each decision of its masters."""
     decisions, differences, last_seq = 0, list[str](), 0
 
     def decide_again(state: State, record: LogRecord, decided: Decided) -> None:

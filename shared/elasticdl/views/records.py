@@ -56,12 +56,7 @@ def record_facts(record: LogRecord) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """One line of the history of a task.
-
-    Attributes:
-        seq: number of the record.
-        time_s: its time, seconds since the epoch.
-    """
+    """One line of the history of a task; ``time_s``: its time, seconds since the epoch."""
 
     seq: int
     time_s: float

@@ -119,11 +119,7 @@ Report = dict[str, Any]
 
 
 def build(state: State) -> Report:
-    """The report as JSON values.
-
-    Args:
-        state: folded from the job's log; the job may be running, or have ended.
-    """
+    """The report as JSON values, of a job that is running or has ended."""
     spec, training = state.job, state.training
     metrics, metrics_from = final_metrics(state)
     train_all_s = max(0.0, state.trained_s - state.first_step_s) if state.first_step_s else 0.0

@@ -40,7 +40,6 @@ class _Use:
     """What one process has used, by its last heartbeat.
 
     Attributes:
-        cpu_s: CPU seconds.
         rss_bytes: its largest resident memory.
         data: all metrics of its last heartbeat, with what reading data from object storage has cost.
         data_at_first: those of its first one, if a former meter has counted them.
@@ -111,11 +110,7 @@ class RunMeter:
         return goodput(self.batches_absorbed(state) + recent, computed, GOODPUT_BATCHES_MIN)
 
     def measured(self, state: State, started_s: float) -> RunMeasured:
-        """The work of this run so far.
-
-        Args:
-            started_s: when the user entered the command, seconds since the epoch.
-        """
+        """The work of this run so far; ``started_s``: when the user entered the command, seconds since the epoch."""
         seconds, former = self._worker_time.seconds, self._former
         absorbed = self.batches_absorbed(state)
         return RunMeasured(

@@ -56,7 +56,6 @@ def task_rows(state: State, wanted: TaskFilter | None, limit: int) -> tuple[list
 
     Args:
         wanted: which tasks; None: those that are not finished, or all tasks if training has finished.
-        limit: how many rows.
     """
     rows: list[tuple[str, ...]] = []
     plan = state.plan

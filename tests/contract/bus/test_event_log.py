@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 from tests.contract.bus.values import decision, fact, large_event
+from tests.unit.master.driver import job_spec
 
 from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.reading import open_run
-from elasticdl.shared.errors import FencedError, PermanentError
-from elasticdl.shared.messages.events import LogRecord
+from elasticdl.shared.errors import FencedError, PermanentError, TransientError
+from elasticdl.shared.messages.events import JobSubmitted, LogRecord
 
 Connect = Callable[[], Awaitable[Bus]]
 
@@ -120,6 +121,15 @@ async def test_a_run_is_opened_behind_whatever_comes_meanwhile(connect_bus: Call
     )
     records = await take(one, 19)
     assert records[opened[0] - 1].envelope == fact(1)
+
+
+async def test_a_job_is_submitted_once(bus: Bus) -> None:
+    """A submission of a killed process that arrives late is the one that the master obeys."""
+    spec = job_spec()
+    assert await open_run(bus.log, fact(1, event=JobSubmitted(spec=spec))) == 1
+    with pytest.raises(TransientError, match="another command has submitted this job"):
+        await open_run(bus.log, fact(1, incarnation="bbbbbbbbbbbb", event=JobSubmitted(spec=spec)))
+    assert await bus.log.last_seq() == 1
 
 
 async def test_only_one_master_decides(connect_bus: Callable[[], Awaitable[Bus]]) -> None:

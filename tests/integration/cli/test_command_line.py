@@ -24,6 +24,7 @@ from elasticdl.cli.submission.submit import prepare
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.job_options import PS_MAX
 from elasticdl.shared.job.kind_options import TrainFlags
+from elasticdl.shared.job.options import flags_of
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.model.placement import PARTITIONS
 from elasticdl.shared.storage import to_uri
@@ -109,7 +110,7 @@ def test_other_commands_print_job_files_too(kind: str, data: str, elasticdl: Com
 
 def test_the_help_of_train_shows_every_flag_in_full_on_a_narrow_terminal() -> None:
     shown = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "80", "TERM": "dumb"}).stdout
-    for flag in TrainFlags.__dataclass_fields__:
+    for flag in flags_of(TrainFlags):
         assert f"--{flag} " in shown, flag
     for panel in ("Model", "Data", "Training", "Processes", "Snapshots and storage", "Run"):
         assert f"─ {panel} ─" in shown

@@ -26,14 +26,7 @@ END_S_MAX = 10.0
 
 
 def attach(job: JobHandle, *, is_new: bool = False) -> int:
-    """Show a job until it has ended.
-
-    Returns:
-        The exit code: that of the job, or ``INTERRUPTED`` if the user left it.
-
-    Raises:
-        ElasticDLError: its event log can't be reached.
-    """
+    """Show a job until it has ended. Returns the exit code: that of the job, or ``INTERRUPTED`` if the user left it."""
     view = JobView(SystemClock())
     try:
         if job.condition().is_running:
@@ -94,11 +87,7 @@ async def _end_of(job: JobHandle) -> State:
 
 
 async def _show(job: JobHandle, view: JobView) -> None:
-    """Show the job.
-
-    Raises:
-        ElasticDLError: its event log can't be reached, because it has just ended for example.
-    """
+    """Show the job."""
     printed = job.logs.printed()
     async with job.open() as bus:
         past = await reading.exact(bus, all_evaluations=True)

@@ -50,11 +50,7 @@ class Rate:
 
 
 def parse_rate(text: str) -> Rate:
-    """``worker:5s`` -> one worker every five seconds on average; ``ps+master:30s`` -> both at once.
-
-    Raises:
-        UserError: something else.
-    """
+    """``worker:5s`` -> one worker every five seconds on average; ``ps+master:30s`` -> both at once."""
     names, colon, mean = text.rpartition(":")
     targets = tuple(names.split("+"))
     unknown = [target for target in targets if target not in TARGETS]
@@ -84,12 +80,8 @@ def chaos(job: str, root: Path, rates: list[Rate], *, duration_s: float, seed: i
     """Kill processes until the job or the given time ends.
 
     Args:
-        job: id or name of a running job.
         duration_s: seconds; 0: until the job ends.
         seed: of the random times and processes.
-
-    Raises:
-        UserError: the job is not running.
     """
     run = run_directory.find(root, job)
     if not run.is_locked():

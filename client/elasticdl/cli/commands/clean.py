@@ -96,12 +96,7 @@ def _check_finished(run: RunDirectory, state: str) -> None:
 
 
 def to_delete(lines: Sequence[str], settings: CleanSettings, what: str, *, nothing: str) -> Sequence[str]:
-    """Which of the chosen lines to delete now: all of them, or none. Asks the user if necessary.
-
-    Args:
-        what: all that is chosen, for the question.
-        nothing: the message if nothing is chosen.
-    """
+    """Which of the chosen lines to delete now: all of them, or none. Asks the user if necessary."""
     console = plain_console()
     if not lines:
         console.print(nothing)
@@ -114,11 +109,7 @@ def to_delete(lines: Sequence[str], settings: CleanSettings, what: str, *, nothi
 
 
 def _confirm(lines: Sequence[str], what: str) -> bool:
-    """Ask before something is deleted that users may need; whether the user agrees.
-
-    Raises:
-        UserError: there is no terminal to ask.
-    """
+    """Whether the user agrees to delete something that may be needed. ``UserError`` without a terminal to ask."""
     if not sys.stdin.isatty():
         raise UserError(
             f"clean --all would delete {what}",

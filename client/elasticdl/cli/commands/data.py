@@ -22,11 +22,7 @@ _RECORDS_READ = 1024
 
 
 def write_example(name: str, folder: Path, records: int | None, seed: int, source: Path | None) -> None:
-    """Write an example data set and print the command that trains on it.
-
-    Raises:
-        UserError: no such data set, an option that it does not have, or a folder that can't be used.
-    """
+    """Write an example data set and print the command that trains on it."""
     summary = write(name, folder, records=records, seed=seed, source=source)
     console = plain_console()
     console.print(
@@ -89,11 +85,7 @@ def _records(reader: Reader, data: PlannedData) -> Iterator[bytes]:
 
 
 def upload(source: Path, destination: str) -> None:
-    """Copy a local file or folder to object storage; prints one line per object.
-
-    Raises:
-        UserError: there is nothing to copy, or the destination can't be written.
-    """
+    """Copy a local file or folder to object storage; prints one line per object."""
     console = plain_console()
     written = put(
         source,

@@ -33,9 +33,6 @@ from elasticdl.shared.storage.file_store import translate
 def export(job: str, root: Path, settings: ExportSettings) -> None:
     """Run the command.
 
-    Args:
-        job: id or name.
-
     Raises:
         ElasticDLError: the job is running, its data changed, it has no such version, its model file is missing or makes
             other variables, or the output can't be written.
@@ -79,14 +76,9 @@ def write_model(
     """Write a version of a job's model to the output.
 
     Args:
-        settings: what to export; its output is a URI.
         is_changed: the model file is another one than at the start of the job; its variables have to be the same.
         secret_envs: what ``--envs`` gave the job and its log lacks.
         logs_stay: whether the user can read the logs afterwards.
-
-    Raises:
-        ElasticDLError: its data changed, the model file makes other variables, it has no such version, or the output
-            can't be written.
     """
     output = settings.output or job.spec.output
     if not output:

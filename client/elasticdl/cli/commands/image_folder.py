@@ -63,12 +63,8 @@ def init(folder: Path, *, base_image: str, example: str) -> None:
     """Write a folder from which an image can be built, and print what was written.
 
     Args:
-        folder: may hold model files already.
         base_image: image to derive from; empty: ``elasticdl-worker`` of this version.
         example: data set of the zoo whose model is copied.
-
-    Raises:
-        UserError: no such example, a wrong name of an image, or a folder that can't be used.
     """
     if example not in MODELS:
         raise UserError(f"--example={example}: choose {', '.join(MODELS)}", usage=True)
@@ -100,7 +96,6 @@ def write_folder(folder: Path, *, base_image: str, example: Path) -> Mapping[str
     """Write the files of an image into a folder, which may hold model files already.
 
     Args:
-        folder: created if it does not exist.
         example: model file that is copied if the folder has no Python file.
 
     Returns:

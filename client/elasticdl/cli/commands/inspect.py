@@ -38,11 +38,7 @@ from elasticdl.views.tasks import TASK_COLUMNS, TaskFilter, count_tasks, task_co
 
 
 def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
-    """Print the status of a job.
-
-    Args:
-        evaluations: how many evaluations to show; 0: all. The JSON object holds all of them.
-    """
+    """Print the status of a job; ``evaluations``: how many to show, 0: all. The JSON object holds all of them."""
     condition = job.condition()
     alive = condition.is_running
     console = plain_console()
@@ -77,11 +73,7 @@ def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
 
 
 def report(job: JobHandle, *, as_json: bool) -> None:
-    """Print the report of a job, as at the end of its training.
-
-    Raises:
-        UserError: the log holds no job yet.
-    """
+    """Print the report of a job, as at the end of its training."""
     condition = job.condition()
     state = recovered(job).state
     if state.spec is None:
@@ -99,11 +91,7 @@ def tasks(job: JobHandle, limit: int, task_state: str, *, as_json: bool = False)
     """Print the training tasks that are not finished; all tasks if the job has finished them.
 
     Args:
-        limit: how many tasks to show.
         task_state: show only tasks in this state; empty: any.
-
-    Raises:
-        UserError: there is no such state, or the log holds no job yet.
     """
     wanted = task_filter(task_state)
     condition = job.condition()
@@ -128,11 +116,7 @@ def tasks(job: JobHandle, limit: int, task_state: str, *, as_json: bool = False)
 
 
 def task_filter(text: str) -> TaskFilter | None:
-    """The value of ``--state``; None: any state.
-
-    Raises:
-        UserError: there is no such state.
-    """
+    """The value of ``--state``; None: any state."""
     try:
         return TaskFilter(text) if text else None
     except ValueError as error:
@@ -141,11 +125,7 @@ def task_filter(text: str) -> TaskFilter | None:
 
 
 def task(job: JobHandle, number: int, purpose: str, *, as_json: bool = False) -> None:
-    """Print the history of one task, or one JSON object with it.
-
-    Raises:
-        UserError: there is no such task.
-    """
+    """Print the history of one task, or one JSON object with it."""
     records = read_records(job)
     try:
         ref = TaskRef(purpose=Purpose(purpose), number=number)
@@ -197,9 +177,6 @@ def replay(job: JobHandle, until: int, *, check: bool, as_json: bool = False) ->
 
     Returns:
         Whether all decisions are the same again; True if ``check`` is not set.
-
-    Raises:
-        UserError: the log is shorter.
     """
     console = plain_console()
     verified: Verification | None = None

@@ -37,9 +37,6 @@ Summaries = dict[str, ColumnSummary]
 def inspect_data(path: str, flags: DataFlags, samples: int, *, as_json: bool = False) -> None:
     """Print files, records, columns with what their values are, and the first records.
 
-    Args:
-        path: files, folders or globs, separated by commas.
-
     Raises:
         UserError: the data is missing or wrong; names the file, and if possible the record. If only columns are wrong,
             it names all of them, and everything else is printed before.

@@ -33,11 +33,7 @@ JOB_COLUMNS = ("job", "state", "submitted", "model", "training data")
 
 
 def list_jobs(root: Path, *, as_json: bool = False) -> list[dict[str, str]]:
-    """Print one line per job on this machine, oldest first.
-
-    Returns:
-        The rows, as JSON values.
-    """
+    """Print one line per job on this machine, oldest first."""
     rows: list[tuple[str, ...]] = []
     interrupted, errors, failed = [], [], []
     for run in run_directory.run_directories(root):
@@ -89,11 +85,7 @@ def _next_step(run: RunDirectory) -> str:
 
 
 def stop(job: JobHandle) -> None:
-    """Stop a running job, and wait until it has stopped.
-
-    Raises:
-        UserError: it is not running, or does not stop.
-    """
+    """Stop a running job, and wait until it has stopped."""
     condition = job.condition()
     if not condition.is_running:
         raise UserError(
@@ -113,14 +105,7 @@ def stop(job: JobHandle) -> None:
 
 
 def restored_ps(pods: Mapping[PodName, Pod], ps: int, arguments: str) -> list[PodName]:
-    """The ps without a place that are not wanted any more: the others restore their parts from their snapshots.
-
-    Args:
-        ps: how many ps are wanted.
-
-    Raises:
-        UserError: a ps that is wanted waits for a place.
-    """
+    """The ps without a place that are not wanted any more: the others restore their parts from their snapshots."""
     restored = []
     for name, pod in sorted(pods.items()):
         if pod.service is not Service.PS or not pod.has_no_place:

@@ -15,16 +15,7 @@ POLL_S = 0.25
 
 
 def logs(job: JobHandle, pods: Sequence[str], *, lines: int, follow: bool) -> None:
-    """Print the logs of a job.
-
-    Args:
-        pods: whose logs; empty: those of all processes.
-        lines: how many lines of each log.
-        follow: print new lines until nothing runs the job any more.
-
-    Raises:
-        UserError: a process has no log.
-    """
+    """Print the logs of a job; ``pods``: whose logs; empty: those of all processes."""
     known = job.logs.pods()
     for pod in pods:
         if pod not in known:

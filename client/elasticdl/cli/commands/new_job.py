@@ -26,13 +26,8 @@ def start(flags: CommandFlags, root: Path, forks: ForkServers, started_s: float,
 
     Args:
         flags: with a seed, if the job trains.
-        started_s: when the user entered the command, seconds since the epoch.
-
-    Returns:
-        The exit code of the command.
 
     Raises:
-        ElasticDLError: the job can't be planned or started.
         KeyboardInterrupt: the user interrupted it before it started. It has left nothing behind.
     """
     console = JobConsole()

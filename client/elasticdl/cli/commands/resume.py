@@ -26,13 +26,7 @@ from elasticdl.shared.storage import display, join, open_store, to_uri
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeSettings:
-    """Settings of the command.
-
-    Attributes:
-        changes: what changes of the job.
-        report: where to write the report, besides the run directory.
-        debug: after a failure, show the log of the process that caused it.
-    """
+    """Settings of the command; ``debug``: after a failure, show the log of the process that caused it."""
 
     changes: ResumeChanges
     report: Path | None = None
@@ -42,13 +36,6 @@ class ResumeSettings:
 
 def resume(job: str, root: Path, settings: ResumeSettings) -> int:
     """Run the command.
-
-    Args:
-        job: id or name.
-        settings: what changes.
-
-    Returns:
-        Its exit code.
 
     Raises:
         UserError: the job is running, has nothing left to train, or its model file, data or working directory changed.

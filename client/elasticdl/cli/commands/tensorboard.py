@@ -19,10 +19,6 @@ def tensorboard(job: JobHandle, logdir: str) -> None:
 
     Args:
         logdir: folder or URI; the files are in a folder of it that is named after the job. Empty: ``tensorboard``.
-
-    Raises:
-        UserError: the log holds no training job.
-        ElasticDLError: the folder can't be written.
     """
     folder = join(to_uri(logdir or "tensorboard"), job.job)
     records = read_records(job)

@@ -39,7 +39,6 @@ def wrapped(text: str, console: Console, indent: int = 0) -> str:
     """A text as a terminal should show it: wrapped between words, with long words such as paths in one piece.
 
     Args:
-        text: one or more lines.
         console: where it is printed; outside of a terminal nothing is wrapped.
     """
     if not console.is_terminal:
@@ -75,7 +74,6 @@ def move_output(log: Path, descriptors: Iterable[int]) -> None:
 
     Args:
         log: the file. If it can't be written, the output is lost.
-        descriptors: 1 for standard output, 2 for standard error.
     """
     for descriptor in descriptors:
         _connect(descriptor, Path(os.devnull))
@@ -92,7 +90,6 @@ class _NeverFailing:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write a text."""
         try:
             return self._stream.write(text)
         except OSError:
@@ -100,7 +97,6 @@ class _NeverFailing:
             return len(text)
 
     def flush(self) -> None:
-        """Write what is buffered."""
         try:
             self._stream.flush()
         except OSError:

@@ -58,11 +58,7 @@ class View(Protocol):
 
 
 class JobView:
-    """What the user sees of a running job.
-
-    Args:
-        live: whether a terminal shows the progress as a block.
-    """
+    """What the user sees of a running job; ``live``: whether a terminal shows the progress as a block."""
 
     def __init__(self, clock: Clock, *, live: bool = True) -> None:
         self.clock = clock
@@ -97,11 +93,7 @@ class JobView:
             self._view.update(replace(progress_snapshot(state, heartbeats, now_s, rate), goodput=goodput))
 
     def move_to(self, log: Path, descriptors: Sequence[int] | None = None) -> None:
-        """Continue in a file.
-
-        Args:
-            descriptors: what is moved; by default what was connected to a terminal.
-        """
+        """Continue in a file; ``descriptors``: what is moved; by default what was connected to a terminal."""
         self._view.close()
         move_output(log, self._terminals if descriptors is None else descriptors)
         self.console = JobConsole()

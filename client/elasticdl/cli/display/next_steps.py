@@ -78,12 +78,7 @@ def _export_step(job: str, state: State, kind: FailureKind | None) -> str | None
 
 
 def find_next_step(job: JobHandle, state: State) -> str:
-    """``next_step``; if the log is lost, searches the storage for snapshots, as a resume does.
-
-    Raises:
-        TransientError, PermanentError: the storage can't be read.
-        UserError: the job is not there any more.
-    """
+    """``next_step``; if the log is lost, searches the storage for snapshots, as a resume does."""
     if state.spec is not None:
         return next_step(job.arguments, state)
     storage = job.condition().storage

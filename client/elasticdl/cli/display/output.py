@@ -20,11 +20,7 @@ from rich.table import Table
 def print_table(
     console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", whole: str = ""
 ) -> None:
-    """Print rows.
-
-    Args:
-        whole: the column whose values are not wrapped, because users copy them.
-    """
+    """Print rows; ``whole``: the column whose values are not wrapped, because users copy them."""
     if not console.is_terminal:
         for row in (columns, *rows):
             console.file.write("\t".join(" ".join(value.split()) for value in row) + "\n")  # rich expands tabs.
@@ -38,11 +34,7 @@ def print_table(
 
 
 def print_json(console: Console, value: Any, *, one_line: bool = False) -> None:
-    """Print one JSON value: dataclasses as objects with their type, enumerations as their values.
-
-    Args:
-        one_line: not indented, for a stream of values.
-    """
+    """Print one JSON value: dataclasses as objects with their type, enumerations as their values."""
     console.print(json.dumps(plain(value), indent=None if one_line else 2, allow_nan=False), soft_wrap=True)
 
 

@@ -34,7 +34,6 @@ def without_processes(state: State, condition: Condition) -> State:
 
     Args:
         state: folded from a log; it is not changed.
-        condition: what is known without the log.
     """
     if not state.is_final and condition.state == JobState.FAILED.value:
         state = replace(state, job_state=JobState.FAILED, failure=state.failure or Failure(message=condition.message))
@@ -52,11 +51,7 @@ def _ended(pod: Pod) -> Pod:
 
 
 def status_facts(job: JobId, condition: Condition, state: State) -> dict[str, Any]:
-    """``status --json``. The process id of a pod that is not running is 0.
-
-    Args:
-        condition: what is known without its log.
-    """
+    """``status --json``. The process id of a pod that is not running is 0."""
     alive = condition.is_running
     name_of_state = state.job_state.value if alive or state.is_final else condition.state
     if not alive:
@@ -92,11 +87,7 @@ def _slow_facts(pod: Pod) -> dict[str, Any] | None:
 
 
 def slow_lines(state: State, now_s: float) -> list[str]:
-    """A sentence for each worker that has made no progress for long.
-
-    Args:
-        now_s: seconds since 1970.
-    """
+    """A sentence for each worker that has made no progress for long; ``now_s``: seconds since 1970."""
     deadline_s = state.job.limits.batch_deadline_s
     limit = f"--batch_deadline_secs={deadline_s:g}" if deadline_s else "without a deadline"
     return [
@@ -108,12 +99,7 @@ def slow_lines(state: State, now_s: float) -> list[str]:
 
 
 def print_state(state: State, console: Console, now_s: float, *, evaluations: int = 0) -> None:
-    """Print the status of a job.
-
-    Args:
-        now_s: seconds since the epoch.
-        evaluations: how many evaluations to show, latest last; 0: all.
-    """
+    """Print the status of a job; ``evaluations``: how many evaluations to show, latest last; 0: all."""
     if state.spec is None:
         console.print("The event log holds no job yet.")
         for line in unreadable_lines(state):

@@ -25,11 +25,7 @@ BYTES_MAX = 16 << 20
 def scan_ahead(
     store: ObjectStore, objects: Sequence[DataObject], options: ReaderOptions, numbers: Sequence[int]
 ) -> Iterator[ScannedSource]:
-    """Scan sources in their order, each as ``scan_source`` does. Nothing is fetched of local files.
-
-    Raises:
-        ElasticDLError: see ``scan_source``.
-    """
+    """Scan sources in their order, each as ``scan_source`` does. Nothing is fetched of local files."""
     if not objects or scheme_of(objects[0].info.uri) == "file":
         yield from scan_sources(store, objects, options, numbers)
         return
@@ -67,13 +63,11 @@ class _Fetchers:
             threading.Thread(target=self._serve, name="fetch", daemon=True).start()
 
     def fetch(self, info: ObjectInfo) -> Future[bytes]:
-        """Begin to read an object."""
         content: Future[bytes] = Future()
         self._requests.put((info, content))
         return content
 
     def stop(self) -> None:
-        """Begin no further request."""
         self._is_stopped = True
         for _ in range(THREADS):
             self._requests.put(None)

@@ -35,7 +35,6 @@ class FileRange:
     Attributes:
         start: byte offset, in Parquet the number of a row group. In text, records that end in the range belong to it,
             in TFRecord those that begin in it.
-        stop: behind the range.
         begin: where its first record begins; None: it is guessed.
     """
 
@@ -50,7 +49,6 @@ class ScannedRange:
 
     Attributes:
         begin: where the first of them begins.
-        end: where the record behind them begins.
         columns: what was found in them, with numbers of records from the beginning of the range.
         names: see ``Scan``.
     """
@@ -68,14 +66,7 @@ class ScannedRange:
 
 
 def divide(store: ObjectStore, data: DataObject, range_bytes: int = RANGE_BYTES) -> Sequence[FileRange]:
-    """The ranges of a file, in order; only one if its format or its size allows no more.
-
-    Args:
-        range_bytes: bytes of a range, at least.
-
-    Raises:
-        UserError: a Parquet file is damaged.
-    """
+    """The ranges of a file, in order, of at least ``range_bytes``; only one if format or size allows no more."""
     data_format, size = FORMATS[data.format], data.info.size_bytes
     if not data_format.is_divisible or is_compressed(data.info.uri) or size < RANGES_MIN * range_bytes:
         return [FileRange(start=0, stop=size)]

@@ -32,11 +32,7 @@ class ScanRequest:
 
 
 def group(objects: Sequence[DataObject], options: ReaderOptions, numbers: Sequence[int]) -> list[ScanRequest]:
-    """Divide files of a data set into groups.
-
-    Args:
-        objects: the files, in their order.
-    """
+    """Divide files of a data set into groups."""
     # Read-only views of dicts can't be pickled.
     options = replace(options, column_types=dict(options.column_types), fill_missing=dict(options.fill_missing))
     requests: list[ScanRequest] = []

@@ -33,7 +33,6 @@ def scan_in_parallel(
     """Scan files of a data set in order, with several processes if that is faster.
 
     Args:
-        store: holds the files; each process opens one of its own.
         numbers: of each in the plan; None: they are all files of the plan.
 
     Raises:
@@ -58,11 +57,7 @@ def requests_of(
     numbers: Sequence[int],
     range_bytes: int = RANGE_BYTES,
 ) -> list[ScanRequest]:
-    """What processes scan: large files in ranges, and the others in groups.
-
-    Args:
-        range_bytes: bytes of a range, at least.
-    """
+    """What processes scan: large files in ranges of at least ``range_bytes``, and the others in groups."""
     requests: list[ScanRequest] = []
     for request in group(objects, options, numbers):
         parts = divide(store, request.objects[0], range_bytes) if len(request.objects) == 1 else ()
@@ -74,9 +69,7 @@ def scan_requests(store: ObjectStore, requests: Sequence[ScanRequest], processes
     """Scan groups of files, and ranges, with processes, which end with the iteration.
 
     Args:
-        store: holds the files; each process opens one of its own.
         requests: groups, each once without a range, or once for each range of its file.
-        processes: how many.
     """
     with ExitStack() as stack:
         idle: SimpleQueue[_Process] = SimpleQueue()
@@ -149,12 +142,7 @@ class _Process:
         self._process.communicate()
 
     def scan(self, request: ScanRequest) -> Any:
-        """The sources of a group, or the records of a range.
-
-        Raises:
-            ElasticDLError: what the process raised.
-            PermanentError: the process crashed.
-        """
+        """The sources of a group, or the records of a range. Raises ``PermanentError``: the process crashed."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None

@@ -10,11 +10,7 @@ JOB_FILE_VARIABLE = "ELASTICDL_JOB_FILE"
 
 
 def leaving_lines(arguments: str, state: str = "continues") -> str:
-    """What a user reads whose job continues without being shown.
-
-    Args:
-        arguments: the job on a command line.
-    """
+    """What a user reads whose job continues without being shown."""
     return (
         f"The job {state}. To follow it: elasticdl attach {arguments}\n"
         f"To read the logs of its processes: elasticdl logs {arguments} --follow\n"

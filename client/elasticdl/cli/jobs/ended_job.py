@@ -48,11 +48,7 @@ class EndedJob:
         return kept_versions(self.store, self.spec, self.registers)
 
     def version(self, step: int | None = None) -> KeptVersion:
-        """The version of a step; None: the newest.
-
-        Raises:
-            UserError: there is no such version.
-        """
+        """The version of a step; None: the newest."""
         if not self.versions:
             raise UserError(
                 f"job {self.former.job} has no complete snapshot in {display(self.spec.storage)}",
@@ -67,11 +63,7 @@ class EndedJob:
         raise UserError(f"job {self.former.job} keeps no model of step {step:,}", hint=hint, usage=True)
 
     def initial_model(self) -> InitialModel:
-        """The newest version, as the start of another job.
-
-        Raises:
-            UserError: the job was not found.
-        """
+        """The newest version, as the start of another job."""
         return replace(self.version().as_initial_model(self.former.job), adapted=self.spec.model.adapted)
 
 
@@ -81,11 +73,7 @@ def list_of_versions(versions: Sequence[KeptVersion]) -> str:
 
 
 def read_ended_job(run: RunDirectory, record: JobRecord) -> EndedJob:
-    """Read the log and the registers of a job; without a log, its snapshots. The caller holds the folder's lock.
-
-    Raises:
-        ElasticDLError: nothing of the job can be read.
-    """
+    """Read the log and the registers of a job; without a log, its snapshots. The caller holds the folder's lock."""
     return asyncio.run(_read(run, record))
 
 
@@ -95,11 +83,7 @@ async def _read(run: RunDirectory, record: JobRecord) -> EndedJob:
 
 
 async def read_from(bus: Bus, former: FormerRun) -> EndedJob:
-    """Read the log and the registers of a job; without a log, its snapshots.
-
-    Raises:
-        ElasticDLError: nothing of the job can be read.
-    """
+    """Read the log and the registers of a job; without a log, its snapshots."""
     store = open_store(former.storage)
     try:
         state = (await reading.exact(bus)).state

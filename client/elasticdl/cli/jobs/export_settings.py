@@ -26,11 +26,7 @@ class ExportSettings:
     tables: str = ""
 
     def check(self) -> None:
-        """Refuse settings that exclude each other.
-
-        Raises:
-            UserError: they do.
-        """
+        """Refuse settings that exclude each other."""
         if self.best and self.step is not None:
             raise UserError("--best and --step can't be given together", usage=True)
         if self.best and self.tables == ExportTables.PARQUET.value:

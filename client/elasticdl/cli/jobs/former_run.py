@@ -13,11 +13,7 @@ class FormerRun:
     """A job that has ended, as far as it is known without its event log.
 
     Attributes:
-        arguments: the job on a command line.
-        storage: the job's storage, a URI.
         log_place: where its event log is, for people.
-        log_end: the end of the log as it was last seen.
-        history: the content of its history file.
         epochs: number of epochs in total; 0: unknown.
     """
 

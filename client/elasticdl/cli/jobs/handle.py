@@ -40,11 +40,7 @@ class NewLogLines(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspension:
-    """Why a running job executes no requests at the moment.
-
-    Attributes:
-        process: the suspended process, such as ``launcher (process 12)``.
-    """
+    """Why a running job executes no requests at the moment."""
 
     process: str
     remedy: str
@@ -59,9 +55,7 @@ class Condition:
         state: the job's state as that process last knew it, or ``interrupted``.
         message: why it failed, or empty.
         next_step: what to do after it failed or was stopped, in one line, or empty.
-        suspension: set if the job runs and executes no requests.
         kill_command: kills a running job; it can be resumed after that.
-        storage: URI of its snapshots.
         waiting: why the master of a running job has not started, or empty.
         can_terminate: whether ``terminate`` leaves a job that has begun so that it can be resumed.
         pids: process ids on this machine of processes that are in no log.
@@ -100,7 +94,6 @@ class PodLogs(Protocol):
 
         Args:
             pods: whose; empty: those of all processes.
-            lines: how many of each log.
         """
         ...
 
@@ -132,36 +125,20 @@ class JobHandle(Protocol):
         ...
 
     def condition(self) -> Condition:
-        """What is known about the job without its event log.
-
-        Raises:
-            JobNotFoundError: the job is not there any more.
-        """
+        """What is known about the job without its event log. Raises ``JobNotFoundError`` once the job is gone."""
         ...
 
     def open(self) -> AbstractAsyncContextManager[Bus]:
-        """The job's event log, and its heartbeats if it is running.
-
-        Raises:
-            UserError: they can't be reached.
-        """
+        """The job's event log, and its heartbeats if it is running."""
         ...
 
     def terminate(self) -> None:
-        """Stop a running job without its event log, because that can't be reached.
-
-        Raises:
-            UserError: it can't be stopped.
-        """
+        """Stop a running job without its event log, because that can't be reached."""
         ...
 
 
 def read_bus(job: JobHandle, read: Callable[[Bus], Awaitable[T]]) -> T:
-    """What ``read`` finds on the bus of a job.
-
-    Raises:
-        ElasticDLError: the event log can't be reached.
-    """
+    """What ``read`` finds on the bus of a job."""
 
     async def opened() -> T:
         async with job.open() as bus:

@@ -9,14 +9,7 @@ from elasticdl.shared.names import JobId
 
 
 def named(job: str, ids: Sequence[JobId]) -> JobId | None:
-    """The job of an id or a name; None: no job has it.
-
-    Args:
-        job: the id, or the name if only one job has that name.
-
-    Raises:
-        UserError: several jobs have that name.
-    """
+    """The job of an id or a name; None: no job has it. Raises ``UserError``: several jobs have that name."""
     if job in ids:
         return JobId(job)
     found = [each for each in ids if each.rpartition("-")[0] == job]

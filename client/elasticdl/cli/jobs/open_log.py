@@ -21,10 +21,6 @@ async def open_bus(run: RunDirectory, *, held: bool = False) -> AsyncIterator[Bu
 
     Args:
         held: whether the caller holds the folder's lock, so that no launcher is running.
-
-    Raises:
-        UserError: the job, or its external NATS server, can't be reached, or the disk is full.
-        PermanentError: the server can't be started.
     """
     record = run.read()
     settings = BusSettings(run_directory=str(run.path))

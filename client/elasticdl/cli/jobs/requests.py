@@ -16,11 +16,7 @@ from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 
 
 def stop(job: JobHandle) -> None:
-    """Ask a running job to stop; returns before it has stopped.
-
-    Raises:
-        UserError: it can't be asked.
-    """
+    """Ask a running job to stop; returns before it has stopped."""
     condition = job.condition()
     check_not_suspended(job, condition, "stopped")
     try:
@@ -32,21 +28,13 @@ def stop(job: JobHandle) -> None:
 
 
 def scale(job: JobHandle, *, workers: int, ps: int) -> None:
-    """Ask a running job for another number of workers or ps; 0: unchanged.
-
-    Raises:
-        UserError: it can't be asked, or its NATS server is unreachable.
-    """
+    """Ask a running job for another number of workers or ps; 0: unchanged."""
     check_not_suspended(job, job.condition(), "scaled")
     asyncio.run(_publish(job, ScaleRequested(workers=workers, ps=ps)))
 
 
 def check_not_suspended(job: JobHandle, condition: Condition, what: str) -> None:
-    """Refuse to ask a job for something that it can't do while it is suspended.
-
-    Raises:
-        UserError: it is suspended.
-    """
+    """Refuse to ask a job for something that it can't do while it is suspended."""
     if suspended := condition.suspension:
         raise UserError(
             f"job {job.job} can't be {what} while its {suspended.process} is suspended",

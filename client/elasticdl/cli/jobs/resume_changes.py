@@ -14,9 +14,6 @@ class ResumeChanges:
     """What a resume changes; 0 and empty: nothing.
 
     Attributes:
-        ps: number of parameter servers.
-        epochs: number of epochs in total.
-        output: URI of the folder for the exported model.
         rebuild_bus: whether the streams of the job are replaced by what its snapshots say.
     """
 
@@ -27,14 +24,7 @@ class ResumeChanges:
 
 
 def check_changes(changes: ResumeChanges, job: JobId, arguments: str, kind: JobKind, *, has_finished: bool) -> None:
-    """Refuse changes that a job does not take, and a job that has nothing left to do.
-
-    Args:
-        arguments: the job on a command line.
-
-    Raises:
-        UserError: says what to do instead.
-    """
+    """Refuse changes that a job does not take, and a job that has nothing left to do."""
     if not kind.trains and (changes.epochs or changes.output):
         raise UserError(
             f"job {job} trains no model, so it takes neither --num_epochs nor --output",

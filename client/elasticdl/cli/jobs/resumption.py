@@ -40,11 +40,7 @@ NOTHING_TO_RESUME = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextRun:
-    """How a job continues.
-
-    Attributes:
-        state: as its log describes it; empty if the log is lost.
-    """
+    """How a job continues; ``state``: as its log describes it; empty if the log is lost."""
 
     spec: JobSpec
     state: State
@@ -67,12 +63,10 @@ async def plan_next_run(
     With ``changes.rebuild_bus`` the streams are removed first, once there is a snapshot that says what the job is.
 
     Args:
-        changes: what changes.
         run: that is to be opened, if a former process may have begun to.
 
     Raises:
         UserError: nothing is left to resume from or to train, or a change is not possible.
-        TransientError, PermanentError: the store or NATS.
     """
     recovered = None
     if changes.rebuild_bus:
@@ -109,12 +103,7 @@ async def plan_next_run(
 
 
 async def _log_of(bus: Bus, former: FormerRun, run: Incarnation) -> tuple[State, LogRecord | None]:
-    """The job and the last record of its log; empty and None: the log is lost. Arguments as of ``plan_next_run``.
-
-    Raises:
-        UserError: the log can't be read.
-        TransientError: NATS.
-    """
+    """The job and the last record of its log; empty and None: the log is lost. Arguments as of ``plan_next_run``."""
     try:
         state = (await reading.exact(bus)).state
         check_complete(state)
@@ -129,14 +118,7 @@ async def _log_of(bus: Bus, former: FormerRun, run: Incarnation) -> tuple[State,
 
 
 async def purge_former_tasks(bus: Bus, run: Incarnation) -> None:
-    """Empty the queue before the next run begins, unless another process has opened it meanwhile.
-
-    Args:
-        run: the run after which the next one was planned.
-
-    Raises:
-        TransientError, PermanentError: NATS.
-    """
+    """Empty the queue before the next run begins, unless another process has opened it meanwhile."""
     # First what may go, then the check: this process may be frozen in between, and the tasks of a run that another
     # process opens then are queued later.
     queued = await bus.tasks.last_seq()
@@ -149,7 +131,6 @@ async def recover_without_log(former: FormerRun, store: ObjectStore) -> Recovere
 
     Raises:
         UserError: none were found, or the object with the job's specification is damaged.
-        TransientError, PermanentError: the store.
     """
     try:
         recovered = await asyncio.to_thread(recover_job, store, former.storage, former.job)
@@ -177,8 +158,6 @@ async def resume_event(
 
     Args:
         recovered: what the snapshots say about the job, if the log does not know it.
-        resumed: the event, without a placement.
-        now_s: seconds since the epoch.
     """
     placement = await settle_placement(registers, store, spec, recovered, resumed.lost, now_s)
     if placement is None:
@@ -189,12 +168,7 @@ async def resume_event(
 
 
 def lost_part(left: LogRecord | None, seen: LogEnd) -> LostLog | None:
-    """The part of a log that is gone; None: nothing.
-
-    Args:
-        left: the last record of the log; None: the log is empty.
-        seen: the end of the log as the launcher last saw it.
-    """
+    """The part of a log that is gone; None: nothing. ``left``: the last record of the log; None: the log is empty."""
     if left and left.seq >= seen.seq:
         return None
     return LostLog(

@@ -55,11 +55,9 @@ class JobRecord:
         working_directory: in which it was started; empty in jobs of earlier versions.
         training_data, validation_data, custom_data_reader: values of these flags; earlier versions know only the first.
         output: where the exported model goes, or empty.
-        storage: URI of its snapshots.
         nats_url, own_nats: URL of its NATS server, and whether the launcher runs that server itself.
         temporary: folder of its processes' temporary files, or empty.
         pids: process ids that are in no log: the master and nats-server.
-        launcher_pid: process id of the launcher.
         secret_envs: the variables of ``--envs`` whose names say that they are secret. They are in no log.
         epochs: number of epochs after a resume that added some; 0: as submitted. Serves a resume without the log.
     """
@@ -103,7 +101,6 @@ class LogEnd:
     """The end of the event log as the launcher last saw it. A resume compares it with the log that is left.
 
     Attributes:
-        seq: number of the last record.
         time_s: its time, seconds since the epoch.
     """
 
@@ -168,11 +165,7 @@ class RunDirectory:
         return self.logs / f"{pod}.out"
 
     def create(self) -> None:
-        """Create the folders.
-
-        Raises:
-            PermanentError: they can't be created.
-        """
+        """Create the folders."""
         with file_errors(f"the run directory {self.path} can't be written", PermanentError):
             for folder in (self.nats, self.logs, self.storage, self.running_batches):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -183,11 +176,7 @@ class RunDirectory:
         shutil.rmtree(self.path)
 
     def read(self) -> JobRecord:
-        """Read ``job.json``.
-
-        Raises:
-            UserError: there is no such job, or the file is damaged.
-        """
+        """Read ``job.json``."""
         try:
             return JobRecord.from_json((self.path / "job.json").read_text())
         except FileNotFoundError as error:
@@ -199,11 +188,7 @@ class RunDirectory:
             ) from error
 
     def write(self, record: JobRecord) -> None:
-        """Replace ``job.json``.
-
-        Raises:
-            PermanentError: it can't be written.
-        """
+        """Replace ``job.json``."""
         with file_errors(f"{self.path / 'job.json'} can't be written", PermanentError):
             replace_text(self.path / "job.json", record.to_json(), mode=0o600)  # It holds secrets.
 
@@ -348,11 +333,7 @@ def root_argument(root: Path) -> str:
 
 
 def find(root: Path, job: str) -> RunDirectory:
-    """The folder of a job, given by its id, or by its name if only one job has that name.
-
-    Raises:
-        UserError: no job matches, or several do.
-    """
+    """The folder of a job, given by its id, or by its name if only one job has that name."""
     found = find_if_any(root, job)
     if found is None:
         raise RunDirectory(root, JobId(job)).unknown()
@@ -360,11 +341,7 @@ def find(root: Path, job: str) -> RunDirectory:
 
 
 def find_if_any(root: Path, job: str) -> RunDirectory | None:
-    """As ``find``, and None if no job matches.
-
-    Raises:
-        UserError: there are several.
-    """
+    """As ``find``, and None if no job matches. Raises ``UserError``: there are several."""
     exact = RunDirectory(root, JobId(job))
     if (exact.path / "job.json").is_file():
         return exact

@@ -13,11 +13,7 @@ from elasticdl.shared.names import JobId
 
 
 def make_temporary(job: JobId) -> str:
-    """Create the folder for the temporary files of a run; empty if that is not possible.
-
-    Args:
-        job: the job; no other run of it is alive.
-    """
+    """Create the folder for the temporary files of a run; empty if that is not possible."""
     folder = Path(tempfile.gettempdir()) / _temporary_name(job)
     remove_temporary(job, str(folder))
     try:
@@ -28,11 +24,7 @@ def make_temporary(job: JobId) -> str:
 
 
 def remove_temporary(job: JobId, folder: str) -> None:
-    """Delete a folder that ``make_temporary`` created, if it still exists.
-
-    Args:
-        job: the job; no process of it is alive.
-    """
+    """Delete a folder that ``make_temporary`` created, if it still exists."""
     if Path(folder).name == _temporary_name(job):  # Never delete a folder that was not created here.
         shutil.rmtree(folder, ignore_errors=True)
 

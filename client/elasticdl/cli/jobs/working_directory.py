@@ -12,9 +12,6 @@ def enter(record: JobRecord) -> None:
     """Make the folder in which a job was started the working directory of this process and its children.
 
     Resolve relative paths of the command line first. Jobs of earlier versions don't know their folder.
-
-    Raises:
-        UserError: the folder does not exist any more, or can't be entered.
     """
     if not record.working_directory:
         return

@@ -54,13 +54,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The result of a check.
-
-    Attributes:
-        subject: what was checked.
-        detail: what was found there.
-        problem: what is wrong; empty: nothing.
-    """
+    """The result of a check; ``problem`` is empty if nothing is wrong."""
 
     subject: str
     detail: str = ""
@@ -69,11 +63,7 @@ class Finding:
 
 
 def setup_findings(api: KubernetesApi) -> Iterator[Finding]:
-    """Check what a namespace provides for all jobs; ends at a namespace that does not exist.
-
-    Raises:
-        TransientError, PermanentError: the API server can't be reached, or refuses.
-    """
+    """Check what a namespace provides for all jobs; ends at a namespace that does not exist."""
     name = api.namespace
     if _is_missing(api, NAMESPACE, name):
         create = f"Create it: kubectl create namespace {name}"
@@ -84,20 +74,12 @@ def setup_findings(api: KubernetesApi) -> Iterator[Finding]:
 
 
 def defaults_finding(api: KubernetesApi, given: Collection[str] = ()) -> Finding:
-    """Check the namespace's defaults of flags; jobs that give these flags need no defaults.
-
-    Args:
-        given: flags that need no default.
-    """
+    """Check the namespace's defaults of flags; jobs that give these flags need no defaults."""
     return _content_finding(api, CONFIG_MAP, tuple(name for name in ("image_name", "storage") if name not in given))
 
 
 def job_findings(api: KubernetesApi, manifest: JobManifest) -> Iterator[Finding]:
-    """Check what a certain job needs: service account, priority classes, nodes that are large enough, and quota.
-
-    Raises:
-        TransientError, PermanentError: the API server can't be reached, or refuses.
-    """
+    """Check what a certain job needs: service account, priority classes, nodes that are large enough, and quota."""
     yield from name_findings(api, manifest.settings.service_account, _priority_classes(manifest))
     nodes = _allowed(lambda: api.list(NODE).items)
     if nodes is not None:
@@ -108,11 +90,7 @@ def job_findings(api: KubernetesApi, manifest: JobManifest) -> Iterator[Finding]
 
 
 def name_findings(api: KubernetesApi, account: str, classes: Iterable[str]) -> Iterator[Finding]:
-    """Check that a service account and priority classes exist.
-
-    Raises:
-        TransientError, PermanentError: the API server can't be reached, or refuses.
-    """
+    """Check that a service account and priority classes exist."""
     missing = _is_missing(api, SERVICE_ACCOUNT, account)
     yield Finding(
         subject="service account",
@@ -204,11 +182,7 @@ def quota_finding(manifest: JobManifest, quotas: tuple[Manifest, ...]) -> Findin
 
 @contextlib.contextmanager
 def rights_named(api: KubernetesApi) -> Iterator[None]:
-    """Name all rights that this user lacks once the API server refuses the first request.
-
-    Raises:
-        UserError: instead of an error that says only which request was refused.
-    """
+    """Name all rights that this user lacks once the API server refuses the first request."""
     try:
         yield
     except ApiRefusedError as refusal:
@@ -219,11 +193,7 @@ def rights_named(api: KubernetesApi) -> Iterator[None]:
 
 
 def refuse_problems(findings: Iterator[Finding]) -> None:
-    """Refuse a job at the first problem.
-
-    Raises:
-        UserError: there is one.
-    """
+    """Refuse a job at the first problem."""
     for finding in findings:
         if finding.problem:
             raise UserError(finding.problem, hint=finding.remedy)

@@ -222,7 +222,6 @@ def _live_state(pod: Manifest | None) -> str:
 
 
 def _is_running(pod: Manifest) -> bool:
-    """Whether the master of a pod runs."""
     return "running" in dict(_containers(pod)).get(Service.MASTER.value, {})
 
 

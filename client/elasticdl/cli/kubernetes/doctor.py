@@ -40,9 +40,6 @@ def doctor(namespace: str, image_name: str = "", pull_secrets: Sequence[str] = (
 
     Returns:
         The exit code: ``FAILURE`` if there is a problem.
-
-    Raises:
-        ElasticDLError: the API server can't be reached, or refuses.
     """
     api, console = connect(namespace), plain_console()
     found: list[Finding] = []
@@ -66,14 +63,7 @@ def doctor(namespace: str, image_name: str = "", pull_secrets: Sequence[str] = (
 
 
 def findings(api: KubernetesApi, image_name: str = "") -> Iterator[Finding]:
-    """All checks that need no pod; after a namespace that does not exist there are no more.
-
-    Args:
-        image_name: value of ``--image_name``.
-
-    Raises:
-        TransientError, PermanentError: the API server can't be reached, or refuses.
-    """
+    """All checks that need no pod; after a namespace that does not exist there are no more."""
     yield Finding(subject="API server", detail=f"{api.version()} at {api.server}")
     for finding in setup_findings(api):
         yield finding
@@ -115,7 +105,6 @@ def _run_pod(
 
 
 def _show(finding: Finding) -> None:
-    """Print a finding."""
     console = plain_console()
     if not finding.problem:
         console.print(f"ok       {finding.subject}: {finding.detail}")

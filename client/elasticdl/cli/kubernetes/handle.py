@@ -21,11 +21,7 @@ from elasticdl.shared.names import JobId, Service
 
 
 class KubernetesJobHandle:
-    """See ``JobHandle``.
-
-    Args:
-        is_default: whether commands find the namespace without being told.
-    """
+    """See ``JobHandle``; ``is_default``: whether commands find the namespace without being told."""
 
     def __init__(self, api: KubernetesApi, job: JobId, *, is_default: bool) -> None:
         self.api = api
@@ -63,11 +59,7 @@ class KubernetesJobHandle:
         self.api.delete(JOB, object_name(self._job))
 
     def job_object(self) -> Manifest:
-        """The Job.
-
-        Raises:
-            JobNotFoundError: it is not there any more.
-        """
+        """The Job. Raises ``JobNotFoundError``: it is not there any more."""
         try:
             return self.api.get(JOB, object_name(self._job))
         except ApiRefusedError as refusal:

@@ -30,12 +30,6 @@ def list_jobs(namespace: str, *, as_json: bool = False) -> list[dict[str, str]]:
     Args:
         namespace: value of ``--namespace``. Empty: the jobs of this machine were listed, and a cluster that can't be
             reached is only mentioned.
-
-    Returns:
-        The rows, as JSON values.
-
-    Raises:
-        ElasticDLError: the API server can't be reached, or refuses.
     """
     try:
         api = connect(namespace)

@@ -31,38 +31,18 @@ def has_cluster(environment: Mapping[str, str]) -> bool:
 
 
 def connect(namespace: str) -> KubernetesApi:
-    """Connect to the cluster.
-
-    Args:
-        namespace: value of ``--namespace``; empty: that of the variable, else that of the kubeconfig.
-
-    Raises:
-        UserError: there is no configuration for a cluster.
-    """
+    """Connect to the cluster; empty ``namespace``: that of the variable, else that of the kubeconfig."""
     return KubernetesApi.connect(namespace=namespace or os.environ.get(NAMESPACE_VARIABLE, ""))
 
 
 def jobs_in(api: KubernetesApi) -> list[Manifest]:
-    """The Jobs of a namespace, the oldest first.
-
-    Raises:
-        TransientError, PermanentError: the API server can't be reached, or refuses.
-    """
+    """The Jobs of a namespace, the oldest first."""
     found = api.list(JOB, labels=_ALL).items
     return sorted(found, key=lambda job: (job["metadata"]["creationTimestamp"], job["metadata"]["name"]))
 
 
 def find_job(job: str, namespace: str) -> KubernetesJobHandle:
-    """A job in the cluster. If its objects were deleted, commands still read its event log.
-
-    Args:
-        job: its id, or its name if only one job has that name.
-        namespace: value of ``--namespace``; may be empty.
-
-    Raises:
-        UserError: no job matches, or several do.
-        TransientError, PermanentError: the API server can't be reached, or refuses.
-    """
+    """A job in the cluster. If its objects were deleted, commands still read its event log."""
     api = connect(namespace)
     try:
         return KubernetesJobHandle(api, find_in(api, job), is_default=not namespace)

@@ -28,11 +28,7 @@ CONNECT_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceAddress:
-    """A Service of a cluster, as a URL names it.
-
-    Attributes:
-        namespace: of the Service; empty: that of the job.
-    """
+    """A Service of a cluster, as a URL names it; ``namespace``: of the Service; empty: that of the job."""
 
     name: str
     namespace: str
@@ -57,12 +53,7 @@ class ServiceAddress:
 
 @contextmanager
 def reachable_url(api: KubernetesApi, job: str) -> Iterator[str]:
-    """A URL of the job's NATS server that works here, as long as the context is open.
-
-    Raises:
-        UserError: the server can't be reached.
-        TransientError, PermanentError: the API server can't be reached, or refuses.
-    """
+    """A URL of the job's NATS server that works here, as long as the context is open."""
     given = os.environ.get(variable("nats_url"), "")
     servers = addresses_of(given or _url_of(api, job))
     for server in servers:
@@ -113,11 +104,7 @@ def _accepts(host: str, port: int) -> bool:
 
 
 def _pod_of(api: KubernetesApi, address: ServiceAddress) -> tuple[str, int]:
-    """A ready pod of a Service, and its port.
-
-    Raises:
-        UserError: the address names no Service with a ready pod.
-    """
+    """A ready pod of a Service, and its port."""
     try:
         service = api.get(SERVICE, address.name)
     except ApiRefusedError as refusal:

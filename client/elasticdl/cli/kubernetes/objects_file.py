@@ -21,9 +21,5 @@ def objects_text(objects: Sequence[Manifest]) -> str:
 
 
 def write_objects(objects: Sequence[Manifest], file: Path) -> None:
-    """Write the objects to a file that only its owner can read: it holds the job's Secret.
-
-    Raises:
-        OSError: the file can't be written.
-    """
+    """Write the objects to a file that only its owner can read: it holds the job's Secret."""
     replace_text(file, objects_text(objects), mode=0o600)

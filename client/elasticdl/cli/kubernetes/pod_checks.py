@@ -28,12 +28,7 @@ from elasticdl.shared.words import size
 
 
 def pod_findings(storage: str, nats_url: str, namespace: str) -> Iterator[Finding]:
-    """Check NATS and storage from here.
-
-    Args:
-        storage: URI of the jobs' storage.
-        nats_url: URL of the NATS server.
-    """
+    """Check NATS and storage from here."""
     secret = (
         f"The address and the credentials are in Secret {NAMESPACE_OBJECT}: "
         f"kubectl edit secret {NAMESPACE_OBJECT} --namespace={namespace}"

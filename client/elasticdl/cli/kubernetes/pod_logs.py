@@ -34,11 +34,7 @@ _TAKEN_MAX = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSource:
-    """A container that has a log.
-
-    Attributes:
-        name: the process, such as ``worker-0``.
-    """
+    """A container that has a log; ``name``: the process, such as ``worker-0``."""
 
     name: str
     pod: str
@@ -92,12 +88,7 @@ class KubernetesLogs:
 
 
 class _NewLines:
-    """Lines that containers write from now on; each is followed on a thread.
-
-    Args:
-        known: those of them whose former lines are not wanted.
-        is_wanted: name of a process -> whether its lines are.
-    """
+    """Lines that containers write from now on; each is followed on a thread."""
 
     def __init__(
         self,

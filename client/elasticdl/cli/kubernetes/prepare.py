@@ -39,11 +39,7 @@ from elasticdl.shared.process.settings import ProcessSettings, variable
 
 
 async def prepare(file: SubmissionFile, settings: ProcessSettings) -> None:
-    """Check what a master needs, and more if it is the first of its run.
-
-    Raises:
-        ElasticDLError: it must not begin, or not now.
-    """
+    """Check what a master needs, and more if it is the first of its run."""
     with contextlib.closing(KubernetesApi.connect()) as api:
         masters = await asyncio.to_thread(_former_masters, api, file)  # First: the log may be too large for this pod.
         if not await _is_open(file, settings):
@@ -62,7 +58,6 @@ def _former_masters(api: KubernetesApi, file: SubmissionFile) -> list[Manifest]:
 
 
 async def _is_open(file: SubmissionFile, settings: ProcessSettings) -> bool:
-    """Whether the run is on the event log."""
     from elasticdl.views import reading
 
     async with await connect(settings.nats_url, file.job, settings.nats_replicas) as bus:
@@ -70,11 +65,7 @@ async def _is_open(file: SubmissionFile, settings: ProcessSettings) -> bool:
 
 
 def main() -> int:
-    """Entry point.
-
-    Returns:
-        0, or the exit code of the error, which is in the container's termination message.
-    """
+    """Entry point."""
     hide_details()
     try:
         file, settings = read_job()

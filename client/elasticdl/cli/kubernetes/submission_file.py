@@ -20,11 +20,7 @@ CLIENT_FLAGS = ("debug", "detach", "dry_run", "nats_url", "platform", "report", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceJob:
-    """A job that has ended, whose model another job uses.
-
-    Attributes:
-        storage: URI of its storage.
-    """
+    """A job that has ended, whose model another job uses."""
 
     job: JobId
     storage: str
@@ -66,11 +62,7 @@ class SubmissionFile:
 
     @classmethod
     def from_json(cls, text: str) -> SubmissionFile:
-        """Inverse of ``to_json``.
-
-        Raises:
-            UserError: the text is no such file, or one of another version.
-        """
+        """Inverse of ``to_json``."""
         try:
             content: Mapping[str, Any] = json.loads(text)
             source, resumption = content.get("source"), content.get("resumption")

@@ -57,14 +57,7 @@ class NatsRefusedError(UserError):
 
 
 async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None:
-    """Open the run of a job on its log, unless that is done.
-
-    Args:
-        nats_url: URL of the NATS server.
-
-    Raises:
-        ElasticDLError: the job can't be planned, or a service that it needs can't be reached.
-    """
+    """Open the run of a job on its log, unless that is done."""
     from elasticdl.views import reading
 
     async with await connect(nats_url, file.job, replicas) as bus:
@@ -108,11 +101,7 @@ async def _source_version(file: SubmissionFile, nats_url: str, replicas: int) ->
 
 
 def plan(file: SubmissionFile, version: tuple[InitialModel, JobSpec] | None = None) -> JobSpec:
-    """Check model, data and destinations, and plan the job; writes the indices of the data to the job's storage.
-
-    Raises:
-        ElasticDLError: something is wrong with the input, or the storage can't be used.
-    """
+    """Check model, data and destinations, and plan the job; writes the indices of the data to the job's storage."""
     from elasticdl.cli.local.model_check import UnfinishedError
     from elasticdl.cli.local.processes.fork_server import fork_servers
     from elasticdl.cli.local.running import try_model
@@ -164,11 +153,7 @@ def _remove_all(storage: str) -> None:
 
 
 async def _resume(bus: Bus, file: SubmissionFile, changes: ResumeChanges) -> None:
-    """Check that the job can continue, and open its next run.
-
-    Raises:
-        ElasticDLError: it can't; says why.
-    """
+    """Check that the job can continue, and open its next run."""
     from elasticdl.cli.jobs.resumption import plan_next_run, purge_former_tasks
     from elasticdl.cli.submission.source_check import check_data
 
@@ -195,15 +180,7 @@ def former_run(file: SubmissionFile) -> FormerRun:
 
 
 async def connect(nats_url: str, job: JobId, replicas: int = 1) -> nats_bus.NatsBus:
-    """Connect to the NATS server of a job, from a pod.
-
-    Args:
-        nats_url: URL of the server.
-
-    Raises:
-        NatsRefusedError: the server refuses this client.
-        TransientError: it can't be reached.
-    """
+    """Connect to the NATS server of a job, from a pod. Raises ``NatsRefusedError``: the server refuses this client."""
     settings = BusSettings(connect_s=CONNECT_S, absence_is_final=False, replicas=replicas)
     try:
         return await nats_bus.connect(nats_url, job, settings)
@@ -226,11 +203,7 @@ def say(line: str) -> None:
 
 
 def main() -> int:
-    """Entry point.
-
-    Returns:
-        0, or the exit code of the error, which is in the container's termination message.
-    """
+    """Entry point. Returns 0, or the exit code of the error, which is in the container's termination message."""
     hide_details()  # The client shows the log of this container.
     try:
         file, settings = read_job()
@@ -243,11 +216,7 @@ def main() -> int:
 
 
 def read_job() -> tuple[SubmissionFile, ProcessSettings]:
-    """The job of this pod, and how its server is reached; SIGTERM ends this process from now on.
-
-    Raises:
-        UserError: the namespace or the job lacks something.
-    """
+    """The job of this pod, and how its server is reached; SIGTERM ends this process from now on."""
     end_on_sigterm()  # A successor plans the job.
     file = SubmissionFile.from_json(Path(JOB_FOLDER, SUBMISSION_FILE).read_text())
     if not os.environ.get(variable("nats_url")):

@@ -21,7 +21,6 @@ from elasticdl.shared.process.retries import RecentFailures
 CHECK_S = 0.1
 """Seconds between two checks whether the server is running."""
 LIMITS = RestartLimits()
-"""How often it may crash before the job is ended."""
 
 
 class Broker(Protocol):
@@ -47,14 +46,7 @@ class Broker(Protocol):
         ...
 
     async def supervise(self, message: Callable[[str], None]) -> None:
-        """Restart it whenever it dies; never returns.
-
-        Args:
-            message: is called with a line for the user.
-
-        Raises:
-            PermanentError: it dies again and again.
-        """
+        """Restart it whenever it dies; never returns. Raises ``PermanentError``: it dies again and again."""
         ...
 
     def kill(self) -> None:
@@ -100,11 +92,7 @@ class ExternalBroker:
 
 
 class EmbeddedBroker:
-    """A nats-server that serves this job only.
-
-    Args:
-        run: the job's folder, where its files are.
-    """
+    """A nats-server that serves this job only."""
 
     def __init__(self, spawner: Spawner, run: RunDirectory) -> None:
         self._spawner = spawner

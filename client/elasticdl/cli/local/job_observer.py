@@ -43,11 +43,7 @@ class JobObserver:
         self._saved_s = -SAVE_S
 
     def update_record(self, **changes: str | Mapping[str, int]) -> None:
-        """Change ``job.json``.
-
-        Raises:
-            PermanentError: the file can't be written.
-        """
+        """Change ``job.json``."""
         self._record = replace(self._record, **changes)  # type: ignore[arg-type]  # names and types are the caller's
         self._run.write(self._record)
 

@@ -90,13 +90,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """What a local job runs on.
-
-    Attributes:
-        connect: URL -> the job's bus.
-        spawner: starts child processes.
-        forks: starts the services instead, if given.
-    """
+    """What a local job runs on; ``forks``: starts the services instead, if given."""
 
     broker: Broker
     connect: Callable[[str], Awaitable[Bus]]
@@ -107,13 +101,7 @@ class Runtime:
 
 
 class LocalJob:
-    """Runs a job's processes on this machine until the job has ended.
-
-    Args:
-        run: the job's folder, locked by the caller.
-        observer: is called about everything that happens.
-        started_s: when the user entered the command, seconds since the epoch.
-    """
+    """Runs a job's processes on this machine until the job has ended; the caller has locked the folder of ``run``."""
 
     def __init__(
         self, run: RunDirectory, runtime: Runtime, observer: Observer, started_s: float, clock: JobClock
@@ -141,9 +129,6 @@ class LocalJob:
 
         Args:
             opening: the first events of the run: JobSubmitted or JobResumed, or both if the log is lost.
-
-        Raises:
-            ElasticDLError: the NATS server can't be started or reached.
         """
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[str] = self._loop.create_future()
@@ -305,7 +290,6 @@ class LocalJob:
             forks.stop()
 
     def _environment(self, url: str, pod: PodName, service: Service) -> dict[str, str]:
-        """The environment of a process of this run."""
         return {
             **self._runtime.environment(url, pod, service),
             variable("run"): self._incarnation,

@@ -57,12 +57,9 @@ class CheckRuntime:
     Attributes:
         environment: (URL of the NATS server, pod, service) -> the environment of a process.
         logs: folder for the log and the output of each process.
-        show: shows the user a line.
         keep: (log, process) takes a process that is to become the worker with this log; None: all of them end.
         slow_s: seconds until the user reads what the process is doing.
-        limit_s: seconds until the process is killed.
         logs_stay: whether the user can read the logs after a failure.
-        oom_watch: detects out-of-memory kills.
     """
 
     starter: Starter
@@ -82,11 +79,7 @@ def check_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelChec
     Args:
         folder: an empty folder.
 
-    Returns:
-        What was found.
-
     Raises:
-        UserError: the model can't be trained, with the reason.
         UnfinishedError: the check itself did not finish. A job may start nevertheless: its own processes report what is
             wrong, with the records that they worked on.
     """
@@ -161,11 +154,7 @@ def export_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelChe
 
 @dataclass(slots=True, kw_only=True)
 class _Second:
-    """The second process of a model check, which the first one waits for.
-
-    Attributes:
-        pid: of the process; 0: it has ended.
-    """
+    """The second process of a model check, which the first one waits for; ``pid``: of the process; 0: it has ended."""
 
     folder: Path
     pid: int

@@ -45,7 +45,6 @@ class PodSettings:
 
     Attributes:
         preparations: what the processes of a service wait for; their pods are pending until then.
-        oom_watch: detects out-of-memory kills.
     """
 
     environment: Callable[[PodName, Service], Mapping[str, str]]
@@ -55,11 +54,7 @@ class PodSettings:
 
 
 class LocalPods:
-    """See ``Pods``; all methods are called on the loop's thread.
-
-    Args:
-        run: gets the logs of the processes, and what they leave.
-    """
+    """See ``Pods``; all methods are called on the loop's thread."""
 
     def __init__(self, processes: ChildProcesses, run: RunDirectory, settings: PodSettings) -> None:
         self._processes = processes

@@ -34,7 +34,6 @@ class RestartDecision:
     """What to do about an exit.
 
     Attributes:
-        delay_s: seconds until the restart.
         ends: there is no restart. The run ends because of ``message``; without one, because the job has ended.
     """
 
@@ -52,12 +51,7 @@ class RestartPolicy:
         self._crashes = RecentFailures(self._limits.window_s)
 
     def decide(self, exit_code: int, now_s: float, last_error: Callable[[int], str]) -> RestartDecision:
-        """Decide after an exit.
-
-        Args:
-            now_s: monotonic clock.
-            last_error: reads a number of last lines of the master's log.
-        """
+        """Decide after an exit; ``now_s``: monotonic clock."""
         cause = classify_exit(exit_code)
         if cause is ExitCause.DISCONNECTED:
             # NATS or the storage is unreachable, or another master was active. Retry without limit, with backoff.

@@ -54,9 +54,6 @@ class RunOptions:
     """How a job is run and reported.
 
     Attributes:
-        started_s: when the user entered the command, seconds since the epoch.
-        report: where to write the report, besides the run directory.
-        debug: after a failure, show the log of the process that caused it.
         checks_model: whether the model is checked before the job starts, as that of a new job is.
         forks: fork servers, that of the workers running; not given: new ones.
         accept: the job runs in the background, and this is called with its id, and the job on a command line, once it
@@ -78,14 +75,9 @@ def run_job(
     """Run a job until it has ended, then report.
 
     Args:
-        run: its folder, locked by the caller.
         opening: JobSubmitted or JobResumed, or both if the log is lost.
 
-    Returns:
-        The command's exit code.
-
     Raises:
-        ElasticDLError: the job could not be started.
         KeyboardInterrupt: the user interrupted a new job before it started, or a resume.
     """
     is_new, job = isinstance(opening[-1], JobSubmitted), None
@@ -143,7 +135,6 @@ def try_model(submission: Submission, forks: ForkServers, show: Callable[[str], 
         What is worth knowing about the model.
 
     Raises:
-        UserError: the model can't be trained.
         UnfinishedError: the check did not finish.
     """
     with tempfile.TemporaryDirectory(prefix="elasticdl-dry-run-") as name:
@@ -180,7 +171,6 @@ def _checked(spec: JobSpec, run: RunDirectory, runtime: Runtime, folder: Path, s
         The job with the fingerprint and the callbacks of its model; without them if the check did not finish.
 
     Raises:
-        UserError: the model can't be trained.
         UnfinishedError: the check did not finish, and the job can't start without it.
     """
     forks = runtime.forks
@@ -255,11 +245,7 @@ def _print_failure(run: RunDirectory, state: State, debug: bool) -> int:
 
 
 def _write_report(report: Report, file: Path) -> None:
-    """Write the report as JSON. Readers see the old file or the complete new one.
-
-    Raises:
-        UserError: the file can't be written.
-    """
+    """Write the report as JSON. Readers see the old file or the complete new one."""
     with file_errors(f"the report can't be written to {file}"):
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_text(file, json.dumps(report, indent=2) + "\n")

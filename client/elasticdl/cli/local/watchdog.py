@@ -19,8 +19,6 @@ class Watchdog:
     """Sends the launcher's heartbeats, and monitors them and the master's.
 
     Args:
-        clock: measures time.
-        kill_master: kills a master that sends no heartbeats.
         kill_broker: kills a NATS server that does not deliver the launcher's own heartbeats to it.
     """
 

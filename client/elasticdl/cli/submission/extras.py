@@ -12,11 +12,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {"worker": ("keras", "numba", "tensorflo
 
 
 def check_extras(extras: Mapping[str, tuple[str, ...]] = EXTRAS) -> None:
-    """Check that everything is installed that workers and parameter servers import. Imports none of it.
-
-    Raises:
-        UserError: a module is missing; names the extras to install.
-    """
+    """Check that everything is installed that workers and parameter servers import. Imports none of it."""
     missing = {extra: [name for name in names if find_spec(name) is None] for extra, names in extras.items()}
     needed = [extra for extra, names in missing.items() if names]
     if not needed:

@@ -86,11 +86,7 @@ def parse_columns(flag: str, text: str) -> dict[str, str]:
 
 
 def parse_size(flag: str, text: str) -> int:
-    """Read a number of bytes, such as ``500Mi`` or ``1e9``.
-
-    Raises:
-        UserError: it is none.
-    """
+    """Read a number of bytes, such as ``500Mi`` or ``1e9``."""
     try:
         return parse_bytes(text.strip())
     except ValueError as error:
@@ -102,11 +98,7 @@ def parse_size(flag: str, text: str) -> int:
 
 
 def parse_local_folder(flag: str, text: str) -> str:
-    """Read the path of a folder on the workers' machines, and make it absolute; empty: none is given.
-
-    Raises:
-        UserError: it is a URI.
-    """
+    """Read the path of a folder on the workers' machines, and make it absolute; empty: none is given."""
     if "://" in text:
         raise UserError(
             f"--{flag}={text} is not a folder on the workers' machines", hint="Give a local path.", usage=True
@@ -115,11 +107,7 @@ def parse_local_folder(flag: str, text: str) -> str:
 
 
 def data_cache(flags: JobFlags) -> dict[str, Any]:
-    """Folder and size of the data cache, as the fields of the ``JobSpec``.
-
-    Raises:
-        UserError: the folder is a URI, or the size is none.
-    """
+    """Folder and size of the data cache, as the fields of the ``JobSpec``."""
     return {
         "data_cache_dir": parse_local_folder("data_cache_dir", flags.data_cache_dir),
         "data_cache_bytes": parse_size("data_cache_size", flags.data_cache_size),
@@ -127,11 +115,7 @@ def data_cache(flags: JobFlags) -> dict[str, Any]:
 
 
 def reader_options(flags: DataFlags | JobFlags) -> ReaderOptions:
-    """What the flags say about reading data.
-
-    Raises:
-        UserError: a value has another form than its flag asks for.
-    """
+    """What the flags say about reading data."""
     from elasticdl.shared.data import ReaderOptions  # Imports pyarrow, which help texts do not need.
 
     return ReaderOptions(

@@ -28,10 +28,6 @@ def find_initial_model(source: str, root: Path | None, progress: Progress) -> In
     Args:
         source: a folder or file, local or in object storage, or the id or name of a job.
         root: folder of the run directories; None: no job is found.
-        progress: is called with a line before a job's log is read.
-
-    Raises:
-        ElasticDLError: there is no such model, or what is there holds none.
     """
     local = Path(source).expanduser()
     if "://" in source or local.exists():
@@ -46,11 +42,7 @@ def find_initial_model(source: str, root: Path | None, progress: Progress) -> In
 
 
 def is_job(source: str, root: Path) -> bool:
-    """Whether a place of a model is the id or name of a job.
-
-    Raises:
-        UserError: several jobs have that name.
-    """
+    """Whether a place of a model is the id or name of a job."""
     is_name = "/" not in source and not source.endswith(KERAS_SUFFIX)
     return is_name and run_directory.find_if_any(root, source) is not None
 
@@ -59,7 +51,6 @@ def version_of_job(job: str, root: Path, progress: Progress) -> tuple[InitialMod
     """The newest version of a job's model, and that job.
 
     Args:
-        job: its id or name.
         progress: is called with a line first: a server is started to read the log, which takes long on a busy machine.
 
     Raises:
@@ -73,12 +64,7 @@ def version_of_job(job: str, root: Path, progress: Progress) -> tuple[InitialMod
 
 
 def initial_model_of(file: str) -> InitialModel:
-    """A file that ``model_file`` has found, as the start of a job.
-
-    Raises:
-        UserError: it is an export with tables in Parquet whose description can't be read.
-        PermanentError, TransientError: the file can't be read.
-    """
+    """A file that ``model_file`` has found, as the start of a job."""
     adapted: tuple[str, ...] = ()
     if folder := export_folder(file):
         adapted = tuple(join(folder, name) for name in read_export(folder).adapted)
@@ -93,10 +79,6 @@ def model_file(flag: str, source: str) -> str:
 
     Returns:
         URI of a ``.keras`` file, of the folder of a SavedModel, or of the ``MARK`` of an export with tables in Parquet.
-
-    Raises:
-        UserError: it is or holds neither.
-        PermanentError, TransientError: the place can't be read.
     """
     uri = to_uri(source).rstrip("/")
     store = open_store(uri)

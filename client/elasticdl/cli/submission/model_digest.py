@@ -11,9 +11,6 @@ from pathlib import Path
 def file_digests(model: Path) -> dict[str, str]:
     """SHA-256 of the model file and of every module in its folder that it imports, directly or through another.
 
-    Args:
-        model: the model file; it must parse.
-
     Returns:
         File name relative to the model's folder -> hex digest.
     """
@@ -21,11 +18,7 @@ def file_digests(model: Path) -> dict[str, str]:
 
 
 def imported_files(model: Path, folder: Path) -> list[str]:
-    """The modules in a folder that a file outside of it imports, directly or through another.
-
-    Returns:
-        File names relative to the folder.
-    """
+    """The modules in a folder, by relative name, that a file outside of it imports, directly or through another."""
     return [*_digests(folder, [file for module in _imports(model.read_bytes()) for file in _files(folder, module)])]
 
 

@@ -22,11 +22,7 @@ def is_passed_model(file: Path) -> bool:
 
 
 def with_passed_model(submission: Submission, run: RunDirectory) -> Submission:
-    """The submission with its model in the job's folder, if it was passed as an object; any other one as it is.
-
-    Raises:
-        PermanentError: the files can't be copied.
-    """
+    """The submission with its model in the job's folder, if it was passed as an object; any other one as it is."""
     file = Path(submission.spec.model.path)
     if not is_passed_model(file):
         return submission

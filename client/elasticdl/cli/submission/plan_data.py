@@ -51,7 +51,6 @@ def plan_data(
 
     Args:
         flags: the values of the flags. ``custom_data_reader`` is the result of ``reader_function``.
-        progress: is called with a line before each data set, and with the types of the columns.
 
     Raises:
         UserError: the data is missing, damaged, or not as the flags say; names the file, and if possible the record.

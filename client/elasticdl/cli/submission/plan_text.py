@@ -28,11 +28,7 @@ def _max_step_note(plan: Plan) -> str:
 
 
 def start_lines(spec: JobSpec, run: RunDirectory | None = None) -> list[str]:
-    """What is printed before a job starts.
-
-    Args:
-        run: its folder on this machine; None: its processes are elsewhere.
-    """
+    """What is printed before a job starts; ``run``: its folder on this machine; None: its processes are elsewhere."""
     lines = [f"Job {spec.job}: {_work_text(spec)}"]
     if run:
         threads = count(threads_each(spec.workers + spec.ps), "thread")

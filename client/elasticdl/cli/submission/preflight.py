@@ -35,9 +35,6 @@ def check_destinations(
         output: URI of the folder for the exported model; empty: no export.
         storage: URI of the folder for snapshots.
         tensorboard_log_dir: URI of the folder for TensorBoard's event files; empty: none.
-
-    Raises:
-        ElasticDLError: names the destination that can't be used, and the reason.
     """
     destinations = {"run_dir": to_uri(run.path)} if run else {}
     if output:
@@ -73,15 +70,7 @@ def data_paths(job: TrainFlags | TrainedModelFlags | JobRecord) -> list[str]:
 
 
 def check_apart(what: str, file: str, data: Iterable[str]) -> None:
-    """Check that a file that will be written is not found as data, by this job or by the next one.
-
-    Args:
-        file: URI of a file in the destination.
-        data: paths of training data and validation data.
-
-    Raises:
-        UserError: it would be.
-    """
+    """Check that a file that will be written is not found as data, by this job or by the next one."""
     for path in data:
         if would_find(path, file):
             raise UserError(
@@ -92,11 +81,7 @@ def check_apart(what: str, file: str, data: Iterable[str]) -> None:
 
 
 def check_report(report: Path) -> None:
-    """Check that the report can be written when the job ends. Unlike folders for data, its folder has to exist.
-
-    Raises:
-        UserError: it can't.
-    """
+    """Check that the report can be written when the job ends. Unlike folders for data, its folder has to exist."""
     path = report.expanduser().absolute()
     folder = path.parent
     if path.is_dir():
@@ -115,11 +100,7 @@ def check_report(report: Path) -> None:
 
 
 def check_writable(what: str, uri: str) -> None:
-    """Write and delete a small file.
-
-    Raises:
-        UserError: the destination can't be written, and the reason.
-    """
+    """Write and delete a small file."""
     store = open_store(uri)
     probe = join(uri, _PROBE)
     try:

@@ -31,11 +31,7 @@ _NOT_COMPARED = (
 
 
 def check_model_files(run: RunDirectory, record: JobRecord) -> None:
-    """Refuse a model file that is not the one that the job was planned with.
-
-    Raises:
-        UserError: names the file that is missing or changed.
-    """
+    """Refuse a model file that is not the one that the job was planned with."""
     if changed := changed_model_files(run, record):
         raise UserError(
             f"{changed} changed since job {run.job} was planned",
@@ -44,11 +40,7 @@ def check_model_files(run: RunDirectory, record: JobRecord) -> None:
 
 
 def changed_model_files(run: RunDirectory, record: JobRecord) -> str:
-    """The model file and modules beside it that changed since the job was planned, for people; empty if none did.
-
-    Raises:
-        UserError: the model file is missing.
-    """
+    """The model file and modules beside it that changed since the job was planned, for people; empty if none did."""
     path = Path(record.model.rpartition(":")[0])
     if not record.model_files:
         return ""
@@ -68,10 +60,6 @@ def check_data(spec: JobSpec, progress: Progress) -> None:
 
     Args:
         progress: is called with a line for each data set whose indices are rebuilt, and for each source that is read.
-
-    Raises:
-        UserError: names the source that is missing or changed.
-        TransientError, PermanentError: the storage.
     """
     if spec.data.reader or FORMATS[spec.data.format].records_are_files:
         _check_indices(spec)

@@ -45,8 +45,6 @@ class Submission:
 
     Attributes:
         model_files: digests of the model file and of the modules beside it.
-        data: sources, schema and indices of the training data.
-        validation: those of the validation data, if there is any.
         secret_envs: variables of ``--envs`` that the event log must not have.
     """
 
@@ -57,14 +55,7 @@ class Submission:
     secret_envs: Mapping[str, str]
 
     def save_indices(self, storage: str) -> None:
-        """Write the data's indices to a job's storage, where workers read them.
-
-        Args:
-            storage: URI of the storage.
-
-        Raises:
-            UserError: the storage can't be written.
-        """
+        """Write the data's indices to a job's storage, where workers read them."""
         for planned in (self.data, self.validation):
             if planned is not None:
                 IndexStore.of_job(storage, planned.sources, planned.options).save(planned.indices)
@@ -92,13 +83,9 @@ def prepare(
     Args:
         root: folder of the run directories; snapshots of a job without ``--storage`` go there. None: the job has no run
             directory, and ``flags`` name its storage.
-        progress: is called with a line before each long step.
         job: its id; None: a new one.
         initial: the model that it starts from, if that was read before.
         forks: their server of the workers starts a process that reads the data, if the model file does that.
-
-    Raises:
-        UserError: something is wrong with the input; says what to do.
     """
     flags.check()
     flags = with_seed(flags)
@@ -207,15 +194,7 @@ def _unread(start: int, end: int) -> Hashes:
 
 
 def find_model(model_def: str, model_zoo: str) -> ModelFile:
-    """Find the model file: in the working directory, in the user's model zoo, or in that of this package.
-
-    Args:
-        model_def: value of ``--model_def``.
-        model_zoo: value of ``--model_zoo``; may be empty.
-
-    Raises:
-        UserError: there is no such file or folder.
-    """
+    """Find the model file: in the working directory, in the user's model zoo, or in that of this package."""
     search = [Path.cwd()]
     if model_zoo:
         zoo = Path(model_zoo).expanduser().absolute()
@@ -229,11 +208,7 @@ def find_model(model_def: str, model_zoo: str) -> ModelFile:
 
 
 def model_of(flags: JobFlags) -> tuple[ModelSpec, dict[str, str]]:
-    """The model of a job, and the digests of its file and of the modules beside it.
-
-    Raises:
-        UserError: there is no such file, or its syntax or a parameter is wrong.
-    """
+    """The model of a job, and the digests of its file and of the modules beside it."""
     file = replace(find_model(flags.model_def, flags.model_zoo), functions=flags.functions)
     model_file.check_syntax(file)
     for name in ("label", "sample_weight"):
@@ -277,11 +252,7 @@ def _metrics_best(validation: PlannedData | None) -> dict[str, float]:
 
 
 def storage_of(flags: JobFlags, root: Path | None, job: JobId) -> str:
-    """URI of the folder for the snapshots of a job.
-
-    Raises:
-        UserError: a job without a run directory needs ``--storage``.
-    """
+    """URI of the folder for the snapshots of a job. Raises ``UserError`` without a run directory and ``--storage``."""
     place = flags.storage or flags.checkpoint_dir
     if place:
         return join(to_uri(place), job)

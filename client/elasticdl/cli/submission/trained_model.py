@@ -46,13 +46,9 @@ def prepare(
 
     Args:
         root: folder of the run directories; None: the job has none, because it runs on Kubernetes.
-        progress: is called with a line before each long step.
         job: its id; not given: a new one.
         version: the newest version of the model, and the job that has trained it, if they were read before.
         forks: their server of the workers starts a process that reads the data, if the model file does that.
-
-    Raises:
-        UserError: something is wrong with the input; says what to do.
     """
     flags.check()
     source = trained_by(*version) if version else find_model(flags.source, root, progress)
@@ -168,16 +164,7 @@ def trained_by(version: InitialModel, job: JobSpec) -> TrainedModel:
 
 
 def find_model(source: str, root: Path | None, progress: Progress) -> TrainedModel:
-    """Find a trained model.
-
-    Args:
-        source: value of ``--model``.
-        root: folder of the run directories; None: no job is found.
-        progress: is called with a line before a job's log is read.
-
-    Raises:
-        UserError: there is no such model.
-    """
+    """Find a trained model; ``root``: folder of the run directories; None: no job is found."""
     path = Path(source).expanduser()
     if "://" not in source and not path.exists():
         if path.suffix == ".keras" or "/" in source or root is None:

@@ -19,12 +19,7 @@ from elasticdl.shared.process.exit_codes import EXIT_REFUSED
 
 
 def pods_of(api: KubernetesApi, job: JobId, templates_file: str) -> Callable[[Incarnation], KubernetesPods]:
-    """How to get the pods of a run of a job.
-
-    Raises:
-        UserError: the file can't be read.
-        ElasticDLError: the API server can't be reached, or has no batch Job of this job.
-    """
+    """How to get the pods of a run of a job."""
     with file_errors(f"The pod templates {templates_file} can't be read"):
         templates = PodTemplates.from_json(Path(templates_file).read_text())
     owner = owner_reference(api.get(kinds.JOB, object_name(job)))

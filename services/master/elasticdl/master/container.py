@@ -32,8 +32,6 @@ def supervise(run_master: Callable[[], int], monotonic: Callable[[], float], sle
 
     Args:
         run_master: runs a master; returns its exit code, or minus the number of the signal that ended it.
-        monotonic: a clock, in seconds.
-        sleep: waits for a number of seconds.
 
     Returns:
         The exit code of the container.

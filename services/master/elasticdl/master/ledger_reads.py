@@ -34,9 +34,6 @@ class LedgerReads:
     async def read(self, manifest: str) -> tuple[GroupLedger, ...]:
         """The ledgers in a snapshot.
 
-        Args:
-            manifest: URI of its manifest.
-
         Raises:
             TransientError: the store is unreachable, or has not answered for ``READ_S_MAX``.
             PermanentError: the manifest is missing or damaged.
@@ -58,13 +55,5 @@ class LedgerReads:
 
 
 def read_ledgers(manifest: str) -> tuple[GroupLedger, ...]:
-    """Read the ledgers of every group in a snapshot, for the audit.
-
-    Args:
-        manifest: URI of the snapshot's manifest.
-
-    Raises:
-        TransientError: the store is unreachable.
-        PermanentError: the manifest is missing or damaged.
-    """
+    """Read the ledgers of every group in a snapshot, for the audit."""
     return read_manifest(open_store(manifest), manifest).ledgers

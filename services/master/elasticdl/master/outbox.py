@@ -51,12 +51,7 @@ _log = structlog.get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class _RunningDecision:
-    """A decision whose commands are running.
-
-    Attributes:
-        open: number of commands without an outcome.
-        failures: commands that could not be run.
-    """
+    """A decision whose commands are running."""
 
     seq: int
     open: int
@@ -94,11 +89,7 @@ class Outbox:
         self._waiting.put_nowait((seq, decided))
 
     async def run(self) -> None:
-        """Run commands until cancelled.
-
-        Raises:
-            ElasticDLError: the bus refuses permanently.
-        """
+        """Run commands until cancelled. Raises ``ElasticDLError``: the bus refuses permanently."""
         try:
             while True:
                 item = await self._waiting.get()

@@ -56,7 +56,6 @@ class MasterOptions:
 
     Attributes:
         heartbeat_timeout_s: seconds without a heartbeat after which a process is restarted.
-        heartbeat_interval_s: seconds between heartbeats.
         snapshot_records: log records between two core snapshots; 0: none.
         return_deliveries: return the deliveries of an ended worker to the queue at once; otherwise their leases expire.
         pods: gives the pods of a run of the job, which this master creates and watches itself; None: the launcher does.
@@ -74,10 +73,6 @@ class Master:
 
     Every append to the log goes through this loop, one at a time, and names the append before it. So the log refuses a
     second master that runs at the same time, and this one when it is no longer the latest.
-
-    Args:
-        clock: the time source for decisions.
-        read_ledgers: reads the ledgers of a final snapshot for the audit.
     """
 
     def __init__(
@@ -111,9 +106,6 @@ class Master:
 
     async def run(self) -> State:
         """Run until the job is final.
-
-        Returns:
-            The final state.
 
         Raises:
             FencedError: a later master has taken over.

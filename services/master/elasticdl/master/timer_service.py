@@ -10,12 +10,7 @@ from elasticdl.shared.process.clock import Clock
 
 
 class TimerService:
-    """Timers on the asyncio loop.
-
-    Args:
-        clock: its ``now`` is the time to which timers are set.
-        fire: takes the event of a timer that is due.
-    """
+    """Timers on the asyncio loop; ``clock``: its ``now`` is the time to which timers are set."""
 
     def __init__(self, clock: Clock, fire: Callable[[TimerFired], None]) -> None:
         self._clock = clock
@@ -23,11 +18,7 @@ class TimerService:
         self._running: dict[str, tuple[float, asyncio.TimerHandle]] = {}
 
     def set(self, timers: Mapping[str, float]) -> None:
-        """Run these timers and no others; each fires once until ``on_fired``.
-
-        Args:
-            timers: name -> when it is due, seconds since 1970.
-        """
+        """Run these timers (name -> due time since 1970) and no others; each fires once until ``on_fired``."""
         for timer, (due_s, handle) in list(self._running.items()):
             if timers.get(timer) != due_s:
                 handle.cancel()

@@ -42,11 +42,7 @@ class Executor(Protocol):
 
 
 def report(issued: Issued[commands.PsCommand], execute: Callable[[Any], Any]) -> CommandSucceeded | CommandFailed:
-    """Execute a command; returns the event that tells the controller the outcome.
-
-    Raises:
-        Exception: a defect; the process has to end.
-    """
+    """Execute a command; returns the event with its outcome. Any exception is a defect that has to end the process."""
     try:
         result = execute(issued.command)
     except ElasticDLError as error:
@@ -55,12 +51,7 @@ def report(issued: Issued[commands.PsCommand], execute: Callable[[Any], Any]) ->
 
 
 class StorageExecutor:
-    """Executes ``StorageCommand``. Used by one thread.
-
-    Args:
-        folder: URI of the folder with the snapshots of all ps of the job.
-        drop_pause_s: seconds to pause after dropping some rows.
-    """
+    """Executes ``StorageCommand``. Used by one thread."""
 
     def __init__(
         self, core: PsCore, store: ObjectStore, folder: str, ps: PodName, *, drop_pause_s: float = _DROP_PAUSE_S
@@ -73,11 +64,7 @@ class StorageExecutor:
         self._writer = UploadWriter(store)
 
     def execute(self, command: commands.StorageCommand) -> Any:
-        """Execute a command; returns the result that its docstring names.
-
-        Raises:
-            ElasticDLError: it failed.
-        """
+        """Execute a command; returns the result that its docstring names."""
         core, store = self._core, self._store
         match command:
             case commands.RecoverShard(register=register):
@@ -207,12 +194,7 @@ class ModelExecutor:
 
 
 class BrokerExecutor:
-    """Executes ``BrokerCommand``, and waits for the broker. Used by one thread.
-
-    Args:
-        registers: the job's key-value store; its coroutines run on ``loop``.
-        publisher: appends events to the job's log.
-    """
+    """Executes ``BrokerCommand``, and waits for the broker. Used by one thread."""
 
     def __init__(
         self, registers: KeyValue, loop: LoopThread, publisher: EventPublisher, ps: PodName, endpoint: Endpoint

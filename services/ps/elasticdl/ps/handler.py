@@ -44,7 +44,6 @@ class PsHandler:
 
     Args:
         pull_wait_s: seconds that a pull or an exchange may wait here for other workers.
-        clock: monotonic time.
     """
 
     def __init__(

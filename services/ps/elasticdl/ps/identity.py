@@ -22,10 +22,8 @@ class PsIdentity:
     Attributes:
         ps: name of the ps; the number at its end is its number in the placement.
         run: incarnation of the launcher that opened this run of the job.
-        token: the job's secret.
         advertised_host: host name under which workers reach it; empty: the address that it listens on.
         memory_bytes_max: bytes of weights and optimizer state above which pushes are refused; 0: no limit.
-        heartbeat_interval_s: seconds between heartbeats.
         wire: address and limits of the wire server; None: the defaults.
     """
 

@@ -34,11 +34,7 @@ _JOIN_S = 30.0
 
 
 class PsService:
-    """One incarnation of one ps.
-
-    Args:
-        clock: time.
-    """
+    """One incarnation of one ps."""
 
     def __init__(
         self, identity: PsIdentity, *, spec: JobSpec, bus: Bus, loop: LoopThread, store: ObjectStore, clock: Clock
@@ -102,11 +98,7 @@ class PsService:
             raise self._error
 
     def wait(self) -> None:
-        """Wait until ``ask_to_end`` or an error.
-
-        Raises:
-            ElasticDLError: the error that ends this process.
-        """
+        """Wait until ``ask_to_end`` or an error. Raises ``ElasticDLError``: the error that ends this process."""
         while not self._ended.wait(_POLL_S):
             pass
         if self._error is not None:

@@ -161,11 +161,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
 
 
 def check_updates(name: str, value: object) -> None:
-    """Refuse an invalid number of updates.
-
-    Raises:
-        ValueError: with what to write instead.
-    """
+    """Refuse an invalid number of updates."""
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= UPDATES_MAX:
         reason = " Time can't be used: a batch that is trained again after a failure must find the same rows."
         time = "" if isinstance(value, int | float) else reason

@@ -40,11 +40,7 @@ class Failure:
 
 
 def of_user_error(error: UserError, kind: FailureKind) -> Failure:
-    """The failure for an error in the user's input or code.
-
-    Args:
-        kind: what it is unless the user's own code raised it.
-    """
+    """The failure for an error in the user's input or code."""
     if isinstance(error, UserCodeError):
         return Failure.of(FailureKind.USER_CODE, str(error), error.traceback)
     return Failure.of(FailureKind.DATA if isinstance(error, DataError) else kind, str(error))

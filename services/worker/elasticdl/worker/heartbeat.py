@@ -9,11 +9,7 @@ from elasticdl.worker.core import WorkerCore
 
 
 def metrics_of(core: WorkerCore, usage: CacheUsage | None) -> dict[str, float]:
-    """The metrics of now; any thread may call.
-
-    Args:
-        usage: what reading object storage has cost; None: the data is not open yet.
-    """
+    """The metrics of now; any thread may call. ``usage`` of object storage; None: the data is not open yet."""
     meter = core.training.meter
     metrics = {
         "records": float(meter.records),

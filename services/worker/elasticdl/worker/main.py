@@ -38,9 +38,6 @@ and the time to return the tasks."""
 def main(built: Built | None = None) -> int:
     """Entry point.
 
-    Args:
-        built: the job's model, if this process has built it already.
-
     Returns:
         0 after a stop, 1 when the user or the environment has to change something, 70 after a defect of ElasticDL, 75
         when the broker or a ps was unavailable for too long.

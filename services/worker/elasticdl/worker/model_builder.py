@@ -74,13 +74,10 @@ class Built:
     """A job's model and its data.
 
     Attributes:
-        validation: the validation data, if there is any.
         export_notes: where the tables of the exported model will be, for the user.
         loading_notes: what the exported files need to be loaded elsewhere.
         export_tables: where the tables of the exported model will be.
-        kind: what the job does with the model.
         outputs: what a prediction job writes; None: the job is of another kind.
-        callbacks: what was found of the model file's callbacks.
         adapter: has the states of layers that are adapted to the training data; None: the model is from a file.
     """
 
@@ -172,9 +169,6 @@ class Adapting(StrEnum):
 
 def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Adapting.KNOWS) -> Built:
     """Load the user's model, open the data and compile the step.
-
-    Args:
-        running_batches: records the batch that the model is built with while it is read and fed.
 
     Raises:
         UserError: the model or the data can't be used, the model could not be exported as it is asked for, or it is

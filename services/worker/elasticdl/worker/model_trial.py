@@ -40,12 +40,6 @@ def try_model(built: Built, running_batches: RunningBatches) -> None:
     """Do what the job does with a batch, and make the model again as an export does.
 
     A training job computes gradients of a training batch and evaluates a validation batch.
-
-    Args:
-        running_batches: records the validation batch while it is read and fed.
-
-    Raises:
-        UserError: something that the job would refuse later.
     """
     runner = built.runner
     check_made_again(runner)
@@ -98,9 +92,6 @@ def _naming(built: Built, data: Dataset, running_batches: RunningBatches, run: C
 
 def try_export(built: Built, output: str, name: str) -> list[str]:
     """Write a file of the untrained model as the end of the job will, and compare it with the model.
-
-    Args:
-        output: URI of the folder for the exported model.
 
     Returns:
         What the user has to know about a file that doesn't load.

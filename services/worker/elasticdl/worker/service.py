@@ -72,7 +72,6 @@ class Worker:
     Attributes:
         loop: where the bus lives.
         environment: tells where the running batches are recorded.
-        built: the model, if this process has built it already.
     """
 
     settings: WorkerSettings
@@ -150,14 +149,7 @@ class Worker:
         )
 
     def run(self) -> int:
-        """Work until the core exits; call it on the main thread.
-
-        Returns:
-            The process' exit code.
-
-        Raises:
-            BaseException: a defect.
-        """
+        """Work until the core exits; call it on the main thread. Raises ``BaseException``: a defect."""
 
         def metrics() -> dict[str, float]:
             return metrics_of(self.core, self.built.stores.usage if self.built else None)

@@ -41,8 +41,6 @@ def watch(
 
     Args:
         stop: told the name of the signal, on a thread of its own; it may block, for example while the broker is away.
-        ended: set when the main thread is about to leave.
-        limit_s: seconds between the signal and the end of the process.
     """
 
     def run() -> None:

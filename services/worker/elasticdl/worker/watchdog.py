@@ -38,7 +38,6 @@ class Watchdog:
     Args:
         deadline_s: seconds that one batch may take; 0: any time.
         folder: of the model file; files in it are the user's.
-        clock: monotonic time.
     """
 
     def __init__(

@@ -27,12 +27,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What a register holds in place of a large value.
-
-    Attributes:
-        write: names the write, and so the parts.
-        count: how many parts there are.
-    """
+    """What a register holds in place of a large value; ``write``: names the write, and so the parts."""
 
     write: str
     count: int

@@ -27,14 +27,7 @@ class LoopThread:
         self._thread.start()
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Run a coroutine and wait for its result.
-
-        Args:
-            timeout_s: seconds to wait, after which it is cancelled; None: no limit.
-
-        Raises:
-            TransientError: it took too long.
-        """
+        """Run a coroutine and wait for its result; cancelled after ``timeout_s`` seconds (None: no limit)."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result(timeout_s)

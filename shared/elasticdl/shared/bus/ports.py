@@ -1,4 +1,8 @@
-"""The ports to the broker, named after what services need; call all methods on one asyncio loop."""
+"""The ports to the broker, named after what services need; call all methods on one asyncio loop.
+
+Every method may raise ``TransientError`` (NATS was unreachable for longer than the settings allow) or
+``PermanentError`` (the server refuses, or the stream is full or gone).
+"""
 
 from __future__ import annotations
 
@@ -24,23 +28,11 @@ class EventLog(Protocol):
     """A job's append-only log."""
 
     async def append(self, envelope: Envelope) -> int:
-        """Append an event; a repetition (same envelope id) changes nothing.
-
-        Returns:
-            The sequence number, once the broker has acknowledged it.
-
-        Raises:
-            TransientError: NATS was unreachable for longer than the settings allow.
-            PermanentError: the log is full or gone.
-        """
+        """Append an event; a repetition (same envelope id) changes nothing. Returns the stored sequence number."""
         ...
 
     async def append_all(self, envelopes: Sequence[Envelope]) -> None:
-        """Append at most ``EVENTS_AT_ONCE_MAX`` events without waiting for each; in any order.
-
-        Raises:
-            TransientError, PermanentError: as ``append``.
-        """
+        """Append at most ``EVENTS_AT_ONCE_MAX`` events without waiting for each; in any order."""
         ...
 
     async def append_next(self, envelope: Envelope, *, after: int) -> int:
@@ -54,8 +46,6 @@ class EventLog(Protocol):
 
         Raises:
             FencedError: the log has other records after that one.
-            TransientError: NATS was unreachable for longer than the settings allow.
-            PermanentError: the log is full or gone.
         """
         ...
 
@@ -70,8 +60,6 @@ class EventLog(Protocol):
 
         Raises:
             FencedError: another master has added a record since.
-            TransientError: NATS was unreachable for longer than the settings allow.
-            PermanentError: the log is full or gone.
         """
         ...
 
@@ -118,11 +106,7 @@ class Delivery(Protocol):
         ...
 
     async def ack(self) -> None:
-        """Acknowledge the task. That of a training task may be lost with the connection: it is delivered again.
-
-        Raises:
-            TransientError: NATS is unreachable; the task is delivered again.
-        """
+        """Acknowledge the task. That of a training task may be lost with the connection: it is delivered again."""
         ...
 
     async def nak(self) -> None:
@@ -151,30 +135,18 @@ class TaskQueue(Protocol):
         ...
 
     async def publish(self, messages: Sequence[tuple[TaskMessage, bool]]) -> None:
-        """Queue tasks, each with whether it is dispatched *again* (before all others), and wake idle workers.
-
-        Raises:
-            TransientError: NATS was unreachable for longer than the settings allow.
-            PermanentError: the queue is full or gone.
-        """
+        """Queue tasks, each with whether it is dispatched *again* (before all others), and wake idle workers."""
         ...
 
     async def take(self, purposes: Sequence[Purpose]) -> Delivery | None:
         """A task of the first purpose that has one, those dispatched again first; None if no task waits.
 
         A purpose that had no task a moment ago may come after the others.
-
-        Raises:
-            TransientError: NATS is unreachable.
         """
         ...
 
     async def take_several(self, purposes: Sequence[Purpose], count: int) -> Sequence[Delivery]:
-        """Like ``take``, but up to ``count`` tasks if the first one is a training task.
-
-        Raises:
-            TransientError: NATS is unreachable.
-        """
+        """Like ``take``, but up to ``count`` tasks if the first one is a training task."""
         ...
 
     async def wait(self, timeout_s: float) -> None:
@@ -182,11 +154,7 @@ class TaskQueue(Protocol):
         ...
 
     async def give_back(self, reply: str) -> None:
-        """Return a delivery of another client to the queue; harmless when the delivery has ended.
-
-        Raises:
-            TransientError: NATS was unreachable for longer than the settings allow.
-        """
+        """Return a delivery of another client to the queue; harmless when the delivery has ended."""
         ...
 
     async def last_seq(self) -> int:
@@ -203,11 +171,7 @@ class TaskQueue(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyValueEntry:
-    """The value of a register.
-
-    Attributes:
-        seq: number that a writer names when it replaces the value.
-    """
+    """The value of a register; ``seq``: number that a writer names when it replaces the value."""
 
     value: bytes
     seq: int
@@ -217,11 +181,7 @@ class KeyValue(Protocol):
     """Named registers that keep their last value; a writer that does not know the last value is refused."""
 
     async def read(self, name: str) -> KeyValueEntry | None:
-        """The present value, if any.
-
-        Raises:
-            TransientError: NATS was unreachable for longer than the settings allow.
-        """
+        """The present value, if any."""
         ...
 
     async def write(self, name: str, value: bytes, *, after: int) -> int:
@@ -236,7 +196,6 @@ class KeyValue(Protocol):
 
         Raises:
             FencedError: another client has written since.
-            TransientError: NATS was unreachable for longer than the settings allow.
         """
         ...
 
@@ -245,11 +204,7 @@ class KeyValue(Protocol):
         ...
 
     async def remove_below(self, name: str, *, before: int) -> None:
-        """Remove all values below a name (``NAME.PART``) that are older than the entry numbered ``before``.
-
-        Raises:
-            TransientError: NATS was unreachable for longer than the settings allow.
-        """
+        """Remove all values below a name (``NAME.PART``) that are older than the entry numbered ``before``."""
         ...
 
 
@@ -257,11 +212,7 @@ class LargeValues(Protocol):
     """Named registers whose values may be larger than a message."""
 
     async def read(self, name: str) -> KeyValueEntry | None:
-        """The present value, if any: a whole one, also while another process replaces it. Empty if a part is lost.
-
-        Raises:
-            TransientError: NATS was unreachable for longer than the settings allow.
-        """
+        """The present value, if any: a whole one, also while another process replaces it. Empty if a part is lost."""
         ...
 
     async def write(self, name: str, value: bytes, *, after: int) -> int:
@@ -273,23 +224,11 @@ class StoredStates(Protocol):
     """Large metric states, each kept until it is removed. No event contains them: events name their numbers."""
 
     async def append(self, group: str, part: bytes) -> int:
-        """Store a part of metric states.
-
-        Returns:
-            Its number, unique in the job, once the broker has acknowledged it.
-
-        Raises:
-            TransientError: NATS was unreachable for longer than the settings allow.
-            PermanentError: there is no space, or the stream is gone.
-        """
+        """Store a part of metric states. Returns its number, unique in the job, once the broker has acknowledged it."""
         ...
 
     async def read(self, number: int) -> bytes | None:
-        """A part; None: it was removed or lost.
-
-        Raises:
-            TransientError: NATS was unreachable for longer than the settings allow.
-        """
+        """A part; None: it was removed or lost."""
         ...
 
     async def remove(self, numbers: Iterable[int]) -> None:
@@ -363,12 +302,7 @@ class Bus(Protocol):
         ...
 
     async def rebuild(self) -> None:
-        """Remove everything that the broker has stored of the job. No process of the job may run.
-
-        Raises:
-            TransientError: NATS was unreachable for longer than the settings allow.
-            PermanentError: the server refuses.
-        """
+        """Remove everything that the broker has stored of the job. No process of the job may run."""
         ...
 
     async def close(self) -> None:

@@ -15,11 +15,7 @@ DeliveryT = TypeVar("DeliveryT", bound=Delivery)
 
 
 async def readable(deliveries: Sequence[DeliveryT]) -> list[DeliveryT]:
-    """The deliveries whose tasks can be read. The others are removed from the queue: the ledgers say what is left.
-
-    Raises:
-        TransientError: NATS is unreachable; the tasks are delivered again.
-    """
+    """The deliveries whose tasks can be read. The others are removed from the queue: the ledgers say what is left."""
     found = []
     for delivery in deliveries:
         try:
@@ -37,7 +33,6 @@ async def read_spec(log: EventLog) -> JobSpec:
     It is the first record, unless the log was lost and a process from before appended an event to the new one first.
 
     Raises:
-        TransientError: the connection was closed before.
         UnreadableError: a record can't be read, and the log has no specification.
     """
     last, unreadable = await log.last_seq(), None
@@ -60,7 +55,6 @@ async def present_records(log: EventLog, *, after: int = 0, until: int = 0) -> A
     """The log as it is now, in its own order; records that are appended while reading are left out.
 
     Args:
-        after: sequence number of the record before the first one to read.
         until: sequence number of the last one to read; 0: all.
     """
     last = await log.last_seq()
@@ -89,14 +83,19 @@ async def read_present(log: EventLog) -> list[LogRecord]:
 async def open_run(log: EventLog, opening: Envelope) -> int:
     """Append the first event of a run as the log's last record, so that another process's opening event is refused.
 
-    Returns:
-        Its sequence number.
-
     Raises:
-        TransientError: NATS was unreachable for longer than the settings allow.
-        PermanentError: the log is full or gone.
+        TransientError: this is ``JobSubmitted``, and that of a process that was killed has arrived since the log was
+            read: the master would obey that one.
     """
     while True:
         after = await log.last_seq()
+        if isinstance(opening.event, JobSubmitted) and await _is_submitted(log, after):
+            raise TransientError("another command has submitted this job at the same time; resume it")
         with contextlib.suppress(FencedError):  # A process of the run before has appended its last events meanwhile.
             return await log.append_next(opening, after=after)
+
+
+async def _is_submitted(log: EventLog, last: int) -> bool:
+    if not last:
+        return False
+    return any([isinstance(record.envelope.event, JobSubmitted) async for record in present_records(log, until=last)])

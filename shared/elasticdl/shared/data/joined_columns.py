@@ -26,11 +26,7 @@ _TEXT_SHOWN = 30
 
 
 class ColumnError(UserError):
-    """Columns whose types can't hold the values of all sources.
-
-    Attributes:
-        have_one_type: whether each has one type in all sources.
-    """
+    """Columns whose types can't hold the values of all sources."""
 
     def __init__(self, message: str, *, columns: Sequence[str], hint: str, have_one_type: bool = True) -> None:
         super().__init__(message, hint=hint)
@@ -39,11 +35,7 @@ class ColumnError(UserError):
 
 
 def refuse(error: ColumnError) -> None:
-    """Raise it.
-
-    Raises:
-        ColumnError: always.
-    """
+    """Raise it."""
     raise error
 
 
@@ -66,11 +58,7 @@ class _JoinedColumn:
     was: set[str] = field(default_factory=set)
 
     def take(self, source: FoundSource, column: FoundColumn, *, csv: bool, given: str | None) -> None:
-        """Add the same column of the next source.
-
-        Args:
-            given: the type that the user gives the column, if any.
-        """
+        """Add the same column of the next source; ``given``: the type that the user gives the column, if any."""
         if self._changes_nothing(column):
             return
         if column.was:
@@ -115,7 +103,6 @@ class JoinedColumns:
     """The columns of a data set. Takes the memory of one source, however many there are.
 
     Args:
-        options: which columns to read, given types and values for missing ones.
         may_lack: sources need not have all columns; a column that a source does not have is missing in its records.
     """
 
@@ -163,7 +150,6 @@ class JoinedColumns:
 
         Args:
             strict: refuse what these types can't hold. False for CSV whose lines the model's ``feed`` parses itself.
-            report: is called if the sources' types don't go together, an integer would be rounded, or one is missing.
 
         Raises:
             UserError: no source has a column that is asked for, or a given value is of another type than its column.

@@ -103,7 +103,6 @@ def plan_sources(
 
 
 def _planned(indices: IndexFile, options: ReaderOptions, shared: SharedIndex | None) -> PlannedData:
-    """The data set, as it is recorded with its indices."""
     data: DataSpec = _DATA.load(indices.facts["data"])
     schema = replace(schema_of(data), file_columns=data.file_columns)
     return PlannedData(

@@ -22,7 +22,6 @@ class Ragged:
     splits: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
-        """Number of records."""
         return len(self.splits) - 1
 
     @classmethod

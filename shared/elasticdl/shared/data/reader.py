@@ -121,11 +121,7 @@ class Reader:
         return self.index(shard.source).checksum(shard.start, shard.end, hashes)
 
     def index(self, number: int) -> SourceIndex:
-        """The index of a source.
-
-        Raises:
-            UserError: the index belongs to other data.
-        """
+        """The index of a source."""
         index = self._index(number)
         if index.source != self._sources[number] or index.number != number:
             raise changed(self._sources[number].uri)

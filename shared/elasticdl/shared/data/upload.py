@@ -19,13 +19,8 @@ def put(
     """Copy a file, or everything in a folder except files and folders that begin with ``.`` or ``_``.
 
     Args:
-        source: local file or folder.
         destination: URI or local path. A file goes to that name, or into it when it ends with ``/``; a folder's content
             goes below it.
-        progress: called for each written object.
-
-    Raises:
-        UserError: there is nothing at ``source``.
     """
     source = Path(source).expanduser()
     target = to_uri(destination)

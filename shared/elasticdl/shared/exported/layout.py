@@ -74,11 +74,7 @@ class ExportedModel:
 
     @classmethod
     def from_json(cls, text: str | bytes, uri: str) -> ExportedModel:
-        """Inverse of ``to_json``; ``uri`` is for the error's text.
-
-        Raises:
-            UserError: the text describes no export, or one of a later version.
-        """
+        """Inverse of ``to_json``; ``uri`` is for the error's text."""
         try:
             facts = json.loads(text)
             if facts["format"] != _FORMAT:

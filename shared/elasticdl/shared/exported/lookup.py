@@ -43,17 +43,7 @@ class TableLookup:
         self._rows = rows
 
     def rows(self, ids: Ids) -> Floats:
-        """The rows of some ids.
-
-        Args:
-            ids: int64[n].
-
-        Returns:
-            float32[n, width].
-
-        Raises:
-            ValueError: an id is outside of the table.
-        """
+        """The rows float32[n, width] of ids int64[n]."""
         table = self._table
         if ids.size and (ids.min() < 0 or (table.input_dim and ids.max() >= table.input_dim)):
             wrong = ids[(ids < 0) | (ids >= table.input_dim if table.input_dim else False)][0]
@@ -74,12 +64,10 @@ def open_tables(folder: str, exported: ExportedModel, cache: Path) -> dict[str, 
     """The tables of an export, by name; their rows are copied to local files, unless they are there already.
 
     Args:
-        folder: URI of the export.
         cache: a local folder for the files, of the size of the tables.
 
     Raises:
         UserError: a file of the export is missing or damaged.
-        PermanentError, TransientError: the folder can't be read.
         OSError: the disk is full, for instance.
     """
     files = cache / exported.version

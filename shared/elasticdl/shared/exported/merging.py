@@ -25,11 +25,7 @@ def updates_by_partition(parts: Iterable[tuple[Manifest, Ranges]]) -> npt.NDArra
 
 
 def newest_rows(ids: Ids) -> npt.NDArray[np.intp]:
-    """Where the last row of each id is, sorted by id.
-
-    Args:
-        ids: int64[n], in the order in which the rows were saved.
-    """
+    """Where the last row of each id is, sorted by id; ``ids``: int64[n], in the order in which the rows were saved."""
     reversed_ids = ids[::-1]
     _, first = np.unique(reversed_ids, return_index=True)
     return ids.size - 1 - first

@@ -20,12 +20,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def write_rows(file: Path, ids: Ids, rows: Floats) -> None:
-    """Write a local file.
-
-    Args:
-        ids: int64[n], ascending.
-        rows: float32[n, width].
-    """
+    """Write a local file with ids int64[n], ascending, and their rows float32[n, width]."""
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
     table = pa.table({ID: pa.array(ids), VECTOR: vectors})
     # Trained floats have neither repetitions nor patterns.
@@ -33,14 +28,7 @@ def write_rows(file: Path, ids: Ids, rows: Floats) -> None:
 
 
 def read_rows(data: bytes, width: int, name: str) -> tuple[Ids, Floats]:
-    """The rows in the bytes of a file: ids int64[n], rows float32[n, width].
-
-    Args:
-        width: floats per row.
-
-    Raises:
-        UserError: it is damaged, or has other columns.
-    """
+    """The rows in the bytes of a file: ids int64[n], rows float32[n, width]."""
     try:
         table = pyarrow.parquet.read_table(pa.BufferReader(data), columns=[ID, VECTOR], use_threads=False)
         vectors = table.column(VECTOR).combine_chunks()

@@ -19,11 +19,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def is_export(folder: str) -> bool:
-    """Whether a folder, given as URI, holds an export with tables in Parquet.
-
-    Raises:
-        PermanentError, TransientError: the folder can't be read.
-    """
+    """Whether a folder, given as URI, holds an export with tables in Parquet."""
     try:
         open_store(folder).info(join(folder, MARK))
     except ObjectNotFoundError:
@@ -32,23 +28,13 @@ def is_export(folder: str) -> bool:
 
 
 def read_export(folder: str) -> ExportedModel:
-    """The export in a folder.
-
-    Raises:
-        UserError: the folder has none, or one of a later version.
-        PermanentError, TransientError: the folder can't be read.
-    """
+    """The export in a folder."""
     uri = join(folder, MARK)
     return ExportedModel.from_json(_read(uri), uri)
 
 
 def read_dense(folder: str, exported: ExportedModel) -> dict[str, Floats]:
-    """Name -> values of each dense variable, float32 of its shape.
-
-    Raises:
-        UserError: the file is missing or damaged.
-        PermanentError, TransientError: the folder can't be read.
-    """
+    """Name -> values of each dense variable, float32 of its shape."""
     uri = join(folder, exported.version, DENSE)
     variables = exported.signature.dense
     try:
@@ -63,12 +49,7 @@ def read_dense(folder: str, exported: ExportedModel) -> dict[str, Floats]:
 
 
 def read_table(folder: str, table: ExportedTable, width: int) -> Iterator[tuple[Ids, Floats]]:
-    """The trained rows of a table, a file at a time: ids int64[n], ascending in each file, rows float32[n, width].
-
-    Raises:
-        UserError: a file is missing or damaged.
-        PermanentError, TransientError: the folder can't be read.
-    """
+    """The trained rows of a table, a file at a time: ids int64[n], ascending in each file, rows float32[n, width]."""
     rows = 0
     for position, name in enumerate(table.files):
         if not name:

@@ -29,11 +29,7 @@ class SpilledRows:
         self._slab_width = slab_width
 
     def add(self, ids: Ids, slabs: Floats) -> None:
-        """Add rows: ids int64[n], slabs float32[n, slab width]. A later row of an id replaces an earlier one.
-
-        Raises:
-            OSError: the disk is full, for instance.
-        """
+        """Add rows: ids int64[n], slabs float32[n, slab width]. A later row of an id replaces an earlier one."""
         positions = positions_of(ids, self._bits)
         order = np.argsort(positions, kind="stable")
         records = np.empty((ids.size, 8 + 4 * self._slab_width), np.uint8)

@@ -60,7 +60,6 @@ class TablesExport:
     """What an export with tables in Parquet is made of.
 
     Attributes:
-        dense: its dense values, float32, in the order of the signature.
         adapted: URIs of the states of adapted layers.
         write_model: writes the model without its tables into a local file.
     """
@@ -74,15 +73,7 @@ class TablesExport:
     write_model: Callable[[Path], object]
 
     def write(self, output: str, progress: Callable[[], None] = lambda: None) -> None:
-        """Write it to a folder, replacing what is there once it is complete.
-
-        Args:
-            output: URI of the folder.
-            progress: called whenever a part was read or written.
-
-        Raises:
-            PermanentError, TransientError: a snapshot can't be read, or the output or the local disk can't be written.
-        """
+        """Write it to a folder, replacing what is there once it is complete."""
         store, version = open_store(output), version_of(uri for uri, _ in self.parts)
         chains = [(read_chain(self.snapshots, uri), partitions) for uri, partitions in self.parts]
         sources = [_Source(chain, partitions, SavedRows(self.signature, chain)) for chain, partitions in chains]
@@ -148,12 +139,7 @@ class TablesExport:
 
 
 def served_parts(manifests: Sequence[str]) -> Parts:
-    """The partitions that each of some snapshots serves.
-
-    Raises:
-        TransientError: storage is unreachable.
-        DamagedError: a manifest is missing or damaged.
-    """
+    """The partitions that each of some snapshots serves."""
     parts = []
     for uri in manifests:
         groups = read_manifest(open_store(uri), uri).groups
@@ -214,14 +200,7 @@ def _only(chain: Chain, number: int) -> Chain:
 
 
 def delete_tables(output: str) -> None:
-    """Delete what earlier exports have left in a folder, because the files of a model are there now.
-
-    Args:
-        output: URI of the folder.
-
-    Raises:
-        PermanentError, TransientError: the folder can't be written.
-    """
+    """Delete what earlier exports have left in a folder, because the files of a model are there now."""
     store = open_store(output)
     store.delete(join(output, MARK))
     _delete(store, output, lambda name: is_version(name) or name == WEIGHTS_FILE)

@@ -14,11 +14,7 @@ from elasticdl.shared.names import Incarnation, PodName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedHeartbeats:
-    """A process whose heartbeats are missing.
-
-    Attributes:
-        silent_s: seconds without a heartbeat, of the time that counts.
-    """
+    """A process whose heartbeats are missing; ``silent_s``: seconds without a heartbeat, of the time that counts."""
 
     pod: PodName
     incarnation: Incarnation
@@ -66,14 +62,7 @@ class FailureDetector:
             del self._last[key]
 
     def tick(self, now_s: float) -> list[MissedHeartbeats]:
-        """Advance the time.
-
-        Args:
-            now_s: monotonic clock, seconds.
-
-        Returns:
-            The processes whose timeout has passed since the last call.
-        """
+        """Advance the time (monotonic); returns the processes whose timeout has passed since the last call."""
         passed_s = 0.0 if self._ticked_s is None else min(now_s - self._ticked_s, 2 * self._interval_s)
         self._ticked_s = now_s
         if not self._own_received:

@@ -18,7 +18,6 @@ class Heartbeat:
     """A heartbeat with metrics, once a second.
 
     Attributes:
-        service: the sender's service.
         time_s: its wall clock.
         metrics: ``rss_bytes``, ``cpu_s``; worker: ``records``, ``batches`` (computed), ``progress`` (finished batches
             of any purpose), ``loss``, ``data_requests``, ``data_fetched_bytes``, ``data_cached_bytes``; ps: ``step``,

@@ -14,7 +14,6 @@ class HeartbeatMonitor:
     """Monitors the heartbeats of a job. The observer has to send heartbeats, too: see ``detector.py``.
 
     Args:
-        clock: measures the time.
         on_tick: called once per interval with the processes that have failed since the last call.
         expect: called before it; tells the detector which processes should send heartbeats, so that it also finds those
             that ended before the observer started.
@@ -35,11 +34,7 @@ class HeartbeatMonitor:
         self._expect = expect
 
     async def run(self, interval_s: float) -> None:
-        """Monitor until cancelled.
-
-        Args:
-            interval_s: seconds between two calls of ``on_tick``.
-        """
+        """Monitor until cancelled."""
         receiving = asyncio.create_task(self._receive(), name="heartbeats")
         try:
             while not receiving.done():

@@ -304,11 +304,7 @@ class TrainFlags(JobFlags):
         return best_model(self.save_best, self.save_best_mode, min_delta=self.min_delta, patience=patience)
 
     def check(self) -> None:
-        """Refuse values out of range, flags that contradict each other, and what this version can't do.
-
-        Raises:
-            UserError: one sentence, and what to do.
-        """
+        """Refuse values out of range, flags that contradict each other, and what this version can't do."""
         for name, flag in flags_of(type(self)).items():
             flag.check(name, getattr(self, name))
         if self.distribution_strategy == "AllreduceStrategy":
@@ -432,11 +428,7 @@ class TrainedModelFlags(JobFlags):
         return self.model or self.checkpoint_dir_for_init
 
     def check(self) -> None:
-        """Refuse values out of range and flags that contradict each other.
-
-        Raises:
-            UserError: one sentence, and what to do.
-        """
+        """Refuse values out of range and flags that contradict each other."""
         for name, flag in flags_of(type(self)).items():
             flag.check(name, getattr(self, name))
         if not self.source:
@@ -531,7 +523,6 @@ class PredictFlags(TrainedModelFlags):
 
 
 CommandFlags = TrainFlags | EvaluateFlags | PredictFlags
-"""The flags of a command that starts a job."""
 COMMAND_FLAGS: Mapping[JobKind, type[CommandFlags]] = MappingProxyType(
     {flags.kind: flags for flags in (TrainFlags, EvaluateFlags, PredictFlags)}
 )

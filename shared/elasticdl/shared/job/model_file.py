@@ -70,9 +70,6 @@ def resolve(model_def: str, search: tuple[Path, ...]) -> ModelFile:
 
     Args:
         search: folders in which relative paths and modules are looked up, the first match wins.
-
-    Raises:
-        UserError: the flag has none of the three forms, or no such file exists.
     """
     relative, symbol = _parse(model_def)
     for folder in search:

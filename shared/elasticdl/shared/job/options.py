@@ -26,11 +26,7 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600}
 
 
 class Seconds(float):
-    """A duration: ``90``, ``90s``, ``1.5m`` and ``2h``; a number without a unit is seconds.
-
-    Raises:
-        ValueError: something else.
-    """
+    """A duration: ``90``, ``90s``, ``1.5m`` and ``2h``; a number without a unit is seconds."""
 
     def __new__(cls, value: str | float) -> Seconds:
         """Read a duration."""
@@ -82,11 +78,7 @@ class Flag:
     is_secret: bool = False
 
     def check(self, name: str, value: float | None) -> None:
-        """Refuse a value outside the limits.
-
-        Raises:
-            UserError: names the option, the value and the limits.
-        """
+        """Refuse a value outside the limits."""
         if self.limits is None or value is None:
             return
         low, high = self.limits

@@ -68,11 +68,8 @@ class Plan:
 
     Attributes:
         sources: the data set, in planning order; very many are packed.
-        minibatch_size: records per batch.
-        minibatches_per_task: batches per task.
         epochs: passes over the data.
         shuffle: what the seed reorders.
-        seed: 64-bit seed.
         max_step: batches after which the plan ends (0: no limit).
     """
 
@@ -200,11 +197,7 @@ class Plan:
         return task // self.tasks_per_epoch
 
     def task_size(self, task: TaskId) -> int:
-        """Number of records of a task that the plan ``defines``.
-
-        Raises:
-            IndexError: no such task.
-        """
+        """Number of records of a task that the plan ``defines``."""
         records = self._recent_sizes.get(task)
         if records is None:
             if not self.defines(task):
@@ -223,11 +216,7 @@ class Plan:
         return {}
 
     def shards(self, task: TaskId) -> tuple[Shard, ...]:
-        """The records of a task that the plan ``defines``: one range, or with a global shuffle several, ascending.
-
-        Raises:
-            IndexError: no such task.
-        """
+        """The records of a task that the plan ``defines``: one range, or with a global shuffle several, ascending."""
         records = self.task_size(task)
         shards = self._recent_shards.get(task)
         if shards is None:

@@ -286,7 +286,6 @@ class JobSpec:
         data: how their records are read.
         validation: the validation data's plan (one epoch, no shuffle), if there is any; the data to predict.
         validation_data: how its records are read.
-        model: the user's model.
         output: URI of the folder for the exported model, or for the predictions; empty: no export.
         export_tables: where the tables of the exported model are; the model check resolves ``AUTO``.
         storage: URI of the folder for snapshots and indexes.

@@ -73,7 +73,6 @@ class TaskMessage:
         dispatch: number of the dispatch; with the task and the run it makes the message id.
         run: incarnation of the launcher that submitted or resumed the job last. If the end of the log is lost,
             dispatch numbers repeat, but never with the same run.
-        term: term of the master that dispatched it.
         evaluation: evaluate: number of the evaluation whose pinned model is read; merge: the evaluation or epoch, or
             the number of the callbacks' task; export: of task 0, the evaluation whose saved model is written to the
             job's output (0: the current model); of another task, the evaluation whose pinned model is saved.

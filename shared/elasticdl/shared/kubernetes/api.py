@@ -40,12 +40,7 @@ _JSON = "application/json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectList:
-    """Objects at one moment.
-
-    Attributes:
-        items: the objects; those of a list have neither ``kind`` nor ``apiVersion``.
-        resource_version: the moment, from which a watch can continue.
-    """
+    """Objects at one moment; ``resource_version``: the moment, from which a watch can continue."""
 
     items: tuple[Manifest, ...]
     resource_version: str
@@ -57,7 +52,6 @@ class Change:
 
     Attributes:
         type: ``ADDED``, ``MODIFIED``, ``DELETED``, or ``BOOKMARK``, whose object has only a version.
-        object: the object after the change, or as it was last.
     """
 
     type: str
@@ -97,9 +91,6 @@ class KubernetesApi:
             kubeconfig: the file; empty: ``KUBECONFIG``, else in a pod its service account, else ``~/.kube/config``.
             context: a context of the file; empty: its current one.
             namespace: empty: that of the context or of the pod.
-
-        Raises:
-            UserError: there is no configuration, or it can't be used.
         """
         configuration, default_namespace = _load(kubeconfig, context)
         return cls(configuration, namespace or default_namespace)
@@ -112,11 +103,7 @@ class KubernetesApi:
     # --- objects ----------------------------------------------------------------------------------------------------
 
     def create(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
-        """Create an object.
-
-        Args:
-            dry_run: only check whether the API server would accept it.
-        """
+        """Create an object; ``dry_run``: only check whether the API server would accept it."""
         metadata = manifest.get("metadata", {})
         request = self._request("create", kind_of(manifest), metadata.get("name", ""), metadata.get("namespace", ""))
         query = {"dryRun": "All"} if dry_run else {}

@@ -32,9 +32,6 @@ def end_run(api: KubernetesApi, job: JobId, run: Incarnation) -> None:
 
     Args:
         run: the run that has failed. A Job of a later run stays as it is.
-
-    Raises:
-        TransientError, PermanentError: the API server can't be reached, or refuses.
     """
     name = object_name(job)
     if run_of(api.get(kinds.JOB, name)["spec"]["template"]) != run:

@@ -12,11 +12,7 @@ from elasticdl.shared.process.settings import variable
 
 
 def job_pods(api: KubernetesApi, job: JobId) -> tuple[Manifest, ...]:
-    """All workers and ps of a job, ended ones included.
-
-    Raises:
-        TransientError, PermanentError: the API server can't be reached, or refuses.
-    """
+    """All workers and ps of a job, ended ones included."""
     return api.list(kinds.POD, labels=selector(labels(job), POD_LABEL)).items
 
 
@@ -32,11 +28,7 @@ def run_of(pod: Manifest) -> str:
 
 
 def remove_job_pods(api: KubernetesApi, job: JobId) -> None:
-    """End the workers and ps of a job that has no master any more. Ended ones stay, so that their logs can be read.
-
-    Raises:
-        TransientError, PermanentError: the API server can't be reached, or refuses.
-    """
+    """End the workers and ps of a job that has no master any more. Ended ones stay, so that their logs can be read."""
     for pod in job_pods(api, job):
         if pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
             continue

@@ -70,13 +70,8 @@ KINDS: Mapping[str, Kind] = {
         *(POD_DISRUPTION_BUDGET, NAMESPACE, NODE, PRIORITY_CLASS, ACCESS_REVIEW),
     )
 }
-"""Every kind by its name."""
 
 
 def kind_of(manifest: Manifest) -> Kind:
-    """The kind of an object.
-
-    Raises:
-        LookupError: it is not one of ``KINDS``.
-    """
+    """The kind of an object."""
     return KINDS[manifest["kind"]]

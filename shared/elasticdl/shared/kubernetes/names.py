@@ -63,11 +63,7 @@ def pod_object_name(job: JobId, pod: PodName, creation_seq: int) -> str:
 
 
 def labels(job: JobId, component: Service | None = None) -> dict[str, str]:
-    """The labels of an object of a job.
-
-    Args:
-        component: the service that the object belongs to; None: all of them.
-    """
+    """The labels of an object of a job; ``component``: the service that the object belongs to; None: all of them."""
     found = {NAME_LABEL: _APPLICATION, JOB_LABEL: str(job), MANAGED_BY_LABEL: _APPLICATION}
     return found | ({COMPONENT_LABEL: component.value} if component else {})
 

@@ -161,11 +161,7 @@ class KubernetesFlags:
         return [each.name for each in fields(self) if getattr(self, each.name) != each.default]
 
     def check(self, platform: str) -> None:
-        """Refuse values out of range, and flags of Kubernetes for a job on this machine.
-
-        Raises:
-            UserError: one sentence, and what to do.
-        """
+        """Refuse values out of range, and flags of Kubernetes for a job on this machine."""
         if platform != "kubernetes" and self.given:
             raise UserError(f"--{self.given[0]} needs --platform=kubernetes.", usage=True)
         for name, flag in flags_of(type(self)).items():

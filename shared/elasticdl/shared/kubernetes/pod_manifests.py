@@ -53,13 +53,7 @@ def owner_reference(batch_job: Manifest) -> Manifest:
 def pod_manifest(
     job: ClusterJob, pod: PodName, service: Service, creation_seq: int, memory_raises: int = 0
 ) -> Manifest:
-    """The manifest of a pod.
-
-    Args:
-        service: worker or ps.
-        creation_seq: see ``PodStatus``.
-        memory_raises: how often the memory of this service was raised.
-    """
+    """The manifest of a pod."""
     template = deepcopy(job.templates.template(service))
     metadata = template.setdefault("metadata", {})
     metadata["name"] = pod_object_name(job.job, pod, creation_seq)

@@ -15,11 +15,7 @@ _MEBIBYTE = 1 << 20
 
 
 def amount(quantity: str | float) -> float:
-    """The number that a quantity stands for: ``500m`` is 0.5, ``1Ki`` is 1024.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """The number that a quantity stands for: ``500m`` is 0.5, ``1Ki`` is 1024."""
     found = _QUANTITY.fullmatch(str(quantity))
     if not found:
         raise ValueError(f"{quantity!r} is not a quantity")
@@ -27,11 +23,7 @@ def amount(quantity: str | float) -> float:
 
 
 def parse_bytes(quantity: str | float) -> int:
-    """The bytes of a quantity such as ``4Gi``, ``1.5e9`` or ``512M``, rounded up.
-
-    Raises:
-        ValueError: it is not valid.
-    """
+    """The bytes of a quantity such as ``4Gi``, ``1.5e9`` or ``512M``, rounded up."""
     return ceil(amount(quantity))
 
 

@@ -38,9 +38,7 @@ class ApiRefusedError(PermanentError):
     """The API server refuses a request.
 
     Attributes:
-        status: the HTTP status.
         reason: the API's word for it: ``NotFound``, ``AlreadyExists``, ``Conflict``, ``Forbidden``, ``Invalid``.
-        detail: the API server's own message.
     """
 
     def __init__(self, request: Request, *, status: int, reason: str, detail: str) -> None:
@@ -80,12 +78,7 @@ class WatchExpiredError(TransientError):
 
 
 def error_of_answer(request: Request, status: int, headers: Mapping[str, str], body: bytes) -> ElasticDLError:
-    """The error for an answer whose status is no success.
-
-    Args:
-        status: the HTTP status.
-        headers: of the answer; ``Retry-After`` is read.
-    """
+    """The error for an answer whose status is no success; ``headers``: of the answer; ``Retry-After`` is read."""
     return error_of_status(request, _status(status, body), headers)
 
 

@@ -10,12 +10,7 @@ REQUESTS_AT_ONCE_MAX = 10
 
 
 class RequestRate:
-    """A token bucket for any number of threads.
-
-    Args:
-        per_second: requests per second in the long run.
-        at_once: requests that may follow each other without delay after a pause.
-    """
+    """A token bucket for any number of threads; ``at_once``: requests without delay after a pause."""
 
     def __init__(self, per_second: float = REQUESTS_PER_SECOND_MAX, at_once: int = REQUESTS_AT_ONCE_MAX) -> None:
         self._interval_s = 1 / per_second

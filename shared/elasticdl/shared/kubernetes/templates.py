@@ -56,7 +56,6 @@ class PodTemplates:
     ``_ADVERTISED_HOST``.
 
     Attributes:
-        workers: how many workers the job was submitted with; only ``worker_priority`` needs it.
         worker_priority: priority classes of the workers; None: that of the template.
         memory_raises_max: how often all pods of a service get 1.5 times the memory after one of them ran out of it.
         image_pull_s: seconds after which the job ends if a pod has a node and its containers can't be created.
@@ -85,11 +84,7 @@ class PodTemplates:
 
     @classmethod
     def from_json(cls, text: str) -> PodTemplates:
-        """Inverse of ``to_json``.
-
-        Raises:
-            UserError: the text is no such file.
-        """
+        """Inverse of ``to_json``."""
         try:
             content: Mapping[str, Any] = json.loads(text)
             priority = content.get("worker_priority")

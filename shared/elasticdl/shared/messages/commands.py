@@ -54,8 +54,6 @@ class Dispatch:
     """Put tasks on the queue.
 
     Attributes:
-        purpose: purpose of the tasks, which selects their id space.
-        dispatch: number of this publication.
         tasks: ranges ``[start, end)`` of task numbers.
         again: workers take them before all tasks that are dispatched for the first time.
         evaluation: evaluate and merge: number of the evaluation (or epoch); export: see ``TaskMessage``.
@@ -90,7 +88,6 @@ class TakeSnapshot:
         damaged: manifest of the snapshot that it took under this number, if it can't be read: a full snapshot has to
             replace it.
         move: number of the move that needs a copy of some partitions; 0: a snapshot of the ps.
-        freeze: absorb nothing after it until the move ends.
         version: version of the placement to use; a ps that does not know it yet refuses.
         recipient: move: the ps that gets the copy and owns its objects.
         partitions: move: the partitions to copy, as ranges.
@@ -114,7 +111,6 @@ class BeginMove:
     """Begin to move partitions to another ps; the steps are ordered one by one.
 
     Attributes:
-        move: number of the move, and of the version of the placement that it leads to.
         stored: the donor is not running: the partitions are read from its last snapshot.
     """
 
@@ -161,7 +157,6 @@ class OpenPin:
     """Ask a ps to keep its present state readable for an evaluation.
 
     Attributes:
-        evaluation: number of the evaluation.
         version: version of the placement under which it is read; a ps that does not know it yet refuses.
     """
 

@@ -36,9 +36,6 @@ class JsonCodec:
         hint: a type hint: scalars, enums, dataclasses, unions, ``None``, lists, tuples, sets, mappings,
             RangeSet, and combinations of them.
         left_out: type hints of tuples that are loaded empty: they are stored elsewhere.
-
-    Raises:
-        InvariantError: there is no rule for a type in it.
     """
 
     def __init__(self, hint: Any, *, left_out: Iterable[Any] = ()) -> None:

@@ -65,12 +65,7 @@ class WeightTable:
 
 
 def signature_of(dense: Mapping[str, tuple[int, ...]], tables: Mapping[str, tuple[int, int]]) -> ModelSignature:
-    """A model of which only the weights are known.
-
-    Args:
-        dense: name -> shape of each variable.
-        tables: name -> rows and width of each table.
-    """
+    """A model of which only the weights are known; ``tables``: name -> rows and width of each table."""
     return ModelSignature(
         dense=tuple(DenseVariable(name=name, shape=shape, kind=Kind.FROZEN) for name, shape in dense.items()),
         tables=tuple(
@@ -94,15 +89,11 @@ def write_weights(
     """Write weights where a ps can read them.
 
     Args:
-        storage: URI of the job's storage.
         dense: name -> values of each variable, float32 of its shape.
         tables: name -> each table.
 
     Returns:
         URI of the manifest.
-
-    Raises:
-        TransientError, PermanentError: the store.
     """
     shapes = {name: values.shape for name, values in dense.items()}
     sizes = {name: (table.rows, table.width) for name, table in tables.items()}

@@ -80,7 +80,6 @@ class Chunk:
     """One object of a snapshot.
 
     Attributes:
-        name: its name beside the manifest.
         of: URI of another manifest, whose object it is and beside which it lies; empty: it is this one's.
         table: rows: position of the table in the signature; beyond its end: the candidates of a table.
         rows: rows: how many; metrics: of how many epochs.
@@ -104,7 +103,6 @@ class GroupState:
 
     Attributes:
         move: not 0: it is held for this move and not served.
-        ledger: what it had absorbed.
         iteration: optimizer updates made.
         rate: the last learning rate that a worker sent.
         accumulated: batches whose gradients wait for their update.
@@ -181,11 +179,7 @@ def snapshots_folder(storage: str, job: JobId, *names: str) -> str:
 
 
 def manifest_uris(store: ObjectStore, folder: str, *names: str) -> list[str]:
-    """URIs of everything below a folder that is called ``MANIFEST_NAME``, ``COPY_NAME`` or what else is wanted.
-
-    Raises:
-        TransientError, PermanentError: the store.
-    """
+    """URIs of everything below a folder that is called ``MANIFEST_NAME``, ``COPY_NAME`` or what else is wanted."""
     ends = tuple(f"/{name}" for name in names)
     return [info.uri for info in store.list(folder) if info.uri.endswith(ends)]
 
@@ -201,12 +195,7 @@ def folder_of(manifest: str) -> str:
 
 
 def read_manifest(store: ObjectStore, uri: str) -> Manifest:
-    """Read and verify a manifest.
-
-    Raises:
-        TransientError: storage is unreachable.
-        DamagedError: it is missing or damaged.
-    """
+    """Read and verify a manifest. Raises ``DamagedError``: it is missing or damaged."""
     try:
         for _ in range(READS - 1):
             with contextlib.suppress(DamagedError):
@@ -217,12 +206,7 @@ def read_manifest(store: ObjectStore, uri: str) -> Manifest:
 
 
 def read_chunk(store: ObjectStore, manifest: str, chunk: Chunk) -> bytearray:
-    """A chunk's bytes, verified.
-
-    Raises:
-        TransientError: storage is unreachable.
-        DamagedError: it is missing or damaged.
-    """
+    """A chunk's bytes, verified. Raises ``DamagedError``: it is missing or damaged."""
     uri = chunk_uri(chunk.of or manifest, chunk.name)
     try:
         for _ in range(READS):
@@ -236,11 +220,7 @@ def read_chunk(store: ObjectStore, manifest: str, chunk: Chunk) -> bytearray:
 
 @contextlib.contextmanager
 def rebuilding(uri: str) -> Iterator[None]:
-    """While a model is rebuilt from a snapshot: an error means that it is damaged, whatever its checksums say.
-
-    Raises:
-        DamagedError: its content makes no sense.
-    """
+    """While a model is rebuilt from a snapshot: an error means that it is damaged, whatever its checksums say."""
     try:
         yield
     except (TransientError, PermanentError, UserError, MemoryError):
@@ -254,9 +234,6 @@ def _checked(manifest: Manifest, uri: str) -> Manifest:
     """Refuse a manifest that lies under another name than it was written to, or names other objects than its own.
 
     A ps reads and deletes what its manifests name.
-
-    Raises:
-        DamagedError: it does.
     """
     folder, name = folder_of(folder_of(uri).rstrip("/")), f"{manifest.incarnation}-{manifest.number:06d}"
     if not folder_of(folder.rstrip("/")).endswith(f"/{manifest.job}/snapshots/"):
@@ -321,11 +298,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, uri: str) -> Manifest:
-    """Inverse of ``encode_manifest``; ``uri`` is for the error's text.
-
-    Raises:
-        DamagedError: the bytes are not a manifest of this format, whole.
-    """
+    """Inverse of ``encode_manifest``; ``uri`` is for the text of the ``DamagedError`` that other bytes raise."""
     checksum, body = data[len(_MAGIC) : len(_MAGIC) + _CHECKSUM_BYTES], data[len(_MAGIC) + _CHECKSUM_BYTES :]
     if not data.startswith(_MAGIC) or checksum != checksum_of(body):
         raise DamagedError(uri, "is damaged: its checksum differs")

@@ -119,7 +119,6 @@ class DensePart:
         blocks: in that order.
         runs: the same as slices of the flat vector over all variables in the signature's order, neighbours joined.
         kinds: for each kind, its slices of the flat vector over the variables of that kind.
-        size: number of elements.
     """
 
     blocks: tuple[Block, ...]

@@ -20,7 +20,6 @@ PARTITIONS = 256
 Ranges = tuple[tuple[int, int], ...]
 """Partitions as sorted, disjoint ranges ``[start, end)``."""
 ALL: Ranges = ((0, PARTITIONS),)
-"""Every partition."""
 
 
 def ranges_of(partitions: Iterable[int]) -> Ranges:
@@ -107,11 +106,7 @@ def encode_placement(placement: Placement) -> bytes:
 
 
 def decode_placement(data: bytes) -> Placement:
-    """Inverse of ``encode_placement``.
-
-    Raises:
-        UnreadableError: the bytes are no table.
-    """
+    """Inverse of ``encode_placement``. Raises ``UnreadableError`` for bytes that are no table."""
     try:
         message = wire_pb2.Placement.FromString(data)
         return Placement(version=message.version, owners=tuple(message.owners))

@@ -31,11 +31,7 @@ class StoredSpec:
         self._data = _MAGIC + zlib.compress(encoded, _COMPRESSION)
 
     def write_if_missing(self, store: ObjectStore) -> None:
-        """Write the object, unless it is there. Any number of processes may do so: its content follows from its name.
-
-        Raises:
-            TransientError, PermanentError: the store failed.
-        """
+        """Write the object unless it is there. Any number of processes may do so: its content follows from its name."""
         try:
             if store.info(self.uri).size_bytes == len(self._data):
                 return
@@ -45,15 +41,7 @@ class StoredSpec:
 
 
 def read_spec_of(store: ObjectStore, uri: str, manifest: Manifest) -> JobSpec:
-    """The job that a snapshot is of.
-
-    Args:
-        manifest: the manifest. Manifests of earlier versions contain the specification.
-
-    Raises:
-        TransientError: storage is unreachable.
-        DamagedError: the object with the specification is missing or damaged.
-    """
+    """The job that a snapshot is of. Raises ``DamagedError`` if the object with it is missing or damaged."""
     if not manifest.spec_digest:
         return _decoded(manifest.spec, uri, uri)
     folder = folder_of(folder_of(folder_of(uri).rstrip("/")).rstrip("/"))

@@ -30,12 +30,7 @@ def saved_model_uri(storage: str, evaluation: int) -> str:
 
 
 def write_model(file: Path, dense: Floats, rows_of: RowsFunction, sizes: Mapping[str, int]) -> None:
-    """Write a version.
-
-    Args:
-        dense: float32, all dense variables in signature order.
-        sizes: table -> number of its rows.
-    """
+    """Write a version; ``dense``: float32, all dense variables in signature order."""
     arrays = {_DENSE: dense, **{_TABLE + name: rows_of(name, np.arange(size)) for name, size in sizes.items()}}
     with file.open("wb") as out:
         np.savez(out, **arrays)  # type: ignore[arg-type]

@@ -61,7 +61,6 @@ def classify_exit(exit_code: int, reason: str = "", *, is_deleted: bool = False)
     """Why a pod ended.
 
     Args:
-        exit_code: the exit code, or minus the number of the signal that ended the process.
         reason: the reason that the platform gives, if any.
         is_deleted: whether ``Pods.delete`` was called for it.
     """

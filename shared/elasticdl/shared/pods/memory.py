@@ -163,9 +163,7 @@ class _View:
         self.delete = pods.delete
 
     async def list(self) -> Sequence[PodStatus]:
-        """See ``Pods.list``."""
         return self._pods.list_of(self._table)
 
     def watch(self) -> AsyncIterator[PodStatus]:
-        """See ``Pods.watch``."""
         return self._table.watch()

@@ -16,11 +16,7 @@ takes it over instead of creating another one, unless it has ended."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """The pod has no process yet.
-
-    Attributes:
-        reason: why, for people; empty: it was just created.
-    """
+    """The pod has no process yet; ``reason``: why, for people; empty: it was just created."""
 
     reason: str
     limit_s: float = 0.0
@@ -61,7 +57,6 @@ class PodStatus:
     """A pod at one moment.
 
     Attributes:
-        service: worker or ps.
         creation_seq: position in the log of the decision that created it, or ``EARLY_SEQ``. Later pods of the same name
             have higher ones.
         phase: its phase. It never returns to an earlier one.
@@ -76,13 +71,15 @@ class PodStatus:
 
 
 class Pods(Protocol):
-    """The pods of one job. A name has at most one pod that has not ended."""
+    """The pods of one job. A name has at most one pod that has not ended.
+
+    Every method may raise ``TransientError`` (the platform is unavailable) or ``PermanentError`` (it refuses).
+    """
 
     async def create(self, pod: PodName, service: Service, creation_seq: int) -> PodStatus:
         """Create a pod, unless this decision or a later one has done so, or a pod of this name has not ended.
 
         Args:
-            service: worker or ps.
             creation_seq: position of the master's decision in the log.
 
         Returns:
@@ -90,7 +87,6 @@ class Pods(Protocol):
 
         Raises:
             TransientError: the platform is unavailable or has no quota left; try again.
-            PermanentError: the platform refuses.
         """
         ...
 
@@ -101,19 +97,11 @@ class Pods(Protocol):
             instance: which one, and no later one of this name; empty: one with a ``creation_seq`` below ``before_seq``.
             before_seq: position of the master's decision in the log.
             kill: end it at once; otherwise it gets the grace period.
-
-        Raises:
-            TransientError: the platform is unavailable; try again.
-            PermanentError: the platform refuses.
         """
         ...
 
     async def list(self) -> Sequence[PodStatus]:
-        """The latest pod of every name, ended ones included.
-
-        Raises:
-            TransientError: the platform is unavailable.
-        """
+        """The latest pod of every name, ended ones included."""
         ...
 
     def watch(self) -> AsyncIterator[PodStatus]:

@@ -33,7 +33,6 @@ class UnreportedPod:
     """A pod that a former supervisor was told to start, and whose start is not on the log.
 
     Attributes:
-        service: worker or ps.
         former: the last pod of this name whose end is on the log.
         is_wanted: whether no command has stopped it since.
     """
@@ -82,7 +81,6 @@ class PodSupervisor:
         """Execute a command of the decision ``cause``. A command that was executed before changes nothing.
 
         Raises:
-            TransientError: the platform is unavailable; try again.
             PermanentError: the platform refuses, or it is not a command about a pod.
         """
         match command:
@@ -97,11 +95,7 @@ class PodSupervisor:
                 raise PermanentError(f"{type(command).__name__} is not a command about a pod")
 
     async def run(self) -> None:
-        """Watch the pods and report their changes; never returns.
-
-        Raises:
-            PermanentError: the platform refuses.
-        """
+        """Watch the pods and report their changes; never returns."""
         while True:
             try:
                 reported = list(self._reported.values())

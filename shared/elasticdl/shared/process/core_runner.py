@@ -37,11 +37,7 @@ class Core(Protocol[E_contra, C_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTimer:
-    """Command: deliver ``TimerFired`` at a time; a timer of the same name is replaced.
-
-    Attributes:
-        due_s: monotonic time in seconds.
-    """
+    """Command: deliver ``TimerFired`` at a monotonic time, in place of a timer of the same name."""
 
     name: str
     due_s: float
@@ -49,11 +45,7 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired:
-    """Event: a timer is due.
-
-    Attributes:
-        due_s: when it was due.
-    """
+    """Event: a timer is due, since ``due_s`` (monotonic)."""
 
     name: str
     due_s: float
@@ -97,7 +89,6 @@ class CoreRunner(Generic[E, C]):
         execute: executes a command in the thread of its lane; returns the event with the outcome, or None. Not called
             for lanes on a loop.
         lanes: which lanes there are, and which command belongs to which of them.
-        clock: monotonic time.
         failed: called once with an error that no event reports: a defect, or one that ends the process.
     """
 

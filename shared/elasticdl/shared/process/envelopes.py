@@ -36,11 +36,7 @@ class EnvelopeFactory:
     number: int = field(default=0, init=False)
 
     def envelope(self, event: Event, *, cause: str = "") -> Envelope:
-        """Wrap an event in the next envelope.
-
-        Args:
-            cause: id of the event or order that led to it.
-        """
+        """Wrap an event in the next envelope."""
         self.number += 1
         return Envelope(
             service=self.service,

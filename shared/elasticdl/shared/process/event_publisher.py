@@ -23,11 +23,6 @@ class EventPublisher:
 
         Args:
             events: what happened. Several are stored in any order, but the last one after the others.
-            cause: id of the event or order that led to it.
-
-        Raises:
-            TransientError: NATS was unreachable for longer than the settings allow.
-            PermanentError: the log is full or gone.
         """
         # The lock is held while appending: readers ignore lower numbers, but not of events that were sent together.
         async with self._lock:
@@ -51,21 +46,11 @@ class QueuedEventPublisher:
         self._queue.put_nowait(self._envelopes.envelope(event, cause=cause))
 
     async def open(self, event: Event) -> None:
-        """Append the first event of a run at once; only while the queue is empty.
-
-        Raises:
-            TransientError: NATS is unreachable.
-            PermanentError: the log is full or gone.
-        """
+        """Append the first event of a run at once; only while the queue is empty."""
         await open_run(self._log, self._envelopes.envelope(event))
 
     async def run(self) -> None:
-        """Append queued events; never returns.
-
-        Raises:
-            TransientError: NATS is unreachable.
-            PermanentError: the log is full or gone.
-        """
+        """Append queued events; never returns."""
         while True:
             await self._log.append(await self._queue.get())
             self._queue.task_done()

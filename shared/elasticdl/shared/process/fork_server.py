@@ -65,11 +65,7 @@ class Request:
 
 
 def main(name: str) -> int:
-    """Serve until the launcher closes the socket.
-
-    Returns:
-        0, or 1 when this process must not be forked.
-    """
+    """Serve until the launcher closes the socket. Returns 0, or 1 when this process must not be forked."""
     launcher = socket.socket(fileno=os.dup(0))
     _replace(0, os.open(os.devnull, os.O_RDONLY))
     module = _imported(name)

@@ -27,12 +27,7 @@ Procedure: TypeAlias = Generator[Any, Any, R]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issued(Generic[C]):
-    """A command that a procedure waits for.
-
-    Attributes:
-        number: identifies it among all commands of one ``Procedures``.
-        command: what the shell executes.
-    """
+    """A command that a procedure waits for; ``number``: identifies it among all commands of one ``Procedures``."""
 
     number: int
     command: C
@@ -47,24 +42,14 @@ class Procedures(Generic[C]):
         self._count = 0
 
     def __len__(self) -> int:
-        """The number of procedures that have not ended."""
         return len(self._waiting)
 
     def start(self, procedure: Procedure[None]) -> None:
-        """Run a procedure up to its first command.
-
-        Raises:
-            Exception: whatever the procedure raises before that.
-        """
+        """Run a procedure up to its first command. Raises ``Exception``: whatever the procedure raises before that."""
         self._advance(procedure, procedure.send, None)
 
     def done(self, number: int, result: Any) -> None:
-        """Resume the procedure that waits for a command.
-
-        Raises:
-            InvariantError: no procedure waits for that number.
-            Exception: whatever the procedure raises before its next command.
-        """
+        """Resume the procedure that waits for a command. Raises ``InvariantError`` if none waits for that number."""
         procedure = self._take(number)
         self._advance(procedure, procedure.send, result)
 

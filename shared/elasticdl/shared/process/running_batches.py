@@ -39,11 +39,7 @@ _LINE_PATTERN = re.compile(rf"^\* *({'|'.join(Purpose)}) task +(\d+) batch +(\d+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTraces:
-    """What a worker's file says.
-
-    Attributes:
-        batches: how many it had computed.
-    """
+    """What a worker's file says."""
 
     running_batches: tuple[RunningBatch, ...] = ()
     batches: int = 0

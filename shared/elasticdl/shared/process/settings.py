@@ -139,14 +139,7 @@ def variable(name: str) -> str:
 
 
 def from_environment(cls: type[S], environment: Mapping[str, str]) -> S:
-    """Read a service's settings.
-
-    Args:
-        environment: usually ``os.environ``; empty variables count as unset.
-
-    Raises:
-        UserError: a value is missing or can't be read.
-    """
+    """Read a service's settings; ``environment``: usually ``os.environ``; empty variables count as unset."""
     hints = get_type_hints(cls)
     values: dict[str, Any] = {}
     for each in dataclasses.fields(cls):

@@ -69,7 +69,6 @@ class _Value:
     """The type of one value, and how it is converted.
 
     Attributes:
-        type: protobuf's type.
         message: name of its message or enum; empty for scalars.
         read: makes the value from what protobuf gives.
         encode: makes what protobuf takes from the value.
@@ -146,11 +145,7 @@ class Schema:
         roots: dataclasses, and unions with a name. What they contain becomes messages as well.
 
     Attributes:
-        file: what the file says.
         docs: name of a message or enum -> the first sentences of its class' docstring.
-
-    Raises:
-        InvariantError: there is no rule for a type hint.
     """
 
     def __init__(self, file: str, package: str, roots: Iterable[Any]) -> None:
@@ -328,11 +323,7 @@ class Schema:
     # --- fields
 
     def _field(self, message: DescriptorProto, name: str, before: int, hint: Any, default: Any) -> tuple[_Field, int]:
-        """Add a field to a message.
-
-        Returns:
-            Its conversion, and the last number.
-        """
+        """Add a field to a message. Returns its conversion, and the last number."""
         bare, notes = _bare(hint)
         number, origin, arguments = _number(notes, before), get_origin(bare), get_args(bare)
         if _is_union(bare) and NoneType not in arguments:
@@ -452,11 +443,7 @@ class Codec(Generic[T]):
         return bytes(message.SerializeToString(deterministic=True))
 
     def decode(self, data: bytes) -> T:
-        """The inverse of ``encode``.
-
-        Raises:
-            ProtocolError: the bytes are not such a value, or one of a newer version.
-        """
+        """The inverse of ``encode``. Raises ``ProtocolError`` for other bytes, or those of a newer version."""
         try:
             value: T = self._functions[self._decode](self._parse(data))
             return value

@@ -24,9 +24,6 @@ def replacing(path: str | Path, *, mode: int = 0o666, sync: bool = True) -> Iter
         mode: the permissions of the new file, before the process's mask.
         sync: create missing folders, and have content and rename on disk when the block has ended. Without it, the
             folder has to exist, and a power failure may lose the content.
-
-    Raises:
-        OSError: the file can't be written.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name[:_NAME_CHARS_MAX]}.{secrets.token_hex(6)}{PARTIAL_SUFFIX}")
@@ -62,11 +59,7 @@ def replace_text(path: Path, text: str, *, mode: int = 0o666) -> None:
 
 
 def move(path: Path, target: Path) -> None:
-    """Rename a file, replacing what has the new name. The rename is on disk afterwards; missing folders are created.
-
-    Raises:
-        OSError: there is no such file, or the folders can't be written.
-    """
+    """Rename a file, replacing what has the new name. The rename is on disk afterwards; missing folders are created."""
     target.parent.mkdir(parents=True, exist_ok=True)
     path.replace(target)
     _sync_folder(target.parent)

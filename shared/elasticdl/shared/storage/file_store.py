@@ -137,9 +137,6 @@ def remove_empty_folders(prefix: str) -> None:
     """Remove the empty folders in a local folder; object stores have none, so nothing happens there.
 
     Safe while other processes write there: a folder with a file in it stays, and ``write`` creates its own again.
-
-    Args:
-        prefix: URI of the folder.
     """
     if scheme_of(prefix) != "file":
         return
@@ -153,7 +150,6 @@ def remove_abandoned(prefix: str, age_s: float) -> None:
     """Remove what killed processes were writing to a local folder; object stores do not list such parts.
 
     Args:
-        prefix: URI of the folder.
         age_s: seconds since the last write to it.
     """
     if scheme_of(prefix) != "file":

@@ -50,14 +50,7 @@ Result = TypeVar("Result")
 
 
 class S3Store:
-    """Objects under ``s3://bucket/key``; safe to share between threads.
-
-    Args:
-        settings: endpoint, credentials, time limits.
-
-    Raises:
-        UserError: the endpoint is not a URL, or the credentials are incomplete.
-    """
+    """Objects under ``s3://bucket/key``; safe to share between threads."""
 
     def __init__(self, settings: StorageSettings) -> None:
         self._settings = settings

@@ -31,11 +31,7 @@ class ObjectChangedError(PermanentError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
-    """One stored object.
-
-    Attributes:
-        etag: opaque value that changes with the content.
-    """
+    """One stored object; ``etag``: opaque value that changes with the content."""
 
     uri: str
     size_bytes: int
@@ -46,7 +42,7 @@ class ObjectStore(Protocol):
     """Objects named by URI, written whole and read in ranges.
 
     Every method may raise ``TransientError`` (after the adapter's own retries), ``PermanentError`` (no such bucket, no
-    rights, disk full) or ``UserError`` (wrong credentials).
+    rights, disk full) or ``UserError`` (wrong credentials); those for one object ``ObjectNotFoundError``.
     """
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
@@ -54,11 +50,7 @@ class ObjectStore(Protocol):
         ...
 
     def info(self, uri: str) -> ObjectInfo:
-        """Size and etag of one object.
-
-        Raises:
-            ObjectNotFoundError: the object does not exist.
-        """
+        """Size and etag of one object."""
         ...
 
     def read(self, uri: str, start: int = 0, length: int | None = None, *, etag: str = "") -> bytes:
@@ -68,17 +60,12 @@ class ObjectStore(Protocol):
             etag: that the object has to have; empty: any.
 
         Raises:
-            ObjectNotFoundError: there is no such object.
             ObjectChangedError: it has another etag.
         """
         ...
 
     def open(self, uri: str, start: int = 0) -> BinaryIO:
-        """A stream of the bytes from ``start`` on, reading at most ``READ_AHEAD_BYTES`` ahead; close it.
-
-        Raises:
-            ObjectNotFoundError: there is no such object.
-        """
+        """A stream of the bytes from ``start`` on, reading at most ``READ_AHEAD_BYTES`` ahead; close it."""
         ...
 
     def write(self, uri: str, data: bytes | memoryview | Path) -> ObjectInfo:
@@ -90,9 +77,5 @@ class ObjectStore(Protocol):
         ...
 
     def move(self, uri: str, target: str) -> None:
-        """Give an object another name in the same store, replacing what is there.
-
-        Raises:
-            ObjectNotFoundError: there is no such object.
-        """
+        """Give an object another name in the same store, replacing what is there."""
         ...

@@ -15,11 +15,7 @@ def open_store(uri: str, settings: StorageSettings | None = None) -> ObjectStore
     """The store that holds ``uri``; the same store serves every URI of that scheme.
 
     Args:
-        uri: a URI or a bare local path.
         settings: for ``s3://``; ``None`` reads the environment.
-
-    Raises:
-        UserError: an unknown scheme, or incomplete credentials.
     """
     match scheme_of(to_uri(uri)):
         case "file":

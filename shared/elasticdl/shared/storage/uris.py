@@ -12,11 +12,7 @@ SCHEMES = ("file", "s3", "memory")
 
 
 def scheme_of(uri: str) -> str:
-    """``file``, ``s3`` or ``memory``.
-
-    Raises:
-        UserError: another scheme, or none.
-    """
+    """``file``, ``s3`` or ``memory``."""
     scheme, separator, _ = uri.partition("://")
     if not separator or scheme not in SCHEMES:
         raise UserError(
@@ -29,9 +25,6 @@ def to_uri(path: str | Path) -> str:
     """A bare local path becomes an absolute ``file://`` URI; a URI stays as it is.
 
     A trailing ``/`` is kept, and so is everything after the path's last ``/`` (glob characters too). ``~`` is expanded.
-
-    Raises:
-        UserError: an unknown scheme, or an empty path.
     """
     text = str(path)
     if "://" in text:
@@ -47,22 +40,14 @@ def to_uri(path: str | Path) -> str:
 
 @functools.lru_cache(maxsize=256)
 def local_path(uri: str) -> Path:
-    """The file behind a ``file://`` URI; remembered, because every task asks for that of its data.
-
-    Raises:
-        UserError: it is not one.
-    """
+    """The file behind a ``file://`` URI; remembered, because every task asks for that of its data."""
     if not uri.startswith("file:///"):
         raise UserError(f"{uri!r} is not a local file", hint="A file URI has three slashes: file:///folder/name.")
     return Path(unquote(uri.removeprefix("file://")))
 
 
 def bucket_and_key(uri: str) -> tuple[str, str]:
-    """Bucket and key of an ``s3://`` URI; the key may be empty.
-
-    Raises:
-        UserError: there is no bucket.
-    """
+    """Bucket and key of an ``s3://`` URI; the key may be empty."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     if not uri.startswith("s3://") or not bucket:
         raise UserError(f"{uri!r} has no bucket", hint="Use s3://bucket/key.", usage=True)

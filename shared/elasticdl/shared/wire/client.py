@@ -30,7 +30,6 @@ class ClientSettings:
         connect_s: seconds to connect and to be welcomed.
         request_s: seconds that a reply may take; beyond them the peer counts as dead.
         frame_deadline_s: seconds that one frame may take on its way.
-        limits: what a frame may be at most.
     """
 
     connect_s: float = 5.0
@@ -83,21 +82,13 @@ class WireClient:
     def __init__(
         self, address: str, *, token: str, peer: str, pool: BufferPool, settings: ClientSettings | None = None
     ) -> None:
-        """Connect and show the token.
-
-        Args:
-            peer: who we are, for the server's log.
-
-        Raises:
-            ConnectionLostError: no server listens there, or the handshake failed.
-        """
+        """Connect and show the token. Raises ``ConnectionLostError`` if no server listens, or refuses it."""
         self.settings = settings or ClientSettings()
         self._send_lock = threading.Lock()
         self._state_lock = threading.Lock()
         self._settled = threading.Condition(self._state_lock)
         """Notified when a request is settled, or the thread that receives stops doing so."""
         self._is_receiving = False
-        """Whether a thread receives."""
         self._receives_always = False
         """Whether a thread of its own receives, as long as the connection is open."""
         self._followers = 0
@@ -106,7 +97,6 @@ class WireClient:
         self._unsent: list[memoryview | bytes] = []
         """Encoded requests that are sent with the next one."""
         self._last: Ticket | None = None
-        """The last request."""
         self._last_sent: Ticket | None = None
         """The last request that is not among the unsent ones."""
         self._lost: ElasticDLError | None = None
@@ -124,7 +114,6 @@ class WireClient:
         A lost connection is no error here: the ticket tells, so that a caller has one place to handle it.
 
         Args:
-            meta: protobuf bytes.
             is_followed: the same thread sends another request at once, or waits for the reply. Small requests are sent
                 with that one, so that the peer answers them together; their tensors may change only then. Their replies
                 must be small: the peer sends them before it has all of the other request.

@@ -72,7 +72,6 @@ class Connection:
     """Frames over one TCP socket; one thread may send while another receives.
 
     Args:
-        limits: what a frame may be at most, in both directions.
         frame_deadline_s: seconds that one frame may take from its first byte to its last, and one send.
     """
 

@@ -40,12 +40,7 @@ _PADDING = bytes(ALIGNMENT_BYTES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameLimits:
-    """What a frame may be at most.
-
-    Attributes:
-        meta_bytes_max: bytes of protobuf.
-        payload_bytes_max: bytes of all tensors with their padding.
-    """
+    """What a frame may be at most; ``meta_bytes_max``: bytes of protobuf."""
 
     tensors_max: int = 64
     meta_bytes_max: int = 16 << 20
@@ -101,11 +96,7 @@ def encode(request: int, meta: bytes, tensors: Sequence[Tensor], limits: FrameLi
 
 
 def decode_header(data: bytes | bytearray | memoryview, limits: FrameLimits) -> Header:
-    """Read the fixed header.
-
-    Raises:
-        ProtocolError: not a frame of this version, or a limit is exceeded.
-    """
+    """Read the fixed header. Raises ``ProtocolError``: not a frame of this version, or a limit is exceeded."""
     magic, version, tensors, meta_bytes, request = _HEADER.unpack(data)
     if magic != MAGIC:
         raise ProtocolError(f"not a frame: it begins with {bytes(magic)!r}")

@@ -75,11 +75,7 @@ def encode_request(request: Request) -> tuple[bytes, list[Tensor]]:
 
 
 def decode_request(meta: bytes, tensors: Sequence[Tensor]) -> Request:
-    """Inverse of ``encode_request``; arrays are views of ``tensors``.
-
-    Raises:
-        ProtocolError: not a well-formed request.
-    """
+    """Inverse of ``encode_request``; arrays are views of ``tensors``. Raises ``ProtocolError``."""
     message = _parse(wire_pb2.Request, meta)
     match message.WhichOneof("kind"):
         case "initialise":
@@ -141,11 +137,7 @@ def encode_reply(reply: Reply, incarnation: str) -> tuple[bytes, list[Tensor]]:
 
 
 def decode_reply(meta: bytes, tensors: Sequence[Tensor]) -> tuple[Reply, str]:
-    """Inverse of ``encode_reply``: the reply and the answering incarnation.
-
-    Raises:
-        ProtocolError: not a well-formed reply.
-    """
+    """Inverse of ``encode_reply``: the reply and the answering incarnation. Raises ``ProtocolError``."""
     message = _parse(wire_pb2.Reply, meta)
     reply: Reply
     try:

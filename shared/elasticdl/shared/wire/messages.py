@@ -70,8 +70,6 @@ class Pull:
     """Rows and dense variables are wanted.
 
     Attributes:
-        plan: the plan's fingerprint.
-        placement_version: version of the placement that the ids were split by.
         pin: the evaluation whose pinned state is read; 0: the present state.
         dense: whether dense variables are wanted.
         batch: task and batch that is computed from the answer; None: no batch of training.
@@ -96,9 +94,6 @@ class Push:
     """One batch as one ps gets it.
 
     Attributes:
-        plan: the plan's fingerprint.
-        placement_version: version of the placement that the gradients were split by.
-        batch: number of the batch in the task.
         records: records of the batch, as read.
         checksum: sum of their hashes modulo 2**64.
         base_iteration: ``PullReply.iteration`` of the state that the gradients were computed from.
@@ -131,9 +126,6 @@ class Exchange:
     """What one batch contributes to a sum over all batches of its round. The gate adds them up.
 
     Attributes:
-        plan: the plan's fingerprint.
-        placement_version: version of the placement that names the gate.
-        batch: number of the batch in the task.
         weights: identifies the weights that the batch is computed from; equal in all batches of a round.
         position: which sum of the training step.
         backward: the sum of gradients at this position, not of values.
@@ -280,11 +272,7 @@ Reply = Refusal | InitialiseReply | NextBatchReply | PullReply | PushReply | Exc
 
 
 def split_rows(flat: Floats, tables: Sequence[TableIds]) -> list[Floats]:
-    """Views float32[n, width] of the rows of each table of a pull.
-
-    Raises:
-        ProtocolError: the lengths don't agree.
-    """
+    """Views float32[n, width] of each table's rows of a pull. Raises ``ProtocolError`` if the lengths don't agree."""
     views, start = [], 0
     for table in tables:
         rows, width = table.ids.size, table.width

@@ -67,7 +67,6 @@ class ServerSettings:
         connections_max: open connections; more are closed at once.
         handshake_s: seconds that a peer may take to show the token.
         frame_deadline_s: seconds that one frame may take to arrive or to be taken by the peer.
-        limits: what a frame may be at most.
     """
 
     host: str = "127.0.0.1"

@@ -27,13 +27,11 @@ def clean_namespace(namespace: str, jobs: Sequence[str], settings: CleanSettings
     """Delete event logs from the NATS server of a namespace.
 
     Args:
-        namespace: value of ``--namespace``.
         jobs: ids or names; empty: all jobs that are old enough.
 
     Raises:
         UserError: a job still has its Kubernetes Job, is running or did not finish, or the deletion needs a
             confirmation and there is no terminal.
-        TransientError, PermanentError: the API server or NATS can't be reached, or refuses.
     """
     with contextlib.closing(connect(namespace)) as api, reachable_url(api, NAMESPACE_OBJECT) as url:
         present = {JobId(job["metadata"]["name"]) for job in jobs_in(api)}
@@ -41,11 +39,7 @@ def clean_namespace(namespace: str, jobs: Sequence[str], settings: CleanSettings
 
 
 def clean_logs(url: str, present: Collection[JobId], jobs: Sequence[str], settings: CleanSettings, place: str) -> None:
-    """Delete event logs from a NATS server.
-
-    Args:
-        present: jobs whose Kubernetes Jobs exist.
-    """
+    """Delete event logs from a NATS server."""
     logs = asyncio.run(nats_bus.stored_logs(url))
     chosen = [_find(logs, present, job, place) for job in jobs] or _old(logs, present, settings)
     states = asyncio.run(_states(url, chosen))
@@ -61,11 +55,7 @@ def clean_logs(url: str, present: Collection[JobId], jobs: Sequence[str], settin
 
 
 def _find(logs: Sequence[StoredLog], present: Collection[JobId], job: str, place: str) -> StoredLog:
-    """The event log of a job that is given by id or name.
-
-    Raises:
-        UserError: no job matches, or it is in use.
-    """
+    """The event log of a job that is given by id or name."""
     by_job = {log.job: log for log in logs}
     found = named(job, list(by_job))
     if found is None:
@@ -89,7 +79,6 @@ def _old(logs: Sequence[StoredLog], present: Collection[JobId], settings: CleanS
 
 
 async def _states(url: str, logs: Sequence[StoredLog]) -> Mapping[JobId, str]:
-    """The state of each job, as its event log has it."""
     from elasticdl.views import reading
 
     states = {}

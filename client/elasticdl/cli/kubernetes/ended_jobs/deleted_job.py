@@ -24,11 +24,7 @@ class DeletedJobHandle(KubernetesJobHandle):
         return Condition(is_running=False, state=INTERRUPTED, interruption="its Kubernetes Job was deleted")
 
     def job_object(self) -> Manifest:
-        """No such job exists.
-
-        Raises:
-            JobNotFoundError: always.
-        """
+        """No such job exists. Raises ``JobNotFoundError``: always."""
         raise JobNotFoundError(
             f"the Kubernetes Job of {self.job} was deleted, and with it the settings of its pods and its model file",
             hint=f"To continue from its model: elasticdl train --initial_model={self.job}, and the flags of that job.",
@@ -36,17 +32,7 @@ class DeletedJobHandle(KubernetesJobHandle):
 
 
 def find_deleted(api: KubernetesApi, job: str, *, is_default: bool) -> DeletedJobHandle | None:
-    """Find a job without objects on the NATS server of a namespace.
-
-    Args:
-        job: its id, or its name if only one job has that name.
-
-    Returns:
-        None: it does not exist, or the server can't be reached.
-
-    Raises:
-        UserError: several jobs have that name.
-    """
+    """Find a job without objects on a namespace's NATS server; None: it is not there, or the server is unreachable."""
     try:
         with reachable_url(api, NAMESPACE_OBJECT) as url:
             ids = asyncio.run(nats_bus.stored_jobs(url))

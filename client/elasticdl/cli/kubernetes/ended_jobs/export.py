@@ -29,11 +29,7 @@ _PURPOSE = "export"
 
 
 def export(job: KubernetesJobHandle, settings: ExportSettings) -> None:
-    """Run the command.
-
-    Raises:
-        ElasticDLError: the job is running, has no such version, or the output can't be written.
-    """
+    """Run the command."""
     settings.check()
     if settings.output and "://" not in settings.output:
         raise UserError(
@@ -61,11 +57,7 @@ async def _export(file: SubmissionFile, settings: ExportSettings) -> None:
 
 
 def main() -> int:
-    """Entry point of the pod; its argument is an ``ExportSettings`` as JSON.
-
-    Returns:
-        0, or the exit code of the error, which is in the container's termination message.
-    """
+    """Entry point of the pod; its argument is an ``ExportSettings`` as JSON."""
     try:
         settings = ExportSettings(**json.loads(sys.argv[1]))
         file = SubmissionFile.from_json(Path(JOB_FOLDER, SUBMISSION_FILE).read_text())

@@ -26,7 +26,6 @@ def run_once(api: KubernetesApi, manifest: Manifest, show: Callable[[str], None]
 
     Raises:
         UserError: the pod can't start, waits too long, or has failed: its termination message.
-        TransientError, PermanentError: the API server can't be reached, or refuses.
     """
     job = api.create(manifest)
     try:
@@ -69,11 +68,7 @@ def _follow(api: KubernetesApi, job: Manifest, show: Callable[[str], None], wait
 
 
 def _waits_for(api: KubernetesApi, job: Manifest, pod: Manifest | None) -> str:
-    """Why a pod does not start; empty: for nothing special.
-
-    Raises:
-        UserError: it waits in vain.
-    """
+    """Why a pod does not start; empty: for nothing special."""
     if pod is None:
         if reason := creation_problem(job, api.list(EVENT).items):
             raise UserError(f"Kubernetes refuses the pod: {reason}")

@@ -33,18 +33,7 @@ _POLL_S = 0.25
 
 
 def resume(job: KubernetesJobHandle, changes: ResumeChanges, *, detach: bool) -> int:
-    """Run the command.
-
-    Args:
-        changes: what changes.
-        detach: whether to return as soon as the objects are created.
-
-    Returns:
-        Its exit code.
-
-    Raises:
-        ElasticDLError: the job is running, has nothing left to train, or can't be created again.
-    """
+    """Run the command."""
     check_ended(job, "resumed")
     former = job.job_object()
     config_map = job.api.get(CONFIG_MAP, object_name(job.job))
@@ -68,11 +57,7 @@ def resume(job: KubernetesJobHandle, changes: ResumeChanges, *, detach: bool) ->
 
 
 def check_ended(job: KubernetesJobHandle, what: str) -> None:
-    """Refuse a job that has not ended.
-
-    Raises:
-        UserError: it is running.
-    """
+    """Refuse a job that has not ended."""
     condition = job.condition()
     if condition.is_running:
         raise UserError(
@@ -84,11 +69,7 @@ def check_ended(job: KubernetesJobHandle, what: str) -> None:
 def _create_again(
     api: KubernetesApi, job: JobId, former: Manifest, new: Manifest, belongings: Sequence[Manifest]
 ) -> None:
-    """Replace the objects of a job. If that fails half-way, a file in the working directory holds them.
-
-    Raises:
-        ElasticDLError: the job can't be created again; says what to do.
-    """
+    """Replace the objects of a job. If that fails half-way, a file in the working directory holds them."""
     name = object_name(job)
     api.delete(JOB, name, uid=former["metadata"]["uid"])
     try:

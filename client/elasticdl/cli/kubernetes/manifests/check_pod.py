@@ -27,12 +27,7 @@ def check_job(
     pull_secrets: Sequence[str] = (),
     user: int | None = USER_ID,
 ) -> Manifest:
-    """The Job.
-
-    Args:
-        images: of the services; that of the worker runs the checks, and the others are only started.
-        storage: URI of the jobs' storage.
-    """
+    """The Job; the worker's image runs the checks, and the other ``images`` are only started."""
     settings = {
         service: PodSettings(service=service, image=image, resources=_RESOURCES) for service, image in images.items()
     }

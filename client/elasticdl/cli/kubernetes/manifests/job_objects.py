@@ -28,13 +28,8 @@ class JobManifest:
 
     Attributes:
         settings: what all pods have in common.
-        master, worker, ps: their pods.
-        workers: how many workers the job is submitted with.
         worker_priority: priority classes of the workers; None: that of their template.
-        submission: content of ``submission.json``.
         model: file name -> content of the model file and the modules beside it.
-        secrets: environment variables with secrets, such as the job's token.
-        keep_finished_s: seconds that the objects of an ended job stay.
     """
 
     settings: JobSettings

@@ -18,12 +18,7 @@ _CONTROLLER_LABELS = ("controller-uid", "job-name")
 
 
 def next_job(former: Manifest, run: str, *, raises_memory: bool = False) -> Manifest:
-    """The Job of the next run, suspended.
-
-    Args:
-        former: the Job of the former run, as the API server returned it.
-        raises_memory: whether the masters of the former run had too little memory.
-    """
+    """The Job of the next run, suspended."""
     spec = deepcopy({name: former["spec"][name] for name in _JOB_FIELDS if name in former["spec"]})
     metadata = spec["template"].get("metadata", {})
     metadata["labels"] = {

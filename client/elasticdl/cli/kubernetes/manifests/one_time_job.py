@@ -16,11 +16,7 @@ _MASTER_FIELDS = ("initContainers", "serviceAccountName", "serviceAccount")
 
 
 def beside_job(job: Manifest, purpose: str, suffix: str, arguments: Sequence[str]) -> Manifest:
-    """A Job that runs a module in the image of the workers, with the model file and the secrets of a job.
-
-    Args:
-        job: the Job of that job, as the API server returned it.
-    """
+    """A Job that runs a module in the image of the workers, with the model file and the secrets of a job."""
     name, template = job["metadata"]["name"], deepcopy(job["spec"]["template"]["spec"])
     (container,) = (each for each in template["initContainers"] if each["name"] == SUBMIT_CONTAINER)
     kept = {each: value for each, value in template.items() if each not in _MASTER_FIELDS}
@@ -34,11 +30,7 @@ def beside_job(job: Manifest, purpose: str, suffix: str, arguments: Sequence[str
 
 
 def one_time_job(name: str, namespace: str, purpose: str, pod: Manifest) -> Manifest:
-    """A Job that runs a pod once.
-
-    Args:
-        pod: its specification, without a restart policy.
-    """
+    """A Job that runs a pod once."""
     # Not the name of the pods of jobs, which commands and masters list.
     labels = {NAME_LABEL: f"elasticdl-{purpose}", JOB_LABEL: name, MANAGED_BY_LABEL: "elasticdl"}
     return {

@@ -31,11 +31,7 @@ _DIRECTIVE = "$patch"
 
 
 def check_patches(file: str, content: object) -> dict[str, dict[str, Any]]:
-    """The patches of a file by section.
-
-    Raises:
-        UserError: it holds something else.
-    """
+    """The patches of a file by section."""
     if not isinstance(content, dict) or not all(isinstance(each, dict) for each in content.values()):
         raise UserError(f"--cluster_spec={file} holds no patches by section", hint=_sections(), usage=True)
     for section, patch in content.items():

@@ -19,11 +19,7 @@ _EXTENDED = re.compile(r"[a-z0-9][-a-z0-9.]*/[A-Za-z0-9][-A-Za-z0-9._]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """The resources of a container.
-
-    Attributes:
-        requests: quantity by name, as Kubernetes names them.
-    """
+    """The resources of a container; ``requests``: quantity by name, as Kubernetes names them."""
 
     requests: Mapping[str, str]
     limits: Mapping[str, str]
@@ -44,14 +40,7 @@ class Resources:
 
 
 def parse_resources(service: str, request: str, limit: str) -> Resources:
-    """Read ``--SERVICE_resource_request`` and ``--SERVICE_resource_limit``; a limit that is not given is the request.
-
-    Args:
-        service: ``master``, ``worker`` or ``ps``.
-
-    Raises:
-        UserError: names the flag and the item that is wrong.
-    """
+    """Read ``--SERVICE_resource_request`` and ``--SERVICE_resource_limit``; a missing limit is the request."""
     request_flag, limit_flag = f"--{service}_resource_request", f"--{service}_resource_limit"
     requests, own_limits = _parse(request_flag, request), _parse(limit_flag, limit)
     limits = {**requests, **own_limits}

@@ -44,11 +44,7 @@ _JOB_VOLUME, _MODEL_VOLUME, _TEMPORARY_VOLUME = "job", "model", "temporary"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSettings:
-    """What the pods of one service are made of.
-
-    Attributes:
-        priority_class: empty: the cluster's default.
-    """
+    """What the pods of one service are made of; an empty ``priority_class``: the cluster's default."""
 
     service: Service
     image: str

@@ -14,12 +14,7 @@ _FORM = "Give claim_name=PVC,mount_path=DIR or host_path=DIR,mount_path=DIR."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volumes:
-    """The volumes that users ask for.
-
-    Attributes:
-        volumes: for the field ``volumes`` of a pod.
-        mounts: for the field ``volumeMounts`` of each of its containers.
-    """
+    """The volumes that users ask for."""
 
     volumes: Sequence[dict[str, Any]] = ()
     mounts: Sequence[dict[str, Any]] = field(default=())
@@ -32,11 +27,7 @@ class Volumes:
 
 
 def parse_volumes(text: str) -> Volumes:
-    """Read the flag; volumes with the same source are one volume with several mounts.
-
-    Raises:
-        UserError: an item is wrong.
-    """
+    """Read the flag; volumes with the same source are one volume with several mounts."""
     sources: list[dict[str, Any]] = []
     mounts: list[dict[str, Any]] = []
     for item in filter(None, (part.strip() for part in text.split(";"))):

@@ -33,13 +33,6 @@ def wait_for_rights(api: KubernetesApi, say: Callable[[str], None], sleep: Calla
     """Wait until the master may manage the pods of the job, and end its Job.
 
     It waits here, because each pod that ends for this stays until the Job is deleted.
-
-    Args:
-        say: takes what is missing, once.
-        sleep: waits for a number of seconds.
-
-    Raises:
-        TransientError: the API server can't be reached.
     """
     said = ""
     while (found := master_rights_finding(api.is_allowed, api.namespace)).problem:
@@ -51,20 +44,12 @@ def wait_for_rights(api: KubernetesApi, say: Callable[[str], None], sleep: Calla
 
 
 def masters_of(api: KubernetesApi, job: JobId, run: Incarnation) -> list[Manifest]:
-    """The pods of the Job of a run.
-
-    Raises:
-        TransientError, PermanentError: the API server can't be reached, or refuses.
-    """
+    """The pods of the Job of a run."""
     return [pod for pod in api.list(kinds.POD, labels=f"{JOB_NAME}={object_name(job)}").items if run_of(pod) == run]
 
 
 def check_memory(masters: Iterable[Manifest], job: JobId) -> None:
-    """Check that the former masters had enough memory. The next one gets as much: a Job's pods are all alike.
-
-    Raises:
-        UserError: too many of them ran out of it.
-    """
+    """Check that the former masters had enough memory. The next one gets as much: a Job's pods are all alike."""
     kills, limit_bytes = memory_kills(masters)
     if kills >= MEMORY_KILLS_MAX:
         limit, raised, more = (format_bytes(limit_bytes * factor) for factor in (1, MEMORY_RAISE, 2))
@@ -75,11 +60,7 @@ def check_memory(masters: Iterable[Manifest], job: JobId) -> None:
 
 
 def check_not_refused(masters: Iterable[Manifest]) -> None:
-    """Check that no container ``submit`` of this run has refused the job.
-
-    Raises:
-        SubmissionRefusedError: one has; with its message.
-    """
+    """Raise ``SubmissionRefusedError`` with its message if a container ``submit`` of this run has refused the job."""
     for pod in masters:
         if message := refusal(pod):
             raise SubmissionRefusedError(message)
@@ -104,7 +85,6 @@ def check_not_begun(api: KubernetesApi, job: JobId, run: Incarnation, storage: s
 
     Raises:
         UserError: there are pods that a master of this run has created, or snapshots of the job.
-        TransientError, PermanentError: the API server or the storage can't be reached, or refuses.
     """
     from elasticdl.shared.model.manifests import snapshots_folder
 

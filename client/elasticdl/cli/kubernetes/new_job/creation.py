@@ -43,9 +43,6 @@ def create_objects(api: KubernetesApi, job: Manifest, belongings: Sequence[Manif
 
     The Job is suspended until the objects that its pod mounts exist. They belong to it, so deleting it deletes them.
 
-    Returns:
-        The Job, as the API server returned it.
-
     Raises:
         TransientError, PermanentError: the API server can't be reached, or refuses. Nothing is left behind.
     """

@@ -35,12 +35,8 @@ def follow(job: KubernetesJobHandle, *, is_new: bool = True, image_pull_s: float
     Args:
         image_pull_s: seconds after which an image that can't be pulled ends it.
 
-    Returns:
-        The exit code of the command.
-
     Raises:
         UserError: the run was refused before it began. Nothing of a new job is left.
-        ElasticDLError: the cluster can't be reached any more.
     """
     console = JobConsole()
     try:
@@ -57,11 +53,7 @@ def follow(job: KubernetesJobHandle, *, is_new: bool = True, image_pull_s: float
 
 
 def _wait_until_planned(job: KubernetesJobHandle, console: JobConsole, image_pull_s: float) -> None:
-    """Wait until the job is on its event log, and show what its container ``submit`` prints.
-
-    Raises:
-        UserError: it was refused.
-    """
+    """Wait until the job is on its event log, and show what its container ``submit`` prints."""
     told, answered_s, shown = "", time.monotonic(), 0
     stuck_s = None
     """Since when its node can't create the pod."""
@@ -89,11 +81,7 @@ def _wait_until_planned(job: KubernetesJobHandle, console: JobConsole, image_pul
 
 
 def _problem(job: KubernetesJobHandle, pod: Manifest | None) -> StartProblem | None:
-    """Why the job waits; None: for nothing special.
-
-    Raises:
-        UserError: it waits in vain, or it has failed.
-    """
+    """Why the job waits; None: for nothing special. Raises ``UserError``: it waits in vain, or it has failed."""
     condition = job.condition()
     if not condition.is_running:
         raise UserError(condition.message or "the job has failed, and Kubernetes does not say why")

@@ -23,9 +23,7 @@ class ModelFiles:
     """A model on its way into pods.
 
     Attributes:
-        model_def: value of ``--model_def`` inside the pods.
         name: the first part of the job's id, from the name of the file.
-        contents: file name relative to the model's folder -> content.
         reader: function in the model file that reads the data; empty: the data is in files, or that is not known here.
     """
 

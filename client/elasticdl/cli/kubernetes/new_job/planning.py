@@ -38,12 +38,7 @@ _LABEL = re.compile(r"([-A-Za-z0-9_./]+)=([-A-Za-z0-9_.]*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What is random about a job.
-
-    Attributes:
-        run: id of its first run.
-        created_s: when the user entered the command, seconds since the epoch.
-    """
+    """What is random about a job."""
 
     run: Incarnation
     token: str
@@ -61,11 +56,7 @@ def plan_job(
 
     Args:
         defaults: content of the namespace's ConfigMap ``elasticdl``.
-        identity: what is random about the job.
         find_source: finds the job that a flag names; None: the cluster is not known.
-
-    Raises:
-        UserError: a flag is wrong, or the model file is.
     """
     volumes = parse_volumes(pods.volume)
     model = collect(flags.model_def, flags.model_zoo, flags.custom_data_reader)
@@ -101,15 +92,7 @@ def plan_job(
 
 
 def images_of(defaults: Mapping[str, str], image_name: str) -> dict[Service, str]:
-    """The images of a namespace's jobs.
-
-    Args:
-        defaults: content of the namespace's ConfigMap ``elasticdl``.
-        image_name: value of ``--image_name``; may be empty.
-
-    Raises:
-        UserError: neither names an image.
-    """
+    """The images of a namespace's jobs."""
     worker = image_name or defaults.get("image_name", "")
     if not worker:
         raise UserError(
@@ -258,11 +241,7 @@ def _worker_priority(text: str, high: str, low: str) -> WorkerPriority | None:
 
 
 def parse_user(text: str) -> int | None:
-    """A user id; None: ``none``, the cluster chooses it.
-
-    Raises:
-        UserError: it is neither.
-    """
+    """A user id; None: ``none``, the cluster chooses it."""
     if text in ("", "none"):
         return None if text else USER_ID
     if not text.isdecimal() or int(text) == 0:

@@ -30,11 +30,6 @@ def find_source_job(api: KubernetesApi, job: str, defaults: Mapping[str, str]) -
 
     Args:
         job: its id or name. A job whose objects were deleted is found by its id, in the default storage.
-        defaults: content of the namespace's ConfigMap ``elasticdl``.
-
-    Raises:
-        UserError: there is no such job, or it is running.
-        TransientError, PermanentError: the API server can't be reached, or refuses.
     """
     try:
         handle = KubernetesJobHandle(api, find_in(api, job), is_default=True)
@@ -52,11 +47,7 @@ def find_source_job(api: KubernetesApi, job: str, defaults: Mapping[str, str]) -
 
 
 async def newest_version(bus: Bus, source: SourceJob) -> tuple[InitialModel, JobSpec]:
-    """The newest version of a job's model, and that job.
-
-    Raises:
-        ElasticDLError: nothing of the job can be read, or it has no complete snapshot.
-    """
+    """The newest version of a job's model, and that job."""
     former = FormerRun(
         job=source.job,
         arguments=source.job,

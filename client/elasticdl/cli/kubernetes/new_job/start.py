@@ -28,17 +28,7 @@ from elasticdl.shared.names import new_incarnation
 
 
 def start(flags: CommandFlags, pods: KubernetesFlags, started_s: float) -> int:
-    """Run the command.
-
-    Args:
-        started_s: when the user entered the command, seconds since the epoch.
-
-    Returns:
-        Its exit code.
-
-    Raises:
-        ElasticDLError: the job can't be created. Nothing is left behind.
-    """
+    """Run the command. Raises ``ElasticDLError``: the job can't be created. Nothing is left behind."""
     identity = Identity(run=new_incarnation(), token=secrets.token_hex(16), created_s=started_s)
     if pods.yaml:
         api = _connect_if_possible(pods.namespace)
@@ -75,11 +65,7 @@ def start(flags: CommandFlags, pods: KubernetesFlags, started_s: float) -> int:
 
 
 def namespace_defaults(api: KubernetesApi) -> Mapping[str, str]:
-    """The content of the ConfigMap ``elasticdl`` of a namespace; empty if absent.
-
-    Raises:
-        TransientError, PermanentError: it can't be read.
-    """
+    """The content of the ConfigMap ``elasticdl`` of a namespace; empty if absent."""
     try:
         content: Mapping[str, str] = api.get(CONFIG_MAP, NAMESPACE_OBJECT).get("data") or {}
     except ApiRefusedError as refusal:
@@ -98,11 +84,6 @@ def _connect_if_possible(namespace: str) -> KubernetesApi | None:
 
 
 def _write(objects: Sequence[Manifest], file: str) -> None:
-    """Print objects as YAML, or write them to a file.
-
-    Raises:
-        UserError: the file can't be written.
-    """
     if file == "-":
         plain_console().print(objects_text(objects), end="")
         return

@@ -19,12 +19,7 @@ from elasticdl.shared.process.operating_system import kill_group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """The end of one process.
-
-    Attributes:
-        name: the name that it ran under.
-        exit_code: its exit code, or minus the number of the signal that ended it.
-    """
+    """The end of one process; ``exit_code``: its exit code, or minus the number of the signal that ended it."""
 
     name: str
     pid: int
@@ -48,7 +43,6 @@ class Usage:
     Attributes:
         starts: processes started under the name.
         ordered_stops: those of them that were started after an ordered stop, as by scaling: they are no restarts.
-        cpu_s: CPU seconds of those that ended.
         rss_max_bytes: the largest resident memory of any of them.
     """
 
@@ -91,9 +85,6 @@ class ChildProcesses:
 
         Returns:
             Its process id, and whether it was started now (False: it was running already).
-
-        Raises:
-            PermanentError: it can't be started.
         """
         with self._lock:
             if name in self._pids:

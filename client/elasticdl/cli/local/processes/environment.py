@@ -35,7 +35,6 @@ def job_environment(
     not follow from the job can be set in the launcher's environment.
 
     Args:
-        token: shared secret of the job's processes.
         envs: ``--envs``, with the secrets that the specification lacks.
     """
     processes = spec.workers + spec.ps
@@ -54,7 +53,6 @@ def job_environment(
 
 
 def _derived(spec: JobSpec, run: RunDirectory, service: Service, threads: int, **names: str) -> dict[str, Any]:
-    """The settings that follow from the job."""
     derived = {
         **names,
         "job": spec.job,

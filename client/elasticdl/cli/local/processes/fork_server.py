@@ -63,9 +63,6 @@ class ForkServer:
         Args:
             environment: all of its environment. Variables that imports read must be those of the service.
             log: its output is appended to this file; None: see ``log_to``.
-
-        Raises:
-            PermanentError: it can't be started or its log can't be written.
         """
         if sys.platform != "linux":
             return
@@ -127,11 +124,7 @@ class ForkServer:
         return self._spawner.start(command, environment=environment, log=log, output=output)
 
     def stop(self) -> tuple[float, int]:
-        """Stop the server; the processes that it forked keep running.
-
-        Returns:
-            The CPU seconds and the largest memory (bytes) that it used.
-        """
+        """Stop the server, not what it forked; returns the CPU seconds and the largest memory (bytes) that it used."""
         self._usable = False
         if self._server is None:
             return 0.0, 0
@@ -183,7 +176,6 @@ class ForkServers:
     Processes that have checked the model wait here until their workers are ordered; see ``keep``.
 
     Args:
-        spawner: starts the servers, and processes that they can't fork.
         environment: all of the environment of a server. Variables that imports read must be those of the service.
     """
 
@@ -203,9 +195,6 @@ class ForkServers:
 
         Args:
             logs: folder for their logs; None: not known yet; another call of this method will give it.
-
-        Raises:
-            PermanentError: one can't be started or its log can't be written.
         """
         for service in services:
             server, log = self.servers[service], logs and logs / f"{fork_server_name(service)}.log"
@@ -247,11 +236,7 @@ class ForkServers:
 
 
 def fork_servers(*, processes: int, seed: int, envs: Mapping[str, str]) -> ForkServers:
-    """The fork servers of a job; none is started yet.
-
-    Args:
-        processes: how many workers and ps the job has.
-    """
+    """The fork servers of a job; none is started yet. ``processes``: how many workers and ps the job has."""
     imports = import_environment(os.environ, processes=processes, seed=seed)
 
     def environment(service: Service) -> dict[str, str]:

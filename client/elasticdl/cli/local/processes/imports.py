@@ -40,12 +40,7 @@ def service_command(service: Service) -> list[str]:
 
 
 def threads_each(processes: int, cores: int | None = None) -> int:
-    """Compute threads per process on this machine, at least one.
-
-    Args:
-        processes: how many compute at the same time.
-        cores: CPU cores; those that this process may use if not given.
-    """
+    """Compute threads per process, at least one; ``cores``: if not given, the CPU cores that this process may use."""
     available = cores if cores is not None else len(os.sched_getaffinity(0))
     return max(1, available // max(1, processes))
 
@@ -54,9 +49,6 @@ def import_environment(base: Mapping[str, str], *, processes: int, seed: int) ->
     """The environment of a process that imports a service, before it has the settings of the service.
 
     In ascending priority: our defaults, the launcher's environment, what all processes of a job need.
-
-    Args:
-        processes: how many workers and ps compute at the same time.
     """
     cache = {"NUMBA_CACHE_DIR": str(_cache_folder(base) / "numba")}
     return {**import_defaults(threads_each(processes)), **cache, **base, **import_constants(seed)}
@@ -66,7 +58,6 @@ def import_defaults(threads: int, *, hides_gpus: bool = True) -> dict[str, str]:
     """Variables that a user may set to something else.
 
     Args:
-        threads: compute threads of the process.
         hides_gpus: whether TensorFlow finds no GPU. To search for GPUs takes it a second.
     """
     hidden = {"CUDA_VISIBLE_DEVICES": "-1"} if hides_gpus else {}

@@ -51,7 +51,6 @@ def tail_and_end(path: Path, lines: int, *, complete: bool = False) -> tuple[Seq
 
     Args:
         path: the file; if it does not exist, it has no lines.
-        lines: how many, at most.
         complete: leave out a last line that has no end yet.
     """
     found, end = _last_lines(path, lines, complete=complete)
@@ -101,11 +100,7 @@ class NewLines:
         self._read = dict(read) if read is not None else {path: path.stat().st_size for path in self._files()}
 
     def take(self, *, partial: bool = False) -> list[tuple[str, str]]:
-        """(process, line) for lines since the last call, at most ``READ_BYTES_MAX`` of each file.
-
-        Args:
-            partial: also take a last line that has no end.
-        """
+        """(process, line) for lines since the last call, at most ``READ_BYTES_MAX`` of each file."""
         found = []
         for path in self._files():
             if path.stat().st_size < self._read.get(path, 0):  # It has begun again.

@@ -55,12 +55,6 @@ class Spawner:
 
         Args:
             output: its standard output is appended to this file; to ``log`` if not given.
-
-        Returns:
-            Its process id.
-
-        Raises:
-            PermanentError: the program can't be run or the log can't be written.
         """
         try:
             with log.open("ab") as errors, (output or log).open("ab") as lines:

@@ -20,11 +20,7 @@ from elasticdl.shared.messages.commands import Dispatch, EnterState, JobState, R
 
 
 def decide(state: State, now_s: float) -> Decision:
-    """Decide what to do now. Pure: neither argument is changed.
-
-    Args:
-        now_s: seconds since 1970.
-    """
+    """Decide what to do now. Pure: neither argument is changed. ``now_s``: seconds since 1970."""
     if state.spec is None or state.term == 0:
         return Decision()
     decisions = _returns(state) + decide_removal(state)

@@ -44,11 +44,7 @@ CLOCKS = (Service.MASTER, Service.LAUNCHER)
 
 
 def evolve(state: State, record: LogRecord) -> State:
-    """Apply one record; a record that was applied before changes nothing.
-
-    Returns:
-        The same state, changed in place.
-    """
+    """Apply one record; a record that was applied before changes nothing. Returns the same state, changed in place."""
     envelope = record.envelope
     if envelope.service is Service.MASTER:
         state.master_seq = max(state.master_seq, record.seq)

@@ -21,7 +21,6 @@ class Fold:
 
     Args:
         state: the state to continue from; it is changed.
-        before_decision: is called before a decision is applied, with its record and itself.
     """
 
     def __init__(

@@ -17,11 +17,7 @@ from elasticdl.shared.messages.commands import JobState
 
 
 def check(state: State) -> None:
-    """Verify the invariants of a state.
-
-    Raises:
-        InvariantError: with the first one that does not hold.
-    """
+    """Verify the invariants of a state."""
     if state.training is not None:
         _check_training(state.training)
         _check_credits(state, state.training)

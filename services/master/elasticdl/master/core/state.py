@@ -45,15 +45,12 @@ class State:
     stopped_by: Service = Service.CLIENT
     """Who asked it to stop: a ps or worker does so if its storage is full."""
     workers: int = 0
-    """Number of wanted workers."""
     ps: int = 0
-    """Number of wanted ps."""
     placement: Placement = field(default_factory=lambda: Placement.even(1))
     """The latest version that was decided."""
     is_placement_published: bool = True
     """Whether this run of the job has ordered its publication."""
     move: Move | None = None
-    """The present move."""
     unreadable: set[PodName] = field(default_factory=set)
     """Ps whose last snapshot could not be read for a move; a ps that starts again can restore an older one."""
     seq: int = 0
@@ -160,11 +157,7 @@ class State:
 
     @property
     def job(self) -> JobSpec:
-        """The spec, once it is known.
-
-        Raises:
-            LookupError: the log has no JobSubmitted yet.
-        """
+        """The spec, once it is known. Raises ``LookupError``: the log has no JobSubmitted yet."""
         if self.spec is None:
             raise LookupError("the log has no JobSubmitted record")
         return self.spec

@@ -54,7 +54,6 @@ class TaskWindow:
         """How many tasks to keep dispatched: ``window_s`` seconds of work, so that workers continue without a master.
 
         Args:
-            workers: number of wanted workers.
             now_s: seconds since 1970.
         """
         least = limits.evaluation_window_min * max(_WORKERS_OF_LEAST_WINDOW, workers) // _WORKERS_OF_LEAST_WINDOW
@@ -66,10 +65,6 @@ class TaskWindow:
 
         None is ``WINDOW_TASKS_MAX`` ahead of the first one without a result, however long that one takes: the results
         of later tasks wait for it.
-
-        Args:
-            tasks: number of all tasks.
-            size: how many tasks to keep dispatched.
         """
         limit = min(tasks, self.finished.first_missing(0) + WINDOW_TASKS_MAX)
         return fill(self.finished.gaps(self.frontier, limit), size - len(self.outstanding), size)
@@ -80,7 +75,6 @@ def fill(missing: Iterable[tuple[int, int]], room: int, size: int) -> TaskRanges
 
     Args:
         missing: ranges of tasks, in ascending order.
-        room: how many tasks the window lacks.
     """
     ranges: list[tuple[int, int]] = []
     if room * 4 >= size:

@@ -17,11 +17,7 @@ KEPT = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutAside:
-    """A message that can't be read.
-
-    Attributes:
-        sender: whose subject it was stored under, or who has found it.
-    """
+    """A message that can't be read; ``sender``: whose subject it was stored under, or who has found it."""
 
     sender: PodName
     message: MessageUnreadable
@@ -32,7 +28,6 @@ class UnreadableMessages:
     """The messages of a job that can't be read.
 
     Attributes:
-        count: how many there are.
         last_seq: the log's last record that says so or is one.
         lost_seq: the log's first record that can't be read or replaced; 0: none.
     """
@@ -43,11 +38,7 @@ class UnreadableMessages:
     lost_seq: int = 0
 
     def add(self, record: LogRecord, message: MessageUnreadable, seen: dict[Incarnation, int]) -> bool:
-        """Count a record; whether it was not counted before.
-
-        Args:
-            seen: highest number of the applied records of each incarnation.
-        """
+        """Count a record; whether it was not counted before. ``seen``: highest applied record of each incarnation."""
         if record.seq <= self.last_seq:
             return False
         self.last_seq = record.seq

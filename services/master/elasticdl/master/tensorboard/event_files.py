@@ -22,15 +22,11 @@ def write(store: ObjectStore, folder: str, name: str, points: Sequence[Point], s
     """Bring the event files of a job up to date.
 
     Args:
-        folder: URI of the log directory.
         name: ends the files' names, so that those of several jobs in one folder differ.
         started_s: when the job was submitted, seconds since 1970.
 
     Returns:
         How many files have changed.
-
-    Raises:
-        ElasticDLError: a file can't be read or written.
     """
     changed = 0
     for run in Run:
@@ -42,11 +38,7 @@ def write(store: ObjectStore, folder: str, name: str, points: Sequence[Point], s
 
 
 def encode(points: Sequence[Point], started_s: float) -> bytes:
-    """The content of an event file.
-
-    Args:
-        started_s: time of the file's header, seconds since 1970.
-    """
+    """The content of an event file; ``started_s``: time of the file's header, seconds since 1970."""
     header = proto.Event(wall_time=started_s, file_version=_FILE_VERSION)
     events = [header, *(_event(point) for point in points)]
     return b"".join(frame(event.SerializeToString(deterministic=True)) for event in events)

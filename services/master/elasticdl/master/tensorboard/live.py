@@ -48,9 +48,6 @@ class LiveEventFiles:
 
     The files are a function of the log. So a successor of the master, which reads the log from its beginning, continues
     the files of its predecessor and writes no point twice.
-
-    Args:
-        write_every_s: seconds between two writes.
     """
 
     def __init__(self, log: EventLog, write_every_s: float = WRITE_EVERY_S) -> None:

@@ -74,11 +74,7 @@ class ConfirmName(WriteRegister):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishEvent:
-    """Append an event to the job's log, and wait for the acknowledgement.
-
-    Attributes:
-        cause: id of the event that led to it.
-    """
+    """Append an event to the job's log, and wait for the acknowledgement."""
 
     lane: ClassVar[Lane] = Lane.BROKER
     event: Event
@@ -119,7 +115,6 @@ class CutSnapshot:
         kept: the kept snapshots, oldest first.
         base: manifest URI that an incremental snapshot would build on; empty: the snapshot has to be full.
         dropped_rows: ``core.dropped_rows`` when the last snapshot was cut.
-        flush: apply half-filled accumulators first.
         spec: the object with the job's specification, which is written first if it is not there.
     """
 
@@ -160,11 +155,7 @@ class CutCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseCut:
-    """Free the rows that a cut saved aside.
-
-    Attributes:
-        finished: a registered snapshot contains the cut, so its rows count as saved.
-    """
+    """Free the rows that a cut saved aside; ``finished``: a snapshot has the cut, so its rows count as saved."""
 
     lane: ClassVar[Lane] = Lane.STORAGE
     cut: ShardCut
@@ -298,11 +289,7 @@ class UnpinModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """Log a message for people.
-
-    Attributes:
-        level: ``debug``, ``info``, ``warning`` or ``error``.
-    """
+    """Log a message for people; ``level``: ``debug``, ``info``, ``warning`` or ``error``."""
 
     lane: ClassVar[Lane] = Lane.MODEL
     level: str

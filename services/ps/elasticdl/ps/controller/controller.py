@@ -34,9 +34,6 @@ class PsController:
 
     At most one procedure at a time takes snapshots, copies, loads or drops rows (the *sequence*). Pins, new versions of
     the placement and announcements of steps run beside it.
-
-    Args:
-        core: the ps' part of the model, which connection threads use at the same time.
     """
 
     def __init__(self, core: PsCore, writer: SnapshotWriter, settings: ControllerSettings) -> None:
@@ -107,11 +104,7 @@ class PsController:
         return step >= self._snapshots.notify_step or (every > 0 and step % every == 0)
 
     def check(self) -> None:
-        """Verify the invariants; for tests and the simulator, between two events.
-
-        Raises:
-            InvariantError: one of them is violated.
-        """
+        """Verify the invariants; for tests and the simulator, between two events."""
         version = self._core.placement.version
         if 0 < self._core.frozen <= version:
             raise InvariantError(f"pushes wait for version {self._core.frozen} of the placement, and it is {version}")

@@ -18,11 +18,7 @@ class ProcessStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSucceeded:
-    """A command was executed.
-
-    Attributes:
-        result: what the command's docstring says; None if it says nothing.
-    """
+    """A command was executed; ``result``: what the command's docstring says; None if it says nothing."""
 
     number: int
     result: Any
@@ -38,11 +34,7 @@ class CommandFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderReceived:
-    """The master ordered something, and ``PsController.admit`` accepted it.
-
-    Attributes:
-        cause: id of the event that led to it, for the log.
-    """
+    """The master ordered something, and ``PsController.admit`` accepted it."""
 
     command: Command
     cause: str
@@ -50,12 +42,7 @@ class OrderReceived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyChanged:
-    """The job's key-value store has a new value.
-
-    Attributes:
-        name: the key: the name of a ps, or ``subjects.PLACEMENT``.
-        entry: the value and its sequence number.
-    """
+    """The job's key-value store has a new value; ``name``: a ps, or ``subjects.PLACEMENT``."""
 
     name: str
     entry: KeyValueEntry
@@ -68,11 +55,7 @@ class ModelCreated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchAbsorbed:
-    """A push was applied for which ``PsController.is_notable`` was true.
-
-    Attributes:
-        step: number of batches that the ps has absorbed.
-    """
+    """A push was applied for which ``PsController.is_notable`` was true."""
 
     step: int
 

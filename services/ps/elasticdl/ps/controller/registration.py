@@ -25,7 +25,6 @@ class Registration:
         self.register: PsRegister | None = None
         """The register as this incarnation wrote it last; None: the name is not claimed yet."""
         self.seq = 0
-        """Sequence number of the last write."""
 
     def claim(self) -> Procedure[PsRegister]:
         """Take the name over, together with the snapshots that the former owner registered."""

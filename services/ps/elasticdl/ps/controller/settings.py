@@ -15,7 +15,6 @@ class ControllerSettings:
 
     Attributes:
         address: ``host:port`` that workers are told.
-        policy: cadence and retention of snapshots.
         initial: weights that a new model starts from; None: those that a worker sends.
         evaluation_steps: publish ``StepReached`` every N steps; 0 disables.
     """

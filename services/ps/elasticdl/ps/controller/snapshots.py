@@ -109,11 +109,7 @@ class Snapshots:
         yield commands.StartServing()
 
     def take(self, request: SnapshotRequest | None) -> Procedure[None]:
-        """Take and register a snapshot; ``announce`` has to follow.
-
-        Args:
-            request: the order; None: the policy asks for a snapshot.
-        """
+        """Take and register a snapshot, without ``request`` for the policy; ``announce`` has to follow."""
         began_s = self.now_s
         if request and request.damaged:
             self.history.discard(request.damaged)
@@ -174,14 +170,7 @@ class Snapshots:
             self._unannounced = None
 
     def write(self, *, flush: bool, extend: bool = False) -> Procedure[Written | None]:
-        """Write and register a snapshot.
-
-        Args:
-            flush: apply half-filled accumulators first.
-
-        Returns:
-            The snapshot; None: nothing has changed since the last one.
-        """
+        """Write and register a snapshot. Returns the snapshot; None: nothing has changed since the last one."""
         base = self.history.base(extend=extend)
         kept = self.history.snapshots
         following: NextCut = yield commands.CutSnapshot(
@@ -272,11 +261,7 @@ class Snapshots:
         return self._number - 1
 
     def check(self) -> None:
-        """Verify the invariants of this part of the controller.
-
-        Raises:
-            InvariantError: one of them is violated.
-        """
+        """Verify the invariants of this part of the controller."""
         register = self._registration.register
         for uri, _ in self.history.obsolete():
             if register and uri in (register.manifest, *register.older):

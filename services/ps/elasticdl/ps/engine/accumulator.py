@@ -29,11 +29,7 @@ RowSums = tuple[NDArray[np.int64], Doubles]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gradients:
-    """Gradients of everything on this ps.
-
-    Attributes:
-        dense: float32[trainable]; of a mean float32[trainable + statistics].
-    """
+    """Gradients of everything on this ps; ``dense``: float32[trainable]; of a mean float32[trainable + statistics]."""
 
     dense: Floats
     rows: Mapping[str, Rows]
@@ -70,7 +66,6 @@ class Accumulator:
 
     Args:
         size: elements of the dense gradient, and of the layer state that may be averaged with it.
-        tables: tables whose rows may be pushed.
     """
 
     def __init__(self, size: int, tables: Iterable[RowTable]) -> None:
@@ -84,7 +79,6 @@ class Accumulator:
         """Add one batch; a table that is not named adds zeros.
 
         Args:
-            gradients: of the batch's mean loss; what ``dense`` lacks at its end is zero.
             layer_state: float32[statistics], the batch's updates of layer state, to be averaged as well.
         """
         size = gradients.dense.size
@@ -123,11 +117,7 @@ class Accumulator:
         return AccumulatorState(weight=self.weight, sums=Sums(dense=self._dense.copy(), rows=rows))
 
     def load(self, state: AccumulatorState) -> None:
-        """Take over a state.
-
-        Raises:
-            ProtocolError: it belongs to another model.
-        """
+        """Take over a state."""
         if state.sums.dense.shape != self._dense.shape or not set(state.sums.rows) <= set(self._widths):
             raise ProtocolError("accumulator: the state has another dense size or other tables")
         self.clear()

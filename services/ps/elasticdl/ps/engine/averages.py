@@ -39,11 +39,7 @@ class MovingAverage:
 
 
 def average_of(optimizer: Optimizer) -> MovingAverage | None:
-    """The averages that an optimizer keeps; None: none.
-
-    Raises:
-        UserError: a number is out of its range.
-    """
+    """The averages that an optimizer keeps; None: none."""
     momentum = optimizer.hyperparameters.get(EMA_MOMENTUM)
     if momentum is None:
         return None

@@ -185,11 +185,7 @@ class RowCut:
                 self._gather(row_indices[part], store.slab_width, out[part])
 
     def pull(self, ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
-        """``RowStore.pull`` as of the cut: ``ids`` int64[n], ``out`` float32[n, width].
-
-        Raises:
-            ProtocolError: wrong shape or dtype, or an id outside of the table.
-        """
+        """``RowStore.pull`` as of the cut: ``ids`` int64[n], ``out`` float32[n, width]."""
         store = self._store
         store.check_pull(ids, out)
         with store.lock:

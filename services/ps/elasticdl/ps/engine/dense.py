@@ -48,13 +48,14 @@ class DenseStore:
     The flat order of values is: trainable blocks, statistics, frozen ones, each in the order in which ``blocks`` names
     them; ``layout`` says it. Belongs to one thread; a ``DenseCut`` is independent of it.
 
+    Methods raise ``ProtocolError`` for a wrong shape or dtype, and ``NotFiniteError`` for values with NaN or infinity.
+
     Args:
         optimizer: how a push moves trainable blocks.
         blocks: what this ps holds; all of every variable when None.
 
     Raises:
         ProtocolError: a block outside of its variable, or two that overlap.
-        UserError: an unknown optimizer or hyperparameter.
     """
 
     def __init__(
@@ -93,9 +94,6 @@ class DenseStore:
 
         Args:
             averages: give the averages of trainable values in place of these, if the optimizer keeps averages.
-
-        Raises:
-            ProtocolError: wrong shape or dtype.
         """
         check_array("dense: values", out, np.float32, (self.size,))
         out[: self.trainable] = self._state[-1 if averages and self._average else 0]
@@ -105,9 +103,6 @@ class DenseStore:
         """``pull`` with the trainable values that are expected after ``updates`` more updates like ``update``.
 
         Layer state is given as it is: what a batch contributes to it is a difference to what was pulled.
-
-        Raises:
-            ProtocolError: wrong shape or dtype.
         """
         self.pull(out)
         expected = self._rule.expected and self._rule.expected(update)
@@ -119,12 +114,7 @@ class DenseStore:
         self._constrain(out)
 
     def set(self, values: Floats) -> None:
-        """Set all values, float32[size]; slots start again.
-
-        Raises:
-            ProtocolError: wrong shape or dtype.
-            NotFiniteError: a value is NaN or infinite.
-        """
+        """Set all values, float32[size]; slots start again."""
         check_array("dense: values", values, np.float32, (self.size,))
         check_finite("dense: values", values)
         self._state[0] = values[: self.trainable]
@@ -135,12 +125,7 @@ class DenseStore:
         self._fixed[:] = values[self.trainable :]
 
     def check(self, gradient: Floats) -> None:
-        """Refuse a gradient float32[trainable] that can't be applied.
-
-        Raises:
-            ProtocolError: wrong shape or dtype.
-            NotFiniteError: a value is NaN or infinite.
-        """
+        """Refuse a gradient float32[trainable] that can't be applied."""
         check_array("dense: gradient", gradient, np.float32, (self.trainable,))
         check_finite("dense: gradient", gradient)
 
@@ -164,7 +149,6 @@ class DenseStore:
         """Refuse an update float32[statistics] of layer state that can't be applied.
 
         Raises:
-            ProtocolError: wrong shape or dtype.
             NotFiniteError: a new value would be NaN, infinite or out of its range, for example a negative variance.
         """
         self._layer_state.check(self._fixed[: self.statistics], update)
@@ -173,7 +157,6 @@ class DenseStore:
         """Apply ``update`` float32[statistics], as checked; no optimizer is involved.
 
         Args:
-            update: of a batch, or the mean of a round's.
             averaged: only to elements that synchronous training averages, or only to the others; None: to all.
         """
         values = self._fixed[: self.statistics]
@@ -186,11 +169,7 @@ class DenseStore:
         return DenseCut(state=self._state.copy(), fixed=self._fixed.copy(), has_averages=has_averages)
 
     def load(self, cut: DenseCut) -> None:
-        """Take over the state of a cut of an equal store.
-
-        Raises:
-            ProtocolError: wrong shape or dtype.
-        """
+        """Take over the state of a cut of an equal store."""
         check_array("dense: state", cut.state, np.float32, self._state.shape)
         check_array("dense: fixed values", cut.fixed, np.float32, self._fixed.shape)
         self._state[:] = cut.state

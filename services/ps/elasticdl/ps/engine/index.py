@@ -22,7 +22,6 @@ class IdIndex:
 
     def __init__(self) -> None:
         self.rows = 0
-        """Number of ids."""
         self._table = _empty_table(_PAIRS_MIN)
         self._ids = np.empty(0, np.int64)
         self._rows_max = 0
@@ -71,11 +70,7 @@ class IdIndex:
         return sources
 
     def reserve(self, rows: int) -> None:
-        """Make room for ``rows`` more ids.
-
-        Raises:
-            MemoryError: there is no room; nothing has changed.
-        """
+        """Make room for ``rows`` more ids. Raises ``MemoryError``: there is no room; nothing has changed."""
         needed = self.rows + rows
         if needed <= self._rows_max:
             return

@@ -47,7 +47,6 @@ class LayerState:
         """Refuse an update that can't be applied; ``values`` and ``update`` are float32[size].
 
         Raises:
-            ProtocolError: wrong shape or dtype.
             NotFiniteError: a new value would be NaN, infinite or out of its variable's range; it names the variable.
         """
         check_array("layer state", update, np.float32, (self.size,))

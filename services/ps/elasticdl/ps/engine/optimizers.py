@@ -42,13 +42,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedMove:
-    """How one more update is expected to move weights: as their momentum says.
-
-    Attributes:
-        kind: of the move, see ``kernels.predictions``.
-        norm: which slot divides it, if the kind needs one.
-        epsilon: added to what divides it.
-    """
+    """How one more update is expected to move weights: as their momentum says."""
 
     kind: int
     factor: float
@@ -89,11 +83,7 @@ _AT_MOST_ONE = frozenset({"momentum", "beta_1", "beta_2", "rho"})
 
 
 def rule_of(optimizer: Optimizer) -> Rule:
-    """The rule of an optimizer.
-
-    Raises:
-        UserError: an unknown optimizer or hyperparameter, or a value out of its range; all are named.
-    """
+    """The rule of an optimizer."""
     rule = OPTIMIZERS.get(optimizer.name)
     if rule is None:
         raise UserError(

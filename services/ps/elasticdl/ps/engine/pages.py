@@ -25,11 +25,7 @@ T = TypeVar("T", bound=np.generic)
 
 
 class Pages:
-    """Anonymous memory that can grow in place or be moved by the system, without being copied.
-
-    Raises:
-        MemoryError: the system has not enough memory.
-    """
+    """Anonymous memory that can grow in place or be moved by the system, without being copied."""
 
     def __init__(self, nbytes: int) -> None:
         try:
@@ -42,11 +38,7 @@ class Pages:
         return np.frombuffer(self._map, dtype, count)
 
     def grow(self, nbytes: int) -> None:
-        """Make it larger; what is new is zero.
-
-        Raises:
-            MemoryError: the system has not enough memory; nothing has changed.
-        """
+        """Make it larger; what is new is zero. After a ``MemoryError`` nothing has changed."""
         try:
             self._map.resize(nbytes)
         except (OSError, ValueError) as error:

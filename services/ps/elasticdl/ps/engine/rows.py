@@ -66,12 +66,11 @@ class RowStore:
     changes rows without a gradient: these catch up when they are read or touched, so a table learns as a dense
     embedding does, whose every row takes part in every update.
 
+    Methods raise ``ProtocolError`` for a wrong shape or dtype, and for an id outside of the table.
+
     Args:
         optimizer: how a push moves rows. A FROZEN table has no slots and refuses pushes.
         timeline: the updates that are made; the model shard that owns the store changes it.
-
-    Raises:
-        UserError: an unknown optimizer, hyperparameter or distribution.
     """
 
     def __init__(self, table: RowTable, optimizer: Optimizer, seed: int, timeline: Timeline) -> None:
@@ -117,11 +116,7 @@ class RowStore:
         return self.index.nbytes + self.state.nbytes + self.changed.nbytes
 
     def pull(self, ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
-        """Write the weights of ``ids`` int64[n] into ``out`` float32[n, width], computing missing rows, storing none.
-
-        Raises:
-            ProtocolError: wrong shape or dtype, or an id outside of the table.
-        """
+        """Write the weights of ``ids`` int64[n] into ``out`` float32[n, width]; missing ones are computed."""
         self.check_pull(ids, out)
         row_indices, missing = self._look_up(ids)
         if self.missed is None:
@@ -149,11 +144,7 @@ class RowStore:
             out[missing] *= factors[partitions_of(ids[missing])][:, np.newaxis]
 
     def check_pull(self, ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
-        """Refuse a pull that can't be answered.
-
-        Raises:
-            ProtocolError: wrong shape or dtype, or an id outside of the table.
-        """
+        """Refuse a pull that can't be answered."""
         self._check_ids(ids)
         check_array(f"{self._name}: rows", out, np.float32, (ids.size, self.table.width))
 
@@ -162,7 +153,6 @@ class RowStore:
 
         Raises:
             ProtocolError: wrong shape or dtype, an id outside of the table or there twice, or a frozen table.
-            NotFiniteError: a gradient holds NaN or infinity.
         """
         name = self._name
         if self.table.kind is not VariableKind.TRAINABLE:
@@ -220,9 +210,6 @@ class RowStore:
         Args:
             ids: which, int64[n].
             saved: the next snapshot will build on one that has them.
-
-        Raises:
-            ProtocolError: wrong shape or dtype.
         """
         name = self._name
         check_array(f"{name}: ids", ids, np.int64, (ids.size,))

@@ -22,11 +22,7 @@ _ONE = np.float32(1)
 
 
 def schedule_of(optimizer: Optimizer) -> Schedule:
-    """The learning rate of an optimizer as a function of the iteration.
-
-    Raises:
-        UserError: an unknown schedule, or a configuration that it does not take; both are named.
-    """
+    """The learning rate of an optimizer as a function of the iteration."""
     if not optimizer.schedule:
         rate = float(optimizer.learning_rate)
         return lambda _: rate

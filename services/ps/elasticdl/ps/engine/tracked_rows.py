@@ -118,11 +118,7 @@ class Candidates(SweptRowStore):
         self._min_count = table.min_count
 
     def count(self, ids: Ids, now: int) -> Mask:
-        """Count one more update for each id, int64[n], unique, after ``now`` updates.
-
-        Returns:
-            bool[n]: whether it gets its row.
-        """
+        """Count an update, after ``now`` others, of unique ids int64[n]; returns bool[n]: whether each gets its row."""
         admitted = np.empty(ids.size, np.bool_)
         with self._locked():
             self._reserve(ids.size)

@@ -48,7 +48,6 @@ class GroupLoad:
             Whether more objects follow.
 
         Raises:
-            TransientError: storage is unreachable.
             DamagedError: an object of the snapshot is missing or damaged.
         """
         if self._steps is None:

@@ -23,11 +23,7 @@ class RefusedError(ElasticDLError):
 
 
 def check_plan(fingerprint: str, plan: Plan) -> None:
-    """Refuse a peer that works by another plan.
-
-    Raises:
-        RefusedError: the fingerprints differ.
-    """
+    """Refuse a peer that works by another plan."""
     if fingerprint != plan.fingerprint:
         raise RefusedError(
             RefusalKind.USER,
@@ -64,11 +60,7 @@ def check_known(command: Command, known: int) -> None:
 
 
 def check_task(task: int, batches: int, plan: Plan) -> None:
-    """Refuse a task that the plan does not define as its sender sees it; later epochs are the master's decision.
-
-    Raises:
-        ProtocolError: no such task, or it has another number of batches.
-    """
+    """Refuse a task that the plan does not define as its sender sees it; later epochs are the master's decision."""
     if not plan.defines(task):
         raise ProtocolError(f"task {task} is not in the plan of {plan.tasks} tasks")
     planned = plan.batches_of(TaskId(task))
@@ -77,11 +69,7 @@ def check_task(task: int, batches: int, plan: Plan) -> None:
 
 
 def check_batch_number(task: int, batch: int, plan: Plan) -> None:
-    """Refuse a batch that is not in the plan.
-
-    Raises:
-        ProtocolError: no such task or batch.
-    """
+    """Refuse a batch that is not in the plan."""
     if not plan.defines(task):
         raise ProtocolError(f"task {task} is not in the plan of {plan.tasks} tasks")
     planned = plan.batches_of(TaskId(task))
@@ -90,11 +78,7 @@ def check_batch_number(task: int, batch: int, plan: Plan) -> None:
 
 
 def check_batch(push: Push, plan: Plan) -> None:
-    """Refuse a batch that is not in the plan.
-
-    Raises:
-        ProtocolError: no such task or batch, or it has another number of records.
-    """
+    """Refuse a batch that is not in the plan."""
     check_task(push.task, push.batches, plan)
     if push.batch >= push.batches:
         raise ProtocolError(f"task {push.task} has {push.batches} batches, there is no batch {push.batch}")
@@ -106,11 +90,7 @@ def check_batch(push: Push, plan: Plan) -> None:
 
 
 def check_tables(request: Pull, signature: ModelSignature) -> None:
-    """Refuse a pull of rows that the model does not have.
-
-    Raises:
-        ProtocolError: no such table, or it has another width.
-    """
+    """Refuse a pull of rows that the model does not have."""
     for table in request.tables:
         if table.table >= len(signature.tables) or table.width != signature.tables[table.table].width:
             raise ProtocolError(f"the model has no table {table.table} of width {table.width}")
@@ -134,11 +114,7 @@ def pull_size(request: Pull, dense_size: int) -> tuple[int, int, int]:
 
 
 def check_memory(nbytes: int, allowed: int) -> None:
-    """Refuse to learn more than fits into memory; ``allowed``: bytes, 0: any number.
-
-    Raises:
-        RefusedError: too much.
-    """
+    """Refuse to learn more than fits into memory; ``allowed``: bytes, 0: any number."""
     if allowed and nbytes > allowed:
         raise RefusedError(
             RefusalKind.USER, f"the model needs {nbytes} bytes on this ps, {allowed} are allowed: use more ps"
@@ -146,11 +122,7 @@ def check_memory(nbytes: int, allowed: int) -> None:
 
 
 def parse_signature(text: str) -> ModelSignature:
-    """A model's signature from its JSON.
-
-    Raises:
-        ProtocolError: it is not valid.
-    """
+    """A model's signature from its JSON."""
     try:
         return ModelSignature.from_json(text)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
@@ -158,11 +130,7 @@ def parse_signature(text: str) -> ModelSignature:
 
 
 def check_same_model(held: ModelSignature, offered: ModelSignature) -> None:
-    """Refuse another model than the one that is being trained.
-
-    Raises:
-        RefusedError: they differ; it says in what.
-    """
+    """Refuse another model than the one that is being trained."""
     if held.digest() == offered.digest():
         return
     for ours, theirs in zip(held.dense, offered.dense, strict=False):

@@ -68,6 +68,8 @@ class Observer(Protocol):
 class PsCore:
     """One ps' shard of the model with everything that guards it. Thread-safe: one lock, held for one request at a time.
 
+    Requests raise ``RefusedError`` for another plan or version of the placement, and while this ps is not ready.
+
     Args:
         plan: the training tasks; says how many batches and records there have to be.
         placement: which partitions belong to which ps, as far as is known.
@@ -165,12 +167,7 @@ class PsCore:
             return InitialiseReply(first=True)
 
     def next_batch(self, request: NextBatch) -> NextBatchReply:
-        """Where a task stands; asked by a worker that begins or continues it.
-
-        Raises:
-            RefusedError: another plan or version of the placement, or not ready.
-            ProtocolError: no such task.
-        """
+        """Where a task stands; asked by a worker that begins or continues it."""
         check_plan(request.plan, self.plan)
         check_task(request.task, request.batches, self.plan)
         with self.lock:
@@ -179,11 +176,7 @@ class PsCore:
             return NextBatchReply(next_batch=shard.next_batch(TaskId(request.task), request.batches))
 
     def read_metrics(self, request: ReadMetrics) -> MetricsReply:
-        """The metric sums of an epoch, if a group here has them. Sums of earlier epochs are on the log, and dropped.
-
-        Raises:
-            RefusedError: another plan or version of the placement, or not ready.
-        """
+        """The metric sums of an epoch, if a group here has them. Sums of earlier epochs are on the log, and dropped."""
         check_plan(request.plan, self.plan)
         with self.lock:
             for group in self.serving(request.placement_version).groups:
@@ -214,7 +207,6 @@ class PsCore:
         Args:
             room: gives memory for this many float32, aligned; the reply's arrays are views of it.
             now_s: monotonic time.
-            sender: number of the connection that asks.
 
         Raises:
             RefusedError: another plan or version of the placement, not ready, no such pin, or the batch has to wait.
@@ -246,7 +238,6 @@ class PsCore:
         """Absorb a batch in every group whose turn it is. Validated whole before anything changes.
 
         Raises:
-            RefusedError: another plan or version of the placement, or not ready.
             ProtocolError: the push does not fit plan or model.
             InvariantError: applying it failed; the state is undefined and the process must die.
         """
@@ -291,11 +282,7 @@ class PsCore:
             self.serving(self.placement.version)
 
     def open_pin(self, evaluation: int) -> int | None:
-        """Keep the present state readable for an evaluation, in place of an earlier one; its step, see ``Pin.open``.
-
-        Raises:
-            RefusedError: not ready.
-        """
+        """Keep the present state readable for an evaluation, in place of an earlier one; its step, see ``Pin.open``."""
         room = self.shard.room_for_cut() if self.shard else None
         with self.lock:
             shard = self.serving(self.placement.version)
@@ -319,13 +306,9 @@ class PsCore:
         """The state between two pushes, for a snapshot.
 
         Args:
-            dirty_only: only rows that changed since the last finished cut.
             flush: make an update of half-filled accumulators first: nothing will follow that could fill them. Where
                 some task is not finished, the order was for a former incarnation that had more, and nothing is flushed.
             since: ``generations`` of an earlier cut: only rows that changed after it.
-
-        Raises:
-            RefusedError: there is no model yet.
         """
         room = self.shard.room_for_cut() if self.shard else None
         with self.lock:

@@ -77,8 +77,6 @@ class GroupCut:
 
     Attributes:
         accumulated: its half-filled accumulator.
-        ledger: what had been absorbed.
-        iteration: optimizer updates made.
         rate: the last rate that a worker sent.
         rates: learning rates of the updates, if rows need them: ``RateHistory.runs``.
         move: not 0: it was held for this move and not served.
@@ -105,9 +103,6 @@ class Group:
         partitions: which of its dense elements are here; of every table the rows that are pushed here.
         tables: the row stores of the ps, shared by all its groups.
         timeline: the updates that are made, by which rows expire and catch up; a group that makes one notes it.
-
-    Raises:
-        UserError: an optimizer, schedule or initializer that the engine does not know.
     """
 
     def __init__(
@@ -237,11 +232,7 @@ class Group:
         )
 
     def load(self, cut: GroupCut) -> None:
-        """Take over a state of the same partitions.
-
-        Raises:
-            ProtocolError: it belongs to another model.
-        """
+        """Take over a state of the same partitions."""
         self.dense.load(cut.dense)
         self.accumulator.load(cut.accumulated)
         self.ledger = Ledger(cut.ledger)

@@ -47,11 +47,7 @@ class EpochMetricSums:
         """Sums of earlier epochs were dropped."""
 
     def check(self, task: int, states: Doubles) -> None:
-        """Refuse states that can't be added to those of their epoch.
-
-        Raises:
-            RefusedError: they have another number of values.
-        """
+        """Refuse states that can't be added to those of their epoch."""
         known = self._sums.get(task // self._tasks_per_epoch)
         if known is not None and states.size != known.states.size and states.size and known.states.size:
             raise RefusedError(

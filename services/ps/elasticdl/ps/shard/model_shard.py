@@ -47,24 +47,18 @@ def most_backward(divisions: Sequence[Division]) -> Verdict:
 
 
 class ModelShard:
-    """What one ps holds of a model.
-
-    Raises:
-        UserError: an optimizer, schedule or initializer that the engine does not know.
-    """
+    """What one ps holds of a model."""
 
     def __init__(self, signature: ModelSignature, policy: UpdatePolicy) -> None:
         self.signature = signature
         self.policy = policy
         self.timeline = Timeline()
-        """The updates that the groups have made."""
         self.tables = [
             row_store(table, signature.optimizer, signature.seed, self.timeline) for table in signature.tables
         ]
         self.stores: list[RowStore] = [*self.tables, *candidates_of(self.tables)]
         """The tables, and the candidates of those that have some: whatever is saved, moved and dropped."""
         self.groups: list[Group] = []
-        """Those that are served."""
         self.held: list[Group] = []
         """Those that wait for the table to say that they are served here."""
         self.dropped_rows = 0
@@ -156,9 +150,6 @@ class ModelShard:
 
         Args:
             dense: float32 of the size of the part; None: not wanted.
-
-        Raises:
-            ProtocolError: an id outside of its table.
         """
         for table, out in zip(tables, split_rows(rows, tables), strict=True):
             if table.table >= len(self.tables):
@@ -182,11 +173,7 @@ class ModelShard:
         return flat
 
     def divide(self, push: Push) -> list[Division]:
-        """A push for each group: one that has nothing to learn from it gets an empty list of rows, never no push.
-
-        Raises:
-            ProtocolError: the push does not fit the shard.
-        """
+        """A push for each group: one that has nothing to learn from it gets an empty list of rows, never no push."""
         if len(self.groups) == 1:
             return [_judged(self.groups[0], push)]
         statistics = sum(group.dense.statistics for group in self.groups)
@@ -202,11 +189,7 @@ class ModelShard:
         ]
 
     def reserve(self, push: Push) -> None:
-        """Reserve the memory that a checked push needs.
-
-        Raises:
-            MemoryError: there is no room for its rows.
-        """
+        """Reserve the memory that a checked push needs."""
         for table in push.tables:
             self.tables[table.table].reserve(table.ids.size)
 

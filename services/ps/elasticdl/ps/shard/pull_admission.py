@@ -52,11 +52,7 @@ class PullAdmission:
         return "" if is_admitted else "a gradient could become staler than the bound"
 
     def check(self, request: Pull, shard: ModelShard, now_s: float, sender: int) -> None:
-        """Refuse a pull that has to wait.
-
-        Raises:
-            RefusedError: the worker has to ask again.
-        """
+        """Refuse a pull that has to wait."""
         reason = self.refusal(request, shard, now_s, sender)
         if reason:
             raise RefusedError(RefusalKind.PULL_DELAYED, reason)

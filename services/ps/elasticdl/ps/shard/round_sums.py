@@ -120,7 +120,6 @@ class RoundExchange:
         """Take a contribution, and wait for the other batches of its round, at most for ``timeout_s``.
 
         Raises:
-            RefusedError: another plan or version of the placement.
             ProtocolError: it does not fit the plan or other contributions, or this is not the gate of such a job.
         """
         sums, placement = self._sums, self._core.placement

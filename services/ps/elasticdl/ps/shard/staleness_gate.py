@@ -18,7 +18,6 @@ class GateSettings:
 
     Attributes:
         max_staleness: the bound, in updates; None: one less than the workers that train at the moment.
-        grads_to_wait: batches whose gradients make one update.
         overdue_s: seconds after its pull before which a batch is never overdue.
         overdue_factor: a batch becomes overdue only after this multiple of the average batch time.
     """
@@ -58,11 +57,7 @@ class Outstanding:
 
 
 class StalenessGate:
-    """The outstanding batches of a job. Not thread-safe: the core's lock guards it.
-
-    Args:
-        settings: the bound, and when a batch counts as overdue.
-    """
+    """The outstanding batches of a job. Not thread-safe: the core's lock guards it."""
 
     def __init__(self, settings: GateSettings) -> None:
         self.bound = settings.max_staleness or 0
@@ -86,7 +81,6 @@ class StalenessGate:
 
         Args:
             now_s: monotonic seconds.
-            sender: number of the worker's connection.
         """
         self._forget_former(key, sender)
         pushes, computing = accumulated, {sender}

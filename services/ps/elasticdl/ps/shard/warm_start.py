@@ -25,11 +25,7 @@ _ROWS = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmStart:
-    """The weights that a new model starts from.
-
-    Attributes:
-        weights: all dense values of the trained model, and the rows that this ps needs.
-    """
+    """The weights that a new model starts from: all dense values, and the rows that this ps needs."""
 
     initial: InitialModel
     weights: ModelShard

@@ -11,24 +11,13 @@ from elasticdl.shared.storage import ObjectStore
 
 
 def garbage(store: ObjectStore, folder: str, kept: Collection[Snapshot]) -> list[str]:
-    """What other incarnations left in a ps' folder: half-written snapshots, and complete ones that nothing needs.
-
-    Args:
-        folder: URI of the ps' folder.
-
-    Raises:
-        TransientError, PermanentError: the store failed.
-    """
+    """What other incarnations left in a ps' folder: half-written snapshots, and complete ones that nothing needs."""
     folders = tuple({folder for snapshot in kept for folder in folders_of(*snapshot)})
     return [info.uri for info in store.list(folder) if not info.uri.startswith(folders)]
 
 
 def delete_objects(store: ObjectStore, uris: Iterable[str]) -> None:
-    """Remove objects.
-
-    Raises:
-        TransientError, PermanentError: the store failed; the objects that are left are garbage.
-    """
+    """Remove objects. After an error of the store the objects that are left are garbage."""
     for uri in uris:
         store.delete(uri)
 

@@ -32,11 +32,7 @@ class SnapshotHistory:
 
     @property
     def newest(self) -> Snapshot:
-        """The last complete snapshot.
-
-        Raises:
-            IndexError: no snapshot is kept.
-        """
+        """The last complete snapshot. Raises ``IndexError``: no snapshot is kept."""
         return self._complete[-1]
 
     @property

@@ -53,11 +53,9 @@ def recover_job(store: ObjectStore, storage: str, job: JobId, known: JobSpec | N
     other objects and falls back to the next snapshot.
 
     Args:
-        storage: the job's storage, a URI.
         known: its specification; None: it is read from the snapshots too.
 
     Raises:
-        TransientError, PermanentError: the store.
         DamagedError: there are snapshots, but none of them says what the job is.
     """
     found = list(_manifests(store, storage, job))
@@ -96,13 +94,11 @@ async def settle_placement(
     Args:
         recovered: what was found there, if the caller knows it already.
         lost: the part of the log that is gone; None: nothing.
-        now_s: seconds since the epoch.
 
     Returns:
         The placement; None: the log contains it.
 
     Raises:
-        TransientError, PermanentError: store or broker.
         FencedError: another process writes the registers.
     """
     if lost is None:
@@ -135,12 +131,6 @@ async def restore_registers(
     """Make the register of every ps name an existing snapshot, if there is one; good registers are left alone.
 
     Call it when no process of the job is alive. The new entry fences any process that is left after all.
-
-    Args:
-        recovered: what was found there, if the caller knows it already.
-
-    Raises:
-        TransientError, PermanentError: store or broker.
     """
     for number in range(spec.ps):
         ps = pod_name(Service.PS, number)
@@ -161,11 +151,7 @@ async def restore_registers(
 
 
 async def restore_placement(registers: KeyValue, placement: Placement) -> None:
-    """Publish the placement that the log says, if what is published can't be read. When to call it: see above.
-
-    Raises:
-        TransientError, PermanentError: the broker.
-    """
+    """Publish the placement that the log says, if what is published can't be read. When to call it: see above."""
     entry = await registers.read(PLACEMENT)
     if entry is None:
         return

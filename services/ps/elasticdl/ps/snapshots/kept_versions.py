@@ -63,9 +63,6 @@ def kept_versions(store: ObjectStore, spec: JobSpec, registers: Iterable[PsRegis
     Args:
         registers: of the ps. Without any, or if a partition is in none of their snapshots, all snapshots in the storage
             count.
-
-    Raises:
-        TransientError, PermanentError: the store.
     """
     registered = [uri for register in registers for uri in (register.manifest, *register.older) if uri]
     versions = _versions(store, registered)
@@ -73,12 +70,7 @@ def kept_versions(store: ObjectStore, spec: JobSpec, registers: Iterable[PsRegis
 
 
 def read_warm_start(initial: InitialModel, policy: UpdatePolicy, owned: Ranges) -> WarmStart:
-    """The weights of a version from which a new job starts.
-
-    Raises:
-        TransientError: storage is unreachable.
-        UserError: an object is missing or damaged; it is named.
-    """
+    """The weights of a version from which a new job starts. Raises ``UserError`` that names a damaged object."""
     store = open_store(initial.parts[0].manifest)
     try:
         parts = [(read_chain(store, part.manifest), part.partitions) for part in initial.parts]
@@ -94,15 +86,7 @@ def read_warm_start(initial: InitialModel, policy: UpdatePolicy, owned: Ranges) 
 def write_version(
     store: ObjectStore, spec: JobSpec, version: KeptVersion, file: Path, *, has_tables: bool = True
 ) -> None:
-    """Write a version into one local file, with averages of dense weights if there are any; see ``whole_model``.
-
-    Args:
-        has_tables: write its tables, and not only its dense values.
-
-    Raises:
-        TransientError: storage is unreachable.
-        DamagedError: an object is missing or damaged; it is named.
-    """
+    """Write a version into one local file, with averages of dense weights if there are any; see ``whole_model``."""
     shard = gather_weights(store, UpdatePolicy.of(spec), version.parts, rows=ALL if has_tables else (), averages=True)
     numbers = {table.name: number for number, table in enumerate(shard.signature.tables)}
 

@@ -35,13 +35,9 @@ def next_cut(
         newest: manifest of the last snapshot; None before the first.
         base: manifest URI that an incremental snapshot would build on; empty: the snapshot has to be full.
         dropped_rows: ``core.dropped_rows`` when the last snapshot was cut.
-        flush: apply half-filled accumulators first.
 
     Returns:
         The manifest URI to build on (empty: the snapshot is full) and the cut; None: nothing changed since ``newest``.
-
-    Raises:
-        RefusedError: there is no model yet.
     """
     if newest is not None:
         changed = core.changed_since(versions_of(newest.groups), flush=flush)

@@ -13,14 +13,10 @@ def find_damages(store: ObjectStore, folder: str, snapshots: Iterable[Snapshot])
     """Which snapshots can't be restored any more, as far as a listing shows: objects are gone or have another size.
 
     Args:
-        folder: URI of the ps' folder.
         snapshots: in the order in which they were taken.
 
     Returns:
         What is wrong, by manifest URI; a snapshot that builds on a damaged one has the same damage.
-
-    Raises:
-        TransientError, PermanentError: the store failed.
     """
     sizes = {info.uri: info.size_bytes for info in store.list(folder)}
     damages: dict[str, DamagedError] = {}

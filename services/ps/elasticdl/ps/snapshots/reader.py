@@ -1,4 +1,7 @@
-"""Snapshots read back from object storage: chains of manifests, their rows and groups, and shards made of these."""
+"""Snapshots read back from object storage: chains of manifests, their rows and groups, and shards made of these.
+
+What reads raises ``DamagedError`` with the name of an object that is missing or damaged.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,6 @@ def restore(store: ObjectStore, core: PsCore, chain: Chain) -> ModelShard:
     """What the placement gives to a ps, and what it holds for a move, as it was at the last manifest of its chain.
 
     Raises:
-        TransientError: storage is unreachable.
-        DamagedError: an object is missing or damaged; it is named.
         UserError: the snapshot belongs to another plan.
     """
     wanted = [
@@ -52,8 +53,6 @@ def gather(store: ObjectStore, core: PsCore, parts: Sequence[tuple[Chain, Ranges
         parts: chains, and the partitions to take as they were at the last manifest of each.
 
     Raises:
-        TransientError: storage is unreachable.
-        DamagedError: an object is missing or damaged; it is named.
         UserError: a snapshot belongs to another plan.
     """
     for chain, _ in parts:
@@ -75,10 +74,6 @@ def gather_weights(
         parts: chains, and the partitions to take as they were at the last manifest of each.
         rows: the partitions whose rows are needed; dense values are read of all.
         averages: also read the averages of dense weights, if there are any.
-
-    Raises:
-        TransientError: storage is unreachable.
-        DamagedError: an object is missing or damaged; it is named.
     """
     with rebuilding(_uri_of(parts)):
         keeps_averages = EMA_MOMENTUM in _signature_of(parts[0][0]).optimizer.hyperparameters
@@ -87,11 +82,7 @@ def gather_weights(
 
 
 def check_belongs(core: PsCore, uri: str, manifest: Manifest) -> None:
-    """Refuse a snapshot of another plan.
-
-    Raises:
-        UserError: it is.
-    """
+    """Refuse a snapshot of another plan."""
     if manifest.plan != core.plan.fingerprint:
         raise UserError(
             f"the snapshot {uri} is of plan {manifest.plan}, this job's plan is {core.plan.fingerprint}",
@@ -100,15 +91,7 @@ def check_belongs(core: PsCore, uri: str, manifest: Manifest) -> None:
 
 
 def read_groups(store: ObjectStore, shard: ModelShard, snapshot: tuple[str, Manifest]) -> list[GroupCut]:
-    """The groups of a snapshot, without their rows.
-
-    Args:
-        snapshot: URI and manifest.
-
-    Raises:
-        TransientError: storage is unreachable.
-        DamagedError: an object is missing or damaged; it is named.
-    """
+    """The groups of a snapshot, without their rows."""
     with rebuilding(snapshot[0]):
         return _groups(store, shard, *snapshot)
 

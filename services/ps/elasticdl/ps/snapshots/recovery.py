@@ -35,11 +35,7 @@ _log = structlog.get_logger()
 
 
 class NothingLeftError(PermanentError):
-    """Every snapshot that was kept is damaged.
-
-    Attributes:
-        damages: what is wrong with them, each damaged object once.
-    """
+    """Every snapshot that was kept is damaged; ``damages``: what is wrong with them, each damaged object once."""
 
     def __init__(self, snapshots: int, damages: Sequence[DamagedError]) -> None:
         super().__init__(
@@ -73,11 +69,7 @@ def recover(store: ObjectStore, core: PsCore, register: PsRegister, folder: str)
     A damaged snapshot makes those that build on it useless, and leaves those that it builds on. What the older one
     lacks is known from its ledger, so the master dispatches it again. Nothing but time is lost.
 
-    Args:
-        folder: where the snapshots of all ps of the job are, a URI.
-
     Raises:
-        TransientError: storage is unreachable.
         NothingLeftError: there is a partition that is in damaged ones only; the first object is named.
         UserError: the snapshots belong to another plan.
     """
@@ -155,11 +147,7 @@ def choose(chains: Sequence[Chain], wanted: Ranges) -> list[tuple[Chain, Ranges]
 def _readable(
     store: ObjectStore, uris: Sequence[str], damages: dict[str, DamagedError], chain: Sequence[Snapshot]
 ) -> list[Snapshot]:
-    """Those of some snapshots whose manifests can be read, in the order in which they were taken.
-
-    Args:
-        chain: the first one's chain, as far as it is read already.
-    """
+    """Those of some snapshots whose manifests can be read, in the order in which they were taken."""
     known = dict(chain)
     for uri in uris:
         if uri in known or uri in damages:

@@ -11,12 +11,7 @@ from elasticdl.shared.names import PodName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyTarget:
-    """What a donor copies for a move, and for which ps.
-
-    Attributes:
-        recipient: the ps whose folder gets the copy.
-        partitions: the partitions to copy, of those that the donor serves.
-    """
+    """What a donor copies for a move, and for which ps."""
 
     recipient: PodName
     partitions: Ranges
@@ -28,7 +23,6 @@ class SnapshotRequest:
 
     Attributes:
         request: its number; the ``SnapshotTaken`` event repeats it.
-        cause: id of the event that led to the order, for the log.
         flush: apply half-filled accumulators first.
         damaged: manifest URI of the snapshot that answered this request before and turned out to be damaged; or empty.
         move: number of the move; 0: the request is for a snapshot and not for a copy.
@@ -64,9 +58,7 @@ class HoldRequest:
     """Partitions to load and to hold until the placement gives them to this ps.
 
     Attributes:
-        move: number of the move.
         manifest: URI of the donor's snapshot or copy.
-        cause: id of the event that led to the order, for the log.
     """
 
     move: int

@@ -18,12 +18,7 @@ ObjectData = bytes | memoryview
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A snapshot that is complete on storage.
-
-    Attributes:
-        uri: URI of its manifest.
-        size_bytes: bytes of all its objects.
-    """
+    """A snapshot that is complete on storage; ``size_bytes``: bytes of all its objects."""
 
     uri: str
     manifest: Manifest
@@ -35,7 +30,6 @@ class SnapshotUpload:
 
     Args:
         objects: URI and bytes of each object, the manifest last; see ``SnapshotWriter.objects``.
-        parallel: how many objects may be written at a time.
     """
 
     def __init__(self, objects: Iterator[tuple[str, ObjectData]], *, parallel: int = 1) -> None:
@@ -46,11 +40,7 @@ class SnapshotUpload:
         self._size_bytes = 0
 
     def next_object(self) -> tuple[str, ObjectData]:
-        """Serialise the next object; the last one is the manifest, and sets ``written``.
-
-        Raises:
-            StopIteration: there is no other object.
-        """
+        """Serialise the next object; the last one, the manifest, sets ``written``. Then raises ``StopIteration``."""
         uri, data = next(self._objects)
         self._size_bytes += len(data)
         if uri.endswith((f"/{MANIFEST_NAME}", f"/{COPY_NAME}")):

@@ -54,11 +54,7 @@ _NO_RESULT = MergeResult()
 
 
 class AuxiliaryTasks:
-    """The auxiliary tasks of a worker; one runs at a time.
-
-    Args:
-        leases: is told about progress; deliveries are released when their task ends.
-    """
+    """The auxiliary tasks of a worker; one runs at a time."""
 
     def __init__(self, settings: CoreSettings, effects: Effects, leases: LeasedTasks, outcomes: TaskOutcomes) -> None:
         self.evaluation: Evaluation | None = None

@@ -47,7 +47,6 @@ class Activity:
 
     Attributes:
         batch: the batch; batch 0 of a task without batches; None: the process has none yet.
-        thread: identifies the thread.
         is_first: whether the process has not finished any of this work yet.
         waits: whether it waits for something that is not the user's code: a ps, other workers, object storage.
         steps: counts its progress: waits that have ended, parts that are done.
@@ -100,7 +99,6 @@ class BatchClock:
         self._deadline_s = deadline_s or math.inf
         self._slow_s = min(SLOW_S_MAX, self._deadline_s / 2)
         self.tick_s = min(_TICK_S_MAX, self._deadline_s / 10)
-        """Seconds between two ticks."""
         self._ages: dict[Activity, _Age] = {}
         self._ticked_s = -math.inf
 
@@ -109,11 +107,7 @@ class BatchClock:
         return min((FIRST_BATCH_FACTOR if activity.is_first else 1.0) * self._deadline_s, activity.limit_s)
 
     def tick(self, now_s: float, activities: Iterable[Activity]) -> Tick:
-        """Look at the activities of now; call it every ``tick_s`` seconds.
-
-        Args:
-            now_s: monotonic time in seconds.
-        """
+        """Look at the activities of now; call it every ``tick_s`` seconds. ``now_s``: monotonic time in seconds."""
         # A process that was suspended, or got no CPU, has not computed meanwhile: one tick counts, however late.
         passed_s = min(now_s - self._ticked_s, 2 * self.tick_s)
         self._ticked_s = now_s

@@ -29,7 +29,6 @@ class BatchRef:
     """Names one attempt to process one batch. It is void once its task was repositioned, finished or given away.
 
     Attributes:
-        batch: number of the batch in the task.
         lap: how often the task was repositioned before.
         entry: distinguishes two attempts of this worker at the same task.
     """
@@ -91,14 +90,7 @@ class BatchOrder:
         return self._next_task() is not None
 
     def begin(self, task: TaskRef, *, batches: int, next_batch: int) -> bool:
-        """Train a task from ``next_batch`` on.
-
-        Returns:
-            False when the task is complete.
-
-        Raises:
-            ValueError: the task has begun already, or there is no such batch.
-        """
+        """Train a task from ``next_batch`` on. Returns False when the task is complete."""
         if task in self._tasks or not 0 <= next_batch <= batches:
             raise ValueError(f"task {task} can't begin at batch {next_batch} of {batches}")
         if next_batch == batches:
@@ -163,9 +155,6 @@ class BatchOrder:
 
         Args:
             next_batch: the next batch that every group expects; the number of batches: none.
-
-        Raises:
-            ValueError: the ref is void, or there is no such batch.
         """
         position = self._tasks.get(ref.task)
         if position is None or not self.is_valid(ref):

@@ -35,12 +35,7 @@ LANES_ON_LOOP = (QUEUE, BROKER, LEASES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeTasks:
-    """Take tasks from the queue: ``TasksDelivered`` or ``QueueEmpty``.
-
-    Attributes:
-        wait_s: seconds to wait for one.
-        count: how many training tasks at most.
-    """
+    """Take tasks from the queue: ``TasksDelivered`` or ``QueueEmpty``. ``count``: how many training tasks at most."""
 
     wait_s: float
     count: int = 1
@@ -79,11 +74,7 @@ class ComputeBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushBatch:
-    """Push a computed batch, and pull for the next one in the same round trip: ``BatchPushed``.
-
-    Attributes:
-        pull: the batch to pull for; None: no pull.
-    """
+    """Push a computed batch, and pull for the next one in the same round trip: ``BatchPushed``."""
 
     ref: BatchRef
     pull: BatchRef | None = None
@@ -140,11 +131,7 @@ class ExtendLease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """End the process.
-
-    Attributes:
-        reason: why the worker can't continue; empty: it was asked to stop.
-    """
+    """End the process; ``reason``: why the worker can't continue; empty: it was asked to stop."""
 
     exit_code: int
     reason: str = ""

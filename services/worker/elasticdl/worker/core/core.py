@@ -122,11 +122,7 @@ class WorkerCore:
         return self._effects.drain()
 
     def check(self) -> None:
-        """Verify the invariants.
-
-        Raises:
-            InvariantError: the state is wrong.
-        """
+        """Verify the invariants."""
         self.training.check()
         if self._auxiliary.is_computing and not pipelining.is_between_batches(self.training.window):
             raise InvariantError("an evaluation runs beside a training batch")

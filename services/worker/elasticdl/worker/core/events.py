@@ -20,44 +20,28 @@ NO_SECONDS: Mapping[str, float] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """The model is built; the worker can start.
-
-    Attributes:
-        notes: start-up lines for the user.
-    """
+    """The model is built; the worker can start. ``notes``: start-up lines for the user."""
 
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested:
-    """The worker has to stop after its running batch.
-
-    Attributes:
-        reason: for the log, such as ``SIGTERM``.
-    """
+    """The worker has to stop after its running batch; ``reason``: for the log, such as ``SIGTERM``."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TasksDelivered:
-    """The queue delivered tasks.
-
-    Attributes:
-        leases: at least one; several only of training tasks.
-    """
+    """The queue delivered tasks."""
 
     leases: tuple[LeasedTask, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueEmpty:
-    """The queue had no task.
-
-    Attributes:
-        is_unavailable: the broker did not answer; ask again after a pause.
-    """
+    """The queue had no task; ``is_unavailable``: the broker did not answer; ask again after a pause."""
 
     is_unavailable: bool = False
 
@@ -67,7 +51,6 @@ class BatchRead:
     """A batch is read and fed, and its ids are known.
 
     Attributes:
-        checksum: sum of their hashes, modulo 2**64.
         is_empty: the user's filter dropped every record; the batch needs no weights.
         seconds: phase -> seconds.
     """
@@ -89,11 +72,7 @@ class BatchUnreadable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchFailed:
-    """Reading or computing a batch failed because of the data or the user's code.
-
-    Attributes:
-        step: step of the weights, if the batch was computed with weights.
-    """
+    """Reading or computing a batch failed because of the data or the user's code."""
 
     ref: BatchRef
     failure: Failure
@@ -110,12 +89,7 @@ class BatchPulled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullDelayed:
-    """A batch has to wait for other workers: its weights are not to be pulled yet, or its step needs their batches.
-
-    Attributes:
-        ref: the batch; it has no weights.
-        seconds: phase -> seconds that the worker has waited.
-    """
+    """A batch has to wait for other workers: its weights are not to be pulled yet, or its step needs their batches."""
 
     ref: BatchRef
     seconds: Mapping[str, float] = field(default_factory=lambda: NO_SECONDS)
@@ -135,7 +109,6 @@ class BatchComputed:
     Attributes:
         loss: mean loss; None when nothing was computed (an empty batch).
         is_overflow: the gradients overflowed float16, so the batch is absorbed without them.
-        seconds: phase -> seconds.
     """
 
     ref: BatchRef
@@ -151,7 +124,6 @@ class BatchPushed:
     Attributes:
         has_pulled: whether the pull that followed the push brought weights that contain it.
         step: step of the weights that the batch was computed with.
-        seconds: phase -> seconds.
     """
 
     ref: BatchRef
@@ -175,11 +147,7 @@ class SlowBatchSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandDone:
-    """A procedure's command was executed.
-
-    Attributes:
-        result: what the procedure is resumed with.
-    """
+    """A procedure's command was executed."""
 
     number: int
     result: Any = None

@@ -101,10 +101,8 @@ class Batch:
 
     Attributes:
         is_void: its task was repositioned, finished or given away; it is dropped when it is not busy.
-        is_empty: it needs no weights.
         is_delayed: synchronous training: its round is not open; batches of other tasks come first.
         failure: why it could not be read: the data or user code, or the reason why storage did not deliver it.
-        seconds: phase -> seconds.
     """
 
     ref: BatchRef

@@ -77,9 +77,6 @@ class RoundWait:
     def on_pushed(self, ref: BatchRef, tasks: Sequence[TaskRef], begun: Sequence[TaskRef]) -> list[TaskRef]:
         """The worker continues.
 
-        Args:
-            tasks: all tasks that the worker trains, oldest first.
-
         Returns:
             Tasks for other workers: all but one of those that the worker has not begun, and that it need not train
             itself.

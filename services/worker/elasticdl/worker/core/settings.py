@@ -15,7 +15,6 @@ class CoreSettings:
 
     Attributes:
         validation: the validation tasks; None without validation data.
-        pipeline: staleness and prefetch depth.
         lease_s: seconds after which the broker delivers a task again unless its lease is extended.
         lease_deadline_s: seconds without progress after which leases are no longer extended.
         idle_poll_s: seconds to wait for a task when the queue was found empty before.

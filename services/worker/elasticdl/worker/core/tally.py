@@ -14,7 +14,6 @@ class Tally:
 
     Attributes:
         records: raw records, including those that the user's filter dropped.
-        counted: numbers of the batches, including empty ones.
         loss_sum: sum over batches of the mean loss of a batch.
         overflows: how many of the batches were absorbed without gradients, because these overflowed float16.
         seconds: phase -> seconds.
@@ -66,7 +65,6 @@ class Meter:
 
     Attributes:
         records: records of batches that were pushed.
-        loss: loss of the last batch.
         step: step of the model after the last push.
     """
 

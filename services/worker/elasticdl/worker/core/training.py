@@ -44,11 +44,7 @@ PULL_TIMER = "pull again"
 
 
 class Training:
-    """The train tasks of a worker and the window of batches in progress.
-
-    Args:
-        leases: is told about progress; deliveries are released when their task ends.
-    """
+    """The train tasks of a worker and the window of batches in progress."""
 
     def __init__(self, settings: CoreSettings, effects: Effects, leases: LeasedTasks, outcomes: TaskOutcomes) -> None:
         self.meter = Meter()
@@ -245,11 +241,7 @@ class Training:
         return self._round_wait is not None and self._round_wait.wants_task(now_s)
 
     def check(self) -> None:
-        """Verify the invariants.
-
-        Raises:
-            InvariantError: the state is wrong.
-        """
+        """Verify the invariants."""
         valid = [batch for batch in self.window if self.order.is_valid(batch.ref)]
         phases = [batch.phase for batch in self.window]
         for phase in (Phase.PULLING, Phase.COMPUTING, Phase.PUSHING):

@@ -18,7 +18,6 @@ class LoadedBatch:
 
     Attributes:
         batch: tensors, or None when the user's filter dropped every record.
-        checksum: sum of their hashes modulo 2**64.
         kept: columns that a prediction job copies beside the predictions.
         weights: what was pulled for it.
     """
@@ -68,15 +67,12 @@ class BatchStore:
         self._batches: dict[BatchRef, LoadedBatch] = {}
 
     def __len__(self) -> int:
-        """The number of batches that are kept."""
         return len(self._batches)
 
     def __getitem__(self, ref: BatchRef) -> LoadedBatch:
-        """The data of a batch in progress."""
         return self._batches[ref]
 
     def __setitem__(self, ref: BatchRef, loaded: LoadedBatch) -> None:
-        """Keep the data of a batch."""
         self._batches[ref] = loaded
 
     def release(self, ref: BatchRef) -> None:

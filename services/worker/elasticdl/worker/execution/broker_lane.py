@@ -38,11 +38,7 @@ PURPOSES_OF_PREDICTION = (Purpose.EXPORT, Purpose.PREDICT)
 
 
 class Deliveries:
-    """The deliveries behind the leases that the core knows by number. Its coroutines run on the bus' loop.
-
-    Args:
-        purposes: of the tasks that are taken, the most urgent first.
-    """
+    """The deliveries behind the leases that the core knows by number. Its coroutines run on the bus' loop."""
 
     def __init__(
         self,
@@ -57,11 +53,7 @@ class Deliveries:
         self._deliveries: dict[int, Delivery] = {}
 
     async def take(self, wait_s: float, count: int) -> TasksDelivered | QueueEmpty:
-        """The next tasks, waiting at most ``wait_s`` for one; see ``TaskQueue.take_several``.
-
-        Raises:
-            TransientError: the broker is unavailable.
-        """
+        """The next tasks, waiting at most ``wait_s`` for one; see ``TaskQueue.take_several``."""
         deliveries = await self._take_planned(count)
         if not deliveries and wait_s > 0:
             await self._queue.wait(wait_s)

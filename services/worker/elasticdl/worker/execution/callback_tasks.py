@@ -28,13 +28,7 @@ class Hooks(Protocol):
 
 
 class CallbackTasks:
-    """The tasks of a job's callbacks.
-
-    Args:
-        storage: URI of the job's storage.
-        store: the adapter for it; None: that of the URI.
-        waiting: makes the block in which the worker waits for the storage.
-    """
+    """The tasks of a job's callbacks; ``store``: the adapter for it; None: that of the URI."""
 
     def __init__(
         self,
@@ -56,7 +50,6 @@ class CallbackTasks:
 
         Raises:
             UserError: a hook raised, or a callback uses what it can't have.
-            PermanentError, TransientError: the storage can't be used.
         """
         with self._waiting():
             listed = self._store.list(self._folder)

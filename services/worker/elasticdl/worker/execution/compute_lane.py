@@ -50,9 +50,6 @@ class ComputeSettings:
 
     Attributes:
         rate_from_worker: the learning-rate schedule is user code, or callbacks set it, so every push carries the rate.
-        callbacks: runs the hooks of the model file's callbacks.
-        export: writes the model to the job's output.
-        save: saves the pinned model of an evaluation beside that of another one.
         round_steps: runs the steps of a model whose batches are normalised together; None: each batch is alone.
     """
 
@@ -70,11 +67,7 @@ def step_seed(plan: Plan, task: TaskId, batch: int) -> int:
 
 
 class ComputeLane:
-    """Runs training steps and evaluations.
-
-    Args:
-        running_batches: records which batch user code works on.
-    """
+    """Runs training steps and evaluations."""
 
     def __init__(
         self,

@@ -55,14 +55,7 @@ class Executor:
         self._handlers.update(handlers)
 
     def execute(self, command: Command) -> Event | None:
-        """Execute a command in its lane's thread.
-
-        Returns:
-            The event with the outcome; None for commands without one.
-
-        Raises:
-            InvariantError: a defect.
-        """
+        """Execute a command in its lane's thread. Returns the event with the outcome; None for commands without one."""
         inner = _unwrapped(command)
         try:
             return _done(command, self._handlers[type(inner)](inner))
@@ -73,11 +66,7 @@ class Executor:
 
 
 class LoopExecutor:
-    """Executes commands on the bus' loop; see ``Executor``.
-
-    Args:
-        handlers: command -> coroutine function.
-    """
+    """Executes commands on the bus' loop; see ``Executor``. ``handlers``: command -> coroutine function."""
 
     def __init__(self, handlers: Coroutines) -> None:
         self._handlers = handlers

@@ -43,7 +43,6 @@ class ModelWriter:
     """Writes a model with the values that it gets.
 
     Attributes:
-        write: writes the files of an export into a folder.
         write_file: writes one file, of the kind that its name says.
         with_tables: (dense values, snapshots with the rows) -> an export with tables in Parquet; None: the files of the
             model hold its tables.
@@ -55,11 +54,7 @@ class ModelWriter:
 
 
 class Exporter:
-    """Pulls the whole model and writes it.
-
-    Args:
-        output: URI of the output folder of the submitted job.
-    """
+    """Pulls the whole model and writes it."""
 
     def __init__(
         self,
@@ -78,12 +73,7 @@ class Exporter:
         self._watch = watch
 
     def save(self, pin: int, keep: int) -> None:
-        """Save the pinned model of an evaluation; arguments as ``SavedModels.save``.
-
-        Raises:
-            PinLostError: the pinned model is gone.
-            PermanentError, TransientError: the storage can't be written.
-        """
+        """Save an evaluation's pinned model, as ``SavedModels.save``. Raises ``PinLostError`` if it is gone."""
         sizes = {table.name: table.input_dim for table in self._ps.signature.tables}
         self._saved.save(pin, *self._pull(pin), sizes, keep)
 
@@ -108,7 +98,6 @@ class Exporter:
 
         Raises:
             PinLostError: the audited model is gone.
-            PermanentError, TransientError: the saved model can't be read, or the output can't be written.
         """
         version, output = command.version, command.output or self._output
         if version:
@@ -139,7 +128,6 @@ class Exporter:
 
         Raises:
             PinLostError: the model is gone.
-            PermanentError, TransientError: the file can't be written.
         """
         self._write_one(uri, partial(write, *self._pull(0, instances)))
 
@@ -158,13 +146,7 @@ def write_output(output: str, write: Callable[[Path], object], watch: ExportWatc
     """Write files to a folder on disk or in object storage, replacing what is there.
 
     Args:
-        output: URI of the folder.
-        write: writes the files into a local folder.
         watch: see ``ExportWatch``; None: the export is not followed.
-
-    Raises:
-        PermanentError, TransientError: the output can't be written.
-        UserError: the model can't be exported.
     """
     watch = watch or ExportWatch()
     if scheme_of(output) == "file":

@@ -33,12 +33,7 @@ _PURPOSES_WITH_DATA = (Purpose.TRAIN, Purpose.EVALUATE, Purpose.PREDICT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """The data of one purpose; for one thread at a time.
-
-    Attributes:
-        records: reads them, by their plan.
-        feeder: the user's feed for the purpose.
-    """
+    """The data of one purpose; for one thread at a time. ``records``: reads them, by their plan."""
 
     records: TaskRecords
     feeder: Feeder
@@ -50,12 +45,7 @@ class Dataset:
 
 
 class BatchLoader:
-    """Reads batches.
-
-    Args:
-        validation: the validation data, if there is any.
-        running_batches: records which batches user code works on.
-    """
+    """Reads batches."""
 
     def __init__(
         self,

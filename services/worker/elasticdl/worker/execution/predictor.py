@@ -26,14 +26,7 @@ from elasticdl.worker.running_batches import RunningBatches
 
 @dataclass(slots=True, kw_only=True)
 class Predictor:
-    """Predicts the batches of one task after the other.
-
-    Attributes:
-        store: where batches are kept.
-        running_batches: records which batch user code works on.
-        output: where files are written.
-        progress: called whenever a part of a long command is done.
-    """
+    """Predicts the batches of one task after the other."""
 
     model: Predictive
     store: BatchStore
@@ -81,12 +74,7 @@ class Predictor:
             )
 
     def write(self, command: WritePredictions) -> str:
-        """Write the file of a task whose batches were all predicted; returns its name.
-
-        Raises:
-            UserError: the format can't hold the predictions.
-            PermanentError, TransientError: the output can't be written.
-        """
+        """Write the file of a task whose batches were all predicted; returns its name."""
         if command.task != self._task:
             raise InvariantError(f"{command.task} was not predicted last")
         predicted, self._predicted = self._predicted, []

@@ -20,11 +20,7 @@ from elasticdl.worker.running_batches import RunningBatches
 
 
 class WorkerRoundServices:
-    """See ``round_steps.RoundServices``.
-
-    Args:
-        running_batches: records which batches user code works on.
-    """
+    """See ``round_steps.RoundServices``."""
 
     def __init__(self, plan: Plan, loader: BatchLoader, ps: PsClient, running_batches: RunningBatches) -> None:
         self._plan = plan

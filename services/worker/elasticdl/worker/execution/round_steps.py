@@ -38,11 +38,7 @@ class RoundServices(Protocol):
     """What the steps of a round need from the rest of the worker. Any thread may call."""
 
     def load(self, task: TaskId, batch: int) -> LoadedBatch:
-        """Read and feed a batch.
-
-        Raises:
-            RoundAbortedError: it can't be read.
-        """
+        """Read and feed a batch. Raises ``RoundAbortedError``: it can't be read."""
         ...
 
     def pull_rows(self, loaded: LoadedBatch) -> Pulled:
@@ -50,11 +46,7 @@ class RoundServices(Protocol):
         ...
 
     def exchange(self, request: Exchange) -> RoundSum:
-        """Contribute to a sum, and wait a little for the other batches.
-
-        Raises:
-            TransientError: the gate was unavailable for too long.
-        """
+        """Contribute to a sum, and wait a little for the other batches."""
         ...
 
     def running(self, task: TaskId, batch: int) -> AbstractContextManager[Activity]:
@@ -71,7 +63,6 @@ class RoundSettings:
     """The rounds of a job.
 
     Attributes:
-        rounds: which batches make a round.
         patience_s: seconds without progress after which no other worker computes a batch that is missing, at least. A
             worker whose steps take longer waits as long as a step.
         patience_max_s: the same, at most.
@@ -112,13 +103,7 @@ class RoundSteps:
         self._patience_s = settings.patience_s
 
     def train(self, task: TaskId, batch: int, loaded: LoadedBatch) -> StepResult:
-        """Loss, gradients and training metrics of a batch with weights.
-
-        Raises:
-            RoundAbortedError: the round can't be computed now.
-            TransientError: the gate was unavailable for too long.
-            UserError: the user's code raised.
-        """
+        """Loss, gradients and metrics of a batch with weights. Raises ``RoundAbortedError`` if it can't now."""
         weights = loaded.weights
         if weights is None:
             raise ValueError(f"task {task}, batch {batch} has no weights")
@@ -140,11 +125,7 @@ class RoundSteps:
             return self._model.measure(loaded.batch, result)
 
     def contribute_nothing(self, task: TaskId, batch: int, weights: Pulled) -> None:
-        """Tell the other workers that a batch has no records.
-
-        Raises:
-            TransientError: the gate was unavailable for too long.
-        """
+        """Tell the other workers that a batch has no records."""
         if len(self._settings.rounds.members(task, batch)) > 1:
             self._enter(task, batch, weights).contribute_nothing(task)
 
@@ -228,7 +209,6 @@ class _Round:
         return step.result
 
     def contribute_nothing(self, task: TaskId) -> None:
-        """Tell the other workers that a batch has no records."""
         self.trained.add(task)
         self._services.exchange(self.request(task, absent=True))
 
@@ -245,7 +225,6 @@ class _Round:
         backward: bool = False,
         absent: bool = False,
     ) -> Exchange:
-        """A contribution of a batch of this round."""
         return Exchange(
             plan=self.settings.plan,
             placement_version=0,
@@ -330,11 +309,7 @@ class _Round:
 
 
 class _Contributions:
-    """What one batch contributes to the sums of its round.
-
-    Args:
-        activity: the step, which waits meanwhile.
-    """
+    """What one batch contributes to the sums of its round; ``activity``: the step, which waits meanwhile."""
 
     def __init__(
         self,

@@ -12,27 +12,14 @@ from elasticdl.worker.ports import Floats
 
 
 class SavedModels:
-    """The saved versions of a job's model.
-
-    Args:
-        storage: URI of the job's storage.
-    """
+    """The saved versions of a job's model."""
 
     def __init__(self, storage: str) -> None:
         self._store = open_store(storage)
         self._storage = storage
 
     def save(self, number: int, dense: Floats, rows_of: RowsFunction, sizes: Mapping[str, int], keep: int) -> None:
-        """Save a version, and delete all but one of the others.
-
-        Args:
-            dense: float32, all dense variables in signature order.
-            sizes: table -> number of its rows.
-            keep: the version that stays; 0: none.
-
-        Raises:
-            PermanentError, TransientError: the storage can't be written.
-        """
+        """Save a version, and delete all but one of the others; ``keep``: the version that stays; 0: none."""
         uri = saved_model_uri(self._storage, number)
         with tempfile.TemporaryDirectory(prefix="elasticdl-best-") as folder:
             file = Path(folder, "model.npz")
@@ -43,9 +30,5 @@ class SavedModels:
                 self._store.delete(info.uri)
 
     def load(self, number: int) -> tuple[Floats, RowsFunction]:
-        """The dense values of a version, and what gives its rows.
-
-        Raises:
-            PermanentError, TransientError: the storage can't be read.
-        """
+        """The dense values of a version, and what gives its rows."""
         return read_model(self._store.read(saved_model_uri(self._storage, number)))

@@ -94,8 +94,6 @@ def name_record(error: UserError, batch: Sequence[Record], feed_one: Callable[[R
     Where each record fails alone it is the code, not a record.
 
     Args:
-        error: what feeding the whole batch raised.
-        batch: its records, in its order.
         feed_one: feeds a record; raises UserError for a bad one.
     """
     named, good = None, False

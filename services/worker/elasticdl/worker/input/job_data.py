@@ -38,12 +38,7 @@ def open_records(
     keep_columns: tuple[str, ...] = (),
     custom: CheckedReader | None = None,
 ) -> TaskRecords:
-    """Readers of one plan, for one thread.
-
-    Args:
-        storage: URI of the job's storage, where the indices are.
-        custom: the reader of the model file, if it has one for this data.
-    """
+    """Readers of one plan, for one thread."""
     reader = open_reader(plan, data, storage, stores, custom)
     return TaskRecords(plan=plan, reader=reader, whole_batches=whole_batches, keep_columns=keep_columns)
 
@@ -51,12 +46,7 @@ def open_records(
 def open_reader(
     plan: Plan, data: DataSpec, storage: str, stores: DataStores, custom: CheckedReader | None = None
 ) -> ShardReader:
-    """A reader of one plan's sources, for one thread.
-
-    Args:
-        storage: URI of the job's storage, where the indices are.
-        custom: the reader of the model file, if it has one for this data.
-    """
+    """A reader of one plan's sources, for one thread."""
     indices = IndexStore.of_job(storage, plan.sources, options_of(data))
     if custom is not None:
         return CustomShardReader(custom, sources=plan.sources, schema=schema_of(data), index=indices.load)
@@ -75,14 +65,7 @@ def open_reader(
 
 
 def all_columns(plan: Plan, reader: ShardReader) -> Iterator[ColumnBatch]:
-    """The columns of all records of a plan once, in the order of the data.
-
-    Args:
-        plan: whose sources; each batch has the records of one of its tasks.
-
-    Raises:
-        UserError: the data changed since the job was planned, or is corrupt.
-    """
+    """The columns of all records of a plan once, in the order of the data."""
     for number, source in enumerate(plan.sources):
         for start in range(0, source.records, plan.task_records):
             end = min(start + plan.task_records, source.records)

@@ -51,8 +51,6 @@ class BatchRecords:
 
     Attributes:
         records: what the user's feed gets: raw records, or columns by name.
-        count: number of records.
-        checksum: sum of their hashes modulo 2**64.
         seed: determines the random numbers of the user's feed.
         places: place of each record in its task's shards, one after the other, in the batch's order.
         kept: typed columns that the feed need not give, see ``TaskRecords``.
@@ -101,11 +99,7 @@ class TaskRecords:
         """Whether they are in object storage: its client gives up by itself. The user's reader may do anything."""
 
     def prefetch(self, task: TaskId) -> None:
-        """Begin to read the records of a task, and return at once; any thread may call.
-
-        Raises:
-            TransientError: storage is unreachable.
-        """
+        """Begin to read the records of a task, and return at once; any thread may call."""
         self._reader.prefetch(self.plan.shards(task))
 
     def batch(self, task: TaskId, batch: int) -> BatchRecords:
@@ -113,7 +107,6 @@ class TaskRecords:
 
         Raises:
             UserError: the source changed since the job was planned, or its data is corrupt; names the record.
-            TransientError: storage is unreachable.
         """
         ordered = self._ordered(task)
         start = batch * self.plan.minibatch_size

@@ -7,12 +7,7 @@ from elasticdl.worker.ports import FedBatch, TableIds, Trainee
 
 
 def table_ids(model: Trainee, batch: FedBatch | None, *, training: bool) -> dict[str, TableIds]:
-    """The rows of each table that a batch needs.
-
-    Args:
-        batch: tensors; None needs none.
-        training: whether the batch is to be trained or evaluated.
-    """
+    """The rows of each table that a batch needs; ``batch``: tensors; None needs none."""
     if batch is None:
         return {}
     unique = unique_by_table(model.ids(batch, training=training))

@@ -63,11 +63,7 @@ def build(module: UserModule, example: Batch, *, seed: int, swap_bytes_min: int,
 
     Args:
         example: a batch, to build models that wait for their first call.
-        swap_bytes_min: tables of plain Keras embeddings from this size on are served.
         eager: call the model eagerly to find its ids.
-
-    Raises:
-        UserError: the model can't be trained this way, with the reason.
     """
 
     def attempt(census: Census) -> tuple[Any, RecordedIds]:
@@ -86,14 +82,7 @@ def build(module: UserModule, example: Batch, *, seed: int, swap_bytes_min: int,
 
 
 def look_at(module: UserModule, see: Callable[[Any], Made], *, seed: int, swap_bytes_min: int) -> Made:
-    """Make the model before there is a batch, without the tables that will be served, to see inputs and outputs.
-
-    Args:
-        see: given the model; may call it.
-
-    Raises:
-        UserError: as for ``build``.
-    """
+    """Make the model before there is a batch, without the tables that will be served, to see inputs and outputs."""
 
     def attempt(census: Census) -> Made:
         with _making(census, seed):

@@ -104,7 +104,6 @@ class DenseVariables:
 
         Args:
             weights: the weights of that instance, in the order of this one's.
-            flat: float32, all dense variables in signature order.
         """
         offset = 0
         for place, spec in zip(self._places, self.specs, strict=True):

@@ -8,11 +8,7 @@ from elasticdl.shared.errors import UserError
 
 
 def gpu_name(kind: str = "GPU") -> str:
-    """The first GPU that TensorFlow finds, such as ``NVIDIA H200``; empty: it finds none.
-
-    Args:
-        kind: another kind of device, for machines without a GPU.
-    """
+    """The first GPU that TensorFlow finds, such as ``NVIDIA H200``; empty: it finds none."""
     found = tf.config.list_physical_devices(kind)
     if not found:
         return ""
@@ -21,11 +17,7 @@ def gpu_name(kind: str = "GPU") -> str:
 
 
 def check_gpu(requested: int, name: str) -> None:
-    """Check that TensorFlow finds the GPU that the pod was given.
-
-    Raises:
-        UserError: it finds none.
-    """
+    """Check that TensorFlow finds the GPU that the pod was given."""
     if requested and not name:
         raise UserError(
             "This worker's pod has a GPU, but TensorFlow finds none",

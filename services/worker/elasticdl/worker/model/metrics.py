@@ -113,11 +113,7 @@ class MetricSet:
         return {name: known.get(name, "") for name in self.names}
 
     def update(self, labels: Any, predictions: Any, weights: Any, loss: Any) -> None:
-        """Add a batch.
-
-        Args:
-            weights: one per record, or None.
-        """
+        """Add a batch; ``weights``: one per record, or None."""
         records = tf.cast(tf.shape(tf.nest.flatten(predictions)[0])[0], tf.float32)
         self._entries[0].metric.update_state(loss, sample_weight=records)
         for entry in self._entries[1:]:
@@ -148,11 +144,7 @@ class MetricSet:
         self.take()
 
     def split(self, values: NDArray[np.float64]) -> MetricArrays:
-        """What ``take`` or ``flat_states`` gave, as arrays of the variables' shapes.
-
-        Raises:
-            UserError: it has the states of other metrics.
-        """
+        """What ``take`` or ``flat_states`` gave, as arrays of the variables' shapes."""
         size = max([end for places in self._places.values() for _, end, _ in places], default=0)
         if values.size != size:
             raise UserError(
@@ -185,9 +177,6 @@ class MetricSet:
         """The results of summed states; a metric with several values gives ``name.0``, ``name.1``...
 
         The values of a dict have the names of their keys, as in ``fit()``, where no other result has that name.
-
-        Raises:
-            UserError: the states are not those of this file's metrics.
         """
         results: dict[str, float] = {}
         for entry in self._entries:

@@ -75,11 +75,7 @@ class TranslatedOptimizer:
 
 
 def translate(keras_optimizer: Any) -> TranslatedOptimizer:
-    """Split a Keras optimizer between ps and worker.
-
-    Raises:
-        UserError: an optimizer, or one of its options, that can't be honoured.
-    """
+    """Split a Keras optimizer between ps and worker. Raises ``UserError`` for what can't be honoured."""
     loss_scale, growth_steps = 0.0, 2000
     if isinstance(keras_optimizer, keras.optimizers.LossScaleOptimizer):
         loss_scale, growth_steps = float(keras_optimizer.initial_scale), int(keras_optimizer.dynamic_growth_steps)

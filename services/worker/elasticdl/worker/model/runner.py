@@ -47,7 +47,6 @@ class RunnerSettings:
         seed: of the job; seeds initial values and rows.
         swap_bytes_min: plain Keras embedding tables from this size on are served by the ps.
         eager: run everything uncompiled, for a debugger.
-        synchronous: batches are trained in rounds.
         has_callbacks: they may set the learning rate, so every push carries it.
     """
 
@@ -98,7 +97,6 @@ class ModelRunner:
 
     Raises:
         UserError: something in the model can't be honoured, with the reason.
-        UserCodeError: the user's code raised.
     """
 
     def __init__(self, module: UserModule, example: Batch, settings: RunnerSettings | None = None) -> None:
@@ -205,7 +203,6 @@ class ModelRunner:
 
         Raises:
             UserError: the feed changed the type of its batches.
-            UserCodeError: the user's code raised.
         """
         if batch.spec.key != self.example.spec.key:
             raise UserError(f"{self.module.path}: the feed of this batch has other types or shapes than the first one")
@@ -250,11 +247,7 @@ class ModelRunner:
         return replace(result, metric_states=self.step.train_metrics.states(()))
 
     def evaluate(self, batch: Batch, dense: Float32Array, rows: TableRows = _NO_ROWS, *, step_seed: int = 0) -> float:
-        """Update the evaluation metrics with one batch; arguments as for ``train``.
-
-        Returns:
-            The batch's mean loss.
-        """
+        """Update the evaluation metrics with one batch; arguments as for ``train``. Returns the batch's mean loss."""
         if batch.labels is None:
             raise UserError(f"{self.module.path}: the feed gives no labels for evaluation")
         pulled = self._pulled(dense, rows)
@@ -310,11 +303,7 @@ class ModelRunner:
         return self._metrics["merge"].results(states)
 
     def probe_metrics(self) -> None:
-        """Check on the example that every metric's states add up; builds metrics that wait for their first update.
-
-        Raises:
-            UserError: a metric for which they don't, by name.
-        """
+        """Check on the example that every metric's states add up; builds metrics that wait for their first update."""
         batch = self.example
         ids = self.ids(batch)
         rows = {

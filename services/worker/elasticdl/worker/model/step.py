@@ -147,7 +147,6 @@ class CompiledStep:
         A model without tables is not called for them.
 
         Args:
-            training: whether the batch is to be trained or evaluated.
             found: what the function ``train_ids`` gave for the batch, if it was called already.
         """
         if not self._layers:
@@ -207,12 +206,7 @@ class CompiledStep:
             return self._call("evaluate", spec, features, labels, _present(weights), pulled)
 
     def predict(self, spec: BatchSpec, features: Any, values: tuple[Any, ...], pulled: PulledTensors) -> Any:
-        """The model's outputs.
-
-        Args:
-            values: of each dense variable, in signature order.
-            pulled: rows; its dense vector is not used.
-        """
+        """The model's outputs; ``values`` of dense variables in signature order; of ``pulled`` only the rows count."""
         return self._call("predict", spec, features, values, pulled._replace(dense=NOTHING))
 
     def _call_number(self, reducer: Reducer, scale: float) -> AbstractContextManager[Any]:

@@ -20,11 +20,7 @@ Encode = Callable[[pa.Table], bytes]
 
 
 def encode(table: pa.Table, data_format: str) -> bytes:
-    """The content of a file.
-
-    Raises:
-        UserError: the format can't hold a column.
-    """
+    """The content of a file."""
     return _ENCODERS[data_format](table)
 
 

@@ -26,9 +26,6 @@ class PredictionOutput:
     """The files of one prediction job.
 
     Attributes:
-        store: holds the output folder.
-        folder: its URI.
-        job: the job's id.
         tasks: number of the plan's tasks, each of which has one file.
         suffix: of every file, without dot.
         token: makes the part of a file's name that no other attempt has.
@@ -58,11 +55,7 @@ class PredictionOutput:
         return join(self.folder, f"part-{task:05}-of-{self.tasks:05}.{self.suffix}")
 
     def write(self, task: int, content: bytes) -> str:
-        """Write the file of one attempt; returns its name, which no other attempt uses.
-
-        Raises:
-            PermanentError, TransientError: the output can't be written.
-        """
+        """Write the file of one attempt; returns its name, which no other attempt uses."""
         name = f"{task:05}-{self.token()}"
         self.store.write(self._temporary(name), content)
         return name
@@ -78,7 +71,6 @@ class PredictionOutput:
 
         Raises:
             PermanentError: a file that counts is gone.
-            TransientError: the storage.
         """
         for task, name in enumerate(files):
             self._rename(self._temporary(name), self.part(task))

@@ -87,7 +87,6 @@ class Settled:
     Attributes:
         sent: what they answered; its placement may be later than that of the first try.
         answers: one per ps, in the splitter's order.
-        repeated: whether any ps was sent the request more than once.
     """
 
     sent: SentRequest
@@ -122,9 +121,6 @@ class PsCalls:
 
     Training uses one thread (or one coroutine), so every ps sees pushes and pulls in the same order. Another one may
     ask for progress or pull a pinned model meanwhile.
-
-    Args:
-        clock: monotonic time.
     """
 
     def __init__(
@@ -196,8 +192,6 @@ class PsCalls:
         Raises:
             PinLostError: the pinned model is not available on every ps, or another instance has answered.
             PullDelayedError: the batch has to wait for other workers.
-            TransientError: a ps was unavailable for too long.
-            UserError, ProtocolError: a ps refused.
         """
         settled = yield from self._call(
             lambda splitter: splitter.pull(ids, pin=pin, dense=dense, batch=batch, averages=averages),
@@ -278,11 +272,7 @@ class PsCalls:
     def _begin(
         self, split: Callable[[Splitter], Split], order: Order = Order.TOGETHER, *, is_followed: bool = False
     ) -> Procedure[SentRequest]:
-        """Split a request by the latest placement, and send it to every ps of the first stage.
-
-        Args:
-            is_followed: another request follows at once.
-        """
+        """Split a request by the latest placement, and send it to every ps of the first stage."""
         placement = self._directory.placement()
         if placement.version > self._splitter.version:
             self._splitter = Splitter(self.signature, self._plan, placement)

@@ -173,11 +173,7 @@ class PsClient:
 
 
 class SocketDriver:
-    """Executes the steps of procedures with blocking sockets; any thread may call ``run``.
-
-    Args:
-        directory: tells when a pause ends early.
-    """
+    """Executes the steps of procedures with blocking sockets; any thread may call ``run``."""
 
     def __init__(
         self, directory: PsDirectory, *, token: str, peer: str, pool: BufferPool, settings: PsClientSettings

@@ -78,12 +78,7 @@ class Wire(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of one ps.
-
-    Attributes:
-        reply: the message; its arrays lie in a receive buffer.
-        release: returns the receive buffer to the pool.
-    """
+    """The answer of one ps; ``release``: returns the receive buffer to the pool."""
 
     reply: Reply
     incarnation: Incarnation
@@ -174,11 +169,7 @@ class PendingRequest:
 
 
 class PsConnection:
-    """One ps.
-
-    Args:
-        clock: monotonic time.
-    """
+    """One ps."""
 
     def __init__(self, ps: PodName, *, directory: PsDirectory, clock: Clock, settings: PsClientSettings) -> None:
         self.ps = ps

@@ -20,7 +20,6 @@ class RoundSum:
 
     Attributes:
         origin: the instance of the gate and its generation of the round; changes when contributions were forgotten.
-        missing: tasks whose batches have not contributed yet.
         values: float64, the sum; empty while batches are missing.
     """
 
@@ -33,9 +32,6 @@ class ExchangeCalls:
     """Sends contributions to the gate, one at a time on a connection of their own. Pure procedures.
 
     On a shared connection, a contribution would wait behind a request that waits for this very contribution.
-
-    Args:
-        clock: monotonic time.
     """
 
     def __init__(self, directory: PsDirectory, *, clock: Clock, settings: PsClientSettings) -> None:
@@ -45,12 +41,7 @@ class ExchangeCalls:
         self._connection: PsConnection | None = None
 
     def exchange(self, request: Exchange) -> Procedure[RoundSum]:
-        """Contribute, and wait a little for the other batches.
-
-        Raises:
-            TransientError: the gate was unavailable for too long, or the client was closed.
-            UserError, ProtocolError: the gate refused.
-        """
+        """Contribute, and wait a little for the other batches."""
         while True:
             placement = self._directory.placement()
             connection = yield from self._gate(placement)

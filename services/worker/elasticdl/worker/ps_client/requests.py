@@ -41,10 +41,7 @@ class PushRequest:
     """One batch's gradients.
 
     Attributes:
-        batch: number of the batch in the task.
         batches: batches of the task, by the plan.
-        records: records of the batch, as read.
-        checksum: sum of their hashes modulo 2**64.
         base_iterations: ``Pulled.iterations`` of the state that the gradients were computed from.
         rate: the learning rate, if the schedule is the user's own; None: the ps evaluates the schedule.
         dense_gradient: float32, flat over the trainable variables in the signature's order; None: an empty push.
@@ -116,7 +113,6 @@ class PushOutcome:
     Attributes:
         next_batch: the least next batch of the task over all groups: batch + 1 or more when every group has this one;
             less when a ps was restored from an older snapshot; the worker continues from there.
-        credits: the incarnation of each ps that answered.
         step: the most batches absorbed by a group; 0: unknown, because none lacked the batch.
         not_finite: where NaN or infinity was found, or empty. The batch was then not absorbed.
         staleness: optimizer updates between pull and absorption, the most of all ps; None: no ps absorbed a gradient.

@@ -153,11 +153,7 @@ class Gathering:
         self._buffers: list[Bytes] = []
 
     def dense(self, parts: Sequence[DensePart], replies: Sequence[PullReply]) -> Floats:
-        """The flat vector over all variables in the signature's order.
-
-        Raises:
-            ProtocolError: a ps sent another number of values than it holds.
-        """
+        """The flat vector over all variables in signature order. ``ProtocolError`` if a ps sent another number."""
         for part, reply in zip(parts, replies, strict=True):
             if reply.dense.size != part.size:
                 raise ProtocolError(f"a ps sent {reply.dense.size} dense values instead of {part.size}")

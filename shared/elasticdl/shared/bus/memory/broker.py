@@ -20,7 +20,6 @@ class MemoryBroker:
 
     Args:
         settings: of the broker and of clients that bring none of their own.
-        clock: the broker's, for leases and dedupe windows.
     """
 
     def __init__(self, settings: BusSettings | None = None, clock: Clock | None = None) -> None:

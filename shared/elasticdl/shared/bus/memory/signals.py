@@ -23,11 +23,7 @@ from elasticdl.shared.process.repeated_lines import RepeatedLines
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
-    """An order on its way.
-
-    Attributes:
-        answer: called by the broker with the answer: None, or why the order was refused.
-    """
+    """An order on its way; ``answer``: called by the broker with the answer: None, or why the order was refused."""
 
     data: bytes
     cause: str

@@ -40,7 +40,6 @@ class _Waiting:
         return lane.popleft() if lane else None
 
     def remove(self, number: int) -> None:
-        """Remove the tasks up to a number."""
         self.again = deque(queued for queued in self.again if queued.number > number)
         self.first = deque(queued for queued in self.first if queued.number > number)
 
@@ -64,7 +63,6 @@ class Queue:
     """Waiting and delivered tasks of all subjects; a subject is (purpose, dispatched again).
 
     Args:
-        lease_s: seconds after which a delivered task is delivered again.
         dedupe_window_s: seconds during which a repeated message id is recognised.
     """
 

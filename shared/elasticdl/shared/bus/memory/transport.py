@@ -26,12 +26,8 @@ class Transport(Protocol):
     async def request(self, what: str, operation: Callable[[], T]) -> T:
         """Have the broker do something and return its answer; one try.
 
-        Args:
-            operation: what the broker does; raises PermanentError to refuse.
-
         Raises:
             TransientError: no answer; the operation may have been carried out or not, or is yet to be.
-            PermanentError: the broker refused.
         """
         ...
 
@@ -40,11 +36,7 @@ class Transport(Protocol):
         ...
 
     def deliver(self, action: Callable[[], None], *, keep: bool = False) -> None:
-        """Bring a message of the broker to the client.
-
-        Args:
-            keep: bring it later if the client is not connected; otherwise it is lost then.
-        """
+        """Bring a message to the client; if it is not connected, later (``keep``), else the message is lost."""
         ...
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> Awaitable[None]:
@@ -116,12 +108,7 @@ class DirectTransport:
 
 @dataclass(slots=True, kw_only=True)
 class Client:
-    """What the parts of one client share.
-
-    Attributes:
-        settings: how patient the client is.
-        closed: whether the client has hung up.
-    """
+    """What the parts of one client share."""
 
     transport: Transport
     settings: BusSettings = field(default_factory=BusSettings)
@@ -132,12 +119,7 @@ class Client:
         self._retries = RetryPolicy(limit_s=self.settings.retry_s, pause_s=self.settings.retry_pause_s)
 
     async def ask(self, what: str, operation: Callable[[], T]) -> T:
-        """Have the broker do something; repeated until it answers.
-
-        Raises:
-            TransientError: the broker stayed away longer than the settings allow.
-            PermanentError: the broker refused.
-        """
+        """Have the broker do something; repeated until it answers."""
         return await self._retries.run(what, partial(self.transport.request, what, operation))
 
 
@@ -160,11 +142,7 @@ class Changes:
         return future
 
     async def wait(self, client: Client, *, ready: bool) -> None:
-        """Wait for the next change, or only for the connection.
-
-        Args:
-            ready: there is something new already, but the client was not connected.
-        """
+        """Wait for the next change, or only for the connection."""
         if ready:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             client.transport.deliver(partial(_settle, future), keep=True)

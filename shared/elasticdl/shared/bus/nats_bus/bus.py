@@ -52,7 +52,6 @@ async def connect(url: str, job: JobId, settings: BusSettings | None = None) -> 
 
     Args:
         url: ``nats://[user:password@]host:port``, several with commas between.
-        settings: timeouts and limits.
 
     Raises:
         UserError: no NATS server answers there, or one without JetStream.
@@ -69,14 +68,7 @@ async def connect(url: str, job: JobId, settings: BusSettings | None = None) -> 
 
 
 async def check_server(url: str, job: JobId) -> int:
-    """Check that a server with JetStream answers, without creating anything there.
-
-    Returns:
-        The largest message that it accepts, in bytes.
-
-    Raises:
-        UserError: as ``connect``.
-    """
+    """Check that a server with JetStream answers, creating nothing; returns the largest message (bytes) it accepts."""
     connection = await Connection.open(url, job, BusSettings())
     accepted = connection.client.max_payload
     await connection.close()

@@ -40,11 +40,7 @@ _log = structlog.get_logger()
 
 
 class RefusedError(PermanentError):
-    """The server refused a request.
-
-    Attributes:
-        error_code: JetStream's error code.
-    """
+    """The server refused a request."""
 
     def __init__(self, message: str, error_code: int) -> None:
         super().__init__(message)
@@ -75,7 +71,6 @@ class Connection:
 
         Raises:
             UserError: no server answers (if the settings call that final), one without JetStream, or a malformed URL.
-            TransientError: no server answers now.
         """
         addresses = addresses_of(url)
         client = Client()
@@ -172,12 +167,7 @@ class Connection:
     async def ask(
         self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None, timeout_s: float | None = None
     ) -> Msg:
-        """Send one request.
-
-        Raises:
-            TransientError: no answer.
-            PermanentError: the message is too large, or the connection is closed.
-        """
+        """Send one request. Raises ``PermanentError``: the message is too large, or the connection is closed."""
         timeout_s = timeout_s or self.settings.answer_s
         own_headers = dict(headers) if headers else None
         return await self.translated(
@@ -205,15 +195,7 @@ class Connection:
             raise TransientError(f"NATS did not answer at {subject}: {error or type(error).__name__}") from error
 
     async def retrying(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Retry until success, for at most ``retry_s``.
-
-        Args:
-            what: name of the operation, for the message.
-            attempt: the operation; a TransientError that it raises is retried.
-
-        Raises:
-            TransientError: it did not succeed in time.
-        """
+        """Retry until success, for at most ``retry_s``; only a TransientError of ``attempt`` is retried."""
         policy = RetryPolicy(limit_s=self.settings.retry_s, pause_s=self.settings.retry_pause_s)
         return await policy.run(what, attempt)
 
@@ -226,7 +208,6 @@ class Connection:
 
         Raises:
             RefusedError: with JetStream's error code.
-            TransientError: no answer.
         """
         payload = json.dumps(request).encode() if request else b""
 
@@ -238,13 +219,8 @@ class Connection:
     async def store(self, stream: str, subject: str, payload: bytes, headers: Mapping[str, str]) -> int:
         """Publish to a stream until it is acknowledged.
 
-        Returns:
-            The sequence number.
-
         Raises:
             WrongSequenceError: the writer named a message that is not the last one.
-            PermanentError: the stream is full or gone.
-            TransientError: NATS was unreachable for too long.
         """
 
         async def attempt() -> int:
@@ -264,9 +240,6 @@ class Connection:
         """Publish messages to a stream at once, and those that are not acknowledged one by one.
 
         They have message ids, so the broker stores each of them once.
-
-        Raises:
-            PermanentError, TransientError: as ``store``.
         """
         for one in await self._publisher.publish(messages):
             await self.store(stream, one.subject, one.payload, one.headers)
@@ -323,11 +296,7 @@ async def _unless(refused: asyncio.Event, connecting: Coroutine[Any, Any, None])
 
 
 def addresses_of(url: str) -> list[Address]:
-    """The servers that ``--nats_url`` names.
-
-    Raises:
-        UserError: a part is no address, or the parts have different credentials.
-    """
+    """The servers that ``--nats_url`` names. Raises ``UserError`` for a wrong address, or different credentials."""
     found = []
     for number, each in enumerate(url.split(","), start=1):
         try:

@@ -108,16 +108,11 @@ class _Inbox:
         self._arrived = asyncio.Event()
 
     async def put(self, message: Msg) -> None:
-        """A message has arrived."""
         self._messages.append(message)
         self._arrived.set()
 
     async def take(self, silence_s: float) -> Msg | None:
-        """The next message; None after the connection was closed.
-
-        Raises:
-            _BrokenError: nothing came for so long.
-        """
+        """The next message; None after the connection was closed. Raises ``_BrokenError``: nothing came for so long."""
         while not self._messages:
             self._arrived.clear()
             with self._connection.woken_at_the_end(self._arrived):
@@ -146,7 +141,6 @@ class _Pace:
         self._is_busy = False
 
     def request(self) -> dict[str, Any]:
-        """What to ask the consumer for."""
         settings = self._settings
         request: dict[str, Any] = {"batch": settings.read_batch, "max_bytes": _PULL_BYTES_MAX}
         if not self._waits:

@@ -15,11 +15,7 @@ from nats.aio.msg import Msg
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """A message for a stream.
-
-    Attributes:
-        headers: among them its message id.
-    """
+    """A message for a stream; ``headers``: among them its message id."""
 
     subject: str
     payload: bytes
@@ -41,11 +37,7 @@ class _Group:
 
 
 class Publisher:
-    """Publishes messages without waiting for the acknowledgement of each.
-
-    Args:
-        answer_s: seconds to wait for all acknowledgements.
-    """
+    """Publishes messages without waiting for the acknowledgement of each."""
 
     def __init__(self, client: Client, answer_s: float) -> None:
         self._client = client

@@ -15,11 +15,7 @@ from elasticdl.shared.names import JobId
 
 
 class NatsKeyValue:
-    """See ``ports.KeyValue``.
-
-    Args:
-        subject_of: (job, name) -> subject.
-    """
+    """See ``ports.KeyValue``; ``subject_of``: (job, name) -> subject."""
 
     def __init__(
         self,

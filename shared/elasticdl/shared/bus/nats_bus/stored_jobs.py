@@ -15,7 +15,7 @@ from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.names import JobId
 
 _NO_JOB = JobId("none")
-_LOOKS, _LOOK_PAUSE_S = 6, 0.1
+_LOOKS, _LOOK_PAUSE_S = 20, 0.1
 """How often, and with which pauses in seconds, one looks for readers of a log that leaves consumers."""
 
 
@@ -35,11 +35,7 @@ class StoredLog:
 
 
 async def stored_jobs(url: str) -> list[JobId]:
-    """The ids of all jobs with an event log, sorted.
-
-    Raises:
-        UserError, TransientError: as ``connect``.
-    """
+    """The ids of all jobs with an event log, sorted."""
     async with _connection(url) as connection:
         return await _jobs(connection)
 
@@ -55,15 +51,7 @@ async def stored_logs(url: str) -> list[StoredLog]:
 
 
 async def remove_job(url: str, job: JobId) -> None:
-    """Remove all streams of a job; see ``remove_streams``.
-
-    Args:
-        job: the job, which must not run.
-
-    Raises:
-        UserError, TransientError: as ``connect``.
-        PermanentError: the server refuses.
-    """
+    """Remove all streams of a job; see ``remove_streams``."""
     async with _connection(url) as connection:
         await remove_streams(connection, job)
 

@@ -77,10 +77,6 @@ class StoredMessageInbox:
 
         Returns:
             The messages that there are now; the server's status if they are fewer than wanted.
-
-        Raises:
-            TransientError: no answer.
-            PermanentError: the connection is closed.
         """
         async with self._turn:
             answer = _Answer(wanted)

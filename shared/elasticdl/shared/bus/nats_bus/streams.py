@@ -75,12 +75,7 @@ def stream_configs(job: JobId, settings: BusSettings) -> list[dict[str, Any]]:
 
 
 async def remove_streams(connection: Connection, job: JobId) -> None:
-    """Remove all streams of a job, the event log last, so that a removal that was interrupted can be repeated.
-
-    Raises:
-        TransientError: NATS was unreachable for longer than the settings allow.
-        PermanentError: the server refuses.
-    """
+    """Remove all streams of a job, the event log last, so that a removal that was interrupted can be repeated."""
     names = {config["name"] for config in stream_configs(job, connection.settings)}
     log = subjects.events_stream(job)
     for name in (*sorted(names - {log}), log):

@@ -38,7 +38,6 @@ def plan_reader(
     """Find the shards of a reader, and read and index all their records.
 
     Args:
-        options: which columns to read, if its records have any.
         stride: records between two marks of an index: those of a minibatch. Tasks begin and end at marks, so a task's
             records are compared with the index when they are read.
         schema: of the training data, when this is the validation data: its columns and types are used.

@@ -19,11 +19,7 @@ from elasticdl.shared.job.plan import Shard, Source
 
 
 class CustomShardReader:
-    """Reads the sources of one plan; for one thread at a time.
-
-    Args:
-        index: returns the index of a source by its number; called for each read.
-    """
+    """Reads the sources of one plan; for one thread at a time."""
 
     def __init__(
         self,

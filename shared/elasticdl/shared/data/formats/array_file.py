@@ -79,11 +79,7 @@ class StoredArray:
         return display(self.uri) + (f": array {self.name!r}" if self.name else "")
 
     def truncated(self, records: int) -> UserError:
-        """The error for an array that is shorter than its header says.
-
-        Args:
-            records: how many of its records are whole.
-        """
+        """The error for an array that is shorter than its header says."""
         return UserError(
             f"{self.text} is truncated: its header promises {self.records:,} records, record {records} (from 0) is "
             "incomplete",
@@ -93,12 +89,7 @@ class StoredArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayColumn:
-    """A column of a file.
-
-    Attributes:
-        name: unique in the file.
-        field: of the array's structured type; empty: the column is the whole array.
-    """
+    """A column of a file; ``field``: of the array's structured type; empty: the column is the whole array."""
 
     name: str
     array: StoredArray
@@ -122,11 +113,7 @@ class ArrayColumn:
 
     @property
     def type(self) -> tuple[str, str]:
-        """The column's type, and the type in the file in words where it is another one.
-
-        Raises:
-            UserError: it can't be read.
-        """
+        """The column's type, and the type in the file in words where it is another one."""
         dtype, was = self.dtype, ""
         if dtype.kind not in _KINDS or (dtype.itemsize > 8 and dtype.kind == "f"):
             raise UserError(
@@ -157,11 +144,7 @@ class ArrayContent:
         self._compressed = GzipContent(store)
 
     def read(self, array: StoredArray, start: int, end: int) -> Array:
-        """The records ``[start, end)`` as they are stored, shape ``[end - start, ...]``.
-
-        Raises:
-            UserError: the file is damaged or truncated; names the first record that is missing.
-        """
+        """The records ``[start, end)`` as they are stored, shape ``[end - start, ...]``."""
         begin, size = array.offset + start * array.row_bytes, (end - start) * array.row_bytes
         if array.deflated_at is not None:
             data = self._compressed.read(array.uri, begin, size, deflated_at=array.deflated_at)
@@ -277,11 +260,7 @@ def native(values: Array, kind: str) -> Array:
 
 
 def row_hashes(arrays: Sequence[Array]) -> Hashes:
-    """Content hash of each record, shape ``[records]``.
-
-    Args:
-        arrays: the columns as they are stored, each of shape ``[records, ...]``.
-    """
+    """Content hash of each record, shape ``[records]``, of columns as stored, each of shape ``[records, ...]``."""
     rows = np.zeros(len(arrays[0]), dtype=np.uint64)
     for values in arrays:
         fold(rows, _cell_hashes(np.ascontiguousarray(values)))
@@ -304,11 +283,7 @@ class ArrayFormat(DataFormat):
 
     @abstractmethod
     def columns(self, store: ObjectStore, info: ObjectInfo) -> tuple[ArrayColumn, ...]:
-        """All columns of a source.
-
-        Raises:
-            UserError: a file is damaged, or an array can't be read by records.
-        """
+        """All columns of a source."""
 
     def scan(self, store: ObjectStore, data: DataObject, options: ReaderOptions) -> Scan:
         """See ``DataFormat``."""

@@ -66,11 +66,7 @@ def _simple(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def converted(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
-    """A column in a type.
-
-    Raises:
-        pa.ArrowInvalid: a value does not fit.
-    """
+    """A column in a type."""
     if element_type(kind) != kind:
         return column
     column = _simple(column)
@@ -133,12 +129,7 @@ def _splits(lists: pa.ChunkedArray) -> npt.NDArray[np.int64]:
 
 
 def found(name: str, kind: str, was: str, values: pa.ChunkedArray, first: int) -> FoundColumn:
-    """What some records hold.
-
-    Args:
-        was: its type in the file in words, where that is another one.
-        first: number of the first of these records.
-    """
+    """What some records hold; ``was``: its type in the file in words, where that is another one."""
     missing = values.null_count
     absent = values.is_null().to_numpy() if missing else np.empty(0, bool)
     least, greatest, inexact = _integers(values)

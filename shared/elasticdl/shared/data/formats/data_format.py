@@ -46,8 +46,6 @@ class DataObject:
     """One object of a data set.
 
     Attributes:
-        info: its name, size and etag.
-        format: name of the format of its records.
         files: of images in folders, which are one object together: their names below the common folder.
     """
 
@@ -169,11 +167,7 @@ class DataFormat(ABC):
         return files
 
     def info(self, store: ObjectStore, source: Source) -> ObjectInfo:
-        """Size and etag of a source as it is now; it may be more than one object.
-
-        Raises:
-            ObjectNotFoundError: it does not exist.
-        """
+        """Size and etag of a source, perhaps of several objects, as it is now. Raises ``ObjectNotFoundError``."""
         return store.info(source.uri)
 
     def completed(self, store: ObjectStore, sources: Sequence[DataObject], options: ReaderOptions) -> ReaderOptions:
@@ -182,26 +176,14 @@ class DataFormat(ABC):
 
     @abstractmethod
     def scan(self, store: ObjectStore, data: DataObject, options: ReaderOptions) -> Scan:
-        """Scan a source.
-
-        Raises:
-            UserError: the file is damaged, or has a column that can't be read.
-        """
+        """Scan a source. Raises ``UserError``: the file is damaged, or has a column that can't be read."""
 
     def divided(self, store: ObjectStore, info: ObjectInfo, range_bytes: int) -> list[int]:
-        """Divide a file into ranges of about so many bytes: where each begins, and the end of the file.
-
-        Raises:
-            UserError: the file is damaged.
-        """
+        """Divide a file into ranges of about so many bytes: where each begins, and the end of the file."""
         return [*range(0, info.size_bytes - range_bytes + 1, range_bytes), info.size_bytes]
 
     def with_more(self, column: FoundColumn, later: FoundColumn, options: ReaderOptions) -> FoundColumn:
-        """A column of one range of a file, and of the next.
-
-        Raises:
-            UserError: they have no type together.
-        """
+        """A column of one range of a file, and of the next."""
         return column.with_more(later)
 
     def tolerant_type(self, kind: str) -> str:
@@ -217,29 +199,17 @@ class DataFormat(ABC):
 
 
 class PositionFormat(DataFormat):
-    """A format whose index has byte offsets.
-
-    Attributes:
-        feeds_bytes: the model's ``feed`` gets the bytes of records; otherwise their columns.
-    """
+    """A format whose index has byte offsets; ``feeds_bytes``: the model's ``feed`` gets bytes, otherwise columns."""
 
     is_read_by_position = True
     feeds_bytes = True
 
     @abstractmethod
     def records(self, data: bytes, uri: str, record: int, position: int) -> list[bytes]:
-        """The records in bytes that begin with record number ``record``, at a position, and end behind one.
-
-        Raises:
-            UserError: the file is damaged.
-        """
+        """The records in bytes that begin with record number ``record``, at a position, and end behind one."""
 
     def columns(self, uri: str, schema: DataSchema, records: list[bytes], first: int) -> Columns:
-        """The columns of records, the first of which is number ``first``.
-
-        Raises:
-            UserError: names the record that is wrong.
-        """
+        """The columns of records, the first of which is number ``first``."""
         return {}
 
     def reader(self, store: ObjectStore, schema: DataSchema, index: Indices) -> FormatReader:

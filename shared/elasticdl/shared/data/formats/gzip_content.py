@@ -128,11 +128,7 @@ class GzipContent:
         """Bytes ``[start, start + length)`` of the content, fewer where it ends.
 
         Args:
-            length: bytes to read.
             deflated_at: where in a zip file the content of a deflated member begins; None: it is a gzip file.
-
-        Raises:
-            UserError: the file is damaged.
         """
         key = uri, deflated_at
         if key not in self._kept:

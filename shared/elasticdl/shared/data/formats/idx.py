@@ -33,11 +33,6 @@ def _begins_file(data: bytes) -> bool:
 
 
 def _stored_array(store: ObjectStore, info: ObjectInfo) -> StoredArray:
-    """The array of a file.
-
-    Raises:
-        UserError: it is not an IDX file, or is truncated.
-    """
     with open_content(store, info.uri) as stream:
         start = stream.read(4)
         sizes = stream.read(4 * start[3]) if len(start) == 4 else b""

@@ -48,11 +48,7 @@ def _common_folder(folders: set[str]) -> str:
 
 
 def _class_name(root: str, file: str) -> str:
-    """The name of the folder that a file is in.
-
-    Args:
-        root: URI of the common folder.
-    """
+    """The name of the folder that a file is in; ``root``: URI of the common folder."""
     return display(_folder(f"{root}/{file}")).rpartition("/")[2]
 
 

@@ -60,7 +60,6 @@ class Parser(TextParser):
 
     Args:
         types: of columns. Other columns are inferred if ``infer``, else left out.
-        infer: read columns without a type, too.
     """
 
     def __init__(self, uri: str, types: Mapping[str, str], *, infer: bool = False) -> None:
@@ -146,7 +145,6 @@ class TypeLearner:
         """Given types, and string for columns whose texts pyarrow would take for timestamps."""
         self._found: dict[str, FoundColumn] = {}
         self.records = 0
-        """How many were learned from."""
 
     @property
     def columns(self) -> tuple[FoundColumn, ...]:
@@ -154,11 +152,7 @@ class TypeLearner:
         return tuple(self._found.values())
 
     def learn(self, lines: list[bytes]) -> None:
-        """Learn from the next records, at least one.
-
-        Raises:
-            UserError: names the record that is wrong.
-        """
+        """Learn from the next records, at least one."""
         table = self._table(lines)
         for name in [name for name in self._found if name not in table.column_names]:
             self._found[name] = self._found[name].with_more(absent_column(name, self.records, table.num_rows))

@@ -33,11 +33,7 @@ _SAVE = "Write it with numpy.save, or copy it again."
 
 
 def _npz_columns(store: ObjectStore, info: ObjectInfo) -> tuple[ArrayColumn, ...]:
-    """The columns of an ``.npz`` file, in the order of its members.
-
-    Raises:
-        UserError: it is none, or one of its arrays can't be read by records.
-    """
+    """The columns of an ``.npz`` file, in the order of its members."""
     try:
         with zipfile.ZipFile(cast("IO[bytes]", RangedFile(store, info))) as archive:
             members = [member for member in archive.infolist() if member.filename.endswith(".npy")]

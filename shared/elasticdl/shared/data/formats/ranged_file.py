@@ -37,11 +37,7 @@ class RangedFile(io.RawIOBase):
         return self._position
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes, fewer where the object ends.
-
-        Raises:
-            ObjectChangedError: the object has another etag than at first.
-        """
+        """The next bytes, fewer where the object ends. ``ObjectChangedError`` if its etag has changed."""
         length = None if size < 0 else size
         data = self._store.read(self._info.uri, self._position, length, etag=self._info.etag)
         self._position += len(data)

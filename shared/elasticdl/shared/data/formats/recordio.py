@@ -47,11 +47,7 @@ _COMPRESSED_PART, _PLAIN_PART, _FIRST_SKIPPABLE_PART = 0x00, 0x01, 0x80
 
 
 def write_records(path: str | Path, records: Iterable[bytes], compression: str = "snappy") -> int:
-    """Write a RecordIO file atomically.
-
-    Returns:
-        The number of records.
-    """
+    """Write a RecordIO file atomically."""
     count, size = 0, 0
     some: list[bytes] = []
     with replacing(path) as file:
@@ -86,11 +82,7 @@ def _compressed_parts(data: bytes) -> Iterator[bytes]:
 
 
 class ChunkDecoder:
-    """Reads consecutive chunks of one file and checks every checksum.
-
-    Args:
-        record: number of the first record.
-    """
+    """Reads consecutive chunks of one file and checks every checksum."""
 
     def __init__(self, uri: str, *, record: int = 0, position: int = 0) -> None:
         self._uri = uri

@@ -32,11 +32,7 @@ class Segment:
 
 
 def chunks(stream: IO[bytes], size: Callable[[], int]) -> Iterator[tuple[bytes, bool]]:
-    """The bytes of a stream in parts, each with whether it is the last one.
-
-    Args:
-        size: bytes to ask for next.
-    """
+    """The bytes of a stream in parts, each with whether it is the last one."""
     chunk = stream.read(size())
     while chunk:
         following = stream.read(size())
@@ -48,7 +44,6 @@ def check_unchanged(uri: str, size: int | None, end: int) -> None:
     """Refuse a file that had another end than when it was listed.
 
     Args:
-        uri: URI of the file.
         size: bytes of its content; None: unknown, because it is compressed.
         end: bytes that were read.
     """

@@ -50,7 +50,6 @@ class TextScan(Scan):
         self._records = 0
 
     def __iter__(self) -> Iterator[Segment]:
-        """See ``Scan``."""
         size, position, rest = content_size(self._info), 0, b""
         with open_content(self._store, self._info.uri) as stream:
             for chunk, final in chunks(stream, lambda: CHUNK_BYTES):
@@ -66,7 +65,6 @@ class TextScan(Scan):
 
         Args:
             start: a multiple of ``CHUNK_BYTES``.
-            stop: another one, or the end of the file.
             begin: where the first record begins; None: behind the last line feed before the range.
         """
         info = self._info
@@ -85,11 +83,7 @@ class TextScan(Scan):
         return begin, position, segments
 
     def _segment(self, data: bytes, position: int, final: bool) -> tuple[Segment, int]:
-        """The next records, from bytes that begin with one at byte ``position``, and how many bytes they take.
-
-        Args:
-            final: they are the last bytes of the file.
-        """
+        """The next records, from bytes that begin with one at byte ``position``, and how many bytes they take."""
         lines, starts, used = self._cut(data, final=final)
         if len(data) - used > RECORD_BYTES_MAX:
             raise self._error(f"record {self._records} is longer than {RECORD_BYTES_MAX >> 20} MiB")
@@ -127,11 +121,7 @@ class TextParser(ABC):
         self._uri = uri
 
     def table(self, lines: list[bytes], first: int) -> pa.Table:
-        """Parse records, the first of which is number ``first``.
-
-        Raises:
-            UserError: names the first record that is wrong.
-        """
+        """Parse records, the first of which is number ``first``."""
         return self._explained(lines, first, self._parse)
 
     def arrays(self, lines: list[bytes], first: int, columns: Sequence[Column]) -> Columns:
@@ -189,15 +179,7 @@ def cut_at(data: bytes, ends: Positions) -> tuple[list[bytes], Positions, int]:
 
 
 def _refuse_no_text(uri: str, start: bytes) -> None:
-    """Refuse a file of another kind under the name of a file of text.
-
-    Args:
-        uri: URI of the file.
-        start: its first bytes.
-
-    Raises:
-        UserError: says what it is.
-    """
+    """Refuse a file of another kind under the name of a file of text."""
     for magic, kind, hint in _NO_TEXT:
         if start.startswith(magic):
             raise UserError(f"{display(uri)} is {kind}", hint=hint)

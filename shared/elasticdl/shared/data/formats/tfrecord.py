@@ -28,11 +28,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def write_records(path: str | Path, records: Iterable[bytes]) -> int:
-    """Write a TFRecord file atomically.
-
-    Returns:
-        The number of records.
-    """
+    """Write a TFRecord file atomically."""
     count = 0
     with replacing(path) as file:
         for record in records:
@@ -51,7 +47,6 @@ class FrameDecoder:
 
     Args:
         end: where the data ends: the size of the content, or the end of the range that is read; None: not known yet.
-        record: number of the first record.
     """
 
     def __init__(self, uri: str, *, end: int | None, record: int = 0, position: int = 0) -> None:

@@ -19,11 +19,7 @@ _NUMBER_BYTES = 8
 
 
 def to_bytes(indices: Sequence[SourceIndex]) -> bytes:
-    """A compressed block: a JSON header, then the marks, positions and sums of all indices; 24 bytes per mark.
-
-    Args:
-        indices: of consecutive sources, at least one.
-    """
+    """A compressed block: a JSON header, then the marks, positions and sums of all indices; 24 bytes per mark."""
     names = list(dict.fromkeys(index.names for index in indices))
     places = {each: place for place, each in enumerate(names)}
     header = {
@@ -48,9 +44,6 @@ def to_bytes(indices: Sequence[SourceIndex]) -> bytes:
 
 class Block(Sequence[SourceIndex]):
     """The indices of a block, each made when it is asked for.
-
-    Args:
-        data: result of ``to_bytes``.
 
     Raises:
         ValueError, KeyError, TypeError, zlib.error: it is damaged.

@@ -28,9 +28,6 @@ def to_bytes(sources: Sequence[Columns]) -> bytes:
 def columns_of(data: bytes) -> Iterator[Columns]:
     """The columns of each source.
 
-    Args:
-        data: result of ``to_bytes``.
-
     Raises:
         ValueError, KeyError, TypeError, zlib.error: it is damaged.
     """

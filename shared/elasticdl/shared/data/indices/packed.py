@@ -114,20 +114,12 @@ class PackedIndices(Sequence[SourceIndex]):
             yield from self._decoded(place)
 
     def check(self) -> None:
-        """Read all blocks.
-
-        Raises:
-            IndexLostError: one is damaged.
-        """
+        """Read all blocks."""
         for place in range(len(self._places) - 1):
             self._decoded(place)
 
     def scanned(self) -> Iterator[ScannedSource]:
-        """All sources as their scans described them, in order.
-
-        Raises:
-            IndexLostError: a part is damaged, or columns were not recorded.
-        """
+        """All sources as their scans described them, in order."""
         places = self.facts.get(_COLUMNS, ())
         if len(places) != len(self._places):
             raise IndexLostError(f"{self._name} does not describe the columns of its files")
@@ -188,11 +180,7 @@ class IndexFile(PackedIndices):
 
 
 class IndexWriter:
-    """Writes indices to a temporary file; leaving its context drops it, unless ``finish`` was called.
-
-    Args:
-        has_columns: also write what was found in the columns of each source.
-    """
+    """Writes indices to a temporary file; leaving its context drops it, unless ``finish`` was called."""
 
     def __init__(self, *, has_columns: bool = False) -> None:
         with _writing():
@@ -217,11 +205,7 @@ class IndexWriter:
                 self._columns_file.close()
 
     def add(self, index: SourceIndex, found: tuple[FoundColumn, ...] = ()) -> None:
-        """Add the index of the next source.
-
-        Raises:
-            PermanentError: the disk of temporary files is full.
-        """
+        """Add the index of the next source. Raises ``PermanentError``: the disk of temporary files is full."""
         size = _MARK_BYTES * len(index.marks) + sum(map(len, index.files))
         if self._waiting and (len(self._waiting) >= _SOURCES_MAX or self._waiting_bytes + size > _BYTES_MAX):
             self._write_block()
@@ -230,11 +214,7 @@ class IndexWriter:
         self._waiting_bytes += size
 
     def finish(self, facts: Mapping[str, Any] | None = None) -> IndexFile:
-        """The indices, to be read.
-
-        Raises:
-            PermanentError: the disk of temporary files is full.
-        """
+        """The indices, to be read."""
         if self._waiting:
             self._write_block()
         facts = dict(facts or {})

@@ -18,7 +18,6 @@ class PreviousIndex:
 
     Args:
         file: the index; None: there is none.
-        objects: the files, in their order.
 
     Raises:
         IndexLostError: the index is damaged, or does not say what was found in the columns.
@@ -42,11 +41,7 @@ class PreviousIndex:
             self.changed = [number for number, is_kept in enumerate(self._is_kept) if not is_kept]
 
     def joined(self, scanned: Iterable[ScannedSource]) -> Iterator[ScannedSource]:
-        """All files in their order.
-
-        Args:
-            scanned: those that have changed, in their order.
-        """
+        """All files in their order; ``scanned``: those that have changed, in their order."""
         others = iter(scanned)
         if self.file is None or len(self.changed) == len(self._is_kept):
             yield from others

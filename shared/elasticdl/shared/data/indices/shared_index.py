@@ -53,12 +53,7 @@ _NAME = re.compile(r"[0-9a-f]{32}\.(\d{4}-\d\d-\d\d)\.index")
 
 
 class SharedIndex:
-    """The index of a data set that jobs share.
-
-    Args:
-        folder: URI of the folder of shared indices.
-        settings: everything else that the indices, types and remarks depend on.
-    """
+    """A data set's index that jobs share; ``settings``: all else that indices, types and remarks depend on."""
 
     def __init__(self, folder: str, paths: str, objects: Sequence[DataObject], settings: Mapping[str, Any]) -> None:
         self._folder = folder

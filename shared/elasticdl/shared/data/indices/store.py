@@ -22,11 +22,7 @@ VERSION = 3
 
 
 class IndexStore:
-    """Saves and loads the indices of one data set, all in one object; any thread may call.
-
-    Args:
-        prefix: the run's, or one of its own below it.
-    """
+    """Saves and loads the indices of one data set, all in one object; any thread may call."""
 
     def __init__(self, store: ObjectStore, prefix: str, sources: Sequence[Source], options: ReaderOptions) -> None:
         self._store = store
@@ -40,11 +36,7 @@ class IndexStore:
 
     @classmethod
     def of_job(cls, storage: str, sources: Sequence[Source], options: ReaderOptions) -> IndexStore:
-        """The store of the indices of a job's data set.
-
-        Args:
-            storage: URI of the job's storage.
-        """
+        """The store of the indices of a job's data set."""
         return cls(open_store(storage), join(storage, "index"), sources, options)
 
     def save(self, indices: Sequence[SourceIndex]) -> None:
@@ -55,11 +47,7 @@ class IndexStore:
             self._opened = None
 
     def load(self, number: int) -> SourceIndex:
-        """The index of a source.
-
-        Raises:
-            IndexLostError: it is not there, or damaged.
-        """
+        """The index of a source. Raises ``IndexLostError``: it is not there, or damaged."""
         index: SourceIndex = self.load_all()[number]
         return index
 

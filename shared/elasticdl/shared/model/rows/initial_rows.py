@@ -40,11 +40,7 @@ class Initializer:
 
     @classmethod
     def of(cls, table: RowTable, seed: int) -> Initializer:
-        """The initializer of ``table``.
-
-        Raises:
-            UserError: the distribution is unknown.
-        """
+        """The initializer of ``table``."""
         rule = table.initializer
         if rule.distribution not in _DISTRIBUTIONS:
             raise UserError(

@@ -68,11 +68,7 @@ class Velocity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sign:
-    """The sign of a decaying momentum moves the weight by the rate.
-
-    Attributes:
-        beta: factor of the momentum per update.
-    """
+    """The sign of a decaying momentum moves the weight by the rate; ``beta``: factor of the momentum per update."""
 
     beta: float
 

@@ -28,12 +28,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def read_chain(store: ObjectStore, uri: str) -> Chain:
-    """A snapshot and everything that it builds on, the full one first.
-
-    Raises:
-        TransientError: storage is unreachable.
-        DamagedError: a manifest is missing or damaged.
-    """
+    """A snapshot and all that it builds on, the full one first. ``DamagedError`` if a manifest is missing or bad."""
     chain: Chain = []
     while uri:
         if any(uri == seen for seen, _ in chain):
@@ -53,7 +48,6 @@ def read_rows(
         Manifest that they are of, table, ids int64[n], slabs float32[n, slab width].
 
     Raises:
-        TransientError: storage is unreachable.
         DamagedError: an object is missing or damaged; it is named.
     """
     mask = mask_of(partitions)

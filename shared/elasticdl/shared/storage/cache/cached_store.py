@@ -64,8 +64,6 @@ class CachedStore:
 
     Args:
         disk: keeps pages for later runs and for other processes; None: pages are only kept in memory.
-        usage: where requests and bytes are counted.
-        memory_bytes_max: bytes of pages in memory.
         info_age_s: seconds for which size and etag of an object are not asked for again.
         infos_max: objects whose size and etag are remembered.
     """

@@ -78,7 +78,6 @@ class DiskCache:
 
         Args:
             info: the object as it is to be read: pages of another etag or size are never returned.
-            pages: their numbers, ascending.
         """
         folder = self._folder(info)
         found: dict[int, bytes] = {}
@@ -92,11 +91,7 @@ class DiskCache:
         return found
 
     def write(self, info: ObjectInfo, pages: Mapping[int, bytes]) -> bool:
-        """Keep pages of an object, if there is room.
-
-        Returns:
-            Whether they are kept.
-        """
+        """Keep pages of an object, if there is room."""
         with self._lock:
             if self._is_broken or time.monotonic() < self._full_until_s:
                 return False

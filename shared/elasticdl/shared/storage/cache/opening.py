@@ -16,22 +16,14 @@ from elasticdl.shared.storage.uris import scheme_of, to_uri
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataCacheSettings:
-    """Where pages are kept.
-
-    Attributes:
-        bytes_max: budget on disk, bytes; 0: pages are only kept in memory.
-    """
+    """Where pages are kept; ``bytes_max``: budget on disk, bytes; 0: pages are only kept in memory."""
 
     folder: Path
     bytes_max: int
 
     @classmethod
     def of(cls, folder: str, bytes_max: int, environment: Mapping[str, str]) -> DataCacheSettings:
-        """Settings with the default folder where none is given: ``elasticdl/data`` in the user's cache folder.
-
-        Args:
-            folder: path; may be empty.
-        """
+        """Settings with the default folder where none is given: ``elasticdl/data`` in the user's cache folder."""
         caches = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         return cls(folder=Path(folder) if folder else caches / "elasticdl" / "data", bytes_max=bytes_max)
 
@@ -49,11 +41,7 @@ class DataStores:
         self.usage = CacheUsage()
 
     def open(self, uri: str) -> ObjectStore:
-        """The store that holds ``uri``, behind the cache if it is object storage; local files need none.
-
-        Raises:
-            UserError: an unknown scheme, or incomplete credentials.
-        """
+        """The store that holds ``uri``, behind the cache if it is object storage; local files need none."""
         if scheme_of(to_uri(uri)) == "file":
             return open_store(uri)
         if self._cached is None:

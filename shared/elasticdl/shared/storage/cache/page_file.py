@@ -26,12 +26,7 @@ _PRESENT = 1 << 32
 
 
 class PageFile:
-    """The pages ``[first, first + PAGES_MAX)`` of an object.
-
-    Args:
-        path: of the file, which need not exist.
-        first: number of its first page, a multiple of ``PAGES_MAX``.
-    """
+    """The pages ``[first, first + PAGES_MAX)`` of an object; ``first`` is a multiple of ``PAGES_MAX``."""
 
     def __init__(self, path: Path, object_bytes: int, first: int) -> None:
         self._path = path
@@ -40,11 +35,7 @@ class PageFile:
         self._count = min(PAGES_MAX, pages_of(object_bytes) - first)
 
     def read(self, pages: Iterable[int]) -> dict[int, bytes]:
-        """Those of some pages that are there and whole, by number.
-
-        Raises:
-            OSError: the file can't be read.
-        """
+        """Those of some pages that are there and whole, by number."""
         try:
             descriptor = os.open(self._path, os.O_RDONLY)
         except FileNotFoundError:
@@ -63,11 +54,7 @@ class PageFile:
             os.close(descriptor)
 
     def missing(self, pages: Iterable[int]) -> list[int]:
-        """Those of some pages that the table has no checksum of.
-
-        Raises:
-            OSError: the file can't be read.
-        """
+        """Those of some pages that the table has no checksum of."""
         try:
             with self._path.open("rb", buffering=0) as file:
                 table = file.read(self._count * _ENTRY.size)
@@ -81,11 +68,7 @@ class PageFile:
         return table + sum(map(allocated, map(len, pages.values()))) if pages else 0
 
     def write(self, pages: Mapping[int, bytes]) -> None:
-        """Store pages; the file is created if need be. One process at a time.
-
-        Raises:
-            OSError: the disk is full, or the file can't be written.
-        """
+        """Store pages; the file is created if need be. One process at a time."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             for page, data in pages.items():

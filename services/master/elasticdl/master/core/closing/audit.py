@@ -19,7 +19,6 @@ class AuditResult:
 
     Attributes:
         exact: every group absorbed every batch of every epoch exactly once.
-        groups: how many groups were compared.
         batches: batches that each group absorbed (the least of them).
         records: records that each group absorbed (the least of them).
         missing: ranges of tasks that some group lacks.
@@ -39,7 +38,6 @@ def audit(plan: Plan, checksum: int, ledgers: Mapping[PodName, tuple[GroupLedger
 
     Args:
         checksum: sum of the record hashes of the whole plan, according to the data's index.
-        ledgers: ps -> the ledgers read from its final snapshot.
     """
     missing = RangeSet()
     problems = [f"{ps} has no group in its final snapshot" for ps, held in sorted(ledgers.items()) if not held]

@@ -20,13 +20,9 @@ class Closing:
 
     Attributes:
         request: number of the order for final snapshots.
-        asked: ps that were asked for a final snapshot.
-        manifests: ps -> manifest of its final snapshot.
         damaged: ps -> its final snapshots that turned out to be damaged, the last one at the end.
         reading: ps whose ledgers are being read from storage.
-        ledgers: ps -> ledgers as read from storage.
         export_dispatch: number of the dispatch of the export task; 0: it was not dispatched.
-        exported: whether that export is done.
     """
 
     request: int = 0
@@ -46,7 +42,6 @@ class Stopping:
 
     Attributes:
         request: number of the order for last snapshots.
-        asked: ps that were asked for a last snapshot.
         overdue: the time limit for stopping has passed.
     """
 

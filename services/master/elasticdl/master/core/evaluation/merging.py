@@ -55,11 +55,8 @@ def merge_command(
     """The dispatch of a merge task, or of several alike, and its reason.
 
     Args:
-        label: one of ``elasticdl.shared.job.tasks``.
-        subject: number of the evaluation or epoch, or of the callbacks' task.
         offset: how many merges the same decision dispatches before this one.
         instances: callbacks: ps -> the instance that has the model at the end of the epoch.
-        count: how many tasks it dispatches.
     """
     number = max([state.number_floor, state.last_forgotten_merge, *state.merges]) + 1 + offset
     command = Dispatch(

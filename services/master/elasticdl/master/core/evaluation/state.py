@@ -33,10 +33,7 @@ class Evaluation:
         pins: step of each ps at its pin.
         incarnations: instance of each ps that holds the pin.
         dispatch: number of the first dispatch of its tasks; 0: none was dispatched. No results of earlier ones count.
-        records: raw records of these tasks.
         checksum: sum of their hashes, modulo 2**64.
-        results: metric name -> value.
-        started_s: when it was decided.
         ended_s: when its results came.
         save_dispatched: whether a worker was asked to save its model.
     """
@@ -88,8 +85,6 @@ class Merge:
     """A task in which a worker computes metrics from summed metric states, or runs callbacks.
 
     Attributes:
-        label: one of ``elasticdl.shared.job.tasks``.
-        subject: number of the evaluation or epoch, or of the callbacks' task.
         done: the results are there, or are not needed any more.
         returned: a worker has returned the task of an epoch, because a ps lacks batches of it; another task follows.
     """

@@ -26,7 +26,6 @@ class Failure:
     """Why the job has to end.
 
     Attributes:
-        message: what the user reads.
         guilty: the process whose log says more, or empty.
         kind: the cause, which tells whether a resume can help; ENVIRONMENT when the cause is unknown.
     """

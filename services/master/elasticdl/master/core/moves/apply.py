@@ -140,12 +140,7 @@ def on_group_held(state: State, envelope: Envelope, event: GroupHeld) -> None:
 
 
 def is_enough(copies: int, size_bytes: int, before_bytes: int) -> bool:
-    """Whether to freeze the donor now: another copy would hardly shorten the time in which pushes wait.
-
-    Args:
-        copies: number of copies so far.
-        before_bytes: size of the one before.
-    """
+    """Whether to freeze the donor now: another copy would hardly shorten the time in which pushes wait."""
     shrinks = copies == 1 or size_bytes < COPY_SHRINKS * before_bytes
     return size_bytes <= COPY_BYTES_SMALL or copies >= COPIES_MAX or not shrinks
 

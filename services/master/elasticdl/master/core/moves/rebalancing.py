@@ -84,7 +84,6 @@ def _can_give(state: State, ps: PodName) -> bool:
 
 
 def _amount(state: State, counts: Mapping[int, int], donor: int, recipient: int) -> int:
-    """How many partitions should move from one ps to the other."""
     least, most = PARTITIONS // state.ps, -(-PARTITIONS // state.ps)
     if donor >= state.ps:
         return min(counts[donor], most - counts[recipient])

@@ -34,9 +34,6 @@ class Move:
         stored: the donor is not running: the partitions are read from its last snapshot.
         request: number of the last snapshot order.
         copies: how many copies the donor has written: first everything, then what had changed since.
-        size_bytes: size of the last copy.
-        before_bytes: size of the copy before it.
-        manifest: manifest of the last copy.
         ledgers: ledgers of the groups that the recipient holds.
     """
 

@@ -31,7 +31,6 @@ class SlowBatch:
     """A batch on which a worker has made no progress for long.
 
     Attributes:
-        task, batch: the batch.
         work: what the worker does with it, for people.
         since_s: when it began, seconds since 1970, by the worker's clock.
     """
@@ -47,14 +46,11 @@ class Pod:
     """A name under which processes run, one after the other.
 
     Attributes:
-        name: e.g. ``worker-0``.
-        service: worker or ps.
         pending: why a pod that was ordered has not started yet; empty: unknown.
         pending_limit_s: seconds after which the job gives up while ``pending`` stays; 0: never.
         instance: the present process, as its platform names it; empty: none was reported.
         former_instance: the last instance that ended.
         incarnation: what the present process calls itself; empty until it has published an event.
-        address: ps: ``host:port`` of its wire server.
         model_incarnation: ps: the last instance that reported holding its part of the model.
         starts: processes started under this name.
         faults: failures by its own fault in a row, without progress in between.

@@ -10,7 +10,6 @@ class RegisteredSnapshot:
     """The latest registered snapshot of a ps.
 
     Attributes:
-        manifest: URI of its manifest.
         size_bytes: bytes written for it.
         seconds: from the cut to the registration.
         time_s: when the ps reported it.

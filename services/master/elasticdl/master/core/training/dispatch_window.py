@@ -50,7 +50,6 @@ def window_of(tasks_per_s: float, window_s: float, workers: int) -> int:
     """How many tasks to keep dispatched: ``window_s`` seconds of work, within limits.
 
     Args:
-        tasks_per_s: tasks that all workers together finish in a second.
         window_s: seconds of work.
         workers: number of wanted workers; each gets at least ``TASKS_PER_WORKER_MIN`` tasks.
     """
@@ -64,7 +63,6 @@ def tasks_to_repeat(training: Training, window: int, refill: int) -> list[int]:
     Later tasks that are outstanding do not count: synchronous training could wait for an earlier one forever.
 
     Args:
-        window: number of tasks.
         refill: dispatch no fewer tasks than this, unless they are all that is lacking.
 
     Returns:

@@ -26,11 +26,7 @@ class SpeculationPolicy(Protocol):
     """When a task counts as slow."""
 
     def slow_after_s(self, mean_task_s: float) -> float:
-        """Seconds that one worker may run a task before another worker gets it, too.
-
-        Args:
-            mean_task_s: mean seconds that a task took so far.
-        """
+        """Seconds that one worker may run a task before another worker gets it, too."""
         ...
 
 

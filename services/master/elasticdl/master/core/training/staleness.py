@@ -19,7 +19,6 @@ class StalenessTotals:
         batches: upper bound of the staleness in updates -> how many batches.
         updates: sum of the staleness of all of them.
         exchange_s: seconds of the parts ``EXCHANGE``.
-        total_s: seconds of all parts.
     """
 
     batches: dict[int, int] = field(default_factory=dict)

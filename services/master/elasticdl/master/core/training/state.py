@@ -24,7 +24,6 @@ class RunningAttempt:
     Attributes:
         dispatch: number of the dispatch that the delivery belongs to.
         attempt: number of the delivery within the dispatch.
-        reply: what any process may return the delivery to the queue with.
         since_s: when the worker took it, by the worker's clock.
     """
 
@@ -62,12 +61,10 @@ class Training:
         lacking: dispatched before, not complete, and in no queue any more: to be dispatched again.
         complete: credited to every ps.
         finished: finished by a worker at least once, whether or not every ps still has them.
-        credits: what each ps is credited with.
         ps_sets: digest -> the present set of ps with their incarnations, and those that were present lately.
         speculated: tasks of which a second attempt was dispatched.
         waiting: synchronous training: worker that waited for others -> first task of its cohort at that time.
         waiting_since_s: when the first worker of the last of these cohorts said so, by the worker's clock.
-        statistics: losses, metrics and times that the workers reported.
     """
 
     plan: Plan
@@ -154,12 +151,7 @@ class Training:
     def on_partitions_moved(
         self, donor: PodName, recipient: PodName, incarnation: Incarnation, held: RangeSet, *, is_last: bool
     ) -> None:
-        """Apply that partitions have moved to another ps.
-
-        Args:
-            incarnation: the recipient's present instance; empty while it is not running.
-            is_last: the donor owns nothing any more.
-        """
+        """Apply that partitions have moved to another ps, whose ``incarnation`` is empty while it is not running."""
         credited = self._credited()
         credited[recipient] = credited[recipient].intersection(held) if recipient in credited else held
         self.credits.setdefault(recipient, Credit(incarnation=incarnation))
@@ -238,7 +230,6 @@ class Training:
         return {ps: self.credited_to(ps) for ps in self.credits}
 
     def _recompute(self, credited: Mapping[PodName, RangeSet]) -> None:
-        """Apply what each ps is credited with from now on."""
         self.complete = reduce(RangeSet.intersection, credited.values()).copy() if credited else RangeSet()
         for ps, credit in self.credits.items():
             credit.beyond = credited[ps].difference(self.complete)

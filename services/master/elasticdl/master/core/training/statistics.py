@@ -21,12 +21,10 @@ class EpochTotals:
     """One epoch: sums over batches that workers reported, each once; all absorbed batches once it is ``merged``.
 
     Attributes:
-        batches: how many batches there are.
         loss_sum: sum of the mean loss of a batch over those that workers reported.
         reported: how many batches those are.
         started_s: when the first report arrived.
         ended_s: when the last one arrived.
-        results: metric name -> value, once merged.
         merged: whether a worker has computed the results.
     """
 
@@ -62,7 +60,6 @@ class TrainingStatistics:
         counted: tasks that a worker has finished, having computed something of them.
         partial: task -> its reported batches, while some are missing.
         known: tasks of which every batch was reported.
-        epochs: sums per epoch.
         merged_epochs: how many epochs, from the first, have their results.
         seconds: the workers' time by part (``read``, ``pull``, ``compute``, ...), summed, seconds.
         staleness: of the batches that each worker pushed, repeated ones too.

@@ -46,7 +46,6 @@ class LeasedTasks:
         self._leased: dict[TaskRef, list[LeasedTask]] = {}
         self._progress_s = 0.0
         self.progress_count = 0
-        """How often there was progress."""
 
     @property
     def tasks(self) -> tuple[TaskRef, ...]:

@@ -48,8 +48,6 @@ class FailedBatch:
     Attributes:
         source: URI of the data object; empty for tasks without data, or with data of several ranges.
         shard: the task's records in it.
-        batch: number of the batch in the task.
-        step: step of the weights, if the batch was computed with weights.
     """
 
     source: str = ""
@@ -72,9 +70,7 @@ class Finished:
 
     Attributes:
         leases: its deliveries, at least one.
-        tally: what was counted.
         absorbed: of a train task: which ps absorbed it.
-        results: of a merge task: metric -> value.
         file: of a prediction task: name of its file.
         note: of a merge task that runs callbacks: why they ask for something.
         stored_states: of a merge task that sums stored metric states: the numbers of the sum's parts.

@@ -56,12 +56,7 @@ class JobAdapter:
         return tuple(self._uris.values())
 
     def adapt(self, layer: Any, columns: tuple[str, ...]) -> None:
-        """Set a layer's state; see ``elasticdl.layers.adapt``.
-
-        Raises:
-            UserError: the layer can't be adapted to these columns, or its state is lost.
-            TransientError, PermanentError: the storage.
-        """
+        """Set a layer's state; see ``elasticdl.layers.adapt``."""
         if not callable(getattr(layer, "adapt", None)):
             raise UserError(f"{self._path}: adapt() is called with {_shown(layer)}, which has no method adapt()")
         if isinstance(layer, keras.utils.FeatureSpace):
@@ -70,12 +65,7 @@ class JobAdapter:
         self.adapted[f"{_shown(layer)} to {', '.join(columns)}"] = None
 
     def learn_classes(self, encoder: LabelEncoder) -> ClassNames:
-        """The classes of the labels: a state like that of an adapted layer.
-
-        Raises:
-            UserError: they do not fit the model, or the state is lost.
-            TransientError, PermanentError: the storage.
-        """
+        """The classes of the labels, as an adapted layer's state. ``UserError`` if they don't fit or are lost."""
         self._set(encoder, ())
         return encoder.classes
 
@@ -96,11 +86,7 @@ class JobAdapter:
         return self._states[key]
 
     def refuse_file(self, file: str) -> None:
-        """Refuse to start from a file: its weights were trained with other states than the adapted layers have.
-
-        Raises:
-            UserError: there are adapted layers.
-        """
+        """Refuse to start from a file: its weights were trained with other states than the adapted layers have."""
         if self.adapted:
             raise UserError(
                 f"{self._path} adapts {next(iter(self.adapted))}, and the weights in {file} were trained with the "
@@ -116,11 +102,7 @@ class ReaderAdapter:
         self._path = path
 
     def adapt(self, layer: Any, columns: tuple[str, ...]) -> None:
-        """Refuse.
-
-        Raises:
-            UserError: always.
-        """
+        """Refuse."""
         raise UserError(
             f"{_call(self._path, layer, columns)} is called while the file is imported, before its reader can be used",
             hint="Call adapt() in the function that makes the model.",
@@ -140,8 +122,6 @@ def adapt_to(
     """Adapts a layer to the training data, and saves its state.
 
     Args:
-        storage: URI of the job's storage.
-        types: column of the data -> its type.
         earlier: URIs of the states of the trained model that the job starts from: its weights fit no other states.
     """
     known = {_key_in(uri): uri for uri in earlier}
@@ -188,9 +168,6 @@ def wait_for(storage: str) -> Missing:
     """Waits until another process, which makes the model at the same time, has adapted a layer.
 
     That process ends this one when it fails.
-
-    Args:
-        storage: URI of the job's storage.
     """
 
     def awaited(key: str, _layer: Any, _columns: tuple[str, ...]) -> str:

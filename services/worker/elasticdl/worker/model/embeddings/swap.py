@@ -30,7 +30,6 @@ class Census:
     """The embedding layers of one model, in order of construction, and the decision for each.
 
     Args:
-        swap_bytes_min: tables of plain Keras embeddings from this size on are served.
         kept: layers (by number) that must stay dense, with the reason; grows while the model is made and traced.
         plain: make plain Keras layers only and serve none, for export.
 

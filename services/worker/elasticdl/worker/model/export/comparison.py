@@ -39,9 +39,6 @@ def compare_files(
 
     Returns:
         Name of each file that can't be loaded, even with all that the model file defines -> why.
-
-    Raises:
-        UserError: a file predicts something else.
     """
     features = runner.example.features
     once, again = (flat(model(features, training=False)) for _ in range(2))
@@ -78,11 +75,7 @@ def kept(runner: ModelRunner, file: Path, features: Any) -> Any:
 def predictions_of(
     runner: ModelRunner, dense: Float32Array, rows_of: Callable[[str, NDArray[np.int64]], Float32Array]
 ) -> Predictions:
-    """What the trained model predicts for the runner's example.
-
-    Args:
-        dense: float32, all dense variables in signature order.
-    """
+    """What the trained model predicts for the runner's example."""
     rows = {}
     for table, ids in runner.ids(runner.example, training=False).items():
         unique, inverse = np.unique(ids, return_inverse=True)

@@ -53,9 +53,6 @@ RowsFunction = Callable[[str, NDArray[np.int64]], Float32Array]
 def check_export(runner: ModelRunner, export_bytes_max: int) -> int:
     """Say before training whether the model can be exported.
 
-    Args:
-        export_bytes_max: largest model that is exported in one piece, in bytes.
-
     Returns:
         The size of the exported weights, in bytes.
 
@@ -93,7 +90,6 @@ def export(
     """Write ``saved_model`` and ``model.keras`` into a local folder, replacing what is there.
 
     Args:
-        dense: float32, all dense variables in signature order.
         output_dir: where to; the files are complete before they take their names.
 
     Returns:
@@ -101,7 +97,6 @@ def export(
 
     Raises:
         UserError: the model can't be exported, or what was written predicts something else than the trained model.
-        PermanentError, TransientError: the folder can't be written, because the disk is full for instance.
     """
     size = check_export(runner, np.iinfo(np.int64).max)
     path = runner.module.path
@@ -156,7 +151,6 @@ def export_or_save_weights(
 
     Raises:
         UserError: as ``export``; names the file with the weights, and what to do.
-        PermanentError, TransientError: as ``export``.
     """
     try:
         return export(runner, dense, rows_of, output_dir)
@@ -178,12 +172,7 @@ def export_file(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction,
     """Write the model as one local file, replacing what is there: a ``.keras`` file, or a ``.weights.h5`` file.
 
     Args:
-        dense: float32, all dense variables in signature order.
         file: where to; it is complete before it takes its name.
-
-    Raises:
-        UserError: the model can't be exported.
-        PermanentError, TransientError: the folder can't be written, because the disk is full for instance.
     """
     check_export(runner, np.iinfo(np.int64).max)
     model = _plain_model(runner, dense, rows_of)

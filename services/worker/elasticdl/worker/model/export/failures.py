@@ -47,9 +47,6 @@ def check_resources(path: Path, model: Any, graphs: Iterable[Any], error: Assert
 
     Args:
         graphs: its operations, once for each time that it was traced.
-
-    Raises:
-        UserError: it was about such a resource.
     """
     if _UNTRACKED not in str(error):
         return

@@ -17,11 +17,7 @@ _KNOWN_MODULES = ("keras", "builtins", "elasticdl")
 
 
 def configuration(runner: ModelRunner) -> Any:
-    """The model as the file will describe it.
-
-    Raises:
-        UserError: something in the model can't be described, so the file can't be written.
-    """
+    """The model as the file will describe it."""
     try:
         with warnings.catch_warnings(action="ignore"):  # The file's own warnings come when it is written.
             return keras.saving.serialize_keras_object(runner.built.model)
@@ -34,11 +30,7 @@ def configuration(runner: ModelRunner) -> Any:
 
 
 def loading_notes(runner: ModelRunner) -> list[str]:
-    """Lines for the worker's start: what has to be done so that the file loads elsewhere; none where it just does.
-
-    Raises:
-        UserError: as ``configuration``.
-    """
+    """Lines for the worker's start: what has to be done so that the file loads elsewhere; none where it just does."""
     found = list(dict.fromkeys(_strangers(configuration(runner))))
     notes = []
     if names := [name for name in found if name]:

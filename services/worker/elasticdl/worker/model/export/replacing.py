@@ -43,11 +43,7 @@ def unfinished(output_dir: Path) -> Iterator[Path]:
 
 
 def replace(new: Path, target: Path) -> None:
-    """Give a finished file or folder its name, in one step where the system can exchange two names.
-
-    Args:
-        target: its name, which a former one may have.
-    """
+    """Give a finished file or folder its name, in one step where the system can exchange two names."""
     if not target.is_dir() or new.is_file():
         new.replace(target)
     elif not exchange(new, target):

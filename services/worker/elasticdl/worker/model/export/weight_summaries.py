@@ -38,7 +38,6 @@ def encode(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, epoc
     """The content of an event file.
 
     Args:
-        dense: float32, all dense variables in signature order.
         epoch: that has ended, from 0.
         graph: whether the graphs are written, too. A subclassed model has none of layers, one that runs uncompiled
             none of operations, and large graphs are left out.

@@ -93,16 +93,11 @@ def _served_layers(value: Any) -> Iterator[str]:
 def write_without_tables(runner: ModelRunner, dense: Float32Array, file: Path) -> list[str]:
     """Write the model, with numbers in the places of the tables that the ps serve, and compare it with the trained one.
 
-    Args:
-        dense: float32, all dense variables in signature order.
-        file: a local file that does not exist.
-
     Returns:
         What the user has to know if the file doesn't load.
 
     Raises:
         UserError: the file can't be written, or what was written predicts something else than the trained model.
-        PermanentError, TransientError: the folder can't be written, because the disk is full for instance.
     """
     census = Census(swap_bytes_min=runner.settings.swap_bytes_min, kept=dict(runner.built.census.kept))
     model = make(runner.module, runner.example, census, seed=runner.settings.seed)

@@ -17,11 +17,7 @@ _FOREIGN = ("tensorflow", "keras", "numpy", "elasticdl")
 
 
 def captured_data(functions: Iterable[Any]) -> Iterator[tuple[str, Description]]:
-    """The data that functions refer to, directly or through other functions.
-
-    Yields:
-        Name of a variable, as in the source, and its description.
-    """
+    """(name as in the source, description) of the data that functions refer to, directly or through others."""
     waiting = [(function, "") for function in functions]
     seen: set[int] = set()
     while waiting:

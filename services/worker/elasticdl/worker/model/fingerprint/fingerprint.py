@@ -85,11 +85,7 @@ class Fingerprint:
         return found
 
     def check(self, expected: Fingerprint, path: Path, problem: str) -> None:
-        """Compare with another model.
-
-        Raises:
-            UserError: it is another model; names the first difference.
-        """
+        """Compare with another model. Raises ``UserError``: it is another model; names the first difference."""
         found = self.differences(expected)
         if found:
             more = f" ({len(found) - 1} more differences)" if len(found) > 1 else ""
@@ -97,11 +93,7 @@ class Fingerprint:
 
 
 def versions(gpu: str) -> str:
-    """What decides how a graph looks, besides the model.
-
-    Args:
-        gpu: name of the GPU; empty if absent.
-    """
+    """What decides how a graph looks, besides the model; ``gpu``: name of the GPU; empty if absent."""
     return f"tensorflow {tf.__version__}, keras {keras.__version__}" + (", on a GPU" if gpu else "")
 
 
@@ -121,11 +113,7 @@ def fingerprint(runner: ModelRunner, feeder: BatchFeeder) -> Fingerprint:
 
 
 def check_made_again(runner: ModelRunner) -> None:
-    """Make the model a second time, as an export does, and compare.
-
-    Raises:
-        UserError: it comes out differently.
-    """
+    """Make the model a second time, as an export does, and compare."""
     kept = dict(runner.built.census.kept)
     census = Census(swap_bytes_min=runner.settings.swap_bytes_min, kept=kept)
     again = make(runner.module, runner.example, census, seed=runner.settings.seed)

@@ -65,7 +65,6 @@ class _Parts:
     floats: list[NDArray[np.float64]] = field(default_factory=list)
 
     def add(self, value: Any) -> None:
-        """Add one value."""
         match value:
             case float() | np.floating():
                 self._add_floats(np.asarray(value))

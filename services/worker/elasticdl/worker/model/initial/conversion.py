@@ -38,15 +38,8 @@ KERAS_SUFFIX = ".keras"
 def prepare(initial: InitialModel, runner: ModelRunner, storage: str) -> InitialModel:
     """Match the model that a job starts from with the job's own, and write the weights of a file to the storage.
 
-    Args:
-        storage: URI of the job's storage.
-
     Returns:
         The trained model, with the note about what matched, and as a snapshot if it is a file.
-
-    Raises:
-        TransientError, PermanentError: the file can't be read, or the storage can't be written.
-        UserError: the new model can't start from it, with the reason.
     """
     mine = runner.signature()
     if initial.job:

@@ -47,7 +47,6 @@ def read_keras_file(uri: str, module: UserModule, new: Any, make: Callable[[], A
         make: makes the model of the model file with all its tables, for a file of which only the weights can be read.
 
     Raises:
-        TransientError, PermanentError: the file can't be read.
         UserError: it is no model, or has classes that are not in the model file.
     """
     with _local(uri) as path:  # Outside of a census, embedding layers have their own tables.
@@ -65,14 +64,7 @@ def read_keras_file(uri: str, module: UserModule, new: Any, make: Callable[[], A
 
 
 def read_classes(uri: str) -> ClassNames:
-    """The classes of labels in a ``.keras`` file or a SavedModel; empty: it has none.
-
-    Args:
-        uri: of the file or the folder; may be empty.
-
-    Raises:
-        TransientError, PermanentError: the file can't be read.
-    """
+    """The classes of labels in a ``.keras`` file or a SavedModel; empty: it has none, or ``uri`` is empty."""
     if not uri:
         return ()
     if uri.endswith(_KERAS):
@@ -89,7 +81,6 @@ def read_saved_model(uri: str) -> Weights:
     """The weights of a SavedModel by the names that they had when they were made; those of optimizers are left out.
 
     Raises:
-        TransientError, PermanentError: the files can't be read.
         UserError: they are no SavedModel, or names are not unique.
     """
     with _local(uri, _VARIABLES) as folder:

@@ -25,12 +25,7 @@ DEFAULT_PROCESSOR = "PredictionOutputsProcessor"
 
 @dataclass(slots=True, kw_only=True)
 class ModelOutputs:
-    """Computes the outputs of batches.
-
-    Attributes:
-        processor: an instance of the user's class; None if absent.
-        worker: number of this worker, which the processor is given.
-    """
+    """Computes the outputs of batches; ``processor``: an instance of the user's class; None if absent."""
 
     runner: ModelRunner
     processor: Any = None
@@ -49,13 +44,6 @@ class ModelOutputs:
         """The outputs of a batch as arrays, in the structure that the model gives, or what the processor returns.
 
         With the names of classes, where labels are texts or booleans, unless the processor returns something else.
-
-        Args:
-            dense: float32, all dense variables in signature order.
-            rows: pulled rows of the batch's ids.
-
-        Raises:
-            UserCodeError: the user's code raised.
         """
         if self._variables is None or self._variables[0] is not dense:
             self._variables = dense, self.runner.variables(dense)
@@ -126,7 +114,6 @@ def load_processor(module: UserModule, name: str) -> Any:
 
     Raises:
         UserError: there is no such class, or it has no method ``process``.
-        UserCodeError: its constructor raised.
     """
     kind = module.function(name or DEFAULT_PROCESSOR)
     if kind is None and not name:

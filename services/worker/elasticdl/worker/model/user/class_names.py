@@ -28,11 +28,7 @@ _SHOWN_MAX = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Classes:
-    """The classes of one output.
-
-    Attributes:
-        names: of the classes, in the order of their numbers.
-    """
+    """The classes of one output."""
 
     output: str
     column: str
@@ -140,11 +136,7 @@ class LabelEncoder:
         return self._trained.get((label.output, label.column), _BOOLEANS if label.is_bool else ())
 
     def take(self, classes: ClassNames) -> None:
-        """Use classes that are known.
-
-        Raises:
-            UserError: an output tells another number of classes apart.
-        """
+        """Use classes that are known. Raises ``UserError``: an output tells another number of classes apart."""
         for label, one in zip(self._labels, classes, strict=True):
             if label is not None and one is not None:
                 self._check(label, one.names, is_complete=True)

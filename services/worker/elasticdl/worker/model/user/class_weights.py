@@ -23,11 +23,7 @@ _HINT = "It is a dict: the number of a class -> its weight, such as {0: 1.0, 1: 
 
 
 class ClassWeights:
-    """Weights of classes.
-
-    Raises:
-        UserError: a class is no integer, or a weight is no finite number.
-    """
+    """Weights of classes. Raises ``UserError``: a class is no integer, or a weight is no finite number."""
 
     def __init__(self, weights: Mapping[Any, Any], path: Path) -> None:
         for name, weight in weights.items():
@@ -41,11 +37,7 @@ class ClassWeights:
 
     @classmethod
     def of(cls, module: UserModule) -> ClassWeights | None:
-        """Those of a model file; None: it defines none.
-
-        Raises:
-            UserError: they are no weights of classes.
-        """
+        """Those of a model file; None: it defines none."""
         given = module.value(NAME)
         if callable(given):
             with user_code(module.path, f"{NAME}()"):
@@ -65,9 +57,6 @@ class ClassWeights:
 
         Returns:
             A float32 tensor of shape (records,).
-
-        Raises:
-            UserError: the labels are not as above.
         """
         if tf.nest.is_nested(labels):
             raise UserError(

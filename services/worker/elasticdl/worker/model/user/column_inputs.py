@@ -58,9 +58,6 @@ def keyed_inputs(data: Metadata, features: Mapping[str, str], path: Path) -> dic
 
     Args:
         features: key -> column.
-
-    Raises:
-        UserError: there is no such column.
     """
     types = dict(zip(data.column_names, data.column_types, strict=True))
     for column in features.values():

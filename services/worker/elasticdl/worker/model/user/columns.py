@@ -44,11 +44,7 @@ class ColumnPacker:
         """Key -> TensorFlow type of the elements, and the column's name."""
 
     def pack(self, columns: ColumnArrays) -> dict[str, Any]:
-        """A tensor (columns, records, ...) for each type, and a ragged tensor (records, any) for each ragged column.
-
-        Raises:
-            UserError: the columns or a type are not those of the first batch.
-        """
+        """A tensor (columns, records, ...) for each type, and a ragged tensor (records, any) for each ragged column."""
         if not self._order:
             self._learn(columns)
         if list(columns) != self._order and set(self._order) != columns.keys():

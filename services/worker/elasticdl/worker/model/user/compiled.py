@@ -85,22 +85,14 @@ class Compiled:
         return self._model._compile_loss is not None
 
     def unlabelled(self, outputs: Sequence[str]) -> frozenset[str]:
-        """Those of the outputs that have neither a loss nor a metric, so ``fit()`` needs no label for them.
-
-        Args:
-            outputs: their names, in their order.
-        """
+        """Those of the outputs that have neither a loss nor a metric, so ``fit()`` needs no label for them."""
         compiled = self._model._compile_metrics
         given = [self._model._compile_loss._user_loss] if self.has_loss else []
         given += [compiled._user_metrics, compiled._user_weighted_metrics] if compiled is not None else []
         return frozenset(outputs).difference(*(_outputs_of(each, outputs) for each in given))
 
     def one_hot(self, outputs: Sequence[str]) -> frozenset[str]:
-        """Those of the outputs whose loss is one of Keras' that compares a number for each class.
-
-        Args:
-            outputs: their names, in their order.
-        """
+        """Those of the outputs whose loss is one of Keras' that compares a number for each class."""
         return frozenset(name for place, name in enumerate(outputs) if _is_dense(self.loss_of(place, name)))
 
     def loss_of(self, place: int, name: str) -> Any:
@@ -153,14 +145,7 @@ class Compiled:
                 self._model._compile_loss.build(labels, predictions)
 
     def metrics(self, labels: Any, predictions: Any) -> Iterator[OutputMetrics]:
-        """New objects for the metrics of each output.
-
-        Args:
-            labels: as fed; decides with the predictions what ``"accuracy"`` means.
-
-        Raises:
-            UserError: a metric can't be made again from its configuration.
-        """
+        """New metrics of each output; ``labels`` as fed decide with the predictions what ``"accuracy"`` means."""
         compiled = self._model._compile_metrics
         if compiled is None:
             return

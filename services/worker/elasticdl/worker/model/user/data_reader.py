@@ -18,11 +18,7 @@ _TASK_RECORDS = "records_per_task"
 
 
 def reader_of(module: UserModule, spec: ReaderSpec) -> CheckedReader:
-    """The reader of a data set.
-
-    Raises:
-        UserError: the file has no such function.
-    """
+    """The reader of a data set."""
     function = module.required(spec.function)
     arguments: dict[str, object] = {"data_origin": spec.origin, **literal_params(spec.params)}
     if _takes(function, _TASK_RECORDS):

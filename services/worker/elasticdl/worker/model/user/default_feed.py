@@ -37,7 +37,6 @@ class Ports:
 
     Attributes:
         inputs: a ``KerasTensor``, or a list or dict of them.
-        outputs: likewise.
         output_names: of the outputs, in the order of ``keras.tree.flatten``: the key in a dict, else the layer's name.
         columns: key of an input -> its column, where the file says so; empty: inputs have the names of columns.
         has_labels: whether the model compares its outputs with labels. Without a loss, what ``add_loss`` adds is all.
@@ -59,7 +58,6 @@ class Ports:
 
         Raises:
             UserError: it is unclear which columns a model without input layers takes.
-            UserCodeError: the model can't be called with them.
         """
         if isinstance(model, Functional):
             names = _keys(model.output) or tuple(model.output_names)

@@ -79,11 +79,7 @@ class KerasWeights:
         return f"{self.shown} can't be loaded as a model, as {self.problem}. Its weights are in the model of {symbol}()"
 
     def load_into(self, model: Any, path: Path) -> None:
-        """Load the weights into a model that has the same layers, with the same names and shapes.
-
-        Raises:
-            UserError: it has other ones.
-        """
+        """Load the weights into a model that has the same layers, with the same names and shapes."""
         try:
             difference = _difference(self._shapes(), _shapes_of(model))
             if not difference:

@@ -112,11 +112,7 @@ class UserModule:
         return getattr(self.module, self.file.name_of(name), None)
 
     def required(self, name: str) -> Callable[..., Any]:
-        """The function of that name.
-
-        Raises:
-            UserError: there is none.
-        """
+        """The function of that name."""
         function = self.function(name)
         if function is None:
             raise UserError(f"{self.path} defines no {name!r}", hint=f"Define a function {name} in the file.")
@@ -190,11 +186,7 @@ class UserModule:
         """Load a ``.keras`` file, with the classes and functions of the model file.
 
         Args:
-            compiled: compile the model as it was when it was saved.
             shown: what errors call the file; empty: its path.
-
-        Raises:
-            UserError: it can't be loaded.
         """
         known = {name: value for name, value in vars(self.module).items() if callable(value)}
         try:
@@ -208,11 +200,7 @@ class UserModule:
             ) from error
 
     def with_exported(self, file: Path, shown: str) -> UserModule:
-        """This file with a trained model: as the file describes it, or else with its weights in the model function's.
-
-        Raises:
-            UserError: it is no such file.
-        """
+        """This file with a trained model: as the file describes it, else with its weights in the model function's."""
         try:
             self.load_model(file, compiled=self._lacks_what_compile_gives, shown=shown)
         except LoadError as error:
@@ -256,7 +244,6 @@ def load(file: ModelFile, params: Mapping[str, object] | None = None) -> UserMod
     """Import a model file, with the modules beside it importable, and check it against the contract.
 
     Raises:
-        UserError: something of the contract is missing.
         UserCodeError: importing the file raised.
     """
     show_prints()

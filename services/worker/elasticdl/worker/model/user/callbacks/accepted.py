@@ -66,11 +66,9 @@ class FoundCallbacks:
     """The callbacks of a model file.
 
     Attributes:
-        names: their class names, in their order; those that have nothing to do are left out.
         best: the model that ``EarlyStopping(restore_best_weights=True)`` restores; None: none does.
         tensorboard_log_dir: URI of the folder of ``TensorBoard``; empty if absent.
         checkpoint_folder: URI of the folder of ``ModelCheckpoint``; empty if absent.
-        notes: what the user should know about them.
     """
 
     names: tuple[str, ...] = ()

@@ -20,11 +20,7 @@ def is_checkpoint(callback: Any) -> bool:
 
 
 def check_checkpoint(callback: Any, path: Path) -> None:
-    """Refuse what a job can't write.
-
-    Raises:
-        UserError: names the argument and the reason.
-    """
+    """Refuse what a job can't write."""
     kind = type(callback).__name__
     if callback.save_freq != "epoch":
         raise UserError(

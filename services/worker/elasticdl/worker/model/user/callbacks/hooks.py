@@ -27,11 +27,7 @@ WriteSummaries = Callable[[int, bool, Mapping[str, str]], None]
 
 
 class CallbackModel:
-    """``self.model`` of a callback: whether training stops, the learning rate, and the model as a file.
-
-    Args:
-        learning_rate: of the optimizer, before any update.
-    """
+    """``self.model`` of a callback: whether training stops, the learning rate, and the model as a file."""
 
     def __init__(
         self, learning_rate: float, *, has_schedule: bool, path: Path, save: SaveModel, summarize: WriteSummaries
@@ -65,7 +61,6 @@ class CallbackModel:
         Raises:
             UserError: another format is asked for, or no epoch has ended.
             PinLostError: a ps restarted, so the model is gone.
-            PermanentError, TransientError: the file can't be written.
         """
         self._write(filepath, ".keras", "save()", overwrite)
 
@@ -96,11 +91,7 @@ class CallbackModel:
 
 
 class Hooks:
-    """The callbacks of a job as live objects.
-
-    Args:
-        params: as ``fit()`` gives them: ``verbose``, ``epochs`` and ``steps``.
-    """
+    """The callbacks of a job as live objects; ``params`` of ``fit()``: ``verbose``, ``epochs`` and ``steps``."""
 
     def __init__(self, callbacks: list[Any], model: CallbackModel, params: Mapping[str, int], path: Path) -> None:
         self._callbacks = callbacks
@@ -119,7 +110,6 @@ class Hooks:
             UserError: a callback uses what it can't have.
             UserCodeError: a hook raised.
             PinLostError: a callback saves the model, and a ps restarted since the end of the epoch.
-            PermanentError, TransientError: a callback saves the model, and the file can't be written.
         """
         self._notes.clear()
         self._model.instances = command.instances
@@ -184,11 +174,7 @@ class Hooks:
         return {"attributes": attributes, "begins_again": begins_again}
 
     def restore(self, state: Mapping[str, Any], epoch: int) -> None:
-        """Continue from the state of another process.
-
-        Args:
-            epoch: whose hooks run next, from 0.
-        """
+        """Continue from the state of another process; ``epoch``: whose hooks run next, from 0."""
         for callback, stored in zip(self._callbacks, state["callbacks"], strict=True):
             is_csv = isinstance(callback, keras.callbacks.CSVLogger)
             if is_csv:

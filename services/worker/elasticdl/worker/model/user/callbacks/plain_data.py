@@ -14,11 +14,7 @@ class NotPlainError(TypeError):
 
 
 def dump(value: Any) -> Any:
-    """JSON values for numbers, text, None, lists, tuples, sets, dicts, NumPy values and Keras' own functions.
-
-    Raises:
-        NotPlainError: it is or contains something else.
-    """
+    """JSON values for numbers, text, None, lists, tuples, sets, dicts, NumPy values and Keras' own functions."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     match value:

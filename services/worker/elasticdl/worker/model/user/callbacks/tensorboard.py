@@ -48,11 +48,7 @@ def is_tensorboard(callback: Any) -> bool:
 
 
 def check_tensorboard(callback: Any, path: Path) -> None:
-    """Refuse what only a process with the whole model, or that sees every batch, could write.
-
-    Raises:
-        UserError: names the argument and the reason.
-    """
+    """Refuse what only a process with the whole model, or that sees every batch, could write."""
     weights = "the weights are on the parameter servers"
     batches = "no process sees every batch"
     refused = {
@@ -71,11 +67,7 @@ def check_tensorboard(callback: Any, path: Path) -> None:
 
 
 def log_dir_of(callbacks: Sequence[Any], path: Path) -> str:
-    """URI of the folder of the ``TensorBoard`` callback; empty if absent.
-
-    Raises:
-        UserError: several name different folders.
-    """
+    """URI of the ``TensorBoard`` callback's folder; empty if absent. Several with different folders: ``UserError``."""
     folders = sorted({callback.log_dir for callback in callbacks if is_tensorboard(callback)})
     if len(folders) > 1:
         raise UserError(
