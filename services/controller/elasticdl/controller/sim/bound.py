@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from functools import lru_cache
 
 
@@ -40,8 +39,3 @@ def _bound(rooms: tuple[tuple[int, int], ...], worker: int, ps: int, ps_pods: in
         else:
             low = left
     return int(dual((low + high) / 2) + 1e-3) + (ps * ps_pods if ps_counts else 0)
-
-
-def rooms_of(free: Mapping[str, int]) -> Counter[int]:
-    """Nodes by their room."""
-    return Counter(free.values())
