@@ -110,6 +110,7 @@ class Job:
             dispatch=1,
             attempt=1,
             batches=1,
+            counted=((0, 1),),
             absorbed_by=ps_set_digest({ps: Incarnation(ps) for ps in self._ps}),
             placement_version=1,
         )

@@ -132,6 +132,7 @@ class Author:
             absorbed_by=ps_set_digest({PodName(f"ps-{ps}"): Incarnation(self._life(f"ps-{ps}")) for ps in range(PS)}),
             records=128,
             batches=8,
+            counted=((0, 8),),
             loss_sum=3.2,
             times=Times.of({"read": 0.01, "feed": 0.01, "pull": 0.02, "compute": 0.1, "push": 0.02}),
         )

@@ -58,8 +58,6 @@ class _Bare(ast.NodeTransformer):
         match node:
             case ast.Subscript(value=ast.Name("Annotated"), slice=ast.Tuple(elts=[hint, _])):
                 return hint
-            case ast.Subscript(value=ast.Name("OrZero"), slice=hint):
-                return hint
         return node
 
 

@@ -98,6 +98,7 @@ def train(elastic: Elastic, data: Path) -> list[str]:
         f"--minibatch_size={BATCH}",
         f"--num_epochs={EPOCHS}",
         "--num_workers=1",
+        "--shuffle=records",
         "--seed=7",
         "--output=output",
     )

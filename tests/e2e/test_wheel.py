@@ -21,7 +21,7 @@ from tests.deadline import DEADLINE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PORTIONS = ("shared", "client", "services/master", "services/worker", "services/ps", "services/controller")
-PACKAGES = ("api", "cli", "controller", "layers", "master", "ps", "shared", "worker", "zoo")
+PACKAGES = ("api", "cli", "controller", "layers", "master", "ps", "shared", "views", "worker", "zoo")
 IMPORT = """
 import importlib, sys
 for name in sys.argv[2:]:

@@ -83,6 +83,26 @@ class UserError(ElasticDLError):
         return f"{message}\n  {self.hint}" if self.hint else message
 
 
+class FormatError(UserError):
+    """A file or a log is in a format that this version does not know."""
+
+
+def check_format(what: str, found: object, known: int) -> None:
+    """Check the format of something that may have been written by a newer version.
+
+    Args:
+        what: it, such as ``the manifest URI``.
+
+    Raises:
+        FormatError: this version does not know the format.
+    """
+    if found != known:
+        raise FormatError(
+            f"{what} has format {found}, and this version of ElasticDL reads format {known}",
+            hint="Use the version of ElasticDL that wrote it, or a newer one.",
+        )
+
+
 def check_range(flag: str, value: float, low: float, high: float) -> None:
     """Check that the value of a flag lies in ``[low, high]``."""
     if not low <= value <= high:

@@ -86,9 +86,8 @@ def _about(event: events.Event, task: TaskRef, replies: set[str]) -> Iterator[st
             replies.add(event.reply)
             yield f"received the task (dispatch {event.dispatch}, attempt {event.attempt})"
         case events.TaskFinished() if event.task == task:
-            seconds = event.seconds_by_part.get("total")
-            took = f" in {seconds:.3f} s" if seconds is not None else ""
-            yield f"finished the task{took}: {event.batches} batches, {event.records} records computed"
+            took_s = event.times.seconds["total"]
+            yield f"finished the task in {took_s:.3f} s: {event.batches} batches, {event.records} records computed"
         case events.TaskReturned() if event.task == task:
             yield f"returned the task: {event.reason}"
         case events.TaskFailed() if event.task == task:

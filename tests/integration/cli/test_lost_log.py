@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -27,7 +28,11 @@ def test_jobs_status_and_resume_say_the_same_of_a_job_whose_log_is_lost(
 ) -> None:
     run = RunDirectory(tmp_path, job.spec.job)
     run.create()
-    run.write(JobRecord(job=run.job, created_s=1.0, state="training", storage=to_uri(run.storage)))
+    here = os.getcwd()
+    record = JobRecord(
+        job=run.job, created_s=1.0, state="training", storage=to_uri(run.storage), working_directory=here
+    )
+    run.write(record)
     if learned:
         for info in job.store.list(STORAGE):
             place = join(to_uri(run.storage), info.uri.removeprefix(STORAGE).lstrip("/"))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from elasticdl.master.core import State
 from elasticdl.master.core.evolve import evolve
+from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
 from elasticdl.shared.job.spec import DataSpec, JobSpec, ModelSpec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Envelope, Event, ExitCause, LogRecord
+from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import NO_INSTANCE, NOBODY, Incarnation, JobId, PodInstance, PodName, Purpose, Service
 from elasticdl.views.event_messages import EventMessages
 
@@ -34,6 +36,7 @@ SPEC = JobSpec(
 )
 TASK = TaskRef(purpose=Purpose.TRAIN, number=1)
 PS, WORKER = PodName("ps-0"), PodName("worker-0")
+ABSORBED = ps_set_digest({PS: Incarnation(PS * 2)})
 PROCESS, NEXT_PROCESS = PodInstance("1"), PodInstance("2")
 
 
@@ -94,13 +97,14 @@ def half_done() -> Log:
             task=first,
             dispatch=1,
             attempt=1,
-            credits={PS: PS * 2},
+            absorbed_by=ABSORBED,
             records=20,
             batches=2,
+            counted=((0, 2),),
             loss_sum=1.0,
             staleness={0: 1, 3: 1},
             overflows=1,
-            seconds={"pull": 1.0, "total": 4.0},
+            times=Times.of({"pull": 1.0, "compute": 3.0}),
         ),
         events.TaskTaken(task=TASK, dispatch=1, attempt=1, reply="r1"),
     )
@@ -128,6 +132,13 @@ def finish(log: Log) -> None:
         WORKER,
         events.TaskTaken(task=TASK, dispatch=1, attempt=2, reply="r2"),
         events.TaskFinished(
-            task=TASK, dispatch=1, attempt=2, credits={PS: PS * 2}, records=20, batches=2, loss_sum=2.0
+            task=TASK,
+            dispatch=1,
+            attempt=2,
+            absorbed_by=ABSORBED,
+            records=20,
+            batches=2,
+            counted=((0, 2),),
+            loss_sum=2.0,
         ),
     )

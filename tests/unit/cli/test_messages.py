@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.unit.cli.job_log import NEXT_PROCESS, PLAN, PROCESS, PS, SPEC, TASK, WORKER, Log, finish, half_done
+from tests.unit.cli.job_log import ABSORBED, NEXT_PROCESS, PLAN, PROCESS, PS, SPEC, TASK, WORKER, Log, finish, half_done
 
 from elasticdl.cli.display.live import PlainView, TerminalView, progress_line
 from elasticdl.cli.jobs.run_directory import RunDirectory
@@ -52,7 +52,7 @@ def test_important_events_are_reported_once(log: Log) -> None:
     assert len(log.shown) == 2, "the metrics of the epoch are not computed yet"
     merge = TaskRef(purpose=Purpose.MERGE, number=1)
     log.decide(commands.Dispatch(purpose=Purpose.MERGE, dispatch=2, tasks=((1, 2),), label="epoch"))
-    log.add(Service.WORKER, WORKER, events.TaskFinished(task=merge, dispatch=2, attempt=1))
+    log.add(Service.WORKER, WORKER, events.TaskFinished(task=merge, dispatch=2, attempt=1, batches=4, records=40))
     assert log.shown == [
         "one thread",
         "worker-0 died (SIGKILL) while computing batch 1 of train 1. Its tasks are dispatched again.",
@@ -118,7 +118,13 @@ def test_a_finished_job_shows_all_batches_even_if_workers_reported_fewer() -> No
     for number, batches in ((0, 2), (1, 1)):  # Another worker had computed a batch of the last task before it died.
         task = TaskRef(purpose=Purpose.TRAIN, number=number)
         finished = events.TaskFinished(
-            task=task, dispatch=1, attempt=1, credits={PS: PS * 2}, records=10 * batches, batches=batches
+            task=task,
+            dispatch=1,
+            attempt=1,
+            absorbed_by=ABSORBED,
+            records=10 * batches,
+            batches=batches,
+            counted=((0, batches),),
         )
         log.add(Service.WORKER, WORKER, finished)
     assert progress_snapshot(log.state, {}, 120.0, 0.0).batches == (4, 4)
@@ -143,7 +149,7 @@ def test_batches_that_a_ps_lost_are_not_shown_as_progress() -> None:
     log.add(Service.LAUNCHER, PodName("launcher"), events.PodStarted(pod=PS, service=Service.PS, instance=PROCESS))
     log.add(Service.PS, PS, events.PsStarted(address="127.0.0.1:1"))
     finished = events.TaskFinished(
-        task=TASK, dispatch=1, attempt=1, credits={PS: PS * 2}, records=20, batches=2, counted=((0, 2),)
+        task=TASK, dispatch=1, attempt=1, absorbed_by=ABSORBED, records=20, batches=2, counted=((0, 2),)
     )
     log.add(Service.WORKER, WORKER, finished)
     assert progress_snapshot(log.state, {}, 120.0, 0.0).batches == (2, 4)
@@ -163,7 +169,7 @@ def test_the_history_of_a_task_has_all_of_its_events(log: Log) -> None:
         "worker-0 exited (preempted) while computing batch 1",
         "returned the task to the queue, because its worker is gone",
         "received the task (dispatch 1, attempt 2)",
-        "finished the task: 2 batches, 20 records computed",
+        "finished the task in 0.000 s: 2 batches, 20 records computed",
     ]
 
 

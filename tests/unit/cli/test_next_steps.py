@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.job_log import NEXT_PROCESS, PROCESS, PS, SPEC, TASK, WORKER, Log
+from tests.unit.cli.job_log import ABSORBED, NEXT_PROCESS, PROCESS, PS, SPEC, TASK, WORKER, Log
 
 from elasticdl.cli.display.next_steps import next_step, resume_line
 from elasticdl.cli.jobs.run_directory import RunDirectory
@@ -45,7 +45,9 @@ def finish_one(log: Log) -> None:
     log.add(
         Service.WORKER,
         WORKER,
-        events.TaskFinished(task=FIRST, dispatch=1, attempt=1, credits={PS: PS * 2}, records=20, batches=2),
+        events.TaskFinished(
+            task=FIRST, dispatch=1, attempt=1, absorbed_by=ABSORBED, records=20, batches=2, counted=((0, 2),)
+        ),
     )
 
 

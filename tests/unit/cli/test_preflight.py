@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,12 @@ def test_a_new_output_inside_training_or_validation_data_is_refused(tmp_path: Pa
     folders = {name: str(tmp_path / name) for name in ("train", "test")}
     run.write(
         JobRecord(
-            job=run.job, created_s=1.0, state="stopped", training_data=folders["train"], validation_data=folders["test"]
+            job=run.job,
+            created_s=1.0,
+            state="stopped",
+            working_directory=os.getcwd(),
+            training_data=folders["train"],
+            validation_data=folders["test"],
         )
     )
     output = f"{folders[data]}/out"

@@ -126,12 +126,6 @@ def test_a_file_is_replaced_completely_or_not_at_all(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "report.json"]
 
 
-def test_a_record_of_the_first_version_keeps_its_hint(tmp_path: Path) -> None:
-    run = made(tmp_path, "job-1")
-    (run.path / "job.json").write_text('{"job": "job-1", "created_s": 1.0, "state": "failed", "advice": "Fix it."}')
-    assert run.read().next_step == "Fix it."
-
-
 def test_a_folder_with_a_model_comes_before_a_job_of_its_name_and_any_other_folder_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

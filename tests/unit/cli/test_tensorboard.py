@@ -16,7 +16,7 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util.tensor_util import make_ndarray
 from tests.histories.logs import FOLDER, SUFFIX, read_log
-from tests.unit.cli.job_log import NEXT_PROCESS, PLAN, PROCESS, PS, SPEC, WORKER, Log, finish, half_done
+from tests.unit.cli.job_log import ABSORBED, NEXT_PROCESS, PLAN, PROCESS, PS, SPEC, WORKER, Log, finish, half_done
 
 from elasticdl.master.core.fold import fold
 from elasticdl.master.tensorboard import event_files
@@ -44,7 +44,7 @@ def complete() -> Log:
         WORKER,
         events.TaskTaken(task=merge, dispatch=2, attempt=1, reply="r3"),
         events.TaskFinished(
-            task=merge, dispatch=2, attempt=1, credits={}, records=0, batches=0, loss_sum=0.0,
+            task=merge, dispatch=2, attempt=1, records=40, batches=4,
             results={"loss": 0.75, "accuracy": 0.5},
         ),
     )  # fmt: skip
@@ -164,7 +164,7 @@ def resumed_without_log(*rows: tuple[int, int, float]) -> Log:
             WORKER,
             events.TaskTaken(task=task, dispatch=1, attempt=1, reply="r"),
             events.TaskFinished(
-                task=task, dispatch=1, attempt=1, credits={PS: PS * 2}, records=20, batches=2, loss_sum=2.0
+                task=task, dispatch=1, attempt=1, absorbed_by=ABSORBED, records=20, counted=((0, 2),), loss_sum=2.0
             ),
         )
     for merge in (1, 2):
@@ -179,7 +179,7 @@ def resumed_without_log(*rows: tuple[int, int, float]) -> Log:
             Service.WORKER,
             WORKER,
             events.TaskFinished(
-                task=ref, dispatch=1 + merge, attempt=1, credits={}, records=0, batches=0, loss_sum=0.0, results=result
+                task=ref, dispatch=1 + merge, attempt=1, records=20 * merge, batches=2 * merge, results=result
             ),
         )
     return log

@@ -9,6 +9,7 @@ from typing import TypeGuard, TypeVar
 from elasticdl.master.core import State, decide
 from elasticdl.master.core.evolve import evolve
 from elasticdl.master.core.fold import fold
+from elasticdl.master.core.training.statistics import EpochTotals
 from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
@@ -65,7 +66,7 @@ def job_spec(training: Plan | None = None, **changes: object) -> JobSpec:
 class Driver:
     """A log, a state, and the decided commands that a test has not taken yet."""
 
-    def __init__(self, spec: JobSpec | None = None, *, names_runs: bool = True) -> None:
+    def __init__(self, spec: JobSpec | None = None) -> None:
         self.log: list[LogRecord] = []
         self.state = State()
         self.now_s = 0.0
@@ -77,7 +78,7 @@ class Driver:
         """The run that the workers and ps belong to."""
         self.computes_metrics = True
         """Whether the metrics of an epoch are there as soon as a worker is asked for them."""
-        submitted = events.JobSubmitted(spec=spec or job_spec(), names_runs=names_runs)
+        submitted = events.JobSubmitted(spec=spec or job_spec())
         self.feed(submitted, Service.LAUNCHER, "launcher")
         self.feed(events.TermStarted(term=1), Service.MASTER, "master")
 
@@ -87,8 +88,16 @@ class Driver:
         while self.computes_metrics and (merge := next((each for each in self.commands if _is_epoch(each)), None)):
             self.commands.remove(merge)
             task = TaskRef(purpose=Purpose.MERGE, number=merge.tasks[0][0])
-            computed = events.TaskFinished(task=task, dispatch=merge.dispatch, attempt=1)
+            computed = self._epoch_metrics(task, merge.dispatch)
             self._feed(computed, Service.WORKER, "worker-0", self.incarnation("worker-0"))
+
+    def _epoch_metrics(self, task: TaskRef, dispatch: int) -> events.TaskFinished:
+        """The ps have the sums of all batches that the workers have reported."""
+        assert self.state.training is not None
+        epoch = self.state.training.statistics.epochs.get(self.state.merges[task.number].subject, EpochTotals())
+        return events.TaskFinished(
+            task=task, dispatch=dispatch, attempt=1, batches=epoch.batches, records=epoch.records
+        )
 
     def _feed(self, event: Event, service: Service, name: str, incarnation: str) -> None:
         self._append(event, service, name, incarnation or name)
@@ -198,7 +207,9 @@ class Driver:
         ps = [pod.name for pod in self.state.pods_of(Service.PS)]
         absorbed_by = details.pop("credits", {name: self.incarnation(name) for name in ps})
         details.setdefault("absorbed_by", ps_set_digest(absorbed_by))  # type: ignore[arg-type]
-        details.setdefault("batches", 5)
+        batches = details.setdefault("batches", 5)
+        if batches and purpose is Purpose.TRAIN:
+            details.setdefault("counted", ((0, batches),))
         details.setdefault("placement_version", self.state.placement.version)
         finished = TaskRef(purpose=purpose, number=task)
         details.setdefault("dispatch", self._dispatches.get(finished, 1))

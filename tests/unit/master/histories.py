@@ -13,6 +13,7 @@ from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.events import Decided, Envelope, ExitCause, FailureKind, LogRecord
+from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
 
 Draw = Callable[[st.SearchStrategy[int]], int]
@@ -63,7 +64,9 @@ class History:
     def _work(self) -> None:
         task = self._number(self.driver.state.plan.tasks)
         states = {"loss": (array("d", [0.1 * task, 1.0]).tobytes(),)}
-        self.driver.finish(task, self._worker(), loss_sum=0.1, states=states, seconds={"total": 0.5, "pull": 0.1})
+        self.driver.finish(
+            task, self._worker(), loss_sum=0.1, states=states, times=Times.of({"compute": 0.4, "pull": 0.1})
+        )
 
     def _evaluate(self) -> None:
         driver = self.driver

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
-from tests.histories.logs import FOLDER, SUFFIX, read_log
 from tests.unit.master.driver import Driver, close, job_spec, whole
 
 from elasticdl.master.core import State, identity
@@ -19,7 +17,7 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState, StopPod
 from elasticdl.shared.messages.events import Envelope, Event, ExitCause, FailureKind, LogRecord
-from elasticdl.shared.names import NO_INSTANCE, NOBODY, Incarnation, PodInstance, PodName, Purpose, Service
+from elasticdl.shared.names import NO_INSTANCE, Incarnation, PodInstance, PodName, Purpose, Service
 
 TASK = TaskRef(purpose=Purpose.TRAIN, number=0)
 TAKEN = events.TaskTaken(task=TASK, dispatch=1, attempt=1, reply="reply")
@@ -49,7 +47,9 @@ def resume(driver: Driver) -> str:
         events.WorkerFailed(kind=FailureKind.USER_CODE, message="no such column"),
         events.WorkerStopped(reason="SIGTERM"),
         events.TaskFailed(task=TASK, dispatch=1, attempt=1, kind=FailureKind.DATA, message="unreadable"),
-        events.TaskFinished(task=TASK, dispatch=1, attempt=1, batches=5, credits={"ps-0": "ps-0.1"}),
+        events.TaskFinished(
+            task=TASK, dispatch=1, attempt=1, batches=5, absorbed_by=ps_set_digest({PS: Incarnation("ps-0.1")})
+        ),
         TAKEN,
     ],
     ids=lambda event: type(event).__name__,
@@ -179,27 +179,6 @@ def test_a_worker_that_refuses_while_the_model_is_exported_fails_the_job() -> No
     driver.check_replay()
 
 
-@pytest.mark.parametrize("name", ["plain", "worker-killed", "ps-killed", "resumed", "scaled"])
-def test_logs_of_earlier_versions_name_neither_run_nor_instance_and_tell_the_same(name: str) -> None:
-    records = list(read_log(FOLDER / f"{name}{SUFFIX}"))
-    state, earlier = fold(records), fold(map(_as_of_an_earlier_version, records))
-    assert earlier.training is not None and state.training is not None
-    assert earlier.training.complete == state.training.complete
-    assert earlier.training.epochs == state.training.epochs
-    assert (earlier.job_state, earlier.closing.audit) == (state.job_state, state.closing.audit)
-    assert earlier.snapshots == state.snapshots
-    assert [(pod.name, pod.phase, pod.starts) for pod in earlier.pods.values()] == [
-        (pod.name, pod.phase, pod.starts) for pod in state.pods.values()
-    ]
-
-
-def _as_of_an_earlier_version(record: LogRecord) -> LogRecord:
-    envelope = replace(record.envelope, run=NOBODY, instance=NO_INSTANCE)
-    if isinstance(envelope.event, events.PodStarted | events.PodExited):
-        envelope = replace(envelope, event=replace(envelope.event, instance=NO_INSTANCE))
-    return replace(record, envelope=envelope)
-
-
 @pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2), (2, 3, 2, 1, 1), (3, 3, 2, 1, 2)])
 def test_events_that_were_sent_together_count_once_in_any_order(order: tuple[int, ...]) -> None:
     state, notes = State(), [events.WorkerStarted(notes=(str(number),)) for number in range(1, 4)]
@@ -225,7 +204,6 @@ def envelope(number: int, event: Event) -> Envelope:
     "event",
     [
         events.JobSubmitted(spec=job_spec()),
-        events.JobSubmitted(spec=job_spec(), names_runs=False),
         events.JobResumed(reason="resumed after training", continues=Incarnation("a run before")),
         events.JobResumed(reason="a run that opens itself again", continues=Incarnation("stranger")),
     ],
@@ -265,14 +243,6 @@ def test_a_resume_without_a_run_does_not_interrupt_the_present_one(driver: Drive
     resume_without_a_run(driver)
     assert (driver.state.run, driver.state.pods) == (before.run, before.pods)
     assert driver.state.resumes == 0
-
-
-def test_a_log_of_an_earlier_version_resumes_without_naming_a_run() -> None:
-    driver = Driver(job_spec(), names_runs=False)
-    driver.start_all(initialised=True)
-    resume_without_a_run(driver)
-    assert (driver.state.run, driver.state.resumes) == ("launcher.2", 1)
-    assert not driver.state.pods
 
 
 def test_a_run_without_a_log_resumes_what_it_has_submitted_again() -> None:

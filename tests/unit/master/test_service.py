@@ -119,6 +119,7 @@ class Cluster:
                     attempt=delivery.attempt,
                     absorbed_by=ps_set_digest({PS: self.ps.incarnation}),
                     batches=batches,
+                    counted=((0, batches),),
                 )
             )
             await delivery.ack()

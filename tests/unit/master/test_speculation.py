@@ -8,6 +8,7 @@ from tests.unit.master.driver import Driver, job_spec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import Purpose, Service
 
 
@@ -36,7 +37,7 @@ def test_an_idle_worker_gets_a_second_attempt_at_a_slow_task(driver: Driver) -> 
     driver.dispatched()
     for task in range(39):
         take_task(driver, task, "worker-0")
-        driver.finish(task, seconds={"total": 0.1})
+        driver.finish(task, times=Times.of({"compute": 0.1}))
     take_task(driver, 39, "worker-0")
     assert driver.dispatched() == []
     driver.fire("speculation")

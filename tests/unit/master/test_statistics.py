@@ -13,6 +13,7 @@ from elasticdl.master.core.training.statistics import EpochTotals
 from elasticdl.master.core.training.task_messages import task_messages
 from elasticdl.shared.job.tasks import EPOCH_METRICS, TaskMessage, TaskRef
 from elasticdl.shared.messages import commands, events
+from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import PodName, Purpose, Service
 
 
@@ -93,13 +94,6 @@ def test_a_report_that_overlaps_an_earlier_one_is_left_out(driver: Driver) -> No
     assert known(driver) == (2, 20, 6.0)
 
 
-def test_in_an_old_log_the_last_batches_count_and_never_too_many(driver: Driver) -> None:
-    driver.finish(0, batches=2, records=20, loss_sum=2.0)
-    give_back(driver, 0, (0, 3))
-    driver.finish(1, batches=8, records=80, loss_sum=8.0)  # Three of them twice.
-    assert known(driver) == (5, 50, 5.0)
-
-
 def test_a_result_without_batches_starts_no_epoch(driver: Driver) -> None:
     finish(driver, 20)
     give_back(driver, 20)
@@ -115,10 +109,10 @@ def test_the_loss_of_an_epoch_is_the_metric_once_it_is_merged() -> None:
 
 
 def test_staleness_is_summed_by_worker(driver: Driver) -> None:
-    finish(driver, 0, (0, 5), staleness={0: 3, 2: 2}, seconds={"pull": 1.0, "wait": 0.5, "total": 6.0})
+    finish(driver, 0, (0, 5), staleness={0: 3, 2: 2}, times=Times.of({"pull": 1.0, "wait": 0.5, "compute": 4.5}))
     driver.feed(events.ScaleRequested(workers=2), Service.CLIENT, "client")
     driver.start_pod("worker-1")
-    finish(driver, 1, (0, 5), worker="worker-1", staleness={1500: 1}, seconds={"push": 1.0, "total": 4.0})
+    finish(driver, 1, (0, 5), worker="worker-1", staleness={1500: 1}, times=Times.of({"push": 1.0, "compute": 3.0}))
     give_back(driver, 2, (0, 1), staleness={1: 1})
     assert driver.state.training is not None
     by_worker = driver.state.training.statistics.staleness
@@ -241,14 +235,6 @@ def test_after_a_resume_an_open_merge_is_dispatched_again(epochs: Driver) -> Non
     epochs.start_all()
     finish_epoch(epochs, 0)
     assert [message.evaluation for message in epoch_merges(epochs)] == [0]
-
-
-def test_metrics_of_which_an_earlier_version_kept_no_sums_lack_batches(epochs: Driver) -> None:
-    finish_epoch(epochs, 0)
-    (message,) = epoch_merges(epochs)
-    merge_result(epochs, message)
-    assert (totals(epochs).merged, totals(epochs).results, totals(epochs).loss) == (True, {}, 1.0)
-    assert known(epochs) == (50, 500, 50.0)
 
 
 def test_a_removal_that_failed_is_decided_again(driver: Driver) -> None:

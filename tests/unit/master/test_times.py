@@ -14,6 +14,7 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.messages.sender_times import SKEW_S_MAX
+from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import Purpose, Service
 from elasticdl.views.run_meter import RunMeter
 
@@ -30,7 +31,7 @@ def trained() -> Driver:
         taken = events.TaskTaken(task=TaskRef(purpose=Purpose.TRAIN, number=task), dispatch=1, attempt=1, reply="r")
         driver.feed(taken, Service.WORKER, "worker-0", driver.incarnation("worker-0"))
         if task == 0:
-            driver.finish(task, seconds={"total": 0.01})
+            driver.finish(task, times=Times.of({"compute": 0.01}))
     return driver
 
 

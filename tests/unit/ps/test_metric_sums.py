@@ -14,9 +14,8 @@ from tests.unit.ps.jobs import Job, die, snapshot
 from elasticdl.ps.shard.admission import RefusedError
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
-from elasticdl.ps.shard.metric_sums import EpochMetricSums, with_sizes
+from elasticdl.ps.shard.metric_sums import EpochMetricSums
 from elasticdl.ps.shard.regrouping import joined, reduced
-from elasticdl.shared.model.manifests import ChunkPart, checksum_of, encode_manifest, read_manifest
 from elasticdl.shared.model.placement import PARTITIONS
 from elasticdl.shared.storage import MemoryStore
 from elasticdl.shared.wire.message_codec import decode_reply, decode_request, encode_reply, encode_request
@@ -122,10 +121,7 @@ def test_an_epoch_keeps_its_number_of_states_beside_epochs_with_more() -> None:
     again.check(2, np.ones(7))
 
 
-@pytest.mark.parametrize("is_of_earlier_version", [False, True])
-def test_epochs_with_different_numbers_of_states_survive_regrouping_and_a_restart(
-    job: Job, is_of_earlier_version: bool
-) -> None:
+def test_epochs_with_different_numbers_of_states_survive_regrouping_and_a_restart(job: Job) -> None:
     service = job.start()
     client = job.client(signature())
     client.initialise(initial_dense())
@@ -142,56 +138,24 @@ def test_epochs_with_different_numbers_of_states_survive_regrouping_and_a_restar
     whole, dense = shard.groups[0].cut(), shard.signature.dense
     merged = joined([reduced(whole, bounds, dense) for bounds in (((0, half),), ((half, PARTITIONS),))], dense)
     shard.groups[0].metrics.load(merged.metrics)
-    uri = snapshot(job, 1).manifest
+    snapshot(job, 1)
     die(service)
-    if is_of_earlier_version:
-        of_earlier_version(job, uri)
-        given[0] += [0.0, 0.0]  # It did not say where the states of a row end.
     restored = job.start().core.shard
     assert restored is not None and restored.groups[0].metrics is not None
     assert [restored.groups[0].metrics.of(epoch).states.tolist() for epoch in range(3)] == given
 
 
-def of_earlier_version(job: Job, uri: str) -> None:
-    """Write the metrics of a snapshot as earlier versions did: without the numbers of states."""
-    manifest = read_manifest(job.store, uri)
-    chunks = []
-    for chunk in manifest.chunks:
-        if chunk.part is ChunkPart.SIZED_METRICS:
-            table = np.frombuffer(job.store.read(uri.replace("manifest", chunk.name)), np.float64)
-            data = np.delete(table.reshape(chunk.rows, -1), 3, axis=1).tobytes()
-            job.store.write(uri.replace("manifest", chunk.name), data)
-            former = replace(chunk, part=ChunkPart.METRICS, size_bytes=len(data), checksum=checksum_of(data))
-            chunks.append(former)
-        else:
-            chunks.append(chunk)
-    job.store.write(uri, encode_manifest(replace(manifest, chunks=tuple(chunks))))
-
-
-def test_a_table_of_an_earlier_version_has_no_states_where_all_are_0() -> None:
-    again = EpochMetricSums(tasks_per_epoch=1)
-    again.load(with_sizes(np.array([[0.0, 3.0, 30.0, 1.5, 0.0], [1.0, 2.0, 20.0, 0.0, 0.0]])))
-    assert (again.of(0).records, again.of(0).states.tolist()) == (30, [1.5, 0.0])
-    assert (again.of(1).records, again.of(1).states.tolist()) == (20, [])
-
-
-@pytest.mark.parametrize("is_of_earlier_version", [False, True])
-def test_sums_are_restored_with_the_ledger(job: Job, is_of_earlier_version: bool) -> None:
+def test_sums_are_restored_with_the_ledger(job: Job) -> None:
     service = job.start()
     client = job.client(signature())
     client.initialise(initial_dense())
     for batch in BATCHES[:3]:
         client.push(replace(push_of(*batch), metric_states=states_of(*batch)))
-    uri = snapshot(job, 1).manifest
+    snapshot(job, 1)
     die(service)
-    if is_of_earlier_version:
-        manifest = read_manifest(job.store, uri)
-        chunks = tuple(chunk for chunk in manifest.chunks if chunk.part is not ChunkPart.SIZED_METRICS)
-        job.store.write(uri, encode_manifest(replace(manifest, chunks=chunks)))
     job.start()
     found = job.client(signature()).read_metrics(0)
-    restored = [] if is_of_earlier_version else expected(list(BATCHES[:3]))
-    assert (found.batches, np.frombuffer(found.states).tolist()) == (0 if is_of_earlier_version else 3, restored)
+    assert (found.batches, np.frombuffer(found.states).tolist()) == (3, expected(list(BATCHES[:3])))
 
 
 def test_requests_and_replies_about_metrics_travel() -> None:

@@ -232,8 +232,7 @@ def everything(ps: PsCore) -> list[Floats]:
     return found
 
 
-def test_a_snapshot_without_such_tables_is_what_it_was(make_job: MakeJob) -> None:
-    assert "min_count" not in signature().to_json()
+def test_a_snapshot_without_such_tables_has_neither_candidates_nor_tallies(make_job: MakeJob) -> None:
     job = Job(spec("memory://job"), MemoryStore())
     try:
         job.start()
@@ -241,7 +240,7 @@ def test_a_snapshot_without_such_tables_is_what_it_was(make_job: MakeJob) -> Non
         client.initialise(initial_dense())
         client.push(push_of(*BATCHES[0]))
         manifest = read_manifest(job.store, snapshot(job, 1).manifest)
-        assert {chunk.part for chunk in manifest.chunks} == {ChunkPart.DENSE, ChunkPart.ROWS, ChunkPart.SIZED_METRICS}
+        assert {chunk.part for chunk in manifest.chunks} == {ChunkPart.DENSE, ChunkPart.ROWS, ChunkPart.METRICS}
         assert max(chunk.table for chunk in manifest.chunks) == 1
     finally:
         job.close()

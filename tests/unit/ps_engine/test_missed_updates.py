@@ -11,12 +11,10 @@ from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.shared.job.ledger import LedgerRecord
-from elasticdl.shared.model.manifests import GroupState, Manifest
+from elasticdl.shared.model.manifests import GroupState
 from elasticdl.shared.model.placement import ALL
-from elasticdl.shared.model.rows.saved_rows import SavedRows
 from elasticdl.shared.model.rows.timeline import RateHistory, Timeline
-from elasticdl.shared.model.signature import ModelSignature, Optimizer, RowInitializer, RowTable
-from elasticdl.shared.names import Incarnation, JobId, PodName
+from elasticdl.shared.model.signature import Optimizer, RowInitializer, RowTable
 
 WIDTH = 3
 IDS = np.arange(8)
@@ -192,28 +190,3 @@ def test_missing_rows_of_an_evaluation_are_those_of_the_trained_model(optimizer:
     evaluated.take_initial_rows(weights_only, 3)
     evaluated.load_weights(*weights_only.stored_weights(0, weights_only.rows))
     np.testing.assert_allclose(pulled(evaluated), pulled(trained_store), rtol=1e-5, atol=1e-7)
-
-
-def test_slabs_of_earlier_versions_count_as_up_to_date() -> None:
-    table = RowTable(name="t", width=WIDTH, initializer=NORMAL)
-    signature = ModelSignature(dense=(), tables=(table,), optimizer=Optimizer(name="adam", learning_rate=0.1), seed=3)
-    group = GroupState(partitions=ALL, ledger=LedgerRecord(), iteration=40, rate=0.0, accumulated=0, rates=((0, 0.1),))
-    manifest = Manifest(
-        job=JobId("job"),
-        ps=PodName("ps-0"),
-        incarnation=Incarnation("1"),
-        number=0,
-        plan="",
-        signature=signature.to_json(),
-        placement_version=1,
-        groups=(group,),
-        chunks=(),
-    )
-    store, saved = trained("adam"), SavedRows(signature, [("m", manifest)])
-    with store.cut() as cut:
-        ((ids, slabs),) = chunks(cut, 100)
-    old = np.ascontiguousarray(slabs[:, :-1])
-    assert np.array_equal(saved.slabs("m", 0, ids, slabs), slabs)
-    assert saved.slabs("m", 0, ids, old)[:, -1].view(np.int32).tolist() == [40] * ids.size
-    np.testing.assert_array_equal(saved.weights("m", 0, ids, old), slabs[:, :WIDTH])
-    assert not np.array_equal(saved.weights("m", 0, ids, slabs), slabs[:, :WIDTH])

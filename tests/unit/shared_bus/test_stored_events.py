@@ -4,12 +4,10 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.histories.logs import FOLDER, read_log
 from tests.unit.shared_bus.strategies import values
 
-from elasticdl.shared.bus.stored_events import DATA_BYTES_MAX, StoredEvent, from_stored, to_stored
+from elasticdl.shared.bus.stored_events import DATA_BYTES_MAX, from_stored, to_stored
 from elasticdl.shared.job.tasks import TaskMessage, TaskRef
-from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.events import Envelope
 from elasticdl.shared.names import MASTER, Incarnation, PodName, Purpose, Service
 from elasticdl.worker.core.core import taken_events
@@ -24,12 +22,6 @@ def test_an_event_is_read_as_it_was_stored(data: st.DataObject) -> None:
     drawn = data.draw(values(Envelope).filter(lambda each: bool(each.incarnation)))
     sent = replace(drawn, service=service, name=name, incarnation=Incarnation("cafe"), number=max(1, drawn.number))
     assert from_stored(to_stored(sent)) == sent
-
-
-def test_an_event_of_an_earlier_version_repeats_its_sender() -> None:
-    for record in read_log(FOLDER / "plain.log"):
-        sent = record.envelope
-        assert from_stored(StoredEvent(sent.name, sent.id, codec.encode_envelope(sent))) == sent
 
 
 def test_tasks_that_were_taken_together_fit_into_events_on_the_log() -> None:

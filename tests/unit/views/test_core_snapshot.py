@@ -23,6 +23,7 @@ from elasticdl.shared.job.plan import Source
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.events import Decided, Envelope, JobResumed, LogRecord
 from elasticdl.shared.messages.json_codec import JsonCodec
+from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import MASTER, Incarnation
 from elasticdl.views import core_snapshot, reading
 
@@ -31,7 +32,7 @@ def example() -> Driver:
     driver = Driver(job_spec(plan(records=20_000, epochs=2)))
     driver.start_all()
     for task in driver.dispatched():
-        driver.finish(task, seconds={"total": 0.1})
+        driver.finish(task, times=Times.of({"compute": 0.1}))
     return driver
 
 

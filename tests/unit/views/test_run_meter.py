@@ -13,6 +13,7 @@ from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import Envelope, ExitCause, PodExited, TaskFinished, TaskTaken
 from elasticdl.shared.messages.measurements import RunMeasured
+from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import NOBODY, Incarnation, PodInstance, PodName, Purpose, Service
 from elasticdl.views.run_meter import RunMeter
 
@@ -88,7 +89,7 @@ def test_a_job_that_ends_before_any_heartbeat_tells_its_start_from_its_training(
     taken = TaskTaken(task=TaskRef(purpose=Purpose.TRAIN, number=task), dispatch=1, attempt=1, reply="r")
     driver.feed(taken, Service.WORKER, "worker-0", driver.incarnation("worker-0"))
     driver.now_s = 10.0
-    driver.finish(task, seconds={"total": 0.5})
+    driver.finish(task, times=Times.of({"compute": 0.5}))
     state = State()
     for record in driver.log:
         evolve(state, record)

@@ -64,7 +64,7 @@ def _show_end(job: JobHandle, console: JobConsole) -> int:
     """Print the end of the job as ``elasticdl train`` does; returns the exit code."""
     state = asyncio.run(_end_of(job))
     step = find_next_step(job, state)
-    # The launcher measures a run at its end; logs of earlier versions have no measurement.
+    # The launcher measures a run at its end, unless it is killed.
     has_ended = state.is_final or bool(state.measured and state.measured.ended_s)
     if state.spec is None or not has_ended:
         raise UserError(f"{job.job} {job.condition().end}", hint=step)

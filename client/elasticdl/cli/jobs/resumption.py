@@ -192,8 +192,3 @@ def _check_epochs(job: JobId, spec: JobSpec, planned: int, epochs: int) -> None:
             f"job {job} ends at --max_step={plan.max_step}, so its number of epochs can't be changed",
             hint="Start a new job with: elasticdl train",
         )
-    if spec.checksum and not spec.epoch_checksum:
-        raise UserError(
-            f"job {job} was planned by an earlier version of ElasticDL, so its number of epochs can't be changed",
-            hint="Start a new job with: elasticdl train",
-        )

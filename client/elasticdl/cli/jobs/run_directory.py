@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from elasticdl.cli.jobs.named import named
-from elasticdl.shared.errors import PermanentError, UserError, file_errors
+from elasticdl.shared.errors import PermanentError, UserError, check_format, file_errors
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import free_bytes
@@ -37,6 +37,8 @@ DISK_BYTES_MIN = 8 << 20
 """Free space in the run directory below which a running job is stopped and no job is resumed."""
 READ_BYTES_MIN = 1 << 20
 """Free space that nats-server needs to start, even if only to read a log."""
+FORMAT = 1
+"""Of ``job.json``."""
 INTERRUPTED = "interrupted"
 """The state of a job whose launcher died."""
 
@@ -52,8 +54,8 @@ class JobRecord:
         next_step: what to do after it failed or was stopped, in one line, or empty.
         model: path of the model file and symbol.
         model_files: name -> SHA-256 of the model file and the modules beside it, when the job was planned.
-        working_directory: in which it was started; empty in jobs of earlier versions.
-        training_data, validation_data, custom_data_reader: values of these flags; earlier versions know only the first.
+        working_directory: in which it was started.
+        training_data, validation_data, custom_data_reader: values of these flags.
         output: where the exported model goes, or empty.
         nats_url, own_nats: URL of its NATS server, and whether the launcher runs that server itself.
         temporary: folder of its processes' temporary files, or empty.
@@ -85,15 +87,19 @@ class JobRecord:
 
     @classmethod
     def from_json(cls, text: str) -> JobRecord:
-        """Inverse of ``to_json``. Unknown fields, of a later version, are ignored."""
-        facts = json.loads(text)
-        if "advice" in facts:  # The name in version 0.1.
-            facts.setdefault("next_step", facts["advice"])
+        """Inverse of ``to_json``. Fields that a newer version added to the format are ignored.
+
+        Raises:
+            ValueError, TypeError: the text is no such record.
+            FormatError: it is of a newer version.
+        """
+        facts = dict(json.loads(text))
+        check_format(f"job.json of job {facts.get('job')}", facts.get("format"), FORMAT)
         return cls(**{name: value for name, value in facts.items() if name in cls.__dataclass_fields__})
 
     def to_json(self) -> str:
         """One indented JSON object."""
-        return json.dumps(asdict(self), indent=2) + "\n"
+        return json.dumps({"format": FORMAT} | asdict(self), indent=2) + "\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,8 @@ from elasticdl.shared.errors import UserError
 def enter(record: JobRecord) -> None:
     """Make the folder in which a job was started the working directory of this process and its children.
 
-    Resolve relative paths of the command line first. Jobs of earlier versions don't know their folder.
+    Resolve relative paths of the command line first.
     """
-    if not record.working_directory:
-        return
     try:
         os.chdir(record.working_directory)
     except OSError as error:

@@ -380,8 +380,6 @@ def _classes_of(
     labels = DefaultFeed(ports, data, "train", choice, module.path).text_labels
     if not any(labels):
         return ()
-    if adapts is Adapting.KNOWS and not adapter.trained_classes:
-        return ()  # An earlier version has started the job, and its labels are booleans.
     trained = read_classes(file) if adapts is Adapting.ADAPTS else ()
     return adapter.learn_classes(LabelEncoder(labels, module.path, trained))
 

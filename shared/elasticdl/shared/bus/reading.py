@@ -34,14 +34,16 @@ async def read_spec(log: EventLog) -> JobSpec:
 
     Raises:
         UnreadableError: a record can't be read, and the log has no specification.
+        FormatError: the log is of a newer version.
     """
     last, unreadable = await log.last_seq(), None
     async for record in log.read(0):
         match record.envelope.event:
-            case JobSubmitted(spec=spec):
-                return spec
-            case MessageUnreadable() as event:
-                unreadable = unreadable or event
+            case JobSubmitted() as event:
+                event.check_format()
+                return event.spec
+            case MessageUnreadable() as message:
+                unreadable = unreadable or message
             case _:
                 pass
         if unreadable and record.seq >= last:

@@ -89,7 +89,7 @@ def to_stored(envelope: Envelope) -> StoredEvent:
 
 
 def from_stored(stored: StoredEvent) -> Envelope:
-    """Inverse of ``to_stored``. Events of earlier versions repeat everything.
+    """Inverse of ``to_stored``.
 
     Raises:
         ProtocolError: this version can't read the event, or it is under the subject of another service.
@@ -97,8 +97,6 @@ def from_stored(stored: StoredEvent) -> Envelope:
     envelope = codec.decode_envelope(stored.data)
     if (stored.sender == MASTER) != (envelope.service is Service.MASTER):
         raise ProtocolError(f"an event of service {envelope.service.value} under the subject of {stored.sender}")
-    if envelope.incarnation:
-        return envelope
     incarnation, number = _named_by(stored.id)
     if not incarnation:
         raise ProtocolError(f"{stored.id[:60]!r} is not the id of an event")

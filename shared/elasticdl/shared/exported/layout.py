@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from elasticdl.shared.errors import UserError
+from elasticdl.shared.errors import UserError, check_format
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.storage import display, join
 
@@ -77,11 +77,7 @@ class ExportedModel:
         """Inverse of ``to_json``; ``uri`` is for the error's text."""
         try:
             facts = json.loads(text)
-            if facts["format"] != _FORMAT:
-                raise UserError(
-                    f"{display(uri)} has format {facts['format']!r}, and this version reads format {_FORMAT}",
-                    hint="Use the version of ElasticDL that has written it.",
-                )
+            check_format(display(uri), facts["format"], _FORMAT)
             tables = tuple(ExportedTable(**(one | {"files": tuple(one["files"])})) for one in facts["tables"])
             signature = ModelSignature.from_json(json.dumps(facts["signature"]))
             exported = cls(

@@ -178,9 +178,9 @@ class _RowsOfTable:
         spilled = SpilledRows(folder, self.bits, self._slab_width)
         width, expire_after = self._table.width, self._table.expire_after
         for source in self._sources:
-            for uri, _, ids, slabs in read_rows(self._store, source.chain, source.partitions):
+            for _, _, ids, slabs in read_rows(self._store, source.chain, source.partitions):
                 # After the weights comes the update that touched the row last, if rows expire.
-                spilled.add(ids, source.saved.weights(uri, self._number, ids, slabs))
+                spilled.add(ids, source.saved.weights(self._number, ids, slabs))
                 progress()
         for position, ids, slabs in spilled.parts():
             stays = np.ones(ids.size, np.bool_)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated
 
 from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.model_file import ModelFile
@@ -16,7 +15,7 @@ from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.names import JobId, Purpose
-from elasticdl.shared.proto.fields import OrZero, Uint64
+from elasticdl.shared.proto.fields import Uint64
 from elasticdl.shared.storage.uris import display
 
 DATA_CACHE_BYTES = 10 << 30
@@ -104,7 +103,7 @@ class DataSpec:
         column_names: the columns that are read, in their order; empty for TFRecord.
         column_types: ``int64``, ``float64``, ``string``... one per column, fixed when the job was planned.
         csv_header: whether the first line of each CSV file names the columns.
-        file_columns: CSV: all columns of the files in their order; empty in jobs from before ``--columns``.
+        file_columns: CSV: all columns of the files in their order; empty: those that are read.
         fill_missing: column -> text of the value that replaces missing ones.
         reader: of the model file, which reads the records; its format is ``json`` if they are dicts, ``tfrecord`` if
             they are bytes. None: the sources are files.
@@ -114,8 +113,8 @@ class DataSpec:
     format: str
     column_names: tuple[str, ...] = ()
     column_types: tuple[str, ...] = ()
-    csv_header: OrZero[bool] = True
-    csv_delimiter: OrZero[str] = ","
+    csv_header: bool = True
+    csv_delimiter: str = ","
     file_columns: tuple[str, ...] = ()
     fill_missing: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     reader: ReaderSpec | None = None
@@ -153,15 +152,15 @@ class Limits:
         evaluations_max: the latest evaluations that the master remembers; of earlier ones it only keeps what it needs.
     """
 
-    attempts_max: OrZero[int] = 3
-    crashes_per_batch_max: OrZero[int] = 2
-    relaunches_max: OrZero[int] = 5
-    lease_s: OrZero[float] = LEASE_S
-    batch_deadline_s: OrZero[float] = 600.0
-    window_s: OrZero[float] = 120.0
-    export_bytes_max: OrZero[int] = 2 << 30
+    attempts_max: int = 3
+    crashes_per_batch_max: int = 2
+    relaunches_max: int = 5
+    lease_s: float = LEASE_S
+    batch_deadline_s: float = 600.0
+    window_s: float = 120.0
+    export_bytes_max: int = 2 << 30
     start_s: float = 300.0
-    stored_states_max: Annotated[int, 30] = 64
+    stored_states_max: int = 64
     evaluation_window_min: int = 64
     evaluations_max: int = 64
 
@@ -257,7 +256,7 @@ class PredictionSpec:
             the model file defines it.
     """
 
-    format: OrZero[str] = "parquet"
+    format: str = "parquet"
     keep_columns: tuple[str, ...] = ()
     processor: str = ""
 
@@ -282,7 +281,7 @@ class JobSpec:
         created_s: when it was submitted, seconds since 1970.
         checksum: sum of the plan's record hashes over all epochs according to the index, modulo 2**64; of an
             evaluation or prediction, that of the validation data.
-        epoch_checksum: the same over one whole epoch; 0 in jobs of earlier versions.
+        epoch_checksum: the same over one whole epoch.
         data: how their records are read.
         validation: the validation data's plan (one epoch, no shuffle), if there is any; the data to predict.
         validation_data: how its records are read.
@@ -330,16 +329,16 @@ class JobSpec:
     model: ModelSpec
     output: str = ""
     storage: str
-    workers: OrZero[int] = 2
-    ps: OrZero[int] = 1
-    snapshot_interval_s: OrZero[float] = 30.0
+    workers: int = 2
+    ps: int = 1
+    snapshot_interval_s: float = 30.0
     snapshot_steps: int = 0
     evaluation_steps: int = 0
     evaluation_interval_s: float = 0.0
-    grads_to_wait: OrZero[int] = 1
+    grads_to_wait: int = 1
     staleness_scaled_rate: bool = False
     envs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    log_level: OrZero[str] = "INFO"
+    log_level: str = "INFO"
     limits: Limits = field(default_factory=Limits)
     evaluate_epochs: bool = False
     best: BestModel | None = None
@@ -349,14 +348,14 @@ class JobSpec:
     prefetch_batches: int = 2
     staleness_by_workers: bool = False
     kind: JobKind = JobKind.TRAIN
-    metrics_best: Annotated[Mapping[str, float], 32] = field(default_factory=lambda: MappingProxyType({}))
+    metrics_best: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     initial: InitialModel | None = None
-    synchronous: Annotated[bool, 40] = False
+    synchronous: bool = False
     callbacks: tuple[str, ...] = ()
     tensorboard_log_dir: str = ""
-    prediction: Annotated[PredictionSpec | None, 45] = None
+    prediction: PredictionSpec | None = None
     export_tables: ExportTables = ExportTables.AUTO
-    data_cache_dir: Annotated[str, 50] = ""
+    data_cache_dir: str = ""
     data_cache_bytes: int = DATA_CACHE_BYTES
 
     @property

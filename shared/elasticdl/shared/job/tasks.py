@@ -102,7 +102,7 @@ class TaskMessage:
     logs: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     learning_rate: float | None = None
     snapshots: tuple[str, ...] = ()
-    stored_states: Annotated[tuple[int, ...], 30] = ()
+    stored_states: tuple[int, ...] = ()
 
     @property
     def message_id(self) -> str:

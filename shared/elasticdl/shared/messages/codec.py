@@ -2,7 +2,7 @@
 
 Cores use the dataclasses of ``events.py``, ``commands.py``, ``job/`` and ``failure_detection/heartbeats.py``. NATS
 carries protobuf messages of the same names; ``proto/schema.py`` derives them and the conversion. Other programs read
-them with ``proto/control.proto``. Conversions of old event versions belong here.
+them with ``proto/control.proto``.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import Annotated
 
 from elasticdl.shared.names import NO_INSTANCE, NO_POD, PodInstance, PodName, Purpose, Service
 
@@ -247,5 +246,5 @@ Command = (
     | BeginMove
     | EndTraining
     | SetLearningRate
-    | Annotated[RemoveStates, 30]
+    | RemoveStates
 )

@@ -8,6 +8,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Annotated
 
+from elasticdl.shared.errors import check_format
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.job.tasks import MetricStates, TaskRef
@@ -15,7 +16,10 @@ from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.messages.measurements import BatchSlow, ProcessMeasured, RunMeasured, TableCounted
 from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import NO_INSTANCE, NOBODY, GroupId, Incarnation, PodInstance, PodName, Service
-from elasticdl.shared.proto.fields import OrZero, Uint64
+from elasticdl.shared.proto.fields import Uint64
+
+LOG_FORMAT = 1
+"""Of event logs; it changes with the meaning of a number in ``proto/control.proto``."""
 
 
 class ExitCause(Enum):
@@ -28,11 +32,11 @@ class ExitCause(Enum):
     OWN_FAULT = "own_fault"
     """Segfault, abort, bus error, an unexpected exit code."""
     PREEMPTED = "preempted"
-    """Ended from outside: preempted, evicted, SIGKILL, SIGTERM. In old logs also for all other causes from outside."""
+    """Ended from outside: preempted, evicted, SIGKILL, SIGTERM."""
     NODE_LOST = "node_lost"
     """The node, or the pod itself, is gone."""
     OUT_OF_MEMORY = "out_of_memory"
-    """The kernel killed it; in old logs an own fault."""
+    """The kernel killed it."""
     STOPPED = "stopped"
     """The master had ordered it."""
     DISCONNECTED = "disconnected"
@@ -74,10 +78,18 @@ class RunningBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted:
-    """The first record of a log. ``names_runs``: its resumes name the run that they continue; old logs say no."""
+    """The first record of a log, which also says in which format the log is."""
 
     spec: JobSpec
-    names_runs: OrZero[bool] = True
+    format: int = LOG_FORMAT
+
+    def check_format(self) -> None:
+        """Refuse a log of a newer version.
+
+        Raises:
+            FormatError: this is the first record of one.
+        """
+        check_format(f"the event log of job {self.spec.job}", self.format, LOG_FORMAT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +121,7 @@ class JobResumed:
         owners: owner of each partition in that version.
         epochs: number of epochs from now on, more than before; 0: as before.
         output: URI of the output from now on; empty: as before.
-        continues: the run after which it was planned; empty: its own run has repeated JobSubmitted, or an old version.
+        continues: the run after which it was planned; empty: its own run has repeated JobSubmitted.
     """
 
     reason: str
@@ -161,7 +173,7 @@ class PodStarted:
 
     pod: PodName
     service: Service
-    instance: Annotated[PodInstance, 4]
+    instance: PodInstance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +192,7 @@ class PodExited:
 
     pod: PodName
     service: Service
-    cause: Annotated[ExitCause, 4]
+    cause: ExitCause
     exit_code: int
     running_batches: tuple[RunningBatch, ...] = ()
     log_tail: str = ""
@@ -232,7 +244,6 @@ class TaskFinished:
 
     Attributes:
         absorbed_by: train: digest of all ps that answered, with their incarnations (see ``ps_set_digest``).
-        credits: train: in old logs, the incarnation of each ps that answered instead.
         records: records of the counted batches.
         batches: number of counted batches: those that this worker computed, each once. Merge: those of the epoch whose
             metrics these are.
@@ -242,40 +253,32 @@ class TaskFinished:
         results: merge: metric name -> value, or what the callbacks ask for; export: empty.
         note: merge: why the callbacks ask for it, for people; short.
         times: the worker's time by part.
-        seconds: the same in old logs: ``read``, ``feed``, ``pull``, ``compute``, ``push``, ``total``.
         placement_version: train: version of the placement under which every ps answered.
-        counted: train: numbers of the counted batches in the task, as ranges; empty in old logs: the last ``batches``.
-        staleness: train: staleness in updates -> how many batches were absorbed with it; empty in old logs.
+        counted: train: numbers of the counted batches in the task, as ranges.
+        staleness: train: staleness in updates -> how many batches were absorbed with it.
         overflows: train: counted batches that were absorbed without gradients, because these overflowed float16.
-        checksum: evaluate, predict: sum of the hashes of the task's records, modulo 2**64; 0 in old logs.
+        checksum: evaluate, predict: sum of the hashes of the task's records, modulo 2**64.
         file: predict: name of the file that the attempt has written.
     """
 
     task: TaskRef
     dispatch: int
     attempt: int
-    credits: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     records: int = 0
     batches: int = 0
     loss_sum: float = 0.0
     states: MetricStates = field(default_factory=lambda: MappingProxyType({}))
     results: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     placement_version: int = 1
     counted: tuple[tuple[int, int], ...] = ()
     staleness: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     overflows: int = 0
     absorbed_by: Uint64 = 0
-    times: Times | None = None
-    checksum: Annotated[Uint64, 18] = 0
+    times: Times = field(default_factory=Times)
+    checksum: Uint64 = 0
     file: str = ""
     note: str = ""
-    stored_states: Annotated[tuple[int, ...], 30] = ()
-
-    @property
-    def seconds_by_part(self) -> Mapping[str, float]:
-        """The worker's time by part, and their sum as ``total``."""
-        return self.times.seconds if self.times else self.seconds
+    stored_states: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +308,7 @@ class TaskReturned:
     reason: str
     records: int = 0
     loss_sum: float = 0.0
-    counted: Annotated[tuple[tuple[int, int], ...], 8] = ()
+    counted: tuple[tuple[int, int], ...] = ()
     staleness: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     overflows: int = 0
     is_dropped: bool = False
@@ -381,7 +384,7 @@ class ModelInitialised:
 
     signature: str
     parameters: int
-    note: Annotated[str, 4] = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -542,7 +545,7 @@ class MessageUnreadable:
 
 
 Event = (
-    Annotated[JobSubmitted, 20]
+    JobSubmitted
     | JobResumed
     | StopRequested
     | PodStarted
@@ -566,14 +569,14 @@ Event = (
     | CommandsRan
     | Decided
     | ScaleRequested
-    | Annotated[SnapshotDamaged, 50]
+    | SnapshotDamaged
     | GroupHeld
     | RoundDelayed
     | PodPending
     | TableCounted
     | TasksTaken
     | TasksFinished
-    | Annotated[RunMeasured, 58]
+    | RunMeasured
     | ProcessMeasured
     | BatchSlow
     | MessageUnreadable

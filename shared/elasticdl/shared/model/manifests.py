@@ -15,7 +15,7 @@ from types import MappingProxyType
 import xxhash
 from google.protobuf.message import DecodeError
 
-from elasticdl.shared.errors import PermanentError, TransientError, UserError
+from elasticdl.shared.errors import PermanentError, TransientError, UserError, check_format
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.messages.events import GroupLedger, SnapshotDamaged
 from elasticdl.shared.model.placement import PARTITIONS, Ranges, group_id
@@ -23,9 +23,7 @@ from elasticdl.shared.names import Incarnation, JobId, PodName
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore, join
 
-FORMAT = 4
-_FORMATS = (2, 3, FORMAT)
-"""Those that are read. Manifests of format 2 contain the job's specification; before 4, groups have no metric sums."""
+FORMAT = 1
 MANIFEST_NAME = "manifest"
 COPY_NAME = "copy"
 """Manifest name of a copy for a move. It is not a snapshot."""
@@ -72,7 +70,6 @@ class ChunkPart(Enum):
     ACCUMULATED_ROWS = wire_pb2.Chunk.ACCUMULATED_ROWS
     TALLIES = wire_pb2.Chunk.TALLIES
     METRICS = wire_pb2.Chunk.METRICS
-    SIZED_METRICS = wire_pb2.Chunk.SIZED_METRICS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +104,7 @@ class GroupState:
         rate: the last learning rate that a worker sent.
         accumulated: batches whose gradients wait for their update.
         rates: the learning rates of the updates, each with the update from which it holds; empty: rows don't need them.
-        rate_tolerance: relative difference up to which rates are one run, as in ``RateHistory``; 0: the default.
+        rate_tolerance: relative difference up to which rates are one run, as in ``RateHistory``.
     """
 
     partitions: Ranges
@@ -128,9 +125,8 @@ class Manifest:
         number: 0, 1, 2... within that life.
         base: URI of the manifest that this one adds changed rows to; empty: it is a full snapshot.
         plan: fingerprint of the plan that the ledger is about.
-        spec_digest: names the object with the job's specification, see ``stored_spec``; empty: it is in ``spec``, or
-            the manifest is of no job.
-        spec: the encoded JobSpec, in manifests of earlier versions.
+        spec_digest: names the object with the job's specification, see ``stored_spec``; empty: the manifest is of
+            no job.
         signature: the model, canonical JSON.
         chunks: the objects, in the order in which they are to be loaded.
     """
@@ -142,7 +138,6 @@ class Manifest:
     base: str = ""
     plan: str
     spec_digest: str = ""
-    spec: bytes = b""
     signature: str
     placement_version: int
     groups: tuple[GroupState, ...]
@@ -195,7 +190,7 @@ def folder_of(manifest: str) -> str:
 
 
 def read_manifest(store: ObjectStore, uri: str) -> Manifest:
-    """Read and verify a manifest. Raises ``DamagedError``: it is missing or damaged."""
+    """Read and verify a manifest. Raises ``DamagedError`` or, if a newer version wrote it, ``FormatError``."""
     try:
         for _ in range(READS - 1):
             with contextlib.suppress(DamagedError):
@@ -274,7 +269,6 @@ def encode_manifest(manifest: Manifest) -> bytes:
         number=manifest.number,
         base=manifest.base,
         plan=manifest.plan,
-        spec=manifest.spec,
         spec_digest=manifest.spec_digest,
         signature=manifest.signature,
         placement_version=manifest.placement_version,
@@ -298,14 +292,13 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, uri: str) -> Manifest:
-    """Inverse of ``encode_manifest``; ``uri`` is for the text of the ``DamagedError`` that other bytes raise."""
+    """Inverse of ``encode_manifest``; ``uri`` is for the text of the errors, see ``read_manifest``."""
     checksum, body = data[len(_MAGIC) : len(_MAGIC) + _CHECKSUM_BYTES], data[len(_MAGIC) + _CHECKSUM_BYTES :]
     if not data.startswith(_MAGIC) or checksum != checksum_of(body):
         raise DamagedError(uri, "is damaged: its checksum differs")
     try:
         message = wire_pb2.Manifest.FromString(body)
-        if message.format not in _FORMATS:
-            raise DamagedError(uri, f"has format {message.format}, this version reads {FORMAT}")
+        check_format(f"the snapshot's manifest {uri}", message.format, FORMAT)
         return _manifest(message)
     except (DecodeError, ValueError) as error:
         raise DamagedError(uri, "can't be read") from error
@@ -319,7 +312,6 @@ def _manifest(message: wire_pb2.Manifest) -> Manifest:
         number=message.number,
         base=message.base,
         plan=message.plan,
-        spec=message.spec,
         spec_digest=message.spec_digest,
         signature=message.signature,
         placement_version=message.placement_version,

@@ -106,7 +106,7 @@ class DenseVariable:
         name: Keras' variable path, unique in the model.
         shape: its shape; its flat block is row-major.
         weight_decay: whether the optimizer's decoupled weight decay applies (Keras' exclusions resolved).
-        state: STATISTIC: how a batch changes it. An older signature lacks it: it added differences.
+        state: STATISTIC: how a batch changes it.
         nonnegative: whether an update sets negative values to 0 (Keras' constraint ``NonNeg``).
     """
 
@@ -196,12 +196,6 @@ class RowTable:
         return self.has_candidates or self.expire_after > 0
 
 
-_OMITTED: Mapping[type, Mapping[str, object]] = MappingProxyType(
-    {RowTable: {"min_count": 1, "expire_after": 0, "weight_decay": True}, DenseVariable: {"nonnegative": False}}
-)
-"""Facts that the JSON lacks where they are these: signatures of earlier versions have the same text."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
     """An optimizer in Keras' words.
@@ -272,11 +266,7 @@ class ModelSignature:
                 return value.value
             if isinstance(value, Mapping):
                 return dict(value)
-            facts = {field.name: getattr(value, field.name) for field in fields(value)}
-            for name, usual in _OMITTED.get(type(value), {}).items():
-                if facts[name] == usual:
-                    del facts[name]
-            return facts
+            return {field.name: getattr(value, field.name) for field in fields(value)}
 
         return json.dumps(plain(self), sort_keys=True, default=plain)
 
@@ -303,6 +293,6 @@ class ModelSignature:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
 
-def _dense_variable(*, shape: list[int], kind: str, state: dict[str, Any] | None = None, **facts: Any) -> DenseVariable:
-    rule = StateRule(**(state | {"update": StateUpdate(state["update"])})) if state else StateRule()
+def _dense_variable(*, shape: list[int], kind: str, state: dict[str, Any], **facts: Any) -> DenseVariable:
+    rule = StateRule(**(state | {"update": StateUpdate(state["update"])}))
     return DenseVariable(shape=tuple(shape), kind=VariableKind(kind), state=rule, **facts)

@@ -42,8 +42,6 @@ class StoredSpec:
 
 def read_spec_of(store: ObjectStore, uri: str, manifest: Manifest) -> JobSpec:
     """The job that a snapshot is of. Raises ``DamagedError`` if the object with it is missing or damaged."""
-    if not manifest.spec_digest:
-        return _decoded(manifest.spec, uri, uri)
     folder = folder_of(folder_of(folder_of(uri).rstrip("/")).rstrip("/"))
     place = folder + _NAME + manifest.spec_digest
     try:

@@ -17,7 +17,8 @@ dataclass                       a message with the same field names
 union of dataclasses            a oneof with the field's name; inside a tuple, a message that holds only a oneof
 ==============================  =================================================================================
 
-A field's number is its place in the dataclass, so fields are only added at the end; ``fields.py`` has the exceptions.
+A field's number is its place in the dataclass, and the cases of a union after other fields begin at ``FIRST_CASE``. So
+fields are only added behind the others, and before the union; cases at its end.
 If the default of a field is not zero, the field is ``optional``: records from before it get the default.
 """
 
@@ -26,7 +27,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import count
 from textwrap import indent
@@ -50,6 +51,8 @@ T = TypeVar("T")
 Express: TypeAlias = Callable[[str], str]
 """Source code of an expression (or of a target) -> source code that uses it."""
 
+FIRST_CASE = 20
+"""Number of the first case of a union that is the last field of a message: fields can be added before it."""
 _MESSAGE = FieldDescriptorProto.TYPE_MESSAGE
 _SCALARS: Mapping[type, FieldDescriptorProto.Type.ValueType] = {
     int: FieldDescriptorProto.TYPE_INT64,
@@ -109,10 +112,6 @@ def _bare(hint: Any) -> tuple[Any, tuple[Any, ...]]:
         notes += getattr(hint, "__metadata__", ())
         hint = getattr(hint, "__supertype__", None) or hint.__origin__
     return hint, notes
-
-
-def _number(notes: tuple[Any, ...], before: int) -> int:
-    return next((note for note in notes if isinstance(note, int)), before + 1)
 
 
 def _is_union(hint: Any) -> bool:
@@ -216,7 +215,7 @@ class Schema:
             return self._range()
         if name and _is_union(hint):
             message = DescriptorProto(name=name)
-            decode, write, _ = self._union(message, _snake_case(name).removesuffix("_value"), arguments, 0)
+            decode, write = self._union(message, _snake_case(name).removesuffix("_value"), arguments, 1)
             self.file.message_type.append(message)
             return self._as_message(name, decode, write)
         if name and arguments[1:] == (Ellipsis,):
@@ -253,21 +252,19 @@ class Schema:
         write = self._function("write", "message, value", lambda: ["message.start, message.end = value"])
         return _Value(_MESSAGE, "Range", lambda source: f"({source}.start, {source}.end)", write=write)
 
-    def _union(self, message: DescriptorProto, oneof: str, kinds: Iterable[Any], number: int) -> tuple[str, str, int]:
-        """A union of dataclasses as a oneof of a message, which may have other fields besides.
+    def _union(self, message: DescriptorProto, oneof: str, kinds: Iterable[type], first: int) -> tuple[str, str]:
+        """A union of dataclasses as a oneof of a message, which may have other fields before it.
 
         Returns:
-            Names of the functions that make and write the value, and the last number.
+            Names of the functions that make and write the value.
         """
         index = len(message.oneof_decl)
         message.oneof_decl.add(name=oneof)
         decoders, writers = {}, {}
-        for case in kinds:
-            kind, notes = _bare(case)
+        for number, kind in enumerate(kinds, first):
             value = self._value(kind)
             if not value.decode:
                 raise _no_rule(kind)
-            number = _number(notes, number)
             field = message.field.add(name=_snake_case(kind.__name__), number=number, oneof_index=index)
             self._set_type(field, value)
             decoders[field.name] = value.decode
@@ -286,14 +283,15 @@ class Schema:
                 raise ProtocolError(f"a {message_name} without {oneof}, or of a kind that this version does not know")
             return names[decoders[name]](getattr(message, name))
 
-        return self._named("decode", decode), self._named("write", write), number
+        return self._named("decode", decode), self._named("write", write)
 
     def _message(self, kind: type) -> _Value:
         message = DescriptorProto(name=kind.__name__)
         hints = get_type_hints(kind, include_extras=True)
-        fields, number = {}, 0
-        for each in dataclasses.fields(kind):
-            fields[each.name], number = self._field(message, each.name, number, hints[each.name], each.default)
+        fields = {
+            each.name: self._field(message, each.name, number, hints[each.name], each.default)
+            for number, each in enumerate(dataclasses.fields(kind), 1)
+        }
         for field in message.field:
             if field.proto3_optional:
                 field.oneof_index = len(message.oneof_decl)
@@ -322,25 +320,27 @@ class Schema:
 
     # --- fields
 
-    def _field(self, message: DescriptorProto, name: str, before: int, hint: Any, default: Any) -> tuple[_Field, int]:
-        """Add a field to a message. Returns its conversion, and the last number."""
-        bare, notes = _bare(hint)
-        number, origin, arguments = _number(notes, before), get_origin(bare), get_args(bare)
+    def _field(self, message: DescriptorProto, name: str, number: int, hint: Any, default: Any) -> _Field:
+        """Add a field to a message; returns its conversion."""
+        bare, _ = _bare(hint)
+        origin, arguments = get_origin(bare), get_args(bare)
         if _is_union(bare) and NoneType not in arguments:
-            decode, write, number = self._union(message, name, arguments, number - 1)
-            return _Field(lambda its: f"{its} = {decode}(message)", lambda its: f"{write}(message, {its})"), number
+            decode, write = self._union(message, name, arguments, FIRST_CASE)
+            return _Field(lambda its: f"{its} = {decode}(message)", lambda its: f"{write}(message, {its})")
         field = message.field.add(name=name, number=number)
         if origin is Sequence or (origin is tuple and arguments[1:] == (Ellipsis,)):
-            return self._repeated(field, arguments[0]), number
+            return self._repeated(field, arguments[0])
         if isinstance(origin, type) and issubclass(origin, Mapping):
-            return self._mapping(message, field, *arguments), number
+            return self._mapping(message, field, *arguments)
         if _is_union(bare):
             (hint,) = (each for each in arguments if each is not NoneType)
-            return self._optional(field, self._single(field, hint), None), number
+            return self._optional(field, hint, None)
+        if default is not dataclasses.MISSING and default:
+            return self._optional(field, hint, default)
         single = self._single(field, hint)
-        if default is not dataclasses.MISSING and default and Rule.OR_ZERO not in notes:
-            return self._optional(field, single, default), number
-        return single, number
+        if field.type == FieldDescriptorProto.TYPE_STRING:  # Most texts are empty, and ``plain_text`` takes time.
+            return replace(single, write=lambda source: f"if {source}: {single.write(source)}")
+        return single
 
     def _set_type(self, field: FieldDescriptorProto, value: _Value, *, repeated: bool = False) -> None:
         field.type = value.type
@@ -355,13 +355,13 @@ class Schema:
         def write(source: str) -> str:
             if value.write:
                 return f"{target}.SetInParent()\n{value.write}({target}, {source})"
-            is_text = value.type == FieldDescriptorProto.TYPE_STRING
-            return (f"if {source}: " if is_text else "") + f"{target} = {value.encode(source)}"
+            return f"{target} = {value.encode(source)}"
 
         return _Field(lambda its: f"{its} = {value.read(target)}", write)
 
-    def _optional(self, field: FieldDescriptorProto, single: _Field, default: Any) -> _Field:
+    def _optional(self, field: FieldDescriptorProto, hint: Any, default: Any) -> _Field:
         """Let a field with presence stand for ``default`` while it is absent."""
+        single = self._single(field, hint)
         if field.type != _MESSAGE:
             field.proto3_optional = True
         present, absent = f"message.HasField({field.name!r})", self._named("default", default)

@@ -454,17 +454,15 @@ class Refusal(_message.Message):
         """try again later"""
         MOVED: Refusal._Kind.ValueType  # 2
         """other version of the placement"""
-        STALE: Refusal._Kind.ValueType  # 3
-        """reserved: base state too old"""
-        USER: Refusal._Kind.ValueType  # 4
+        USER: Refusal._Kind.ValueType  # 3
         """the user's input is wrong"""
-        PROTOCOL: Refusal._Kind.ValueType  # 5
+        PROTOCOL: Refusal._Kind.ValueType  # 4
         """the peer's request is wrong"""
-        NO_PIN: Refusal._Kind.ValueType  # 6
+        NO_PIN: Refusal._Kind.ValueType  # 5
         """that pin is not open here"""
-        NOT_INITIALISED: Refusal._Kind.ValueType  # 7
+        NOT_INITIALISED: Refusal._Kind.ValueType  # 6
         """there is no model: initialise it, then try again"""
-        PULL_DELAYED: Refusal._Kind.ValueType  # 8
+        PULL_DELAYED: Refusal._Kind.ValueType  # 7
         """the weights for this batch are not to be pulled yet: ask again"""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
@@ -473,17 +471,15 @@ class Refusal(_message.Message):
     """try again later"""
     MOVED: Refusal.Kind.ValueType  # 2
     """other version of the placement"""
-    STALE: Refusal.Kind.ValueType  # 3
-    """reserved: base state too old"""
-    USER: Refusal.Kind.ValueType  # 4
+    USER: Refusal.Kind.ValueType  # 3
     """the user's input is wrong"""
-    PROTOCOL: Refusal.Kind.ValueType  # 5
+    PROTOCOL: Refusal.Kind.ValueType  # 4
     """the peer's request is wrong"""
-    NO_PIN: Refusal.Kind.ValueType  # 6
+    NO_PIN: Refusal.Kind.ValueType  # 5
     """that pin is not open here"""
-    NOT_INITIALISED: Refusal.Kind.ValueType  # 7
+    NOT_INITIALISED: Refusal.Kind.ValueType  # 6
     """there is no model: initialise it, then try again"""
-    PULL_DELAYED: Refusal.Kind.ValueType  # 8
+    PULL_DELAYED: Refusal.Kind.ValueType  # 7
     """the weights for this batch are not to be pulled yet: ask again"""
 
     KIND_FIELD_NUMBER: _builtins.int
@@ -798,14 +794,12 @@ class Chunk(_message.Message):
         float32: weights, then each slot, of the trainable elements; then the fixed ones
         """
         ACCUMULATED_DENSE: Chunk._Part.ValueType  # 3
-        """float64: sum of the gradients that wait for their update; float32 from earlier versions"""
+        """float64: sum of the gradients that wait for their update"""
         ACCUMULATED_ROWS: Chunk._Part.ValueType  # 4
-        """ids int64[rows], sums float64[rows, width]; float32 from earlier versions"""
+        """ids int64[rows], sums float64[rows, width]"""
         TALLIES: Chunk._Part.ValueType  # 5
         """int64[tables that are tracked, 2, 256]: admitted rows and dropped gradients by partition"""
         METRICS: Chunk._Part.ValueType  # 6
-        """of earlier versions: SIZED_METRICS without the number of states, which is that of the longest"""
-        SIZED_METRICS: Chunk._Part.ValueType  # 7
         """float64[rows, 4 + states]: epoch, batches, records, number of states and the summed metric"""
 
     class Part(_Part, metaclass=_PartEnumTypeWrapper): ...
@@ -818,14 +812,12 @@ class Chunk(_message.Message):
     float32: weights, then each slot, of the trainable elements; then the fixed ones
     """
     ACCUMULATED_DENSE: Chunk.Part.ValueType  # 3
-    """float64: sum of the gradients that wait for their update; float32 from earlier versions"""
+    """float64: sum of the gradients that wait for their update"""
     ACCUMULATED_ROWS: Chunk.Part.ValueType  # 4
-    """ids int64[rows], sums float64[rows, width]; float32 from earlier versions"""
+    """ids int64[rows], sums float64[rows, width]"""
     TALLIES: Chunk.Part.ValueType  # 5
     """int64[tables that are tracked, 2, 256]: admitted rows and dropped gradients by partition"""
     METRICS: Chunk.Part.ValueType  # 6
-    """of earlier versions: SIZED_METRICS without the number of states, which is that of the longest"""
-    SIZED_METRICS: Chunk.Part.ValueType  # 7
     """float64[rows, 4 + states]: epoch, batches, records, number of states and the summed metric"""
 
     NAME_FIELD_NUMBER: _builtins.int
@@ -893,7 +885,7 @@ class GroupState(_message.Message):
     accumulated: _builtins.int
     """batches in the half-filled accumulator"""
     rate_tolerance: _builtins.float
-    """relative difference up to which rates are one run; 0: of a version that did not store it"""
+    """relative difference up to which rates are one run"""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """start, end, start, end..."""
@@ -967,12 +959,11 @@ class Manifest(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     BASE_FIELD_NUMBER: _builtins.int
     PLAN_FIELD_NUMBER: _builtins.int
-    SPEC_FIELD_NUMBER: _builtins.int
+    SPEC_DIGEST_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     PLACEMENT_VERSION_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
-    SPEC_DIGEST_FIELD_NUMBER: _builtins.int
     format: _builtins.int
     job: _builtins.str
     ps: _builtins.str
@@ -982,13 +973,11 @@ class Manifest(_message.Message):
     """URI of the manifest that this one adds to, or empty: a full snapshot"""
     plan: _builtins.str
     """fingerprint"""
-    spec: _builtins.bytes
-    """format 2: the encoded JobSpec"""
+    spec_digest: _builtins.str
+    """names the object with the JobSpec"""
     signature: _builtins.str
     """canonical JSON"""
     placement_version: _builtins.int
-    spec_digest: _builtins.str
-    """names the object with the JobSpec"""
     @_builtins.property
     def chunks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Chunk]: ...
     @_builtins.property
@@ -1003,16 +992,15 @@ class Manifest(_message.Message):
         number: _builtins.int = ...,
         base: _builtins.str = ...,
         plan: _builtins.str = ...,
-        spec: _builtins.bytes = ...,
+        spec_digest: _builtins.str = ...,
         signature: _builtins.str = ...,
         placement_version: _builtins.int = ...,
         chunks: _abc.Iterable[Global___Chunk] | None = ...,
         groups: _abc.Iterable[Global___GroupState] | None = ...,
-        spec_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "chunks", b"chunks", "format", b"format", "groups", b"groups", "incarnation", b"incarnation", "job", b"job", "number", b"number", "placement_version", b"placement_version", "plan", b"plan", "ps", b"ps", "signature", b"signature", "spec", b"spec", "spec_digest", b"spec_digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "chunks", b"chunks", "format", b"format", "groups", b"groups", "incarnation", b"incarnation", "job", b"job", "number", b"number", "placement_version", b"placement_version", "plan", b"plan", "ps", b"ps", "signature", b"signature", "spec_digest", b"spec_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -161,7 +161,6 @@ class RefusalKind(Enum):
 
     NOT_READY = wire_pb2.Refusal.NOT_READY
     MOVED = wire_pb2.Refusal.MOVED
-    STALE = wire_pb2.Refusal.STALE
     USER = wire_pb2.Refusal.USER
     PROTOCOL = wire_pb2.Refusal.PROTOCOL
     NO_PIN = wire_pb2.Refusal.NO_PIN

@@ -68,14 +68,6 @@ def test_the_next_job_gives_the_master_more_memory_if_it_lacked_that(former: Man
     assert memory(next_job(former, RUN, raises_memory=True)) == ["6144Mi", "6144Mi", "1536Mi"]
 
 
-def test_a_job_of_an_earlier_version_keeps_its_policy(former: Manifest) -> None:
-    """The images of such a job do not end it otherwise."""
-    former["spec"].pop("podReplacementPolicy")
-    former["spec"]["podFailurePolicy"] = {"rules": []}
-    spec = next_job(former, RUN)["spec"]
-    assert spec["podFailurePolicy"] == {"rules": []} and "podReplacementPolicy" not in spec
-
-
 def test_model_and_token_stay() -> None:
     manifest = planned()
     config_map = next_config_map(manifest.config_map("team"), "{}")

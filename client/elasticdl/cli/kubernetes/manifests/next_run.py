@@ -11,8 +11,8 @@ from elasticdl.shared.kubernetes.names import SUBMISSION_FILE
 from elasticdl.shared.kubernetes.pod_manifests import raise_memory
 from elasticdl.shared.process.settings import variable
 
-_JOB_FIELDS = ("ttlSecondsAfterFinished", "podReplacementPolicy", "podFailurePolicy", "template")
-"""What stays. Jobs of earlier versions have a ``podFailurePolicy``, and images that rely on it."""
+_JOB_FIELDS = ("ttlSecondsAfterFinished", "podReplacementPolicy", "template")
+"""What stays."""
 _CONTROLLER_LABELS = ("controller-uid", "job-name")
 """What Kubernetes adds to the labels of a Job's pods, with and without a prefix."""
 

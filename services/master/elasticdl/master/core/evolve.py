@@ -64,8 +64,6 @@ def evolve(state: State, record: LogRecord) -> State:
     else:
         state.seq = record.seq
         state.last_id = envelope.id
-    if not envelope.run and envelope.service is not Service.MASTER:
-        envelope = identity.of_earlier_version(state, envelope)
     sender = identity.classify_sender(state, envelope)
     envelope = with_agreed_time(state, envelope, sender)
     match sender:

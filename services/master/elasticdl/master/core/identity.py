@@ -13,7 +13,7 @@ from elasticdl.shared.bus.ports import EVENTS_AT_ONCE_MAX
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.events import Envelope
-from elasticdl.shared.names import NO_INSTANCE, NOBODY, PodInstance, Service
+from elasticdl.shared.names import NO_INSTANCE, NOBODY, Service
 
 OPENS_A_RUN = (events.JobSubmitted, events.JobResumed)
 OF_FORMER_INSTANCES = (
@@ -33,8 +33,6 @@ OF_FORMER_INSTANCES = (
 NUMBERS_SKIPPED_MAX = 1 << 20
 """Events that a log can lose between two of the same process."""
 _ABOUT_TASKS = (events.TaskTaken, events.TaskFinished, events.TaskReturned, events.TaskFailed, events.RoundDelayed)
-_UNNAMED = "unnamed"
-"""Begins the names that instances get whose start names none."""
 
 
 class Sender(Enum):
@@ -91,25 +89,6 @@ def with_declared_sender(state: State, envelope: Envelope) -> Envelope:
     return envelope
 
 
-def of_earlier_version(state: State, envelope: Envelope) -> Envelope:
-    """A record of a version that named neither runs nor instances, with those that it lacks; any other as it is.
-
-    Such a log shows by the starts of its pods, and its records count as those of the present run and instance. Where
-    the starts name instances, a sender without a run is from before a loss of the log, and a former one.
-    """
-    match envelope.event:
-        case events.PodStarted(pod=name, instance="") as started if pod := state.pods.get(name):
-            return replace(envelope, event=replace(started, instance=PodInstance(f"{_UNNAMED} {pod.starts + 1}")))
-        case events.PodExited(pod=name, instance="") as exited if pod := state.pods.get(name):
-            return replace(envelope, event=replace(exited, instance=pod.instance))
-        case _:
-            pass
-    pod = state.pods.get(envelope.name)
-    if pod and (pod.instance or pod.former_instance).startswith(_UNNAMED):
-        return replace(envelope, run=state.run, instance=pod.instance)
-    return envelope
-
-
 def has_sent(state: State, heartbeat: Heartbeat) -> bool:
     """Whether a heartbeat is of a process of the job. Anyone may invent names, so those of others are not stored."""
     pod = state.pods.get(heartbeat.name)
@@ -124,10 +103,8 @@ def _may_open_run(state: State, envelope: Envelope, event: events.JobSubmitted |
     """
     if isinstance(event, events.JobSubmitted):
         return state.spec is None
-    if event.continues or state.names_runs:
-        is_own = envelope.incarnation == state.run and not state.pods
-        return is_own or event.continues == state.run != NOBODY
-    return state.spec is not None
+    is_own = envelope.incarnation == state.run and not state.pods
+    return is_own or event.continues == state.run != NOBODY
 
 
 def classify_sender(state: State, envelope: Envelope) -> Sender:

@@ -80,8 +80,6 @@ class State:
     resumes: int = 0
     run: Incarnation = NOBODY
     """Incarnation of the launcher that submitted or resumed the job last."""
-    names_runs: bool = False
-    """Whether every resume names the run that it continues; those of earlier versions named none."""
     number_floor: int = 0
     """Evaluations and merges get higher numbers: a lost part of the log may have used lower ones."""
     lost_logs: list[tuple[float, LostLog]] = field(default_factory=list)

@@ -14,7 +14,6 @@ from elasticdl.ps.snapshots.requests import HoldRequest
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.messages.events import GroupHeld
 from elasticdl.shared.model.manifests import DamagedError, rebuilding
-from elasticdl.shared.model.rows.saved_rows import SavedRows
 from elasticdl.shared.model.rows.snapshot_rows import read_rows
 from elasticdl.shared.names import PodName
 from elasticdl.shared.storage import ObjectStore
@@ -61,10 +60,9 @@ class GroupLoad:
         last, _ = chain[-1]
         missing = [(uri, manifest) for uri, manifest in chain if uri in self._missing]
         with rebuilding(last):
-            saved = SavedRows(shard.signature, chain)
             for uri, table, ids, slabs in read_rows(store, missing, request.partitions):
                 with rebuilding(uri):
-                    core.hold_rows(request.move, table, ids, saved.slabs(uri, table, ids, slabs), saved=self._saved)
+                    core.hold_rows(request.move, table, ids, slabs, saved=self._saved)
                 yield None
             cuts = []
             for cut in read_groups(store, shard, chain[-1]):

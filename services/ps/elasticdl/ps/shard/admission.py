@@ -138,7 +138,7 @@ def check_same_model(held: ModelSignature, offered: ModelSignature) -> None:
             raise RefusedError(
                 RefusalKind.USER,
                 f"layer state {ours.name} is updated by the rule {str(theirs.state)!r} here and by {str(ours.state)!r} "
-                "in the rest of the job, or in the older version of ElasticDL that started it: start a new job",
+                "in the rest of the job: start a new job",
             )
     for name in ("dense", "tables", "optimizer", "seed"):
         if getattr(held, name) != getattr(offered, name):

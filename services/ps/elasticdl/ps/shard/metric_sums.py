@@ -102,10 +102,3 @@ class EpochMetricSums:
             epoch, batches, records, size = (int(number) for number in row[:_FACTS])
             states = row[_FACTS : _FACTS + size].copy()
             self._sums[epoch] = EpochSum(batches=batches, records=records, states=states)
-
-
-def with_sizes(table: MetricTable) -> MetricTable:
-    """The table of an earlier version, without the numbers of states; an epoch has none if all of its states are 0."""
-    size = table.shape[1] - _FACTS + 1
-    sizes = np.where(table[:, _FACTS - 1 :].any(axis=1), size, 0)
-    return np.insert(table, _FACTS - 1, sizes, axis=1)

@@ -198,7 +198,7 @@ def _spec(store: ObjectStore, found: list[_Found]) -> JobSpec:
             return read_spec_of(store, uri, manifest)
         except DamagedError as error:
             first = first or error
-            damaged |= {manifest.spec_digest} - {""}
+            damaged.add(manifest.spec_digest)
     assert first is not None
     raise first
 

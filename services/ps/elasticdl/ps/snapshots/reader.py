@@ -15,7 +15,7 @@ from elasticdl.ps.engine.accumulator import AccumulatorState, RowSums, Sums
 from elasticdl.ps.engine.dense import DenseCut
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import GroupCut, UpdatePolicy
-from elasticdl.ps.shard.metric_sums import NO_METRICS, MetricTable, with_sizes
+from elasticdl.ps.shard.metric_sums import NO_METRICS, MetricTable
 from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.shard.regrouping import common, reduced, union
 from elasticdl.shared.errors import UserError
@@ -106,9 +106,7 @@ def _groups(store: ObjectStore, shard: ModelShard, uri: str, manifest: Manifest)
                 empty,
                 dense=_dense(store, uri, chunks, empty.dense),
                 tallies=_tallies(store, uri, chunks, empty.tallies),
-                accumulated=_accumulated(store, shard, uri, state, chunks, empty.accumulated.sums.dense.size)
-                if state.accumulated
-                else empty.accumulated,
+                accumulated=_accumulated(store, shard, uri, state, chunks) if state.accumulated else empty.accumulated,
                 ledger=state.ledger,
                 iteration=state.iteration,
                 rate=state.rate,
@@ -172,9 +170,9 @@ def _load_rows(
     for uri, number, ids, slabs in read_rows(store, chain, common(*wanted)):
         with rebuilding(uri):
             if not weights_only:
-                shard.stores[number].load(ids, saved.slabs(uri, number, ids, slabs))
+                shard.stores[number].load(ids, slabs)
             elif number < len(shard.tables):
-                shard.stores[number].load(ids, saved.weights(uri, number, ids, slabs))
+                shard.stores[number].load(ids, saved.weights(number, ids, slabs))
     if weights_only:
         for number, table in enumerate(shard.tables):
             table.initial_factors = saved.initial_factors(number, wanted[0], table.initial_factors)
@@ -207,33 +205,23 @@ def _tallies(store: ObjectStore, uri: str, chunks: Sequence[Chunk], like: _Ids) 
 
 
 def _metrics(store: ObjectStore, uri: str, chunks: Sequence[Chunk]) -> MetricTable:
-    """Snapshots of earlier versions have none, and then the metrics of the epoch lack what was absorbed before."""
     for chunk in chunks:
-        if chunk.part in (ChunkPart.METRICS, ChunkPart.SIZED_METRICS):
-            table = np.frombuffer(read_chunk(store, uri, chunk), np.float64).reshape(chunk.rows, -1)
-            return table if chunk.part is ChunkPart.SIZED_METRICS else with_sizes(table)
+        if chunk.part is ChunkPart.METRICS:
+            return np.frombuffer(read_chunk(store, uri, chunk), np.float64).reshape(chunk.rows, -1)
     return NO_METRICS
 
 
 def _accumulated(
-    store: ObjectStore, shard: ModelShard, uri: str, state: GroupState, chunks: Sequence[Chunk], size: int
+    store: ObjectStore, shard: ModelShard, uri: str, state: GroupState, chunks: Sequence[Chunk]
 ) -> AccumulatorState:
-    """Sums are float64; in snapshots of earlier versions they are float32."""
     dense = np.zeros(0, np.float64)
     rows: dict[str, RowSums] = {}
     for chunk in chunks:
         if chunk.part is ChunkPart.ACCUMULATED_DENSE:
-            data = read_chunk(store, uri, chunk)
-            dense = _doubles(data, 0, size)
+            dense = np.frombuffer(read_chunk(store, uri, chunk), np.float64)
         elif chunk.part is ChunkPart.ACCUMULATED_ROWS:
             data, table = read_chunk(store, uri, chunk), shard.tables[chunk.table].table
             ids = np.frombuffer(data, np.int64, chunk.rows)
-            values = _doubles(data, ids.nbytes, chunk.rows * table.width)
+            values = np.frombuffer(data, np.float64, offset=ids.nbytes)
             rows[table.name] = ids, values.reshape(chunk.rows, table.width)
     return AccumulatorState(weight=state.accumulated, sums=Sums(dense=dense, rows=rows))
-
-
-def _doubles(data: bytearray, offset: int, count: int) -> npt.NDArray[np.float64]:
-    """This many numbers from an offset to the end, in either precision."""
-    dtype = np.float64 if len(data) - offset == 8 * count else np.float32
-    return np.frombuffer(data, dtype, offset=offset).astype(np.float64)

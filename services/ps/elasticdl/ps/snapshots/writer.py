@@ -172,7 +172,7 @@ def _encoded(
         if epochs := len(group.metrics):
             yield (
                 group.metrics.tobytes(),
-                chunk(f"metrics-{number}", ChunkPart.SIZED_METRICS, rows=epochs, group=number),
+                chunk(f"metrics-{number}", ChunkPart.METRICS, rows=epochs, group=number),
             )
     for table, (store, rows_cut) in enumerate(zip(shard.stores, cut.rows, strict=True)):
         rows_max = max(1, CHUNK_BYTES // (8 + 4 * store.slab_width))

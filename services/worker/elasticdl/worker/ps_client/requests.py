@@ -70,8 +70,7 @@ class EpochMetrics:
 
     Attributes:
         complete: whether these are all batches of the epoch.
-        batches: how many batches are in the sums. Less than the epoch has, though complete: some were absorbed by an
-            earlier version, which kept no sums.
+        batches: how many batches are in the sums.
         states: the sum of their metric states, little-endian float64; empty: none had states.
     """
 

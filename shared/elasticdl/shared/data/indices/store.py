@@ -17,7 +17,7 @@ from elasticdl.shared.job.sources import Source
 from elasticdl.shared.job.spec import DataSpec
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore, display, join, open_store
 
-VERSION = 3
+VERSION = 1
 """Changes whenever the record hash, the layout, or what is said of columns does."""
 
 

@@ -28,38 +28,26 @@ class SavedRows:
     """
 
     def __init__(self, signature: ModelSignature, chain: Sequence[tuple[str, Manifest]]) -> None:
-        self._timelines = {uri: _timeline_of(manifest) for uri, manifest in chain}
-        self._timeline = self._timelines[chain[-1][0]]
+        self._timeline = _timeline_of(chain[-1][1])
         self._tables = signature.tables
         self._missed = [
             missed_updates_of(table, signature.optimizer, self._timeline.rates) for table in signature.tables
         ]
 
-    def slabs(self, uri: str, number: int, ids: _Ids, slabs: _Floats) -> _Floats:
-        """Slabs to train on.
-
-        Slabs of earlier versions do not say which updates a row is up to. It did not catch up then: it is up to date.
+    def weights(self, number: int, ids: _Ids, slabs: _Floats) -> _Floats:
+        """Slabs without slots: the weights at the snapshot, and the last update of rows that expire.
 
         Args:
             ids: int64[n].
             slabs: float32[n, slab width].
         """
-        missed = self._missed[number] if number < len(self._missed) else None
-        if missed is None or slabs.shape[1] + 1 != missed.slab_width:
-            return slabs
-        up_to = self._timelines[uri].updates_of(ids).view(np.float32)
-        return np.ascontiguousarray(np.column_stack([slabs, up_to]))
-
-    def weights(self, uri: str, number: int, ids: _Ids, slabs: _Floats) -> _Floats:
-        """Slabs without slots: the weights at the snapshot, and the last update of rows that expire; see ``slabs``."""
         table, missed = self._tables[number], self._missed[number]
         if missed is None:
             weights = slabs[:, : table.width]
         else:
-            slabs = np.ascontiguousarray(self.slabs(uri, number, ids, slabs))
             weights = np.empty((ids.size, table.width), np.float32)
             now = self._timeline.updates_of(ids)
-            missed.gather(slabs.reshape(-1), np.arange(ids.size), now, weights.reshape(-1))
+            missed.gather(np.ascontiguousarray(slabs).reshape(-1), np.arange(ids.size), now, weights.reshape(-1))
         return np.ascontiguousarray(np.hstack([weights, slabs[:, -1:]]) if table.expire_after else weights)
 
     def initial_factors(self, number: int, partitions: Ranges, others: _Floats | None) -> _Floats | None:

@@ -72,7 +72,7 @@ class RateHistory:
         self._updates = update + 1
         if self._runs and self._is_near(rate, self._runs[-1][1]):
             return
-        # Without a history, for example after a snapshot of an earlier version, the rate has always been the first one.
+        # Without a history, the rate has always been the first one.
         self._runs.append((update if self._runs else 0, rate))
         while len(self._runs) > _RUNS_MAX:
             self.tolerance *= 2

@@ -26,7 +26,12 @@ from elasticdl.shared.model.placement import Placement
 
 
 def on_job_submitted(state: State, envelope: Envelope, event: JobSubmitted) -> None:
-    """Apply the first record of a log. After the loss of a log, the resume repeats it."""
+    """Apply the first record of a log. After the loss of a log, the resume repeats it.
+
+    Raises:
+        FormatError: the log is of a newer version.
+    """
+    event.check_format()
     state.spec = event.spec
     state.submitted_s = min(event.spec.created_s or envelope.time_s, envelope.time_s)
     state.training = Training(event.spec.plan)
@@ -34,7 +39,6 @@ def on_job_submitted(state: State, envelope: Envelope, event: JobSubmitted) -> N
     state.ps = event.spec.ps
     state.placement = Placement.even(event.spec.ps)
     state.run = envelope.incarnation
-    state.names_runs = event.names_runs
 
 
 def on_job_resumed(state: State, envelope: Envelope, event: JobResumed) -> None:
@@ -48,7 +52,6 @@ def on_job_resumed(state: State, envelope: Envelope, event: JobResumed) -> None:
         state.placement = Placement(version=event.placement, owners=event.owners)
     state.is_placement_published = state.placement.version == 1
     state.run = envelope.incarnation
-    state.names_runs = state.names_runs or bool(event.continues)
     _exclude_pause(state, envelope.time_s)
     state.job_state = JobState.STARTING
     state.failure = None

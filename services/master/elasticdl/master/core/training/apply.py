@@ -88,7 +88,7 @@ def _on_train_task_finished(state: State, envelope: Envelope, event: TaskFinishe
     if training is None:
         return
     if not state.first_step_s:
-        state.first_step_s = envelope.time_s - max(0.0, event.seconds_by_part.get("total", 0.0))
+        state.first_step_s = envelope.time_s - event.times.seconds["total"]
     if not training.on_task_finished(event, envelope, state.placement.version):
         return
     state.trained_s = envelope.time_s

@@ -59,7 +59,7 @@ class StalenessTotals:
     def add_seconds(self, seconds: Mapping[str, float]) -> None:
         """Add a worker's time by part, with their sum as ``total``."""
         self.exchange_s += sum(seconds.get(part, 0.0) for part in EXCHANGE)
-        self.total_s += seconds.get("total", 0.0)
+        self.total_s += seconds["total"]
 
     @classmethod
     def of_all(cls, many: Iterable[StalenessTotals]) -> StalenessTotals:

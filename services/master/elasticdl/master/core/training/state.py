@@ -197,11 +197,9 @@ class Training:
         """Credit a task that was not complete; returns whether every ps is credited with it now."""
         task = event.task.number
         # A set that is unknown by now gives no credit: the task is dispatched again, and found complete.
-        known = self.ps_sets.get(event.absorbed_by)
+        known = self.ps_sets.get(event.absorbed_by, {})
         absorbed = [
-            credit
-            for ps, credit in self.credits.items()
-            if credit.incarnation and (known.get(ps) if known else event.credits.get(ps)) == credit.incarnation
+            credit for ps, credit in self.credits.items() if credit.incarnation and known.get(ps) == credit.incarnation
         ]
         if event.placement_version != placement_version:
             absorbed = []

@@ -48,8 +48,7 @@ class EpochTotals:
     def merge(self, event: TaskFinished) -> None:
         """Take over the metrics that a worker has computed, and of what they are."""
         self.results, self.merged = dict(event.results), True
-        if event.batches:  # Old logs do not say it.
-            self.batches, self.records = event.batches, event.records
+        self.batches, self.records = event.batches, event.records
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,13 +90,13 @@ class TrainingStatistics:
         staleness.add(event.staleness)
         self.overflows += event.overflows
         if isinstance(event, TaskFinished):
-            spent = event.seconds_by_part
+            spent = event.times.seconds
             staleness.add_seconds(spent)
             for part, seconds in spent.items():
                 self.seconds[part] = self.seconds.get(part, 0.0) + seconds
         task = TaskId(event.task.number)
         batches = plan.batches_of(task)
-        reported = _reported(event, batches)
+        reported = RangeSet(event.counted)
         if not reported:
             return
         epoch = self.epochs.setdefault(plan.epoch(task), EpochTotals(started_s=envelope.time_s))
@@ -135,11 +134,3 @@ class TrainingStatistics:
         for epoch in self.epochs.values():
             if not epoch.merged and epoch.tasks < tasks_per_epoch:  # Reports of a merged one may be lost.
                 epoch.started_s += pause_s
-
-
-def _reported(event: TaskFinished | TaskReturned, batches: int) -> RangeSet:
-    """The batches that a worker counted, of a task that has ``batches``."""
-    counted = event.counted
-    if isinstance(event, TaskFinished) and not counted:  # In an old log.
-        counted = ((batches - event.batches, batches),)
-    return RangeSet(counted)
