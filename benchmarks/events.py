@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent.parent
-PORTIONS = (".", "shared", "client", "services/master", "services/worker", "services/ps")
+PORTIONS = (".", "shared", "client", "services/master", "services/worker", "services/ps", "services/controller")
 
 
 def one_turn() -> dict[str, float]:

@@ -8,12 +8,17 @@ from typing import Any
 
 import typer.main
 
-from elasticdl.cli.main import DATA, JOBS, TRAIN, app
+from elasticdl.cli.main import CLUSTERS, DATA, JOBS, TRAIN, app
 from website.markdown import table, unbroken
 
-GROUPS = {TRAIN: "run", JOBS: "jobs", DATA: "data"}
+GROUPS = {TRAIN: "run", JOBS: "jobs", DATA: "data", CLUSTERS: "fleet"}
 """Heading of commands in ``elasticdl --help`` -> name of their page."""
-_TITLES = {TRAIN: "Commands that run jobs", JOBS: "Commands for jobs", DATA: "Commands for data and models"}
+_TITLES = {
+    TRAIN: "Commands that run jobs",
+    JOBS: "Commands for jobs",
+    DATA: "Commands for data and models",
+    CLUSTERS: "Commands for shared clusters",
+}
 _FLAG = re.compile(r"(?<![\w`-])--[a-z]\w*(?:=[\w.+:-]*\w)?")
 _COMMON = "Options"
 """Heading of the flags that have none of their own."""

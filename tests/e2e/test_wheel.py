@@ -20,8 +20,8 @@ import pytest
 from tests.deadline import DEADLINE_S
 
 ROOT = Path(__file__).resolve().parents[2]
-PORTIONS = ("shared", "client", "services/master", "services/worker", "services/ps")
-PACKAGES = ("api", "cli", "layers", "master", "ps", "shared", "views", "worker", "zoo")
+PORTIONS = ("shared", "client", "services/master", "services/worker", "services/ps", "services/controller")
+PACKAGES = ("api", "cli", "controller", "layers", "master", "ps", "shared", "views", "worker", "zoo")
 IMPORT = """
 import importlib, sys
 for name in sys.argv[2:]:

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PORTIONS = [ROOT / folder for folder in ("shared", "client", "services/master", "services/worker", "services/ps")]
+PORTIONS = [
+    ROOT / folder
+    for folder in ("shared", "client", "services/master", "services/worker", "services/ps", "services/controller")
+]
 DOCS = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),

@@ -13,6 +13,7 @@ import typer
 
 from elasticdl.cli import ended_job_commands, exit_codes, new_job_commands
 from elasticdl.cli.data_commands import data, zoo
+from elasticdl.cli.fleet_commands import fleet
 from elasticdl.cli.former_flags import refuse_former_flags
 from elasticdl.cli.opening import open_job, root_of
 from elasticdl.cli.options import Job, Json, command, plain_switches
@@ -24,7 +25,7 @@ from elasticdl.shared.job.options import UNLIMITED, Flag, Seconds
 from elasticdl.shared.kubernetes.options import Namespace
 from elasticdl.shared.words import listed
 
-JOBS, DATA, TRAIN = "Jobs", "Data and models", "Run"
+JOBS, DATA, TRAIN, CLUSTERS = "Jobs", "Data and models", "Run", "Shared clusters"
 
 app = typer.Typer(
     name="elasticdl",
@@ -40,6 +41,7 @@ app = typer.Typer(
 )
 for name, group in (("zoo", zoo), ("data", data)):
     app.add_typer(group, name=name, rich_help_panel=DATA)
+app.add_typer(fleet, name="fleet", rich_help_panel=CLUSTERS)
 
 
 def main() -> None:

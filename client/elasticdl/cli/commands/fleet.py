@@ -1,0 +1,56 @@
+"""``elasticdl fleet simulate``: run a scenario under several policies, and print their results side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from elasticdl.cli.display.consoles import plain_console, wrapped
+from elasticdl.cli.display.output import print_json, print_table
+from elasticdl.controller.sim import POLICIES, Result, load
+from elasticdl.controller.sim import simulate as run
+from elasticdl.shared.errors import UserError
+
+
+def simulate(name: str, policies: Sequence[str], seed: int, *, as_json: bool) -> None:
+    """Run and print.
+
+    Raises:
+        UserError: there is no such scenario or policy.
+    """
+    if unknown := [policy for policy in policies if policy not in POLICIES]:
+        raise UserError(f"There is no policy {unknown[0]}. Policies are {', '.join(POLICIES)}.", usage=True)
+    scenario, console = load(name), plain_console()
+    results = [run(scenario, policy, seed) for policy in policies or POLICIES]
+    if as_json:
+        print_json(console, {"results": results})
+        return
+    console.print(wrapped(scenario.about, console))
+    print_table(console, ["", *(result.policy for result in results)], _rows(results))
+
+
+def _rows(results: Sequence[Result]) -> Iterator[list[str]]:
+    """One line per measure, one column per policy."""
+    yield ["waiting until a worker trains, mean", *(f"{each.pending_mean_s:.1f} s" for each in results)]
+    yield ["waiting until a worker trains, worst", *(f"{each.pending_worst_s:.1f} s" for each in results)]
+    yield ["waiting for a worker pod, mean", *(_until_worker(each) for each in results)]
+    yield ["jobs that never started", *(str(sum(not job.started for job in each.jobs)) for each in results)]
+    if all(job.finished_s is not None for each in results for job in each.jobs):
+        yield ["all jobs finished", *(f"{each.end_s:.0f} s" for each in results)]
+    yield ["pods that had to leave", *(str(each.drained) for each in results)]
+    for windows in zip(*(each.windows for each in results), strict=True):
+        name = windows[0].name
+        yield [f"{name}: requested CPU", *(f"{100 * each.requested:.1f} %" for each in windows)]
+        yield [f"{name}: packing bound", *(f"{100 * each.bound:.1f} %" for each in windows)]
+        yield [f"{name}: CPU of training workers", *(f"{100 * each.training:.1f} %" for each in windows)]
+        yield [f"{name}: its packing bound", *(f"{100 * each.training_bound:.1f} %" for each in windows)]
+        yield [f"{name}: Jain index", *(f"{each.jain:.3f}" for each in windows)]
+        yield [f"{name}: jobs below their minimum", *(f"{each.below_min:.1f}" for each in windows)]
+    for steps in zip(*(each.steps for each in results), strict=True):
+        what = f"{steps[0].service} whole with {steps[0].wanted} pods after {steps[0].second:.0f} s"
+        yield [what, *("never" if each.whole_s is None else f"{each.whole_s:.1f} s" for each in steps)]
+
+
+def _until_worker(result: Result) -> str:
+    """The mean over all jobs; one without a worker counts until the end."""
+    waits = [result.end_s - job.submit_s if job.first_worker_s is None else job.first_worker_s for job in result.jobs]
+    return f"{sum(waits) / max(len(waits), 1):.1f} s"

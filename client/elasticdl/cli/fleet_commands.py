@@ -1,0 +1,47 @@
+"""The command ``elasticdl fleet``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from elasticdl.cli.options import Json, command
+from elasticdl.shared.job.options import Flag
+
+fleet = typer.Typer(no_args_is_help=True, help="Clusters that jobs share. Only simulated so far.")
+
+
+@fleet.callback()
+def _root() -> None:
+    pass
+
+
+@command(fleet, "simulate")
+def fleet_simulate(
+    scenario: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCENARIO", help="A YAML file, or edl-case-1, edl-case-1-scaled-ps, edl-case-2 or two-jobs."
+        ),
+    ],
+    policy: Annotated[
+        list[str] | None,
+        Flag(
+            "Who decides: ours, gang (all pods of a job at once), or edl (PaddlePaddle EDL's loop of 30 seconds). Can "
+            "be given several times.",
+            metavar="NAME",
+            shows="all three",
+        ),
+    ] = None,
+    seed: Annotated[int, Flag("Seed of the random times. The same seed gives the same result.", metavar="N")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Simulate jobs and services that share a cluster, and compare policies.
+
+    Prints for each policy how long jobs waited, how much of the CPU was used beside the most that any placement can
+    use, and how evenly. There is no controller yet that would do this in a real cluster.
+    """
+    from elasticdl.cli.commands.fleet import simulate
+
+    simulate(scenario, policy or [], seed, as_json=as_json)

@@ -1,0 +1,30 @@
+"""The scheduling core: ``decide(cluster, jobs, now_s) -> Targets``. Pure, total and deterministic.
+
+It keeps no state. ``cluster`` says what the nodes hold and what was ordered before, so the same input gives the same
+targets, and a controller that restarts continues where it was. Each target has a reason in words.
+
+Must not import asyncio, sockets, clocks, randomness, the environment, NumPy or any client library.
+"""
+
+from elasticdl.controller.core.cluster import Cluster, Drain, Node, Phase, Pod, Role, Start
+from elasticdl.controller.core.decide import decide
+from elasticdl.controller.core.job import Curve, Group, Job
+from elasticdl.controller.core.policy import Policy
+from elasticdl.controller.core.targets import JobTarget, Targets
+
+__all__ = [
+    "Cluster",
+    "Curve",
+    "Drain",
+    "Group",
+    "Job",
+    "JobTarget",
+    "Node",
+    "Phase",
+    "Pod",
+    "Policy",
+    "Role",
+    "Start",
+    "Targets",
+    "decide",
+]

@@ -1,0 +1,87 @@
+"""Whatever the cluster looks like: targets fit, gangs are whole, and decisions come to rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.controller.clusters import after, job, orders, service
+
+from elasticdl.controller.core import Cluster, Curve, Job, Node, Role, Targets, decide
+
+ROUNDS = 30
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> list[Job]:
+    return [
+        job(
+            f"job-{number}",
+            workers=tuple(sorted((draw(st.integers(1, 3)), draw(st.integers(1, 12))))),  # type: ignore[arg-type]
+            ps=tuple(sorted((draw(st.integers(0, 2)), draw(st.integers(0, 4))))),  # type: ignore[arg-type]
+            worker={"cpu": draw(st.integers(1, 6)), "gpu": draw(st.integers(0, 1))},
+            ps_request={"cpu": draw(st.integers(1, 5))},
+            created_s=draw(st.floats(0, 10)),
+            priority=draw(st.integers(0, 2)),
+            weight=draw(st.sampled_from([0.5, 1.0, 3.0])),
+            curve=draw(st.sampled_from([Curve(), Curve(((1, 10.0), (4, 30.0), (6, 31.0)))])),
+        )
+        for number in range(draw(st.integers(1, 5)))
+    ]
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    sizes = draw(st.lists(st.tuples(st.integers(1, 18), st.integers(0, 2)), min_size=1, max_size=6))
+    nodes = tuple(
+        Node(name=f"n{number}", allocatable={"cpu": cpu, "gpu": gpu}) for number, (cpu, gpu) in enumerate(sizes)
+    )
+    placed = [
+        service(f"s{number}", draw(st.integers(1, node.allocatable["cpu"])), node=node.name)
+        for number, node in enumerate(nodes)
+        if draw(st.booleans())
+    ]
+    return Cluster(nodes=nodes, pods=tuple(placed))
+
+
+def check(cluster: Cluster, wanted: list[Job], targets: Targets) -> Cluster:
+    """The rules of one decision; returns the cluster once its orders are done."""
+    done = after(cluster, wanted, targets)
+    used: Counter[tuple[str, str]] = Counter()
+    for pod in done.pods:
+        for name, amount in pod.request.items():
+            used[pod.node, name] += amount
+    for node in done.nodes:
+        for name, amount in node.allocatable.items():
+            assert used[node.name, name] <= amount
+    for each in wanted:
+        target = targets.of(each.name)
+        pods = Counter(pod.role for pod in done.pods if pod.job == each.name)
+        assert (pods[Role.WORKER], pods[Role.PS]) == (target.workers, target.ps)
+        assert target.reason
+        if target.admitted:
+            assert pods[Role.MASTER] == 1
+            assert each.workers_min <= target.workers <= each.worker.max
+            assert each.ps.min <= target.ps <= each.ps.max
+        else:
+            assert not pods
+    assert len({pod.name for pod in done.pods}) == len(done.pods)
+    return done
+
+
+@settings(max_examples=150, deadline=None)
+@given(clusters(), jobs(), st.lists(st.integers(1, 6), max_size=3), st.randoms(use_true_random=False))
+def test_decisions_fit_repeat_and_come_to_rest(cluster, wanted, demands, random) -> None:  # type: ignore[no-untyped-def]
+    for _ in range(ROUNDS):
+        targets = decide(cluster, wanted, 0.0)
+        shuffled = random.sample(wanted, len(wanted))
+        assert decide(cluster, shuffled, 0.0) == targets
+        cluster = check(cluster, wanted, targets)
+        if not orders(targets):
+            break
+    else:
+        raise AssertionError(f"orders without end: {orders(targets)}")
+    pending = tuple(service(f"web-{number}", cpu) for number, cpu in enumerate(demands))
+    squeezed = decide(Cluster(nodes=cluster.nodes, pods=(*cluster.pods, *pending)), wanted, 0.0)
+    check(cluster, wanted, squeezed)

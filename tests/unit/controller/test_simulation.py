@@ -1,0 +1,145 @@
+"""The simulator: small scenarios with results that can be checked by hand, and the scenarios of the package."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from elasticdl.cli.main import app
+from elasticdl.controller.sim import POLICIES, load, shipped, simulate
+from elasticdl.controller.sim.scenario import Times
+from elasticdl.shared.errors import UserError
+
+JOB = """
+  - {name: JOB, submit: SUBMIT, master: {cpu: 1}, ps: {cpu: 1}, worker: {cpu: 1, max: MAX}, work: WORK}
+"""
+
+
+def write(folder: Path, *jobs: tuple[str, int, int, int], cpu: int = 12, more: str = "") -> str:
+    """A scenario with one node; jobs are (name, second of submission, maximum of workers, work)."""
+    lines = [
+        JOB.replace("JOB", name).replace("SUBMIT", str(submit)).replace("MAX", str(most)).replace("WORK", str(work))
+        for name, submit, most, work in jobs
+    ]
+    path = folder / "scenario.yaml"
+    path.write_text(f"nodes: [{{cpu: {cpu}}}]\nseconds: null\njobs:{''.join(lines)}\n{more}")
+    return str(path)
+
+
+def test_a_job_alone(tmp_path: Path) -> None:
+    result = simulate(load(write(tmp_path, ("a", 0, 7, 70))))
+    assert result.pending_mean_s == 8.5  # 0.5 s for the decision, 4 s for the master, 4 s for ps and workers.
+    assert result.end_s == pytest.approx(18.5)
+
+
+@pytest.mark.parametrize(("policy", "waits", "ends"), [("ours", 13.5, 53.0), ("gang", 56.5, 81.0)])
+def test_two_jobs(tmp_path: Path, policy: str, waits: float, ends: float) -> None:
+    scenario = load(write(tmp_path, ("a", 0, 10, 300), ("b", 10, 10, 100)))
+    second = simulate(scenario, policy).jobs[1]
+    assert second.pending_s <= waits
+    assert second.finished_s is not None
+    assert second.finished_s <= ends
+
+
+def test_a_service_is_whole_again(tmp_path: Path) -> None:
+    service = "services: [{name: web, request: {cpu: 2}, replicas: [[0, 0], [30, 3]]}]"
+    path = write(tmp_path, ("a", 0, 20, 1000), more=service)
+    (step,) = simulate(load(path)).steps
+    assert step.whole_s is not None
+    assert step.whole_s <= 0.5 + 5 + 3
+
+
+def test_the_same_seed_gives_the_same_result(tmp_path: Path) -> None:
+    scenario = load(write(tmp_path, ("a", 0, 20, 400), ("b", 7, 20, 400)))
+    results = [simulate(scenario, seed=seed) for seed in (1, 1, 2)]
+    assert results[0] == results[1]
+    assert results[0] != results[2]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("ps", ["{cpu: 1, min: 0}", "{cpu: 1, min: 1, max: 4}"])
+def test_every_policy_ends_every_job(tmp_path: Path, policy: str, ps: str) -> None:
+    path = Path(write(tmp_path, ("a", 0, 5, 50), ("b", 3, 6, 90), ("c", 5, 3, 40)))
+    path.write_text(path.read_text().replace("ps: {cpu: 1}", f"ps: {ps}"))
+    result = simulate(load(str(path)), policy)
+    assert all(job.finished_s for job in result.jobs)
+    assert all(window.requested <= 1.0 for window in result.windows)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("jobs: []", "nodes is missing"),
+        ("nodes: []\njobs: []\nspeed: 3", "unknown fields: speed"),
+        ("nodes: [{cpu: 1}]\njobs: [{name: a, worker: {min: 3, max: 1}}]", "master is missing"),
+        ("[", "is wrong"),
+    ],
+)
+def test_a_wrong_scenario_is_explained(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        load(str(path))
+
+
+def test_an_unknown_scenario_names_those_that_exist() -> None:
+    with pytest.raises(UserError, match=r"edl-case-1, edl-case-1-scaled-ps, edl-case-2, two-jobs"):
+        load("nothing")
+
+
+def test_the_shipped_scenarios_are_those_of_the_reports() -> None:
+    for name in shipped():
+        scenario = load(name)
+        if name.startswith("edl"):
+            assert len(scenario.nodes) == 133
+            assert sum(amounts["cpu"] for amounts in scenario.nodes) == 2_348_000
+
+
+def test_edl_case_2() -> None:
+    result = simulate(load("edl-case-2"))
+    windows = {window.name: window for window in result.windows}
+    assert result.pending_worst_s <= 10
+    assert windows["whole run"].requested >= 0.86
+    for name in ("after the ramp", "off-peak"):
+        assert windows[name].bound - windows[name].requested <= 0.03
+        assert windows[name].below_min == 0
+    assert all(step.whole_s is not None and step.whole_s <= 15 for step in result.steps)
+
+
+@pytest.mark.parametrize(("name", "training"), [("edl-case-1", 0.55), ("edl-case-1-scaled-ps", 0.74)])
+def test_edl_case_1(name: str, training: float) -> None:
+    result = simulate(load(name))
+    window = next(each for each in result.windows if each.name == "plateau")
+    assert result.pending_mean_s <= 10
+    assert result.pending_worst_s <= 15
+    assert window.jain >= 0.98
+    assert window.below_min == 0
+    assert window.training >= training
+    assert window.bound - window.requested <= 0.015
+
+
+def test_the_table_and_its_json() -> None:
+    outcome = CliRunner().invoke(app, ["fleet", "simulate", "two-jobs", "--policy=ours", "--policy=gang"])
+    assert outcome.exit_code == 0
+    assert "\tours\tgang\n" in outcome.output
+    assert "whole run: packing bound\t" in outcome.output
+    outcome = CliRunner().invoke(app, ["fleet", "simulate", "two-jobs", "--json"])
+    assert [result["policy"] for result in json.loads(outcome.output)["results"]] == ["ours", "gang", "edl"]
+
+
+def test_the_documented_scenario(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "fleet.md").read_text()
+    path = tmp_path / "documented.yaml"
+    path.write_text(text.partition("```yaml\n")[2].partition("```")[0])
+    scenario = load(str(path))
+    assert (len(scenario.nodes), len(scenario.jobs), scenario.times) == (14, 3, Times())
+    result = simulate(scenario)
+    assert all(job.started for job in result.jobs)
+
+
+def test_an_unknown_policy_is_explained() -> None:
+    outcome = CliRunner().invoke(app, ["fleet", "simulate", "two-jobs", "--policy=theirs"])
+    assert "There is no policy theirs. Policies are ours, gang, edl." in str(outcome.exception)
