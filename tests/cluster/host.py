@@ -26,7 +26,7 @@ from elasticdl.shared.names import PodInstance
 from elasticdl.shared.pod_instances import instance_of, pid_of
 
 CGROUPS = Path("/sys/fs/cgroup")
-END_LIMIT_S = 60.0
+END_LIMIT_S = 180.0
 NAMESPACES = ["--mount", "--net", "--pid", "--ipc", "--uts"]
 
 
