@@ -15,10 +15,9 @@ from elasticdl.master.core.evolve import evolve
 from elasticdl.master.core.fold import Fold, fold
 from elasticdl.master.core.state import State
 from elasticdl.shared.bus.ports import Bus, EventLog
-from elasticdl.shared.bus.reading import present_records, record_at
+from elasticdl.shared.bus.reading import present_records, record_at, submitted
 from elasticdl.shared.errors import ProtocolError, UnreadableError
-from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.messages.events import Decided, JobSubmitted, LogRecord
+from elasticdl.shared.messages.events import Decided, LogRecord
 from elasticdl.shared.messages.sender_times import agreed_s
 from elasticdl.shared.names import MASTER
 from elasticdl.shared.process.clock import Clock, JobClock, SystemClock
@@ -169,11 +168,11 @@ async def _usable(log: EventLog, data: bytes, until: int) -> State | None:
     if not seq or (until and seq > until):
         return None
     try:
-        submitted = await _submitted(log, seq)
-        if submitted is None:
+        spec = await submitted(log, seq)
+        if spec is None:
             _log.warning("the log has no job before the core snapshot, folding the whole log", seq=seq)
             return None
-        state = core_snapshot.decode(data, submitted)
+        state = core_snapshot.decode(data, spec)
         anchor = await record_at(log, seq)
         decision = await record_at(log, state.master_seq) if state.master_seq > seq else anchor
     except ProtocolError as error:
@@ -185,14 +184,6 @@ async def _usable(log: EventLog, data: bytes, until: int) -> State | None:
         _log.warning("core snapshot belongs to another log, folding the whole log", seq=seq)
         return None
     return state
-
-
-async def _submitted(log: EventLog, until: int) -> JobSpec | None:
-    """The job as it was submitted, usually in the first record."""
-    async for record in present_records(log, until=until):
-        if isinstance(record.envelope.event, JobSubmitted):
-            return record.envelope.event.spec
-    return None
 
 
 def _has_applied(state: State, record: LogRecord | None) -> bool:

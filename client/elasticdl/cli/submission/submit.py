@@ -17,6 +17,7 @@ from elasticdl.cli.submission.plan_data import Progress, plan_data, reader_funct
 from elasticdl.cli.submission.preflight import check_destinations
 from elasticdl.cli.submission.seed import with_seed
 from elasticdl.shared.data import IndexStore, PlannedData, Reader
+from elasticdl.shared.data.formats.gzip_content import SUFFIX
 from elasticdl.shared.data.hashing import Hashes
 from elasticdl.shared.data.indices import IndexFile
 from elasticdl.shared.data.schema import spec_of
@@ -35,7 +36,7 @@ from elasticdl.zoo import best_reachable, shipped_model_zoo
 
 _GLOBAL_BYTES_MAX = 256 << 20
 """Data up to this size is shuffled as a whole by default: the page cache or the workers' data cache holds it."""
-_COMPRESSED = (".gz", ".npz")
+_COMPRESSED = (SUFFIX, ".npz")
 """Names of files that are decompressed from a mark up to each range that is read."""
 
 
@@ -148,8 +149,11 @@ def _checked_destinations(flags: TrainFlags, root: Path | None, job: JobId) -> d
 
 
 def _training_plan(flags: TrainFlags, data: PlannedData) -> Plan:
-    settings = {"shuffle": _default_shuffle(data), **values_for("Plan", flags)}
-    return Plan(sources=data.sources, **settings | {"minibatch_size": flags.records_per_minibatch})
+    settings = values_for("Plan", flags) | {
+        "shuffle": flags.shuffle or _default_shuffle(data),
+        "minibatch_size": flags.records_per_minibatch,
+    }
+    return Plan(sources=data.sources, **settings)
 
 
 def _default_shuffle(data: PlannedData) -> Shuffle:

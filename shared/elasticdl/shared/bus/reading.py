@@ -70,6 +70,14 @@ async def present_records(log: EventLog, *, after: int = 0, until: int = 0) -> A
             return
 
 
+async def submitted(log: EventLog, until: int) -> JobSpec | None:
+    """The job as it was submitted, usually in the first record; ``until``: the last record to read, 0: all."""
+    async for record in present_records(log, until=until):
+        if isinstance(record.envelope.event, JobSubmitted):
+            return record.envelope.event.spec
+    return None
+
+
 async def record_at(log: EventLog, seq: int) -> LogRecord | None:
     """One record of the log as it is now; None if there is no record of that number."""
     if not 0 < seq <= await log.last_seq():
@@ -91,13 +99,7 @@ async def open_run(log: EventLog, opening: Envelope) -> int:
     """
     while True:
         after = await log.last_seq()
-        if isinstance(opening.event, JobSubmitted) and await _is_submitted(log, after):
+        if isinstance(opening.event, JobSubmitted) and after and await submitted(log, after):
             raise TransientError("another command has submitted this job at the same time; resume it")
         with contextlib.suppress(FencedError):  # A process of the run before has appended its last events meanwhile.
             return await log.append_next(opening, after=after)
-
-
-async def _is_submitted(log: EventLog, last: int) -> bool:
-    if not last:
-        return False
-    return any([isinstance(record.envelope.event, JobSubmitted) async for record in present_records(log, until=last)])
