@@ -11,6 +11,7 @@ from tests.sim.mutations.registry import Protects, mutation, replaced
 
 from elasticdl.ps.controller import controller
 from elasticdl.ps.controller.moves import Moves
+from elasticdl.ps.moves.incoming import IncomingGroups
 from elasticdl.ps.shard import core as ps_core
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.model_shard import ModelShard
@@ -37,6 +38,16 @@ def moved() -> Iterator[None]:
 @mutation("an order about a later version of the placement than is known is refused", protects=Protects.EXACTLY_ONCE)
 def orders_wait_for_the_placement() -> Iterator[None]:
     with replaced(controller, "check_known", lambda command, known: None):
+        yield
+
+
+@mutation(
+    "a repeated order to hold a copy gets its former answer",
+    protects=Protects.EXACTLY_ONCE,
+    scenario="an-order-to-hold-an-earlier-copy-is-repeated",
+)
+def later_copies_stay() -> Iterator[None]:
+    with replaced(IncomingGroups, "answer_to", lambda self, request: None):
         yield
 
 

@@ -130,6 +130,22 @@ def test_pushes_are_refused_before_the_last_copy_is_cut(broker: Broker, store: M
         donor.push(0, 1)
 
 
+def test_a_repeated_order_does_not_replace_what_is_held_by_an_earlier_copy(broker: Broker, store: MemoryStore) -> None:
+    donor, recipient = moving(broker, store)
+    first = hold(copied(donor, 1, 2, freeze=False), 2)
+    recipient.order(first)
+    recipient.run()
+    donor.push(0, 1)
+    recipient.order(hold(copied(donor, 2, 2, freeze=True), 2))
+    recipient.run()
+    recipient.order(first)
+    recipient.run()
+    steps = [held.ledgers[0].ledger.step for held in broker.events(GroupHeld)]
+    assert steps == [1, 2, 1]
+    assert recipient.core.shard is not None
+    assert [group.ledger.step for group in recipient.core.shard.held] == [2]
+
+
 def test_the_second_copy_has_only_what_changed_and_the_recipient_loads_only_that(
     broker: Broker, store: MemoryStore
 ) -> None:

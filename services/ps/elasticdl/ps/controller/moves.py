@@ -56,17 +56,23 @@ class Moves:
         yield commands.Log(level="info", message="partitions copied", facts=facts)
 
     def hold(self, request: HoldRequest) -> Procedure[None]:
-        """Load groups and register them. A copy that can't be loaded fails the move and not this ps."""
-        try:
-            held = yield from self._load(request)
-        except FencedError:
-            raise
-        except (PermanentError, UserError, RefusedError) as error:
-            held = GroupHeld(move=request.move, manifest=request.manifest, failure=str(error))
+        """Load groups and register them. A copy that can't be loaded fails the move and not this ps.
+
+        A repeated order gets the answer of the first one: by now, a later copy may be held.
+        """
+        held = self._incoming.answer_to(request)
         if held is None:
-            return  # The outcome of the move is known.
-        if not held.failure:
-            yield from self._register(request.move)
+            try:
+                held = yield from self._load(request)
+            except FencedError:
+                raise
+            except (PermanentError, UserError, RefusedError) as error:
+                held = GroupHeld(move=request.move, manifest=request.manifest, failure=str(error))
+            if held is None:
+                return  # The outcome of the move is known.
+            if not held.failure:
+                yield from self._register(request.move)
+                self._incoming.answered(held)
         self._snapshots.announce_next(held, request.cause)
         facts = {"move": request.move, "manifest": request.manifest, "failure": held.failure}
         yield commands.Log(level="info", message="group held", facts=facts)

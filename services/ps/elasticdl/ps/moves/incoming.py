@@ -88,12 +88,21 @@ class IncomingGroups:
         self._chain: Sequence[Snapshot] = ()
         self._loaded: set[str] = set()
         self._registered: set[str] = set()
+        self._answers: dict[str, GroupHeld] = {}
+
+    def answer_to(self, request: HoldRequest) -> GroupHeld | None:
+        """The answer to an earlier order that was the same."""
+        return self._answers.get(request.manifest) if self._move == request.move else None
+
+    def answered(self, held: GroupHeld) -> None:
+        """What a copy contains is held and registered."""
+        self._answers[held.manifest] = held
 
     def begin(self, request: HoldRequest, chain: Sequence[Snapshot]) -> None:
         """Prepare the load of a chain, the full snapshot or copy first; another move starts over."""
         self._chain = chain
         if self._move != request.move:
-            self._move, self._loaded, self._registered = request.move, set(), set()
+            self._move, self._loaded, self._registered, self._answers = request.move, set(), set(), {}
 
     def load(self, core: PsCore, request: HoldRequest) -> GroupLoad:
         """The load of what the core lacks; it does nothing before its first call."""
