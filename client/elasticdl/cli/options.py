@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from elasticdl.shared.job.job_options import Debug
-from elasticdl.shared.job.options import Flag, FlagType, Seconds, flag_of, flags_of, types_of
+from elasticdl.shared.job.options import Flag, FlagType, Seconds, flag_of, flags_of, hints_of, types_of
 
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
@@ -66,12 +66,10 @@ def plain_switches(arguments: list[str], *owners: type) -> list[str]:
     Args:
         owners: dataclasses; their fields that are on or off are the switches.
     """
-    switches = {
-        f"--{field.name}": flags_of(owner)[field.name].off
-        for owner in owners
-        for field in dataclasses.fields(owner)
-        if field.name in flags_of(owner) and isinstance(field.default, bool)
-    }
+    switches = {}
+    for owner in owners:
+        kinds = types_of(owner)
+        switches |= {f"--{name}": flag.off for name, flag in flags_of(owner).items() if kinds[name].kind is bool}
     kept = []
     for argument in arguments:
         name, equals, value = argument.partition("=")
@@ -143,7 +141,7 @@ def _configure_logging(*, debug: bool) -> None:
 
 
 def _fields(owner: type) -> Iterator[tuple[str, Any, Any]]:
-    hints = typing.get_type_hints(owner, include_extras=True)
+    hints = hints_of(owner)
     for field in dataclasses.fields(owner):
         required = field.default is dataclasses.MISSING
         yield field.name, hints[field.name], inspect.Parameter.empty if required else field.default

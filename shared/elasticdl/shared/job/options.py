@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import math
 import types
 import typing
@@ -100,12 +101,18 @@ class FlagType:
     repeated: bool = False
 
 
+@functools.cache
+def hints_of(owner: type) -> Mapping[str, Any]:
+    """The annotations of a dataclass' fields, with their ``Flag``; every command asks for those of all options."""
+    return typing.get_type_hints(owner, include_extras=True)
+
+
 def types_of(*owners: type) -> dict[str, FlagType]:
     """What the flags among the fields of dataclasses take, by field name."""
     return {
         name: _flag_type(hint, flag)
         for owner in owners
-        for name, hint in typing.get_type_hints(owner, include_extras=True).items()
+        for name, hint in hints_of(owner).items()
         if (flag := flag_of(hint)) is not None
     }
 
@@ -120,9 +127,9 @@ def _flag_type(hint: Any, flag: Flag) -> FlagType:
     return FlagType(kind, repeated=flag.repeated)
 
 
-def flags_of(owner: type) -> dict[str, Flag]:
+def flags_of(owner: type) -> Mapping[str, Flag]:
     """The flags among a dataclass' fields, by field name, in the order of the fields."""
-    hints = typing.get_type_hints(owner, include_extras=True)
+    hints = hints_of(owner)
     found = {field.name: flag_of(hints[field.name]) for field in dataclasses.fields(owner)}
     return {name: flag for name, flag in found.items() if flag is not None}
 

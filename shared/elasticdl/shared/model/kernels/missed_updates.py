@@ -121,7 +121,8 @@ def _summed(
     return total, divided, epsilons
 
 
-def _moments(
+@inlined
+def _by_moments(
     state: Floats,
     base: int,
     width: int,
@@ -173,7 +174,8 @@ def _moments(
         begin = end
 
 
-def _velocity(state: Floats, base: int, width: int, p: Doubles, missed: int, decayed: float) -> None:
+@inlined
+def _by_velocity(state: Floats, base: int, width: int, p: Doubles, missed: int, decayed: float) -> None:
     """``p[1]`` place of the velocity, ``p[2]`` momentum, ``p[3]`` factor of its sum; ``decayed`` as ``_by_moments``."""
     momentum = p[2] * math.exp(-decayed)
     total = float(missed) if momentum == 1.0 else momentum * (1.0 - momentum**missed) / (1.0 - momentum)
@@ -182,11 +184,6 @@ def _velocity(state: Floats, base: int, width: int, p: Doubles, missed: int, dec
     velocity = state[base + int(p[1]) * width : base + (int(p[1]) + 1) * width]
     for i in range(width):
         weight[i] += factor * velocity[i]
-
-
-# Numba inlines a function of this size where it is called once, and two thirds of the speed depend on it.
-_by_moments, _part_by_moments = inlined(_moments), inlined(_moments)
-_by_velocity, _part_by_velocity = inlined(_velocity), inlined(_velocity)
 
 
 @inlined
@@ -236,20 +233,7 @@ def _is_behind(motion: int, p: Doubles, touched: int, now: int) -> bool:
 
 
 @inlined
-def _shrink_slots(state: Floats, base: int, width: int, slot_powers: Doubles, missed: int) -> None:
-    """What missed updates do to the slots."""
-    last = slot_powers.shape[1] - 1
-    for slot in range(slot_powers.shape[0]):
-        if slot_powers[slot, 1] != 1.0:
-            known = slot_powers[slot, min(missed, last)]
-            factor = np.float32(known if missed <= last else slot_powers[slot, 1] ** missed)
-            at = base + (1 + slot) * width
-            for i in range(width):
-                state[at + i] *= factor
-
-
-@inlined
-def _make_parts(
+def _parts_but_last(
     motion: int,
     state: Floats,
     base: int,
@@ -264,11 +248,7 @@ def _make_parts(
     touched: int,
     missed: int,
 ) -> int:
-    """Make the missed updates in which slots move the weights, in parts with about the same rate, but for the last one.
-
-    Returns:
-        How many updates it has made.
-    """
+    """Make all parts of a slab but for the last one; returns how many updates these are."""
     made, moving = 0, missed if motion == VELOCITY else 0
     if motion == MOMENTS and ends.size:
         moving = min(missed, ends[ends.size - 1])
@@ -291,11 +271,11 @@ def _make_parts(
             p[0], _rates_until(starts, rates, touched + part) - _rates_until(starts, rates, touched), part
         )
         if motion == MOMENTS:
-            _part_by_moments(
+            _by_moments(
                 state, base, width, p, ends, powers, corrections, starts, rates, touched, part, decayed / part
             )
         else:
-            _part_by_velocity(state, base, width, p, part, decayed / part)
+            _by_velocity(state, base, width, p, part, decayed / part)
         factor = np.float32(math.exp(decayed))
         for i in range(width):
             state[base + i] *= factor
@@ -333,13 +313,6 @@ def _catch_up(
         _by_sign(state, base, width, p, starts, rates, touched, missed)
     else:
         decayed = 0.0
-        if starts.size > 1 and p[0] != 0.0:
-            # What the slots have moved shrinks by the rates of the updates after that, so these must not be averaged.
-            made = _make_parts(
-                motion, state, base, width, p, slot_powers, ends, powers, corrections, starts, rates, touched, missed
-            )
-            missed -= made
-            touched += made
         if p[0] != 0.0:
             rate_sum = _rates_until(starts, rates, touched + missed) - _rates_until(starts, rates, touched)
             decayed = _log_of_decay(p[0], rate_sum, missed)
@@ -353,11 +326,53 @@ def _catch_up(
             factor = np.float32(math.exp(decayed))
             for i in range(width):
                 state[base + i] *= factor
-    if with_slots:
-        _shrink_slots(state, base, width, slot_powers, missed)
+    if not with_slots:
+        return
+    last = slot_powers.shape[1] - 1
+    for slot in range(slot_powers.shape[0]):
+        if slot_powers[slot, 1] != 1.0:
+            known = slot_powers[slot, min(missed, last)]
+            factor = np.float32(known if missed <= last else slot_powers[slot, 1] ** missed)
+            at = base + (1 + slot) * width
+            for i in range(width):
+                state[at + i] *= factor
 
 
 _RULE = (types.int64, DOUBLES, _MATRIX, INT64S, _MATRIX, _MATRIX, INT64S, _MATRIX)
+
+
+@kernel(types.void, *_RULE, FLOATS_OUT, INT64S, types.int64, types.int64, _INT32S)
+def make_parts(
+    motion: int,
+    p: Doubles,
+    slot_powers: Doubles,
+    ends: Int64s,
+    powers: Doubles,
+    corrections: Doubles,
+    starts: Int64s,
+    rates: Doubles,
+    state: Floats,
+    row_indices: Int64s,
+    width: int,
+    slab_width: int,
+    now: Int32s,
+) -> None:
+    """What ``catch_up`` and ``gather`` need before them where weights move and decay, and the rate has changed.
+
+    What the slots have moved shrinks by the rates of the updates after that, so these must not be averaged. This brings
+    row ``row_indices[i]`` to the beginning of the last part before ``now[i]`` in which rates are about the same, and its
+    slab says so. Inside the other kernels it would cost them a part of their speed, used or not.
+    """
+    numbers = state.view(np.int32)
+    for i in range(row_indices.size):
+        base = row_indices[i] * slab_width
+        touched = numbers[base + slab_width - 1]
+        if _is_behind(motion, p, touched, now[i]):
+            made = _parts_but_last(
+                motion, state, base, width, p, slot_powers, ends, powers, corrections, starts, rates, touched,
+                now[i] - touched,
+            )  # fmt: skip
+            numbers[base + slab_width - 1] = touched + made
 
 
 @kernel(types.void, *_RULE, FLOATS_OUT, INT64S, types.int64, types.int64, _INT32S)

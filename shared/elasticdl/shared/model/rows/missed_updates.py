@@ -129,6 +129,8 @@ class MissedUpdates:
 
         The caller says in the slabs afterwards how many updates these are up to.
         """
+        if self._is_in_parts:
+            kernels.make_parts(*self._tables.arguments, *self._history(), state, row_indices, *self._widths, now)
         kernels.catch_up(*self._tables.arguments, *self._history(), state, row_indices, *self._widths, now)
 
     def gather(self, state: Floats, row_indices: Ids, now: Updates, out: Floats) -> None:
@@ -136,6 +138,13 @@ class MissedUpdates:
 
         Negative row indices leave their places as they are.
         """
+        if self._is_in_parts:
+            rows = np.flatnonzero(row_indices >= 0)
+            copies = state.reshape(-1, self.slab_width)[row_indices[rows]].reshape(-1)
+            state, row_indices = copies, np.full(row_indices.size, -1)
+            row_indices[rows] = np.arange(rows.size)
+            arguments = *self._tables.arguments, *self._history(), state, np.arange(rows.size), *self._widths, now[rows]
+            kernels.make_parts(*arguments)
         kernels.gather(*self._tables.arguments, *self._history(), state, row_indices, *self._widths, now, out)
 
     @property
@@ -154,6 +163,12 @@ class MissedUpdates:
         factors = np.exp(updates * np.log1p(-np.minimum(self._rule.weight_decay * means, kernels.DECAY_MAX)))
         untouched: Floats = factors.astype(np.float32)[inverse]
         return untouched
+
+    @property
+    def _is_in_parts(self) -> bool:
+        """Whether weights move and decay, and the rate has changed."""
+        moves = isinstance(self._rule.motion, Moments | Velocity)
+        return moves and self._rule.weight_decay != 0 and self._rates.arrays.starts.size > 1
 
     @property
     def _widths(self) -> tuple[int, int]:
