@@ -66,7 +66,7 @@ def plain_switches(arguments: list[str], *owners: type) -> list[str]:
     Args:
         owners: dataclasses; their fields that are on or off are the switches.
     """
-    switches = {}
+    switches: dict[str, str] = {}
     for owner in owners:
         kinds = types_of(owner)
         switches |= {f"--{name}": flag.off for name, flag in flags_of(owner).items() if kinds[name].kind is bool}

@@ -271,9 +271,7 @@ def _parts_but_last(
             p[0], _rates_until(starts, rates, touched + part) - _rates_until(starts, rates, touched), part
         )
         if motion == MOMENTS:
-            _by_moments(
-                state, base, width, p, ends, powers, corrections, starts, rates, touched, part, decayed / part
-            )
+            _by_moments(state, base, width, p, ends, powers, corrections, starts, rates, touched, part, decayed / part)
         else:
             _by_velocity(state, base, width, p, part, decayed / part)
         factor = np.float32(math.exp(decayed))
@@ -360,8 +358,8 @@ def make_parts(
     """What ``catch_up`` and ``gather`` need before them where weights move and decay, and the rate has changed.
 
     What the slots have moved shrinks by the rates of the updates after that, so these must not be averaged. This brings
-    row ``row_indices[i]`` to the beginning of the last part before ``now[i]`` in which rates are about the same, and its
-    slab says so. Inside the other kernels it would cost them a part of their speed, used or not.
+    row ``row_indices[i]`` to the beginning of the last part before ``now[i]`` in which rates are about the same, and
+    its slab says so. Inside the other kernels it would cost them a part of their speed, used or not.
     """
     numbers = state.view(np.int32)
     for i in range(row_indices.size):
