@@ -9,13 +9,11 @@ from typing import Any
 
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.job_options import CLIENT_FLAGS
 from elasticdl.shared.job.kind_options import COMMAND_FLAGS, CommandFlags
 from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.options import from_plain_values, plain_values
 from elasticdl.shared.names import Incarnation, JobId
-
-CLIENT_FLAGS = ("debug", "detach", "dry_run", "nats_url", "platform", "report", "run_dir")
-"""Flags of the client alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

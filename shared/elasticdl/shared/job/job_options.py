@@ -24,6 +24,8 @@ FORMATS = (
 """The titles of all formats, whose modules import pyarrow: help texts do not wait for it."""
 PATH_FLAGS = ("training_data", "validation_data", "prediction_data")
 """Flags that say where data is, as the fields of jobs' flags are named."""
+CLIENT_FLAGS = ("debug", "detach", "dry_run", "nats_url", "platform", "report", "run_dir")
+"""Flags of the client alone: a job on a cluster does not have them."""
 
 Columns = Annotated[
     str,

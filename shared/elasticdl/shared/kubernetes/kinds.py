@@ -62,12 +62,20 @@ ACCESS_REVIEW = Kind(
     api_version="authorization.k8s.io/v1",
     is_namespaced=False,
 )
+CUSTOM_RESOURCE_DEFINITION = Kind(
+    name="CustomResourceDefinition",
+    plural="customresourcedefinitions",
+    api_version="apiextensions.k8s.io/v1",
+    is_namespaced=False,
+)
+TRAINING_JOB = Kind(name="TrainingJob", plural="trainingjobs", api_version="elasticdl.org/v1")
 
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
         *(POD, JOB, CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT, ENDPOINT_SLICE, EVENT, RESOURCE_QUOTA),
-        *(POD_DISRUPTION_BUDGET, NAMESPACE, NODE, PRIORITY_CLASS, ACCESS_REVIEW),
+        *(POD_DISRUPTION_BUDGET, NAMESPACE, NODE, PRIORITY_CLASS, ACCESS_REVIEW, CUSTOM_RESOURCE_DEFINITION),
+        TRAINING_JOB,
     )
 }
 

@@ -1,0 +1,85 @@
+"""The schema of ``spec.job``: the options of a job, from their declarations.
+
+An option that sets the number of processes, or that only the command line has, is none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from elasticdl.shared.job.job_options import CLIENT_FLAGS
+from elasticdl.shared.job.kind_options import COMMAND_FLAGS
+from elasticdl.shared.job.kinds import JobKind
+from elasticdl.shared.job.options import json_schema
+from elasticdl.shared.kubernetes.training_job.fields import TEXT_CHARS_MAX, Schema, struct, without_dashes
+
+ALIASES: Mapping[str, str] = {"checkpoint_dir": "storage", "checkpoint_dir_for_init": "model"}
+"""Second name of an option -> the name that ``spec.job`` has."""
+NO_JOB_OPTIONS = (*CLIENT_FLAGS, *ALIASES, "job_name", "model_zoo", "num_ps_pods", "num_workers")
+"""Options that ``spec.job`` has not: a TrainingJob has its own name, model files, and numbers of processes."""
+REQUIRED: Mapping[JobKind, tuple[str, ...]] = {
+    kind: (*json_schema(flags)["required"], *(() if kind.trains else ("model",)))
+    for kind, flags in COMMAND_FLAGS.items()
+}
+"""Options that ``spec.job`` needs, by kind of job."""
+
+
+def job_schema() -> Schema:
+    """The schema of ``spec.job``: the options of the three kinds of jobs."""
+    options = {kind: options_of(kind) for kind in JobKind}
+    names = dict.fromkeys(name for of_kind in options.values() for name in of_kind)
+    return struct(
+        "The options of the job, as in a job file. See elasticdl train, evaluate and predict. They can't change.",
+        {name: _merged({kind: own[name] for kind, own in options.items() if name in own}) for name in names},
+        required=["model_def"],
+    )
+
+
+def options_of(kind: JobKind) -> dict[str, Schema]:
+    """The options that ``spec.job`` of a kind of job may have: option -> its schema."""
+    return {
+        name: schema
+        for name, schema in json_schema(COMMAND_FLAGS[kind])["properties"].items()
+        if name not in NO_JOB_OPTIONS
+    }
+
+
+def is_switch(schema: Schema) -> bool:
+    """Whether an option takes the texts ``true`` and ``false``, for which ``spec.job`` has a boolean."""
+    return schema.get("enum") == ["true", "false"]
+
+
+def _merged(schemas: Mapping[JobKind, Schema]) -> Schema:
+    """The schema of an option that several kinds of jobs have, perhaps with different help, limits and defaults."""
+    one = next(iter(schemas.values()))
+    merged: Schema = {"type": one["type"], "description": _by_kind(schemas)}
+    if is_switch(one):
+        return merged | {"type": "boolean"}
+    if "enum" in one:
+        merged["enum"] = list(dict.fromkeys(each for schema in schemas.values() for each in schema["enum"]))
+    elif one["type"] == "string":
+        merged["maxLength"] = TEXT_CHARS_MAX
+    elif one["type"] == "integer":
+        merged["format"] = "int64"
+    if "minimum" in one:
+        merged["minimum"] = min(schema["minimum"] for schema in schemas.values())
+        merged["maximum"] = max(schema["maximum"] for schema in schemas.values())
+    return merged
+
+
+def _by_kind(schemas: Mapping[JobKind, Schema]) -> str:
+    """The description of an option, with its default, which objects do not have: it is that of the job's version."""
+    texts = {
+        kind: without_dashes(schema["description"])
+        + (f" Default: {_shown(schema['default'])}." if schema.get("default") not in (None, "") else "")
+        for kind, schema in schemas.items()
+    }
+    found = set(texts.values())
+    if len(found) == 1:
+        return found.pop()
+    return " ".join(f"{kind.value}: {text}" for kind, text in texts.items())
+
+
+def _shown(default: object) -> str:
+    text = f"{default:g}" if isinstance(default, float) else str(default)
+    return text.lower() if isinstance(default, bool) else text
