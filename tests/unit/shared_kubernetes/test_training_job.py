@@ -132,11 +132,17 @@ def test_an_update_keeps_its_size_where_a_job_starts_with_fewer_workers() -> Non
         ("spec.job.lr_scaling", "sqrt", r"spec\.job: lr_scaling=sqrt changes nothing"),
         ("spec.kind", "evaluate", r"spec\.job\.training_data is no option of a job of kind evaluate"),
         ("spec.kind", "guess", r"spec\.kind is one of train, evaluate, predict"),
-        ("spec.volumes", [{"claimName": "a,b", "mountPath": "data"}], r"spec\.volumes\[0\]\.mountPath is 'data'"),
+        ("spec.volumes", [{"claimName": "a", "mountPath": "data"}], r"spec\.volumes\[0\]\.mountPath is 'data'"),
+        ("spec.volumes", [{"claimName": "a,b", "mountPath": "/a"}], r"spec\.volumes\[0\]\.claimName is 'a,b'"),
         ("spec.master.resources.requests.cpu", "a lot", r"spec\.master\.resources\.requests\.cpu is 'a lot'"),
         ("spec.master.resources.requests.cpu", 0.5, r"spec\.master\.resources\.requests\.cpu is a text or a whole"),
-        ("spec.model.files", {"../model.py": ""}, r"spec\.model\.files: '\.\./model\.py'"),
-        ("spec.model.files", {"a.py": "#" * 500_000, "b.py": "#" * 500_000}, r"spec\.model\.files has 1,000,000 bytes"),
+        ("spec.model.files", {"model.py": "", "../a.py": ""}, r"spec\.model\.files: '\.\./a\.py'"),
+        (
+            "spec.model.files",
+            {"other.py": ""},
+            r"spec\.job\.model_def is 'model\.py', which is none of spec\.model\.files",
+        ),
+        ("spec.model.files", {"model.py": "#" * 500_000, "b.py": "#" * 500_000}, r"files has 1,000,000 bytes"),
     ],
 )
 def test_a_wrong_object_is_refused_and_the_field_named(path: str, value: Any, message: str) -> None:

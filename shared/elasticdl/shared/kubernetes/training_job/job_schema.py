@@ -22,6 +22,14 @@ REQUIRED: Mapping[JobKind, tuple[str, ...]] = {
     for kind, flags in COMMAND_FLAGS.items()
 }
 """Options that ``spec.job`` needs, by kind of job."""
+_OWN_DESCRIPTIONS: Mapping[str, str] = {
+    "model_def": "The model: FILE or FILE:SYMBOL, a file of spec.model.files. Without such files: the absolute path of "
+    "a file of the image, or module.symbol for a model of the model zoo.",
+    "model": "The trained model: s3://bucket/prefix, a file of a volume, or the name or id of a job.",
+    "envs": "Environment variables of workers and parameter servers: NAME=value,NAME=value. Everybody who may read the "
+    "object sees them: put secrets into the Secret elasticdl of the namespace.",
+}
+"""Of options that mean something else on the command line."""
 
 
 def job_schema() -> Schema:
@@ -30,7 +38,7 @@ def job_schema() -> Schema:
     names = dict.fromkeys(name for of_kind in options.values() for name in of_kind)
     return struct(
         "The options of the job, as in a job file. See elasticdl train, evaluate and predict. They can't change.",
-        {name: _merged({kind: own[name] for kind, own in options.items() if name in own}) for name in names},
+        {name: _merged(name, {kind: own[name] for kind, own in options.items() if name in own}) for name in names},
         required=["model_def"],
     )
 
@@ -49,10 +57,10 @@ def is_switch(schema: Schema) -> bool:
     return schema.get("enum") == ["true", "false"]
 
 
-def _merged(schemas: Mapping[JobKind, Schema]) -> Schema:
+def _merged(name: str, schemas: Mapping[JobKind, Schema]) -> Schema:
     """The schema of an option that several kinds of jobs have, perhaps with different help, limits and defaults."""
     one = next(iter(schemas.values()))
-    merged: Schema = {"type": one["type"], "description": _by_kind(schemas)}
+    merged: Schema = {"type": one["type"], "description": _OWN_DESCRIPTIONS.get(name) or _by_kind(schemas)}
     if is_switch(one):
         return merged | {"type": "boolean"}
     if "enum" in one:
@@ -69,15 +77,15 @@ def _merged(schemas: Mapping[JobKind, Schema]) -> Schema:
 
 def _by_kind(schemas: Mapping[JobKind, Schema]) -> str:
     """The description of an option, with its default, which objects do not have: it is that of the job's version."""
-    texts = {
-        kind: without_dashes(schema["description"])
-        + (f" Default: {_shown(schema['default'])}." if schema.get("default") not in (None, "") else "")
-        for kind, schema in schemas.items()
-    }
-    found = set(texts.values())
-    if len(found) == 1:
-        return found.pop()
-    return " ".join(f"{kind.value}: {text}" for kind, text in texts.items())
+    kinds: dict[str, list[str]] = {}
+    for kind, schema in schemas.items():
+        default = schema.get("default")
+        shown = f" Default: {_shown(default)}." if default not in (None, "") else ""
+        description = without_dashes(schema["description"]).replace(", or given by repeating the flag", "")
+        kinds.setdefault(description + shown, []).append(kind.value)
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    return " ".join(f"To {' or '.join(own)}: {text}" for text, own in kinds.items())
 
 
 def _shown(default: object) -> str:

@@ -21,6 +21,7 @@ from elasticdl.shared.words import listed
 WORKERS_DEFAULT, PS_DEFAULT = {"min": 1, "max": 2}, {"min": 1, "max": 1}
 _ITEMS_MAX = 64
 _PODS = json_schema(KubernetesFlags)["properties"]
+_NO_SEPARATOR = "^[^,;]*$"
 _QUANTITY = r"^[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?$"
 
 
@@ -33,7 +34,9 @@ def image_fields() -> dict[str, Schema]:
             "type": "array",
             "description": "Secrets of the namespace with the registry's credentials.",
             "maxItems": 16,
-            "items": struct("A Secret.", {"name": text("Name of the Secret.")}, required=["name"]),
+            "items": struct(
+                "A Secret.", {"name": {**text("Name of the Secret."), "pattern": _NO_SEPARATOR}}, required=["name"]
+            ),
         },
         "imagePullDeadlineSeconds": _pod_option("image_pull_deadline_secs"),
     }
@@ -98,10 +101,15 @@ def _described(option: str) -> str:
 
 def _pod_option(option: str) -> Schema:
     """An option of pods as it is, with its default."""
-    schema = {name: value for name, value in _PODS[option].items() if name != "default" or value != ""}
+    schema = _PODS[option] | {"description": _described(option)}
     if schema["type"] == "string" and "enum" not in schema:
         schema["maxLength"] = NAME_CHARS_MAX
-    return schema | {"description": _described(option)}
+    match schema.pop("default", ""):
+        case float(seconds):
+            schema["default"] = int(seconds)
+        case default if default != "":
+            schema["default"] = default
+    return schema
 
 
 def _counts(what: str, most: int) -> dict[str, Schema]:
@@ -197,11 +205,11 @@ def _volumes() -> Schema:
         "items": struct(
             "A volume: claimName or hostPath, and where pods mount it.",
             {
-                "claimName": text("Name of a PersistentVolumeClaim."),
+                "claimName": {**text("Name of a PersistentVolumeClaim."), "pattern": _NO_SEPARATOR},
                 "hostPath": {**text("Folder of the node.", 4096), "pattern": "^/[^,;]*$"},
-                "type": text("Type of the hostPath, such as DirectoryOrCreate."),
+                "type": {**text("Type of the hostPath, such as DirectoryOrCreate."), "pattern": _NO_SEPARATOR},
                 "mountPath": {**text("Folder in the pods.", 4096), "pattern": "^/[^,;]*$"},
-                "subPath": {**text("Folder in the volume.", 4096), "pattern": "^[^,;]*$"},
+                "subPath": {**text("Folder in the volume.", 4096), "pattern": _NO_SEPARATOR},
                 "readOnly": {"type": "boolean", "description": "Whether pods can't write to it.", "default": False},
             },
             required=["mountPath"],

@@ -39,7 +39,6 @@ class RoleSpec:
         max: most pods that it may have.
         replicas: the number that a person asks for; None: the controller chooses.
         requests: quantity by resource, as Kubernetes names them. ``limits`` has only those that are given.
-        tolerations: besides those that all pods of the role have.
         template: strategic merge patch of the pod template.
     """
 
@@ -113,7 +112,7 @@ class TrainingJobSpec:
         roles = {role: _role(spec[role], f"spec.{role}") for role in ROLES}
         worker, ps = roles["worker"], roles["ps"]
         files = spec.get("model", {}).get("files", {})
-        _check_files(files)
+        _check_files(files, spec["job"]["model_def"])
         return cls(
             name=name,
             namespace=metadata.get("namespace", ""),
@@ -141,14 +140,8 @@ class TrainingJobSpec:
     @property
     def patches(self) -> dict[str, dict[str, Any]]:
         """Strategic merge patches of the pod templates, as a file of ``--cluster_spec`` has them."""
-        found = {"all": dict(self.template)}
-        for role in ROLES:
-            own: RoleSpec = getattr(self, role)
-            found[role] = dict(own.template)
-            if own.node_selector:
-                pod = found[role].get("spec", {})
-                found[role]["spec"] = pod | {"nodeSelector": {**own.node_selector, **pod.get("nodeSelector", {})}}
-        return {section: patch for section, patch in found.items() if patch}
+        found = {"all": self.template, **{role: _patch(getattr(self, role)) for role in ROLES}}
+        return {section: dict(patch) for section, patch in found.items() if patch}
 
     def flags_for(self, workers: int, ps: int) -> CommandFlags:
         """The flags of a start with other numbers of processes.
@@ -159,6 +152,17 @@ class TrainingJobSpec:
         if isinstance(flags, TrainFlags) and flags.is_synchronous:
             flags = replace(flags, grads_to_wait=flags.batches_per_update)
         return replace(flags, num_workers=workers, num_ps_pods=ps)
+
+
+def _patch(role: RoleSpec) -> dict[str, Any]:
+    """The patch of the pods of a role; ``podTemplate`` takes precedence."""
+    pod = role.template.get("spec", {})
+    placement = {
+        "nodeSelector": {**role.node_selector, **pod.get("nodeSelector", {})},
+        "tolerations": [*role.tolerations, *pod.get("tolerations", ())],
+    }
+    pod = {**pod, **{name: value for name, value in placement.items() if value}}
+    return {**role.template, "spec": pod} if pod else dict(role.template)
 
 
 def _role(values: Mapping[str, Any], path: str) -> RoleSpec:
@@ -237,7 +241,12 @@ def _items(values: Mapping[str, str]) -> str:
     return ",".join(f"{name}={value}" for name, value in values.items())
 
 
-def _check_files(files: Mapping[str, str]) -> None:
+def _check_files(files: Mapping[str, str], model_def: str) -> None:
+    if files and model_def.partition(":")[0] not in files:
+        raise UserError(
+            f"spec.job.model_def is {model_def!r}, which is none of spec.model.files",
+            hint="Give the name of the file, or FILE:SYMBOL.",
+        )
     size = sum(len(text.encode()) for text in files.values())
     if size > MODEL_BYTES_MAX:
         raise UserError(
