@@ -16,13 +16,13 @@ from elasticdl.cli.data_commands import data, zoo
 from elasticdl.cli.fleet_commands import fleet
 from elasticdl.cli.former_flags import refuse_former_flags
 from elasticdl.cli.opening import open_job, root_of
-from elasticdl.cli.options import Job, Json, command, plain_switches
+from elasticdl.cli.options import Job, Json, command, plain_switches, with_default_choice
 from elasticdl.cli.surroundings import check_working_folder, ensure_home
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.job_options import PS_MAX, WORKERS_MAX, RunDir
 from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
-from elasticdl.shared.job.options import UNLIMITED, Flag, Seconds
-from elasticdl.shared.kubernetes.options import Namespace
+from elasticdl.shared.job.options import UNLIMITED, Flag, Seconds, types_of
+from elasticdl.shared.kubernetes.options import KubernetesFlags, Namespace
 from elasticdl.shared.words import listed
 
 JOBS, DATA, TRAIN, CLUSTERS = "Jobs", "Data and models", "Run", "Shared clusters"
@@ -47,6 +47,7 @@ app.add_typer(fleet, name="fleet", rich_help_panel=CLUSTERS)
 def main() -> None:
     """Run the command of this process, and end the process; ``elasticdl.cli.__main__`` handles signals."""
     arguments = plain_switches(sys.argv[1:], TrainFlags, EvaluateFlags, PredictFlags)
+    arguments = with_default_choice(arguments, "--trainingjob", types_of(KubernetesFlags)["trainingjob"].choices)
     try:
         check_working_folder()
         if note := ensure_home(os.environ):

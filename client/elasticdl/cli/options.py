@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,6 +78,15 @@ def plain_switches(arguments: list[str], *owners: type) -> list[str]:
             continue
         kept.append(name if equals and name in switches and value.lower() in _TRUE else argument)
     return kept
+
+
+def with_default_choice(arguments: Sequence[str], flag: str, choices: Sequence[str]) -> list[str]:
+    """Turn a flag that is given without one of its values into ``FLAG=VALUE``, with the first of its choices."""
+    following = [*arguments[1:], ""]
+    return [
+        f"{flag}={choices[0]}" if argument == flag and after not in choices else argument
+        for argument, after in zip(arguments, following, strict=True)
+    ]
 
 
 def _translated(function: Callable[..., None]) -> tuple[list[inspect.Parameter], Callable[..., None]]:

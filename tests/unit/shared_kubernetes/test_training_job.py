@@ -137,11 +137,7 @@ def test_an_update_keeps_its_size_where_a_job_starts_with_fewer_workers() -> Non
         ("spec.master.resources.requests.cpu", "a lot", r"spec\.master\.resources\.requests\.cpu is 'a lot'"),
         ("spec.master.resources.requests.cpu", 0.5, r"spec\.master\.resources\.requests\.cpu is a text or a whole"),
         ("spec.model.files", {"model.py": "", "../a.py": ""}, r"spec\.model\.files: '\.\./a\.py'"),
-        (
-            "spec.model.files",
-            {"other.py": ""},
-            r"spec\.job\.model_def is 'model\.py', which is none of spec\.model\.files",
-        ),
+        ("spec.model.files", {"other.py": ""}, r"spec\.job\.model_def is 'model\.py', which is none of"),
         ("spec.model.files", {"model.py": "#" * 500_000, "b.py": "#" * 500_000}, r"files has 1,000,000 bytes"),
     ],
 )

@@ -154,6 +154,16 @@ class KubernetesFlags:
     yaml: Annotated[
         str, Flag("Write the objects to FILE (-: standard output), and create nothing.", metavar="FILE", panel=PANEL)
     ] = ""
+    trainingjob: Annotated[
+        Literal["create", "print"] | None,
+        Flag(
+            "Create a TrainingJob, which the controller of the cluster starts when there is room, in place of the job "
+            "itself (create, which is what --trainingjob alone means); or only print it.",
+            metavar="[create|print]",
+            shows="the job itself",
+            panel=PANEL,
+        ),
+    ] = None
 
     @property
     def given(self) -> list[str]:
@@ -164,5 +174,7 @@ class KubernetesFlags:
         """Refuse values out of range, and flags of Kubernetes for a job on this machine."""
         if platform != "kubernetes" and self.given:
             raise UserError(f"--{self.given[0]} needs --platform=kubernetes.", usage=True)
+        if self.yaml and self.trainingjob:
+            raise UserError("--yaml writes the objects of a job, --trainingjob another one; give only one.", usage=True)
         for name, flag in flags_of(type(self)).items():
             flag.check(name, getattr(self, name))

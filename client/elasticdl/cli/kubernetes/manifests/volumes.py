@@ -30,8 +30,7 @@ def parse_volumes(text: str) -> Volumes:
     """Read the flag; volumes with the same source are one volume with several mounts."""
     sources: list[dict[str, Any]] = []
     mounts: list[dict[str, Any]] = []
-    for item in filter(None, (part.strip() for part in text.split(";"))):
-        facts = _parse(item)
+    for facts in volume_items(text):
         source = _source(facts)
         if source not in sources:
             sources.append(source)
@@ -43,6 +42,11 @@ def parse_volumes(text: str) -> Volumes:
         mounts.append(mount)
     volumes = [{"name": f"volume-{number}", **source} for number, source in enumerate(sources)]
     return Volumes(volumes=volumes, mounts=mounts)
+
+
+def volume_items(text: str) -> list[dict[str, str]]:
+    """The keys and values of each volume of the flag."""
+    return [_parse(item) for item in filter(None, (part.strip() for part in text.split(";")))]
 
 
 def _parse(item: str) -> dict[str, str]:

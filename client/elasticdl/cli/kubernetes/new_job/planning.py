@@ -147,10 +147,10 @@ def _settings(
         volumes=volumes,
         pull_policy=pods.image_pull_policy or "",
         pull_secrets=list(listed(pods.image_pull_secrets)),
-        node_selector=_parse_labels(pods.node_selector),
+        node_selector=parse_labels(pods.node_selector),
         service_account=pods.service_account_name,
         user=parse_user(pods.run_as_user),
-        patches=_read_patches(pods.cluster_spec) if pods.cluster_spec else {},
+        patches=read_patches(pods.cluster_spec) if pods.cluster_spec else {},
     )
 
 
@@ -229,6 +229,12 @@ def _source(flags: CommandFlags, volumes: Volumes, find_source: Callable[[str], 
 
 def _worker_priority(text: str, high: str, low: str) -> WorkerPriority | None:
     """``high=0.5`` or ``0.5``; None: another value."""
+    share = share_of(text)
+    return None if share is None else WorkerPriority(high=high, low=low, high_share=share)
+
+
+def share_of(text: str) -> float | None:
+    """The share of ``--worker_pod_priority=high=0.5``; None: another value."""
     match = _SHARE.fullmatch(text)
     if match is None:
         if "=" in text:
@@ -237,7 +243,7 @@ def _worker_priority(text: str, high: str, low: str) -> WorkerPriority | None:
     share = float(match[1])
     if share > 1:
         raise UserError(f"--worker_pod_priority={text}: the share is not between 0 and 1", usage=True)
-    return WorkerPriority(high=high, low=low, high_share=share)
+    return share
 
 
 def parse_user(text: str) -> int | None:
@@ -249,7 +255,8 @@ def parse_user(text: str) -> int | None:
     return int(text)
 
 
-def _parse_labels(text: str) -> dict[str, str]:
+def parse_labels(text: str) -> dict[str, str]:
+    """The items of ``--node_selector``."""
     found = {}
     for item in listed(text):
         match = _LABEL.fullmatch(item)
@@ -259,7 +266,8 @@ def _parse_labels(text: str) -> dict[str, str]:
     return found
 
 
-def _read_patches(file: Path) -> dict[str, dict[str, Any]]:
+def read_patches(file: Path) -> dict[str, dict[str, Any]]:
+    """The patches of ``--cluster_spec``, by section."""
     import yaml  # Comes with the package kubernetes; JSON is YAML, too.
 
     try:

@@ -14,8 +14,10 @@ from elasticdl.cli.kubernetes.checks import job_findings, refuse_problems, right
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.cli.kubernetes.lookup import connect
 from elasticdl.cli.kubernetes.new_job.creation import create_job
+from elasticdl.cli.kubernetes.new_job.model_files import collect
 from elasticdl.cli.kubernetes.new_job.planning import Identity, plan_job
 from elasticdl.cli.kubernetes.new_job.source_job import find_source_job
+from elasticdl.cli.kubernetes.new_job.training_job import create_training_job, training_job
 from elasticdl.cli.kubernetes.objects_file import objects_text, write_objects
 from elasticdl.shared.errors import UserError, file_errors
 from elasticdl.shared.job.kind_options import CommandFlags, TrainFlags
@@ -30,6 +32,8 @@ from elasticdl.shared.names import new_incarnation
 def start(flags: CommandFlags, pods: KubernetesFlags, started_s: float) -> int:
     """Run the command. Raises ``ElasticDLError``: the job can't be created. Nothing is left behind."""
     identity = Identity(run=new_incarnation(), token=secrets.token_hex(16), created_s=started_s)
+    if pods.trainingjob:
+        return _start_training_job(flags, pods, identity)
     if pods.yaml:
         api = _connect_if_possible(pods.namespace)
         defaults = namespace_defaults(api) if api else {}
@@ -62,6 +66,27 @@ def start(flags: CommandFlags, pods: KubernetesFlags, started_s: float) -> int:
         return exit_codes.SUCCESS
     console.print("Ctrl-C leaves it running.")
     return follow(job, image_pull_s=pods.image_pull_deadline_secs)
+
+
+def _start_training_job(flags: CommandFlags, pods: KubernetesFlags, identity: Identity) -> int:
+    """Print or create a TrainingJob, after the checks of the job that it asks for."""
+    prints = pods.trainingjob == "print"
+    api = _connect_if_possible(pods.namespace) if prints else connect(pods.namespace)
+    defaults = namespace_defaults(api) if api else {}
+    plan_job(flags, pods, defaults, identity, partial(find_source_job, api, defaults=defaults) if api else None)
+    model = collect(flags.model_def, flags.model_zoo, flags.custom_data_reader)
+    if prints or api is None:
+        plain_console().print(objects_text([training_job(flags, pods, model, pods.namespace)]), end="")
+        return exit_codes.SUCCESS
+    manifest = training_job(flags, pods, model, api.namespace)
+    is_dry = isinstance(flags, TrainFlags) and flags.dry_run
+    create_training_job(api, manifest, dry_run=is_dry)
+    name, end = manifest["metadata"]["name"], f"in namespace {api.namespace}."
+    if is_dry:
+        plain_console().print(f"The API server accepts TrainingJob {name} {end} Nothing was created.")
+        return exit_codes.SUCCESS
+    plain_console().print(f"Created TrainingJob {name} {end} See it: kubectl get tj {name} --namespace={api.namespace}")
+    return exit_codes.SUCCESS
 
 
 def namespace_defaults(api: KubernetesApi) -> Mapping[str, str]:

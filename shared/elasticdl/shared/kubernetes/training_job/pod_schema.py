@@ -101,7 +101,7 @@ def _described(option: str) -> str:
 
 def _pod_option(option: str) -> Schema:
     """An option of pods as it is, with its default."""
-    schema = _PODS[option] | {"description": _described(option)}
+    schema: Schema = _PODS[option] | {"description": _described(option)}
     if schema["type"] == "string" and "enum" not in schema:
         schema["maxLength"] = NAME_CHARS_MAX
     match schema.pop("default", ""):

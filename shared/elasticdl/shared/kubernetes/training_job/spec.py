@@ -19,7 +19,7 @@ from elasticdl.shared.kubernetes.training_job.validation import completed
 from elasticdl.shared.names import check_job_name
 
 ROLES = ("master", "worker", "ps")
-_VOLUME_KEYS = {
+VOLUME_KEYS = {
     "claimName": "claim_name",
     "hostPath": "host_path",
     "type": "type",
@@ -234,7 +234,7 @@ def _pods(spec: Mapping[str, Any], namespace: str, roles: Mapping[str, RoleSpec]
 
 
 def _volume(volume: Mapping[str, Any]) -> str:
-    return _items({_VOLUME_KEYS[name]: "true" if value is True else value for name, value in volume.items() if value})
+    return _items({VOLUME_KEYS[name]: "true" if value is True else value for name, value in volume.items() if value})
 
 
 def _items(values: Mapping[str, str]) -> str:
