@@ -9,7 +9,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from website import api, commands, decisions, events, layers, report, settings
+from website import api, commands, decisions, events, layers, report, settings, training_job
 from website.links import OUTSIDE, rewrite_links
 from website.markdown import indent_lists, keep_flags_whole
 
@@ -34,6 +34,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/events.md": events.page(),
         "reference/api.md": api.page(),
         "reference/layers.md": layers.page(),
+        "reference/trainingjob.md": training_job.page(),
         **dict(commands.pages()),
         **{page: (ROOT / source).read_text() for source, page in OUTSIDE.items()},
         STYLE: (ROOT / "website" / "wide.css").read_text(),

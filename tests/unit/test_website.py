@@ -11,12 +11,13 @@ import pytest
 import typer.main
 import yaml
 from tests.unit.test_words import WORDS
-from website import api, commands, decisions, events, layers, report, settings
+from website import api, commands, decisions, events, layers, report, settings, training_job
 from website.links import rewrite_links
 from website.markdown import indent_lists, keep_flags_whole, parse_docstring, table
 
 from elasticdl import api as python_api
 from elasticdl.cli.main import app
+from elasticdl.shared.kubernetes.training_job.job_schema import job_schema
 from elasticdl.shared.messages.events import Event, TaskFinished
 from elasticdl.shared.process.settings import MasterSettings, PsSettings, WorkerSettings, variable
 from elasticdl.shared.proto.fields import cases
@@ -79,6 +80,15 @@ def test_every_field_of_the_report_has_a_row() -> None:
     assert page.count("\n| `") > 30
 
 
+def test_every_field_of_a_training_job_has_a_row() -> None:
+    page = training_job.page()
+    for path in (*(f"spec.job.{name}" for name in job_schema()["properties"]), "spec.worker.max", "status.phase"):
+        assert f"| `{path}`{{ .name }} |" in page, path
+    assert "| `spec.suspend`{ .name } | boolean | `false` |" in page
+    assert "| `spec.volumes[].mountPath`{ .name } | string |" in page
+    assert "- spec.worker.max must be at least spec.worker.min" in page
+
+
 def test_the_python_api_is_complete() -> None:
     page = api.page()
     assert [name for name in python_api.__all__ if f"\n## {name}\n" not in page] == []
@@ -104,7 +114,8 @@ def test_layers_are_described_without_importing_tensorflow() -> None:
 
 
 def test_generated_pages_have_no_discouraged_words() -> None:
-    pages = [api.page(), events.page(), layers.page(), report.page(), settings.page(), *dict(commands.pages()).values()]
+    own = [api.page(), events.page(), layers.page(), report.page(), settings.page(), training_job.page()]
+    pages = [*own, *dict(commands.pages()).values()]
     assert [found.group() for page in pages for found in WORDS.finditer(page)] == []
 
 

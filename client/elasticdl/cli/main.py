@@ -18,6 +18,7 @@ from elasticdl.cli.former_flags import refuse_former_flags
 from elasticdl.cli.opening import open_job, root_of
 from elasticdl.cli.options import Job, Json, command, plain_switches, with_default_choice
 from elasticdl.cli.surroundings import check_working_folder, ensure_home
+from elasticdl.cli.training_job_commands import trainingjob
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.job_options import PS_MAX, WORKERS_MAX, RunDir
 from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
@@ -42,6 +43,7 @@ app = typer.Typer(
 for name, group in (("zoo", zoo), ("data", data)):
     app.add_typer(group, name=name, rich_help_panel=DATA)
 app.add_typer(fleet, name="fleet", rich_help_panel=CLUSTERS)
+app.add_typer(trainingjob, name="trainingjob", rich_help_panel=CLUSTERS)
 
 
 def main() -> None:

@@ -93,13 +93,13 @@ class ControlPlane:
 
 
 @contextmanager
-def control_plane(folder: Path, node: Path, kwok: Path) -> Iterator[ControlPlane]:
+def control_plane(folder: Path, node: Path, kwok: Path | None) -> Iterator[ControlPlane]:
     """Run a control plane.
 
     Args:
         folder: for its files.
         node: the program with etcd, API server and scheduler.
-        kwok: the program kwok.
+        kwok: the program kwok; None: there are only etcd and the API server, and pods do not start.
 
     Raises:
         RuntimeError: a program did not become ready.
@@ -108,16 +108,16 @@ def control_plane(folder: Path, node: Path, kwok: Path) -> Iterator[ControlPlane
     plane = ControlPlane(folder=folder)
     _write_files(plane, f"https://127.0.0.1:{api_port}")
     with ExitStack() as stack:
-        for program in _programs(plane, node, kwok, etcd_port, peer_port, api_port):
+        programs = _servers(plane, node, etcd_port, peer_port, api_port)
+        for program in programs + (_actors(plane, node, kwok) if kwok else []):
             log = stack.enter_context((folder / f"{program.name}.log").open("wb"))
             stack.enter_context(_running(program, log))
         yield plane
 
 
-def _programs(
-    plane: ControlPlane, node: Path, kwok: Path, etcd_port: int, peer_port: int, api_port: int
-) -> list[Program]:
-    folder, kubeconfig = plane.folder, f"--kubeconfig={plane.kubeconfig()}"
+def _servers(plane: ControlPlane, node: Path, etcd_port: int, peer_port: int, api_port: int) -> list[Program]:
+    """What keeps objects."""
+    folder = plane.folder
     etcd, peers = f"http://127.0.0.1:{etcd_port}", f"http://127.0.0.1:{peer_port}"
     return [
         Program(
@@ -144,6 +144,13 @@ def _programs(
             ],
             ready=lambda: answers(f"https://127.0.0.1:{api_port}/readyz", certificates=folder / "pki/apiserver.crt"),
         ),
+    ]
+
+
+def _actors(plane: ControlPlane, node: Path, kwok: Path) -> list[Program]:
+    """What acts on objects."""
+    folder, kubeconfig = plane.folder, f"--kubeconfig={plane.kubeconfig()}"
+    return [
         Program(
             name="kube-scheduler",
             command=[str(node), "kube-scheduler", kubeconfig, "--leader-elect=false", "--secure-port=0"],

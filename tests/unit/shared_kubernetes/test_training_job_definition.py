@@ -12,12 +12,14 @@ import yaml
 from elasticdl.shared.job.kind_options import COMMAND_FLAGS
 from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.options import flags_of
+from elasticdl.shared.kubernetes.training_job import TrainingJobSpec
 from elasticdl.shared.kubernetes.training_job.definition import definition, definition_text, object_schema
 from elasticdl.shared.kubernetes.training_job.job_schema import NO_JOB_OPTIONS, REQUIRED, job_schema
 from elasticdl.shared.kubernetes.training_job.schema import spec_schema
 from elasticdl.shared.kubernetes.training_job.validation import completed
 
-FILE = Path(__file__).resolve().parents[3] / "deploy" / "kustomize" / "controller" / "crd.yaml"
+ROOT = Path(__file__).resolve().parents[3]
+FILE = ROOT / "deploy" / "kustomize" / "controller" / "crd.yaml"
 
 
 def nodes(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -80,6 +82,14 @@ def test_the_paths_of_columns_and_scale_are_fields() -> None:
     paths = [*scale.values(), *(path for path in columns if not path.startswith(".metadata"))]
     assert len(paths) == 9
     assert [path for path in paths if path not in NODES] == []
+
+
+def test_the_examples_can_be_read() -> None:
+    """That of the guide, and the file."""
+    guide = (ROOT / "docs" / "trainingjob.md").read_text().partition("```yaml\n")[2].partition("```")[0]
+    for text in (guide, (ROOT / "deploy" / "examples" / "trainingjob.yaml").read_text()):
+        spec = TrainingJobSpec.from_manifest(yaml.safe_load(text))
+        assert (spec.name, spec.worker.max, spec.ps.max) == ("clicks", 6, 2)
 
 
 def test_the_schema_of_one_call_is_not_that_of_another() -> None:
