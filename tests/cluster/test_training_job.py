@@ -155,7 +155,7 @@ def test_defaults_of_the_api_server_are_ours(api: KubernetesApi) -> None:
         ({"job": {"training_data": "x"}}, "spec.job.model_def: Required value"),
         ({"job": {"model_def": "m.f"}}, "spec.job.training_data is missing; a job of kind train needs it"),
         ({"job": job(training_data="")}, "spec.job.training_data is missing; a job of kind train needs it"),
-        ({"job": job(output_format="csv")}, "that a job of kind train does not have: output_format"),
+        ({"job": job(output_format="csv")}, "spec.job.output_format is no option of a job of kind train"),
         ({"job": job(shuffle="sometimes")}, 'spec.job.shuffle: Unsupported value: "sometimes"'),
         ({"job": job(num_epochs="3")}, 'spec.job.num_epochs: Invalid value: "string"'),
         (
@@ -164,7 +164,7 @@ def test_defaults_of_the_api_server_are_ours(api: KubernetesApi) -> None:
         ),
         (
             {"kind": "evaluate", "job": job(model="clicks", num_epochs=2, validation_data="x")},
-            "that a job of kind evaluate does not have: training_data, num_epochs",
+            "spec.job.training_data is no option of a job of kind evaluate",
         ),
         (
             {"kind": "predict", "job": job(output="s3://b/o")},

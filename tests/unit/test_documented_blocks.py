@@ -30,6 +30,7 @@ RUN: Mapping[str, str] = {
     "predict.md": "tests/unit/worker_model/test_documented_code.py",
     "own_data.md": "tests/e2e/test_tutorial.py",
     "python-api.md": "tests/e2e/test_api.py",
+    "trainingjob.md": "tests/unit/shared_kubernetes/test_training_job_definition.py",
     "job-files.md": "tests/unit/cli/test_documented_commands.py",
 }
 """Page -> the test that runs or reads its blocks of Python and YAML."""

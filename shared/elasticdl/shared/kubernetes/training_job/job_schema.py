@@ -22,6 +22,8 @@ REQUIRED: Mapping[JobKind, tuple[str, ...]] = {
     for kind, flags in COMMAND_FLAGS.items()
 }
 """Options that ``spec.job`` needs, by kind of job."""
+_EXACT_MAX = 1 << 53
+"""The API server keeps limits as floating-point numbers. Greater ones are those of the type."""
 _OWN_DESCRIPTIONS: Mapping[str, str] = {
     "model_def": "The model: FILE or FILE:SYMBOL, a file of spec.model.files. Without such files: the absolute path of "
     "a file of the image, or module.symbol for a model of the model zoo.",
@@ -71,7 +73,9 @@ def _merged(name: str, schemas: Mapping[JobKind, Schema]) -> Schema:
         merged["format"] = "int64"
     if "minimum" in one:
         merged["minimum"] = min(schema["minimum"] for schema in schemas.values())
-        merged["maximum"] = max(schema["maximum"] for schema in schemas.values())
+        most = max(schema["maximum"] for schema in schemas.values())
+        if most <= _EXACT_MAX:
+            merged["maximum"] = most
     return merged
 
 
