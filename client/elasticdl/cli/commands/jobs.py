@@ -21,8 +21,8 @@ from elasticdl.ps.snapshots.job_recovery import has_snapshots
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import PodName, Service, pod_number
-from elasticdl.shared.quantities import count
 from elasticdl.shared.storage import open_store
+from elasticdl.shared.words import count
 
 STOP_S_MAX = 90.0
 """Seconds to wait for a job to stop. Its launcher kills leftover processes after 45."""
