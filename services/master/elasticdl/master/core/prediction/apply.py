@@ -19,11 +19,6 @@ def on_prediction(state: State, event: TaskFinished) -> None:
         _audit(state)
 
 
-def on_purged_queue(state: State) -> None:
-    """Apply that the queue is empty: the tasks without a file have to be dispatched again."""
-    state.prediction.window.on_queue_purged()
-
-
 def _audit(state: State) -> None:
     """Fail a job whose files do not hold the predictions of exactly the records of the data's index."""
     prediction = state.prediction
