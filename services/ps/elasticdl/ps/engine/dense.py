@@ -46,7 +46,7 @@ class DenseStore:
     """Flat float32 buffers over blocks of dense variables.
 
     The flat order of values is: trainable blocks, statistics, frozen ones, each in the order in which ``blocks`` names
-    them; ``layout`` says it. Belongs to one thread; a ``DenseCut`` is independent of it.
+    them; ``layout`` lists them. Belongs to one thread; a ``DenseCut`` is independent of it.
 
     Methods raise ``ProtocolError`` for a wrong shape or dtype, and ``NotFiniteError`` for values with NaN or infinity.
 
@@ -93,7 +93,7 @@ class DenseStore:
         """Write all values into ``out`` float32[size], in the order of ``layout``.
 
         Args:
-            averages: give the averages of trainable values in place of these, if the optimizer keeps averages.
+            averages: write the averages of trainable values instead, if the optimizer keeps averages.
         """
         check_array("dense: values", out, np.float32, (self.size,))
         out[: self.trainable] = self._state[-1 if averages and self._average else 0]
@@ -135,7 +135,7 @@ class DenseStore:
         for start, stop, decay in self._decayed:
             coefficients = self._rule.coefficients(update, decay=decay)
             formulas.update_dense(self._rule.formula, state, start, stop, self.trainable, gradient, coefficients)
-        # In Keras' order: averages have the values as the formula leaves them, and constraints have the last word.
+        # In Keras' order: averages follow the formula's results, and constraints come last.
         if self._average:
             self._average.move(self._state[-1], self._state[0], update.iteration)
         self._constrain(self._state[0])

@@ -42,7 +42,7 @@ class TableFigures:
     Attributes:
         rows: stored and not expired.
         candidates: ids that were seen, but not often enough yet.
-        admitted: rows that were stored, each as often as it was, and those of the model that training started from.
+        admitted: how often a row was stored, counting again those that had expired, and the rows of a warm start.
         dropped: gradients of single rows that were dropped because their ids were candidates.
     """
 
@@ -53,7 +53,7 @@ class TableFigures:
 
     @property
     def expired(self) -> int:
-        """Rows that expired, each as often as it did."""
+        """How often a row expired."""
         return self.admitted - self.rows
 
 

@@ -91,11 +91,11 @@ class IncomingGroups:
         self._answers: dict[str, GroupHeld] = {}
 
     def answer_to(self, request: HoldRequest) -> GroupHeld | None:
-        """The answer to an earlier order that was the same."""
+        """The answer to an earlier, equal order; None if there was none."""
         return self._answers.get(request.manifest) if self._move == request.move else None
 
     def answered(self, held: GroupHeld) -> None:
-        """What a copy contains is held and registered."""
+        """Remember the answer for a copy whose groups are held and registered."""
         self._answers[held.manifest] = held
 
     def begin(self, request: HoldRequest, chain: Sequence[Snapshot]) -> None:
