@@ -223,6 +223,15 @@ class State:
         if self.failure is None:
             self.failure = Failure(message=message, guilty=guilty, kind=kind)
 
+    def check_records(self, what: str, done: str, records: int, checksum: int) -> None:
+        """Fail a job whose one ``what`` has not ``done`` exactly the records of the data's index."""
+        expected = self.job.validation.records if self.job.validation else 0
+        if (records, checksum) != (expected, self.job.checksum):
+            self.fail(
+                f"The audit found that the {what} was not exact: {records} records with checksum {checksum:016x} were "
+                f"{done}, the data has {expected} with {self.job.checksum:016x}."
+            )
+
     def replan(self, epochs: int) -> None:
         """Change the number of epochs. Tasks that both plans have are the same ones."""
         self.spec = self.job.with_epochs(epochs)

@@ -122,17 +122,7 @@ def on_evaluation_result(state: State, event: TaskFinished) -> None:
     evaluation.records += event.records
     evaluation.checksum = (evaluation.checksum + event.checksum) % (1 << 64)
     if not state.job.kind.trains and len(evaluation.tasks.window.finished) == state.evaluation_tasks:
-        _audit(state, evaluation)
-
-
-def _audit(state: State, evaluation: Evaluation) -> None:
-    """Fail an evaluation job that has not evaluated exactly the records of the data's index."""
-    expected = state.job.validation.records if state.job.validation else 0
-    if (evaluation.records, evaluation.checksum) != (expected, state.job.checksum):
-        state.fail(
-            f"The audit found that the evaluation was not exact: {evaluation.records} records with checksum "
-            f"{evaluation.checksum:016x} were evaluated, the data has {expected} with {state.job.checksum:016x}."
-        )
+        state.check_records("evaluation", "evaluated", evaluation.records, evaluation.checksum)
 
 
 def on_pin_lost(state: State, event: TaskReturned, time_s: float) -> None:
