@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.master.core.job.policy import POLICIES
+from elasticdl.master.core.closing.decide import POLICIES
 from elasticdl.shared.job.kind_options import COMMAND_FLAGS
 from elasticdl.shared.job.kinds import JobKind
 

@@ -10,8 +10,8 @@ from typing import TypedDict
 
 from elasticdl.master.core import State
 from elasticdl.shared.messages.events import LostLog, MessageUnreadable, SnapshotDamaged
-from elasticdl.shared.quantities import count, moment
 from elasticdl.shared.storage import display
+from elasticdl.shared.words import count, moment
 
 
 class DamagedRow(TypedDict):

@@ -11,7 +11,7 @@ from typing import Any
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.events import LogRecord
-from elasticdl.shared.quantities import time_of_day
+from elasticdl.shared.words import time_of_day
 
 _LONG = frozenset({"spec", "ledgers", "states", "log_tail", "traceback", "notes", "reply", "owners"})
 """Fields that are too long for a line."""

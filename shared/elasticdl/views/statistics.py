@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 from elasticdl.master.core import State
 from elasticdl.master.core.training.staleness import StalenessTotals
-from elasticdl.shared.quantities import count
+from elasticdl.shared.words import count
 
 
 def staleness_facts(state: State) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from elasticdl.master.core import State
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.names import Purpose, TaskId
-from elasticdl.shared.quantities import count, times
 from elasticdl.shared.storage import display
+from elasticdl.shared.words import count, times
 
 TASK_COLUMNS = ("task", "epoch", "source", "records", "batches", "state")
 

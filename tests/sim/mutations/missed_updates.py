@@ -156,12 +156,12 @@ def expired_rows_are_missing() -> Iterator[None]:
 def only_expired_rows_are_removed() -> Iterator[None]:
     original = SweptRowStore._sweep
 
-    def over(self: Any, start: int, stop: int) -> Any:
+    def removable(self: Any, start: int, stop: int) -> Any:
         with replaced(self, "table", replace(self.table, expire_after=self.table.expire_after - 1)):
             return self._expired(start, stop)
 
     def sweep(self: Any, touched: int) -> None:
-        with replaced(TrackedRowStore, "over", over):
+        with replaced(TrackedRowStore, "removable", removable):
             original(self, touched)
 
     with replaced(SweptRowStore, "_sweep", sweep):

@@ -11,7 +11,7 @@ from tests.sim.mutations.registry import Protects, mutation, replaced
 
 from elasticdl.ps.controller import controller
 from elasticdl.ps.controller.moves import Moves
-from elasticdl.ps.moves.incoming import IncomingGroups
+from elasticdl.ps.moves import IncomingGroups
 from elasticdl.ps.shard import core as ps_core
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.model_shard import ModelShard

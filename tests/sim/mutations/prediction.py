@@ -9,8 +9,8 @@ from tests.sim.mutations.registry import Protects, mutation, replaced
 from tests.sim.schedule import prediction_schedule
 
 from elasticdl.master.core.closing import decide, steps
-from elasticdl.master.core.job import lifecycle, policy
 from elasticdl.master.core.prediction import apply
+from elasticdl.master.core.task_window import TaskWindow
 from elasticdl.master.core.training import apply as tasks
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.job.kinds import JobKind
@@ -63,8 +63,8 @@ def publishing_waits_for_every_task() -> Iterator[None]:
     def predict_records(state: Any) -> Any:
         return steps.predict_records(state) or (None if state.prediction.files else [])
 
-    early = policy.JobPolicy(closing_steps=(predict_records, steps.publish_predictions), success="")
-    with replaced(decide, "POLICIES", {**policy.POLICIES, JobKind.PREDICT: early}):
+    early = decide.JobPolicy(closing_steps=(predict_records, steps.publish_predictions), success="")
+    with replaced(decide, "POLICIES", {**decide.POLICIES, JobKind.PREDICT: early}):
         yield
 
 
@@ -106,5 +106,5 @@ def publishing_continues() -> Iterator[None]:
     schedule=prediction_schedule,
 )
 def tasks_without_predictions_are_dispatched_again() -> Iterator[None]:
-    with replaced(lifecycle, "on_purged_queue", lambda state: None):
+    with replaced(TaskWindow, "on_queue_purged", lambda self: None):
         yield

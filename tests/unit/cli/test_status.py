@@ -22,7 +22,7 @@ from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.messages.measurements import BatchSlow
 from elasticdl.shared.names import PodName, Purpose, Service
 from elasticdl.shared.pod_instances import own_instance
-from elasticdl.shared.quantities import time_of_day
+from elasticdl.shared.words import time_of_day
 from elasticdl.views.tasks import TaskFilter, task_rows
 
 GONE = Condition(is_running=False, state=INTERRUPTED)

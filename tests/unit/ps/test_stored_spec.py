@@ -84,7 +84,7 @@ async def test_without_the_object_the_error_names_it_and_says_what_to_do(
     with pytest.raises(DamagedError, match=problem) as damaged:
         recover_job(job.store, STORAGE, job.spec.job)
     assert damaged.value.uri == place
-    former = FormerRun(job=job.spec.job, arguments="j", storage=STORAGE, log_place="the log")
+    former = FormerRun(job=job.spec.job, arguments="j", storage=STORAGE)
     with pytest.raises(UserError, match="no snapshot says what the job is") as refused:
         await recover_without_log(former, job.store)
     assert place in str(refused.value)

@@ -64,7 +64,7 @@ def test_a_push_that_names_a_row_twice_is_refused_before_anything_changes() -> N
     push(store, [1, 2])
     before = everything(store)
     for ids in ([1, 1], [7, 2, 9, 7], [-1, 2**62, -1]):
-        with pytest.raises(ProtocolError, match="there twice"):
+        with pytest.raises(ProtocolError, match="occurs twice"):
             push(store, ids)
     assert everything(store) == before
     push(store, [*range(1000), -(2**63), 2**63 - 1])

@@ -274,7 +274,7 @@ def test_candidates_of_partitions_that_are_moving_in_stay_while_their_time_is_no
     update(store, [5], 9)  # The row has expired, so its id counts as seen once.
     assert store.candidates.rows == 1
     store.timeline.updates[:] = 0  # In a recipient, until its group is served.
-    assert not store.candidates.over(0, store.candidates.rows).any()
+    assert not store.candidates.removable(0, store.candidates.rows).any()
     store.timeline.updates[:] = 10
     update(store, [5], 10)
     assert pulled(store, [5]).any()

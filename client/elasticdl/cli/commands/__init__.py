@@ -1,1 +1,1 @@
-"""The commands of ``elasticdl``: each module parses one command's options and calls the packages that do the work."""
+"""What the commands of ``elasticdl`` do, once ``main.py`` and ``*_commands.py`` have parsed their options."""

@@ -17,8 +17,8 @@ from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.jobs.temporary_files import remove_temporary
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.commands import JobState
-from elasticdl.shared.quantities import count
 from elasticdl.shared.storage import display
+from elasticdl.shared.words import count
 
 DAMAGED = "damaged"
 """Shown as the state of a job whose job.json can't be read."""

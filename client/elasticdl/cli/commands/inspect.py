@@ -28,8 +28,8 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import Purpose, TaskId
-from elasticdl.shared.quantities import count, time_of_day
 from elasticdl.shared.storage import display
+from elasticdl.shared.words import count, time_of_day
 from elasticdl.views import reading
 from elasticdl.views.reading import Reading, Verification, clock_of, fold, following, verify
 from elasticdl.views.records import one_line, record_facts, task_history

@@ -21,9 +21,8 @@ from elasticdl.shared.data.joined_columns import ColumnError
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.job_options import DataFlags
 from elasticdl.shared.job.plan import Shard
-from elasticdl.shared.quantities import count
 from elasticdl.shared.storage import display, open_store
-from elasticdl.shared.words import size
+from elasticdl.shared.words import count, size
 from elasticdl.zoo.example_pb2 import Example
 
 _FILES_SHOWN = 10

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +13,7 @@ from rich.console import Console
 
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.output import print_table
-from elasticdl.cli.jobs import requests, run_directory
+from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.handle import Condition, JobHandle, JobNotFoundError
 from elasticdl.cli.jobs.local_handle import shown_state
 from elasticdl.cli.jobs.resumption import NOTHING_TO_RESUME
@@ -20,9 +22,13 @@ from elasticdl.master.core.pods.state import Pod
 from elasticdl.ps.snapshots.job_recovery import has_snapshots
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.messages.events import ScaleRequested, StopRequested
 from elasticdl.shared.names import PodName, Service, pod_number
-from elasticdl.shared.quantities import count
+from elasticdl.shared.process.clock import SystemClock
+from elasticdl.shared.process.envelopes import EnvelopeFactory
+from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 from elasticdl.shared.storage import open_store
+from elasticdl.shared.words import count
 
 STOP_S_MAX = 90.0
 """Seconds to wait for a job to stop. Its launcher kills leftover processes after 45."""
@@ -91,7 +97,13 @@ def stop(job: JobHandle) -> None:
         raise UserError(
             f"job {job.job} is not running ({condition.state})", hint=f"For details: elasticdl status {job.arguments}"
         )
-    requests.stop(job)
+    _check_not_suspended(job, condition, "stopped")
+    try:
+        asyncio.run(_publish(job, StopRequested(reason="elasticdl stop")))
+    except ElasticDLError:
+        if not condition.can_terminate:
+            raise
+        job.terminate()
     console = plain_console()
     try:
         condition = _wait_until_stopped(job, console)
@@ -122,10 +134,36 @@ def restored_ps(pods: Mapping[PodName, Pod], ps: int, arguments: str) -> list[Po
     return restored
 
 
+def _check_not_suspended(job: JobHandle, condition: Condition, what: str) -> None:
+    """Refuse to ask a job for something that it can't do while it is suspended."""
+    if suspended := condition.suspension:
+        raise UserError(
+            f"job {job.job} can't be {what} while its {suspended.process} is suspended",
+            hint=f"To continue it: {suspended.remedy}",
+        )
+
+
+async def _publish(job: JobHandle, event: StopRequested | ScaleRequested) -> None:
+    """Put a request to a running job on its log, where its master reads it."""
+    async with job.open() as bus:
+        name = PodName(f"client-{os.getpid()}")
+        publisher = QueuedEventPublisher(
+            bus.log, EnvelopeFactory(service=Service.CLIENT, name=name, clock=SystemClock())
+        )
+        running = asyncio.create_task(publisher.run())
+        publisher.publish(event)
+        await asyncio.wait({asyncio.create_task(publisher.flush()), running}, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            running.result()
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
 def _wait_until_stopped(job: JobHandle, console: Console) -> Condition:
     started_s, told = time.monotonic(), False
     while (condition := job.condition()).is_running:
-        requests.check_not_suspended(job, condition, "stopped")
+        _check_not_suspended(job, condition, "stopped")
         waited_s = time.monotonic() - started_s
         if waited_s > STOP_S_MAX:
             raise UserError(
@@ -156,7 +194,8 @@ def scale(job: JobHandle, *, workers: int, ps: int) -> None:
     from elasticdl.cli.commands.inspect import recovered
 
     restored = restored_ps(recovered(job, all_evaluations=False).state.pods, ps, job.arguments) if ps else []
-    requests.scale(job, workers=workers, ps=ps)
+    _check_not_suspended(job, job.condition(), "scaled")
+    asyncio.run(_publish(job, ScaleRequested(workers=workers, ps=ps)))
     targets = [count(number, noun) for number, noun in ((workers, "worker"), (ps, "parameter server")) if number]
     plain_console().print(f"{job.job}: scaling to {' and '.join(targets)}")
     for name in restored:

@@ -9,8 +9,8 @@ from elasticdl.cli.jobs.handle import JobHandle, read_records
 from elasticdl.master.tensorboard import event_files
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.events import JobSubmitted
-from elasticdl.shared.quantities import count
 from elasticdl.shared.storage import display, join, open_store, to_uri
+from elasticdl.shared.words import count
 from elasticdl.views.curves import points
 
 

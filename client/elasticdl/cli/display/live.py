@@ -21,7 +21,7 @@ from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import PodName
 from elasticdl.shared.process.clock import Clock
-from elasticdl.shared.quantities import stopwatch
+from elasticdl.shared.words import stopwatch
 from elasticdl.views.event_messages import EventMessages
 from elasticdl.views.history import metrics_text
 from elasticdl.views.progress import ProgressSnapshot, Rate, progress_snapshot, records_of

@@ -13,8 +13,7 @@ from elasticdl.master.core import State
 from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.spec import ExportTables
 from elasticdl.shared.messages.commands import JobState
-from elasticdl.shared.quantities import count, duration, times, transfers
-from elasticdl.shared.words import size
+from elasticdl.shared.words import count, duration, size, times, transfers
 from elasticdl.views.history import metrics_text
 from elasticdl.views.incidents import lost_text
 from elasticdl.views.report import Report, message_of

@@ -17,9 +17,8 @@ from elasticdl.master.core.pods.state import Pod, PodPhase
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import NO_INSTANCE, JobId
 from elasticdl.shared.pod_instances import pid_of
-from elasticdl.shared.quantities import count, time_of_day
 from elasticdl.shared.storage import display
-from elasticdl.shared.words import size
+from elasticdl.shared.words import count, size, time_of_day
 from elasticdl.views.history import evaluation_rows, metrics_text, validation_warnings
 from elasticdl.views.incidents import incident_lines, unreadable_lines
 from elasticdl.views.progress import progress_snapshot

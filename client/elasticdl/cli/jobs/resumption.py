@@ -26,8 +26,8 @@ from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Event, JobResumed, JobSubmitted, LogRecord, LostLog
 from elasticdl.shared.model.manifests import DamagedError
 from elasticdl.shared.names import NOBODY, Incarnation, JobId
-from elasticdl.shared.quantities import count
 from elasticdl.shared.storage import ObjectStore, display
+from elasticdl.shared.words import count
 from elasticdl.views import reading
 from elasticdl.views.history import lost_history
 from elasticdl.views.reading import check_complete

@@ -134,7 +134,7 @@ class RunDirectory:
 
     @property
     def storage(self) -> Path:
-        """Snapshots and indexes of a job without ``--storage``."""
+        """Snapshots and indices of a job without ``--storage``."""
         return self.path / "storage"
 
     @property

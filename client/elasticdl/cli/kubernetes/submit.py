@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elasticdl.cli.jobs.former_run import FormerRun, streams_of
+from elasticdl.cli.jobs.former_run import FormerRun
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile
 from elasticdl.cli.submission.preflight import check_writable
@@ -171,12 +171,7 @@ def former_run(file: SubmissionFile) -> FormerRun:
     """What the objects of a job say about it."""
     from elasticdl.cli.submission.submit import storage_of
 
-    return FormerRun(
-        job=file.job,
-        arguments=file.job,
-        storage=storage_of(file.flags, None, file.job),
-        log_place=streams_of(file.job),
-    )
+    return FormerRun(job=file.job, arguments=file.job, storage=storage_of(file.flags, None, file.job))
 
 
 async def connect(nats_url: str, job: JobId, replicas: int = 1) -> nats_bus.NatsBus:

@@ -14,8 +14,8 @@ from elasticdl.cli.submission.submit import Submission
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import InitialModel, JobSpec
 from elasticdl.shared.process.keras_backend import KERAS_BACKEND, TENSORFLOW
-from elasticdl.shared.quantities import count
 from elasticdl.shared.storage import display
+from elasticdl.shared.words import count
 
 _SOURCES_SHOWN = 10
 

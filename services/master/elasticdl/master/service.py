@@ -214,10 +214,10 @@ class Master:
             self._timers.on_fired(event)
 
     async def _begin_term(self, term: int) -> None:
-        """Begin another term: a process has refused an order because it has obeyed a later one than the present one.
+        """Begin another term: a process has refused an order because it has obeyed a later term than the present one.
 
         Raises:
-            FencedError: another master has begun that one.
+            FencedError: another master has begun that term.
         """
         if term > self._term:
             _log.warning("a process has obeyed a term that the log does not know", term=term - 1)
@@ -225,7 +225,11 @@ class Master:
             self._term = self._outbox.term = term
 
     def _check_term(self, event: Event) -> None:
-        """Exit when a later term has begun: its decisions can't be applied at the place where they are read."""
+        """Exit when a later term has begun: its decisions can't be applied at the place where they are read.
+
+        Raises:
+            FencedError: a later term has begun.
+        """
         if isinstance(event, TermStarted) and event.term > self._term:
             raise FencedError(f"term {event.term} has begun; this master has term {self._term}")
 

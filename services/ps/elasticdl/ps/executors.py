@@ -11,10 +11,9 @@ import structlog
 from elasticdl.ps.controller import commands
 from elasticdl.ps.controller.events import CommandFailed, CommandSucceeded
 from elasticdl.ps.shard.core import PsCore
-from elasticdl.ps.snapshots.deletion import delete_objects, delete_snapshot, garbage
 from elasticdl.ps.snapshots.kept_versions import read_warm_start
 from elasticdl.ps.snapshots.next_cut import NextCut, next_cut
-from elasticdl.ps.snapshots.presence import find_damages
+from elasticdl.ps.snapshots.objects import delete_objects, delete_snapshot, find_damages, garbage
 from elasticdl.ps.snapshots.recovery import Recovered, recover
 from elasticdl.ps.snapshots.uploads import UploadWriter
 from elasticdl.shared.bus.loop_thread import LoopThread

@@ -33,7 +33,7 @@ from elasticdl.shared.wire.server import Response
 _lines = RepeatedLines(structlog.get_logger())
 
 PULL_WAIT_S = 0.1
-"""A worker that waits longer asks again; meanwhile it can look for another task or stop."""
+"""Seconds. A worker that waits longer asks again; in between it can take another task or stop."""
 
 
 class PsHandler:

@@ -40,8 +40,8 @@ class Membership:
 
         Args:
             take_order: accepts an order and its cause, or raises the reason for refusing it.
-            failed: takes the error that ended the watch or the heartbeats. A ps that does not hear of its successor, or
-                of a new placement, must not stay.
+            failed: receives the error that ended the watch or the heartbeats. A ps that can't learn of its successor,
+                or of a new placement, must end.
         """
         interval_s = self._identity.heartbeat_interval_s
         sending = send_heartbeats(self._bus.signals, self._envelopes, interval_s, self._metrics)

@@ -28,7 +28,7 @@ from elasticdl.shared.storage import ObjectStore
 from elasticdl.shared.wire.server import WireServer
 
 _POLL_S = 0.5
-"""The main thread runs signal handlers only when it wakes up: seconds between two looks."""
+"""Seconds between two wake-ups of the main thread, which runs signal handlers only then."""
 _JOIN_S = 30.0
 """How long ``close`` waits for commands under execution: seconds."""
 

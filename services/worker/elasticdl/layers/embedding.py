@@ -14,7 +14,7 @@ from elasticdl.shared.model.signature import UPDATES_MAX
 
 COMBINERS = (None, "sum", "mean", "sqrtn")
 ROWS_SUFFIX = "_rows"
-"""Of the name of the plain layer in an exported model that stands for an ``Embedding`` with a combiner."""
+"""Ends the name of the plain layer with the rows of an ``Embedding`` with a combiner, in an exported model."""
 
 
 @keras.saving.register_keras_serializable(package="elasticdl")  # A file names it beside Keras' layer of that name.

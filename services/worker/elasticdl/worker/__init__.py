@@ -7,6 +7,7 @@ package          contents
 ``execution``    executes the commands, one thread (lane) per kind of work; the main thread runs the model
 ``input``        reads and feeds batches and finds their ids
 ``ps_client``    the client of all parameter servers
+``predictions``  files of predictions
 ``model``        the user's Keras model; with ``model_builder.py`` the only code that imports TensorFlow
 ===============  ======================================================================================================
 

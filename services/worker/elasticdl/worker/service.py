@@ -46,7 +46,7 @@ from elasticdl.worker.execution.exporter import Exporter, ExportWatch, ModelWrit
 from elasticdl.worker.execution.input_lane import BatchLoader
 from elasticdl.worker.execution.predictor import Predictor
 from elasticdl.worker.execution.ps_lane import PsLane
-from elasticdl.worker.execution.round_members import WorkerRoundServices
+from elasticdl.worker.execution.round_services import WorkerRoundServices
 from elasticdl.worker.execution.round_steps import RoundSettings, RoundSteps
 from elasticdl.worker.execution.saved_models import SavedModels
 from elasticdl.worker.heartbeat import metrics_of

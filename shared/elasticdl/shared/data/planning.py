@@ -1,4 +1,4 @@
-"""Plans a data set: from paths to its sources, schema and indexes."""
+"""Plans a data set: from paths to its sources, schema and indices."""
 
 from __future__ import annotations
 

@@ -242,10 +242,6 @@ class InitialModel:
         return f"{self.source} at step {self.step:,}" if self.job else self.source
 
 
-PREDICTION_FORMATS = ("parquet", "csv", "tfrecord")
-"""Formats in which predictions are written."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionSpec:
     """What a prediction job writes into ``JobSpec.output``.
@@ -287,7 +283,7 @@ class JobSpec:
         validation_data: how its records are read.
         output: URI of the folder for the exported model, or for the predictions; empty: no export.
         export_tables: where the tables of the exported model are; the model check resolves ``AUTO``.
-        storage: URI of the folder for snapshots and indexes.
+        storage: URI of the folder for snapshots and indices.
         workers: number of workers.
         ps: number of parameter servers.
         snapshot_interval_s: seconds between a ps' snapshots.

@@ -122,7 +122,7 @@ class Manifest:
     """One snapshot of a ps: all its groups, cut at one moment.
 
     Attributes:
-        number: 0, 1, 2... within that life.
+        number: 0, 1, 2... within that incarnation.
         base: URI of the manifest that this one adds changed rows to; empty: it is a full snapshot.
         plan: fingerprint of the plan that the ledger is about.
         spec_digest: names the object with the job's specification, see ``stored_spec``; empty: the manifest is of

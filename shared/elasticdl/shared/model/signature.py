@@ -1,6 +1,6 @@
 """What a ps has to know of a model: names, shapes, initializers and the optimizer, and nothing of TensorFlow.
 
-A signature is a value: the first InitModel fixes it for the job, a later one that differs is refused.
+A signature is a value: the first ``Initialise`` fixes it for the job, a later one that differs is refused.
 """
 
 from __future__ import annotations

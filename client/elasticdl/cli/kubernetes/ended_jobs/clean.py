@@ -19,8 +19,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import JobId
-from elasticdl.shared.quantities import count
-from elasticdl.shared.words import size
+from elasticdl.shared.words import count, size
 
 
 def clean_namespace(namespace: str, jobs: Sequence[str], settings: CleanSettings) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from elasticdl.cli.jobs.ended_job import read_from
-from elasticdl.cli.jobs.former_run import FormerRun, streams_of
+from elasticdl.cli.jobs.former_run import FormerRun
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.cli.kubernetes.lookup import NoSuchJobError, find_in
 from elasticdl.cli.kubernetes.submission_file import SourceJob, SubmissionFile
@@ -48,11 +48,6 @@ def find_source_job(api: KubernetesApi, job: str, defaults: Mapping[str, str]) -
 
 async def newest_version(bus: Bus, source: SourceJob) -> tuple[InitialModel, JobSpec]:
     """The newest version of a job's model, and that job."""
-    former = FormerRun(
-        job=source.job,
-        arguments=source.job,
-        storage=source.storage,
-        log_place=streams_of(source.job),
-    )
+    former = FormerRun(job=source.job, arguments=source.job, storage=source.storage)
     ended = await read_from(bus, former)
     return await asyncio.to_thread(ended.initial_model), ended.spec

@@ -2,11 +2,11 @@
 
 ``evolve(state, record)`` applies one record, ``decide(state, now_s)`` returns the commands that are needed now and
 their reasons, ``fold`` applies a whole log. The same functions serve the live master, recovery, replay, inspection and
-simulation. Others read a job through ``elasticdl.views``.
+simulation. Other packages read a job through ``elasticdl.views``.
 
-Each capability is a package: ``job``, ``pods``, ``training``, ``evaluation``, ``moves``, ``snapshots`` and ``closing``.
-``state.py`` in it holds its part of the state, ``apply.py`` changes it (``on_*`` for events, ``apply_*`` for the
-master's own commands), and the other modules decide.
+Each capability is a package: ``job``, ``pods``, ``training``, ``evaluation``, ``callbacks``, ``prediction``, ``moves``,
+``snapshots`` and ``closing``. ``state.py`` in it holds its part of the state, ``apply.py`` changes it (``on_*`` for
+events, ``apply_*`` for the master's own commands), and the other modules decide.
 
 May import ``elasticdl.shared`` values. Must not import asyncio, sockets, clocks, randomness, the environment, NumPy,
 TensorFlow or any client library.

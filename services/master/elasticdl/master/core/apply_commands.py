@@ -10,7 +10,6 @@ from typing import assert_never
 from elasticdl.master.core.callbacks.apply import apply_set_learning_rate
 from elasticdl.master.core.closing.apply import apply_failed_read_ledgers
 from elasticdl.master.core.evaluation.apply import apply_failed_open_pin, apply_open_pin
-from elasticdl.master.core.evaluation.best import apply_end_training
 from elasticdl.master.core.evaluation.metric_states import apply_failed_removal, apply_removal
 from elasticdl.master.core.job.lifecycle import apply_enter_state
 from elasticdl.master.core.moves.apply import abort_move, apply_move_command
@@ -72,7 +71,7 @@ def _apply_to_training(
 ) -> None:
     match command:
         case commands.EndTraining():
-            apply_end_training(state, command)
+            state.replan(command.epochs)
         case commands.SetLearningRate():
             apply_set_learning_rate(state, command)
         case commands.RemoveStates():

@@ -43,7 +43,7 @@ class State:
     stop_reason: str = ""
     """Why the job was asked to stop; empty: no request."""
     stopped_by: Service = Service.CLIENT
-    """Who asked it to stop: a ps or worker does so if its storage is full."""
+    """The service that asked it to stop: a ps or worker does so if its storage is full."""
     workers: int = 0
     ps: int = 0
     placement: Placement = field(default_factory=lambda: Placement.even(1))
@@ -109,7 +109,7 @@ class State:
     evaluations: list[Evaluation] = field(default_factory=list)
     """The latest ones, and of earlier ones those that are still needed."""
     forgets_evaluations: bool = True
-    """Whether others are forgotten; False for readers of the log that show all of them. No decision depends on it."""
+    """Whether evaluations are forgotten; False for readers of the log that show all of them. Decisions don't differ."""
     forgotten_evaluations: int = 0
     """How many evaluations with results are forgotten: the log has them."""
     evaluation_due: list[str] = field(default_factory=list)
@@ -117,7 +117,7 @@ class State:
     pinned_epochs: int = 0
     """The last epoch whose end was pinned, from 1: its evaluation runs or is done."""
     step_reached: int = 0
-    """The last step that was such a trigger: a restored ps reports some steps once more."""
+    """The last step that triggered an evaluation: a restored ps reports some steps once more."""
     pins_to_close: set[tuple[PodName, int]] = field(default_factory=set)
     """(ps, evaluation) of pins that are not needed any more."""
     is_replanned: bool = False
@@ -222,6 +222,15 @@ class State:
         """Record why the job has to end; the first reason stays."""
         if self.failure is None:
             self.failure = Failure(message=message, guilty=guilty, kind=kind)
+
+    def check_records(self, what: str, done: str, records: int, checksum: int) -> None:
+        """Fail a job whose one ``what`` has not ``done`` exactly the records of the data's index."""
+        expected = self.job.validation.records if self.job.validation else 0
+        if (records, checksum) != (expected, self.job.checksum):
+            self.fail(
+                f"The audit found that the {what} was not exact: {records} records with checksum {checksum:016x} were "
+                f"{done}, the data has {expected} with {self.job.checksum:016x}."
+            )
 
     def replan(self, epochs: int) -> None:
         """Change the number of epochs. Tasks that both plans have are the same ones."""

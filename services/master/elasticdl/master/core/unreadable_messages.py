@@ -1,4 +1,4 @@
-"""The messages that can't be read: how many there are, the first ones, and whether the job can't do without one.
+"""The messages that can't be read: how many there are, the first ones, and whether the job needs one of them.
 
 An event of a worker or a ps can be missing: the ledgers decide what is left to do. A decision of a master and the first
 event of a run can't, because the state follows from them.
@@ -17,7 +17,7 @@ KEPT = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutAside:
-    """A message that can't be read; ``sender``: whose subject it was stored under, or who has found it."""
+    """A message that can't be read; ``sender``: the process under whose subject it was stored, or that reported it."""
 
     sender: PodName
     message: MessageUnreadable
@@ -28,8 +28,8 @@ class UnreadableMessages:
     """The messages of a job that can't be read.
 
     Attributes:
-        last_seq: the log's last record that says so or is one.
-        lost_seq: the log's first record that can't be read or replaced; 0: none.
+        last_seq: log sequence of the last record that is unreadable or reports an unreadable message.
+        lost_seq: log sequence of the first record that can't be read or replaced; 0: none.
     """
 
     count: int = 0
@@ -37,10 +37,10 @@ class UnreadableMessages:
     last_seq: int = 0
     lost_seq: int = 0
 
-    def add(self, record: LogRecord, message: MessageUnreadable, seen: dict[Incarnation, int]) -> bool:
-        """Count a record; whether it was not counted before. ``seen``: highest applied record of each incarnation."""
+    def add(self, record: LogRecord, message: MessageUnreadable, seen: dict[Incarnation, int]) -> None:
+        """Count a record, once. ``seen``: highest applied record of each incarnation."""
         if record.seq <= self.last_seq:
-            return False
+            return
         self.last_seq = record.seq
         self.count += 1
         envelope = record.envelope
@@ -51,4 +51,3 @@ class UnreadableMessages:
         opens_run = envelope.service is Service.LAUNCHER and envelope.number == 1
         if message.seq == record.seq and is_of_sender and (envelope.service is Service.MASTER or opens_run):
             self.lost_seq = self.lost_seq or record.seq
-        return True

@@ -1,5 +1,5 @@
 """A job's event log as TensorBoard event files, without the package ``tensorboard``: it needs NumPy.
 
-``scalars`` is pure: it knows the log and no file. ``event_files`` knows their format. ``live`` writes the files of a
-running job. ``elasticdl tensorboard`` uses the first two.
+``elasticdl.views.curves`` finds the points in the log. ``event_files`` knows the format of the files, and ``elasticdl
+tensorboard`` uses it too. ``live`` writes the files of a running job.
 """

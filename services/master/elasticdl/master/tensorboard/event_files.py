@@ -1,7 +1,7 @@
 """TensorBoard event files: one per run, whose bytes follow from the points alone.
 
-So writing a job again changes nothing, and what a longer log adds is appended to the file. A TensorBoard that has the
-file open reads on from where it was. What a killed process has left is completed.
+So writing a job again changes nothing, and a longer log only appends to the file. A TensorBoard that has the file open
+continues to read it. A file that a killed process left incomplete is completed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _event(point: Point) -> proto.Event:
 
 
 def _update(store: ObjectStore, uri: str, content: bytes) -> bool:
-    """Write what a file lacks; returns whether that was anything."""
+    """Write what a file lacks; returns whether it lacked anything."""
     try:
         present = store.read(uri)
     except ObjectNotFoundError:

@@ -36,7 +36,7 @@ def folder_of(spec: JobSpec) -> str:
 
 
 async def write_event_files(log: EventLog) -> None:
-    """Bring the event files of a job that has ended up to date with its log; without effect if it has none."""
+    """Bring the event files of a job that has ended up to date with its log, if the job has such files."""
     files = LiveEventFiles(log)
     files.begin()
     await files.finish()
@@ -92,7 +92,7 @@ class LiveEventFiles:
                 last_seq = await self._log.last_seq()
                 await asyncio.gather(self._read(), self._write_often(spec, last_seq))
         except ElasticDLError as error:
-            _log.warning("TensorBoard files are written no more", reason=str(error))
+            _log.warning("TensorBoard files are not written any more", reason=str(error))
 
     async def _read(self) -> None:
         async for record in self._log.read(0):
@@ -108,7 +108,7 @@ class LiveEventFiles:
             await self._has_read.wait_for(lambda: self._read_seq >= seq)
 
     async def _write_often(self, spec: JobSpec, last_seq: int) -> None:
-        """Write again and again, from the time on when the records up to a number are read.
+        """Write at intervals, once the records up to ``last_seq`` are read.
 
         The files may have the points of all these records already, and fewer points would replace them.
         """

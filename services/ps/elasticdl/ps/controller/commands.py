@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar
 
-from elasticdl.ps.moves.incoming import GroupLoad
+from elasticdl.ps.moves import GroupLoad
 from elasticdl.ps.shard.shard_cut import ShardCut
 from elasticdl.ps.snapshots.history import Snapshot
 from elasticdl.ps.snapshots.uploads import SnapshotUpload

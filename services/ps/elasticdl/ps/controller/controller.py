@@ -1,4 +1,4 @@
-"""The controller of a ps: what happens at an event, and which of the things to do comes next."""
+"""The controller of a ps: what follows from each event, and which procedure runs next."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class PsController:
             now_s: monotonic time in seconds.
 
         Returns:
-            Commands in the order in which they have to be handed to their lanes; nothing once an error was raised.
+            Commands in the order in which they have to be passed to their lanes; none after an error.
 
         Raises:
             ElasticDLError: this process has to end. FencedError: because another incarnation has taken over.
@@ -71,7 +71,7 @@ class PsController:
         if self._failed:
             return ()
         if isinstance(event, TimerFired):
-            now_s = max(now_s, event.due_s)  # Clocks round.
+            now_s = max(now_s, event.due_s)  # Clocks round, so a timer can fire a little early.
         self._snapshots.now_s = now_s
         try:
             self._on_event(event)
@@ -193,7 +193,7 @@ class PsController:
         return not snapshots.initialised or snapshots.has_unannounced or snapshots.is_due(now_s)
 
     def _wake_up_s(self, now_s: float) -> float:
-        """When to look again without any event; 0: there is no need to."""
+        """When to check again without an event; 0: never."""
         if now_s < self._retry_at_s:
             return self._retry_at_s
         by_time = self._settings.policy.interval_s > 0 and self._core.has_model and self._snapshots.due_s > now_s
@@ -261,10 +261,10 @@ class PsController:
             yield from snapshots.take(request)
 
     def _drop_rows(self) -> Procedure[None]:
-        """Drop rows that belong to other ps now, little by little, until something else is due."""
+        """Drop rows that belong to other ps now, some at a time, until something else is due."""
         while not self._is_due(self._snapshots.now_s):
             if not (yield commands.DropRows()):
-                # Nothing is left, or a pin or cut is open; then it is tried again after the next snapshot.
+                # Nothing is left, or a pin or cut is open. In that case, rows are dropped after the next snapshot.
                 self._has_rows_to_drop = False
                 return
 
@@ -273,13 +273,17 @@ class PsController:
     def _adopt(self, entry: KeyValueEntry) -> Procedure[None]:
         try:
             placement = decode_placement(entry.value)
-        except UnreadableError as error:  # The one before stays valid: the master publishes later ones.
-            yield commands.Log(level="warning", message="a register is ignored", facts={"reason": str(error)})
+        except UnreadableError as error:  # The earlier version stays valid; the master publishes later ones.
+            facts = {"reason": str(error)}
+            yield commands.Log(level="warning", message="the published placement can't be read: ignored", facts=facts)
             return
         if (yield commands.AdoptPlacement(placement=placement)):
             self._has_rows_to_drop = True
-            facts = {"version": placement.version, "partitions": self._core.owned}
-            yield commands.Log(level="info", message="placement changed", facts=facts)
+            yield commands.Log(
+                level="info",
+                message="placement changed",
+                facts={"version": placement.version, "partitions": self._core.owned},
+            )
 
     def _find_copy(self, command: HoldGroup, cause: str) -> Procedure[None]:
         """Queue the order to hold a group; a donor that is gone is read from the snapshot that it registered."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from elasticdl.ps.controller import commands
 from elasticdl.ps.controller.snapshots import Snapshots
-from elasticdl.ps.moves.incoming import IncomingGroups
-from elasticdl.ps.moves.outgoing import OutgoingCopies
+from elasticdl.ps.moves import IncomingGroups, OutgoingCopies
 from elasticdl.ps.shard.admission import RefusedError
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.snapshots.reader import check_belongs

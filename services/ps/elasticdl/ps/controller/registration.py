@@ -16,7 +16,7 @@ class Registration:
     """This incarnation's claim of the name. Every write names the entry that it replaces, so a successor fences it.
 
     All procedures raise FencedError when another incarnation has taken the name over, and TransientError when the
-    broker stays away for longer than its settings allow.
+    broker is unreachable for longer than its settings allow.
     """
 
     def __init__(self, ps: PodName, incarnation: Incarnation, address: str) -> None:
@@ -75,7 +75,7 @@ class Registration:
     def _write(self, command: WriteRegister) -> Procedure[None]:
         """Write the register. An earlier write of this incarnation may have been stored although it seemed to fail.
 
-        Its acknowledgement came too late, or it arrived late itself. Then the entry has this incarnation's name.
+        The write or its acknowledgement was late. Then the entry names this incarnation.
         """
         while True:
             try:

@@ -1,4 +1,4 @@
-"""How a snapshot is taken: cut, written, registered, announced, and only then do older ones become superfluous."""
+"""How a snapshot is taken: cut, written, registered and announced. Only then are older ones deleted."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _NEVER = 1 << 62
 class Snapshots:
     """The snapshots of one incarnation of a ps. Its procedures must run one at a time.
 
-    They raise TransientError when broker or store are away (the caller tries again), and FencedError when another
-    incarnation has taken the name over.
+    They raise TransientError when the broker or the store is unreachable (the caller tries again), and FencedError when
+    another incarnation has taken the name over.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Snapshots:
         self._unannounced = event, cause
 
     def announce(self) -> Procedure[None]:
-        """Publish the event about what is registered, if that did not succeed before."""
+        """Publish what is not on the log yet: damages, counts of rows, and the event about what is registered."""
         while self._damages:
             instead = self.history.newest[0] if self.history else ""
             yield commands.PublishEvent(event=damage(self._writer.ps, self._damages[0], instead))
@@ -248,9 +248,8 @@ class Snapshots:
         except FencedError:
             raise
         except (TransientError, PermanentError) as error:
-            yield commands.Log(
-                level="warning", message="garbage of former processes was not deleted", facts=_reason(error)
-            )
+            facts = {"reason": str(error)}
+            yield commands.Log(level="warning", message="garbage of former processes was not deleted", facts=facts)
             return
         yield commands.Log(
             level="debug", message="garbage of former processes deleted", facts={"objects": len(garbage)}
@@ -269,7 +268,3 @@ class Snapshots:
         for request, taken in self.answers.items():
             if taken.request != request:
                 raise InvariantError(f"request {request} was answered with the snapshot of request {taken.request}")
-
-
-def _reason(error: ElasticDLError) -> dict[str, object]:
-    return {"reason": str(error)}

@@ -40,7 +40,7 @@ class Startup:
         """Claim, restore, listen, announce, serve.
 
         Raises:
-            FencedError: another incarnation of this ps is there.
+            FencedError: another incarnation has taken the name over.
             PermanentError: every kept snapshot is damaged, or the log is full.
             TransientError: broker or store stayed away for too long.
             UserError: the snapshot belongs to another plan.
@@ -49,7 +49,7 @@ class Startup:
         entry = yield commands.ReadKey(name=PLACEMENT)
         if entry is not None:
             yield commands.AdoptPlacement(placement=decode_placement(entry.value))
-        restored: str = ""
+        restored = ""
         ledgers: tuple[GroupLedger, ...] = ()
         if register.manifest:
             restored, ledgers = yield from self._restore(register)
@@ -73,8 +73,8 @@ class Startup:
     def _restore(self, register: PsRegister) -> Procedure[tuple[str, tuple[GroupLedger, ...]]]:
         """Install what the register names; returns the manifest URI that it was restored from, and its ledgers.
 
-        What this incarnation keeps is registered before the log hears of it. If the newest snapshot is damaged, that is
-        its replacement: an older snapshot, or a new one of what was gathered from several.
+        What this incarnation keeps is registered before it is announced on the log. If the newest snapshot is damaged,
+        that is its replacement: an older snapshot, or a new one of what was gathered from several.
         """
         try:
             recovered: Recovered = yield commands.RecoverShard(register=register)

@@ -1,9 +1,9 @@
 """Gradient accumulation: the mean of several batches' gradients is one optimizer update.
 
-Batches count alike (``grads_to_wait``) or by their records (synchronous training, which averages layer state as well).
-Sums are float64, so that the mean does not depend on the order in which batches arrive: the sum of a few float32 values
-is exact if the largest is less than about 2^16 times the smallest, and otherwise rounding to float32 almost always
-hides the difference (ADR 11).
+All batches have the same weight (``grads_to_wait``), or weigh as many records as they have (synchronous training, which
+averages layer state as well). Sums are float64, so that the mean does not depend on the order in which batches arrive:
+the sum of a few float32 values is exact if the largest is less than about 2^16 times the smallest, and otherwise
+rounding to float32 almost always hides the difference (ADR 11).
 """
 
 from __future__ import annotations

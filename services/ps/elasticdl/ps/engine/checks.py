@@ -36,7 +36,7 @@ def check_range(name: str, ids: NDArray[np.int64], bound: int) -> None:
 
 
 def check_unique(name: str, ids: NDArray[np.int64]) -> None:
-    """Raise ProtocolError if an id is there twice: its row would be moved twice by one batch."""
+    """Raise ProtocolError for a repeated id: one batch would update its row twice."""
     position = first_repeated(ids)
     if position >= 0:
-        raise ProtocolError(f"{name}: row {ids[position]} is there twice in one push")
+        raise ProtocolError(f"{name}: row {ids[position]} occurs twice in one push")

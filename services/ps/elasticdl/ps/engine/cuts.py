@@ -61,14 +61,14 @@ _LOCKED_BYTES = 1 << 20
 _ROWS_MORE = 512
 """Rows that may be added between the making of a cut's memory and the cut."""
 _TOUCHED_BYTES = 64 << 20
-"""Memory for rows that will be saved, which is there before: a push would take it a page at a time."""
+"""Memory that is touched in advance for rows that will be saved: a push would take it a page at a time."""
 
 
 class CutRoom:
     """Memory for a cut, made and touched in advance: the first push would cause thousands of page faults.
 
     Args:
-        rows: rows that the store has now; some more will do.
+        rows: rows that the store has now; there is room for a few more.
     """
 
     def __init__(self, rows: int, slab_width: int) -> None:
@@ -129,7 +129,7 @@ class RowCut:
         Args:
             rows_max: rows of a chunk, at most; all but the last have at least half as many.
             partitions: bool by partition: whether its rows are wanted; None: all are.
-            buffers: a chunk is valid until this many others were asked for: its memory is used again.
+            buffers: a chunk is valid until this many others were requested; then its memory is reused.
 
         Yields:
             The number k of rows, at least 1, and their bytes: ids int64[k], then slabs float32[k, slab_width].
@@ -143,7 +143,7 @@ class RowCut:
             yield row_indices.size, data
 
     def _row_indices(self, rows_max: int, partitions: NDArray[np.bool_] | None) -> Iterator[NDArray[np.int64]]:
-        """The row indices of each chunk; the array is used again."""
+        """The row indices of each chunk; the array is reused for the next one."""
         store, found = self._store, np.empty(rows_max, np.int64)
         start = count = 0
         while start < self.limit:
@@ -165,7 +165,7 @@ class RowCut:
                 count = 0
 
     def _touch_ahead(self) -> None:
-        """Have memory for the rows that are going to be saved while the next chunk is copied and written."""
+        """Touch memory for the rows that will be saved while the next chunk is copied and written."""
         self._check_open()
         stop = min(4 * self._used * self._store.slab_width + _TOUCHED_BYTES, 4 * self.limit * self._store.slab_width)
         if stop > self._touched:

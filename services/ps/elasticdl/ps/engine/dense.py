@@ -8,15 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.ps.engine.averages import average_of
 from elasticdl.ps.engine.checks import check_array, check_finite
 from elasticdl.ps.engine.kernels import formulas
 from elasticdl.ps.engine.kernels.predictions import predict
 from elasticdl.ps.engine.layer_state import LayerState
 from elasticdl.ps.engine.optimizers import Update, rule_of
-from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.errors import ProtocolError, UserError
 from elasticdl.shared.model.partitioning import Block
-from elasticdl.shared.model.signature import DenseVariable, Optimizer, VariableKind
+from elasticdl.shared.model.signature import (
+    EMA_MOMENTUM,
+    EMA_OVERWRITE_FREQUENCY,
+    DenseVariable,
+    Optimizer,
+    VariableKind,
+)
 
 Floats = NDArray[np.float32]
 
@@ -46,7 +51,7 @@ class DenseStore:
     """Flat float32 buffers over blocks of dense variables.
 
     The flat order of values is: trainable blocks, statistics, frozen ones, each in the order in which ``blocks`` names
-    them; ``layout`` says it. Belongs to one thread; a ``DenseCut`` is independent of it.
+    them; ``layout`` lists them. Belongs to one thread; a ``DenseCut`` is independent of it.
 
     Methods raise ``ProtocolError`` for a wrong shape or dtype, and ``NotFiniteError`` for values with NaN or infinity.
 
@@ -77,7 +82,7 @@ class DenseStore:
         self._layer_state = LayerState(variables, by_kind[VariableKind.STATISTIC])
         self._rule = rule_of(optimizer)
         self._decayed = tuple(_ranges(variables, by_kind[VariableKind.TRAINABLE], lambda one: one.weight_decay))
-        self._average = average_of(optimizer)
+        self._average = _average_of(optimizer)
         self._nonnegative = tuple(_ranges(variables, by_kind[VariableKind.TRAINABLE], lambda one: one.nonnegative))
         averages = [0.0] * (self._average is not None)
         initial = np.array([0.0, *(slot.initial for slot in self._rule.slots), *averages], np.float32)
@@ -93,7 +98,7 @@ class DenseStore:
         """Write all values into ``out`` float32[size], in the order of ``layout``.
 
         Args:
-            averages: give the averages of trainable values in place of these, if the optimizer keeps averages.
+            averages: write the averages of trainable values instead, if the optimizer keeps averages.
         """
         check_array("dense: values", out, np.float32, (self.size,))
         out[: self.trainable] = self._state[-1 if averages and self._average else 0]
@@ -135,7 +140,7 @@ class DenseStore:
         for start, stop, decay in self._decayed:
             coefficients = self._rule.coefficients(update, decay=decay)
             formulas.update_dense(self._rule.formula, state, start, stop, self.trainable, gradient, coefficients)
-        # In Keras' order: averages have the values as the formula leaves them, and constraints have the last word.
+        # In Keras' order: averages follow the formula's results, and constraints come last.
         if self._average:
             self._average.move(self._state[-1], self._state[0], update.iteration)
         self._constrain(self._state[0])
@@ -198,3 +203,41 @@ def _ranges(
         if number + 1 == len(blocks) or applies(variables[blocks[number + 1].variable]) != here:
             yield start, stop, here
             start = stop
+
+
+@dataclass(frozen=True, slots=True)
+class _MovingAverage:
+    """How averages of the weights follow them: Keras' ``use_ema``, an exponential moving average over the updates.
+
+    Attributes:
+        momentum: share of the old average that stays.
+        overwrite_every: updates after which the weights become the averages; 0: never while training.
+    """
+
+    momentum: float
+    overwrite_every: int
+
+    def move(self, averages: Floats, weights: Floats, iteration: int) -> None:
+        """Take in the weights after an update, as ``keras.optimizers.Optimizer`` does.
+
+        Args:
+            averages: float32[n], changed.
+            weights: float32[n]; changed if the averages overwrite them.
+            iteration: updates before this one. The first one begins the averages.
+        """
+        momentum = np.float32(self.momentum if iteration else 0.0)
+        averages *= momentum
+        averages += (np.float32(1) - momentum) * weights
+        if self.overwrite_every and (iteration + 1) % self.overwrite_every == 0:
+            weights[:] = averages
+
+
+def _average_of(optimizer: Optimizer) -> _MovingAverage | None:
+    """How an optimizer averages the weights; None: not at all."""
+    momentum = optimizer.hyperparameters.get(EMA_MOMENTUM)
+    if momentum is None:
+        return None
+    every = optimizer.hyperparameters.get(EMA_OVERWRITE_FREQUENCY, 0)
+    if not 0 <= momentum <= 1 or every < 0:
+        raise UserError(f"optimizer {optimizer.name!r}: {EMA_MOMENTUM}={momentum}, {EMA_OVERWRITE_FREQUENCY}={every}")
+    return _MovingAverage(float(momentum), int(every))

@@ -9,7 +9,7 @@ from elasticdl.ps.engine.kernels import index as kernels
 
 _PAIRS_MIN = 64
 _LOAD_MAX = 0.6
-"""Share of used slots above which the table doubles: 1.75 probes for a hit, 3.6 for a miss at worst."""
+"""Share of used pairs above which the table doubles: 1.75 probes for a hit, 3.6 for a miss at worst."""
 
 
 class IdIndex:

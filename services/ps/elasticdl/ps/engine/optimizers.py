@@ -60,7 +60,7 @@ class Rule:
         slots: optimizer variables per weight, in the order in which they follow the weight.
         weight_decay: decoupled decay per update, before the rate; 0 for none.
         terms: float32 terms of the formula for one update (``coefficients[2:]``).
-        expected: the move that a next update is expected to make; None: without momentum, none is.
+        expected: the move that the next update is expected to make; None: an optimizer without momentum predicts none.
     """
 
     formula: int

@@ -1,9 +1,9 @@
 """Memory by the page, for arrays that grow to gigabytes while pushes wait.
 
 An ordinary array that grows is cleared where it is new, and one that goes away gives everything back at once, with
-Python's lock held: up to a second per gigabyte. Pages are zero by themselves, take room once they are written, and go
-back in pieces. Huge ones are not asked for, as NumPy does: finding one while a snapshot fills the page cache took up to
-0.3 s.
+the GIL held: up to a second per gigabyte. Fresh pages are zero, take memory only once they are written, and are
+returned in pieces. Unlike NumPy, this module asks for no huge pages: finding one while a snapshot fills the page cache
+took up to 0.3 s.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 _PIECE_BYTES = 8 << 20
 _MADV_POPULATE_WRITE = 23
 _madvise = ctypes.CDLL(None).madvise
-"""Unlike the method of ``mmap`` it runs without Python's lock. What an older system does not know it refuses."""
+"""Unlike the method of ``mmap``, it releases the GIL. Older kernels refuse advice that they do not know."""
 _madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 T = TypeVar("T", bound=np.generic)
@@ -31,7 +31,7 @@ class Pages:
         try:
             self._map = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except OSError as error:
-            raise MemoryError(f"{nbytes} bytes of memory") from error
+            raise MemoryError(f"no {nbytes} bytes of memory for the rows of a table") from error
 
     def view(self, dtype: type[T], count: int) -> NDArray[T]:
         """The first ``count`` values. No view may be left when ``grow`` or ``free`` is called."""
@@ -42,7 +42,7 @@ class Pages:
         try:
             self._map.resize(nbytes)
         except (OSError, ValueError) as error:
-            raise MemoryError(f"{nbytes} bytes of memory") from error
+            raise MemoryError(f"no {nbytes} bytes of memory for the rows of a table") from error
 
     def touch(self, start: int, stop: int) -> None:
         """Touch these pages now, so that a later write causes no page fault. Their content is unchanged."""
@@ -50,7 +50,7 @@ class Pages:
         self._advise(_MADV_POPULATE_WRITE, start, min(stop, len(self._map)))
 
     def free(self) -> None:
-        """Give everything back, letting others run meanwhile where it takes long."""
+        """Return all memory to the system; other threads run meanwhile."""
         if len(self._map) > _PIECE_BYTES:
             self._advise(mmap.MADV_DONTNEED, 0, len(self._map))
         self._map.close()

@@ -29,7 +29,7 @@ from elasticdl.shared.model.rows.zero_gradients import missed_updates_of
 from elasticdl.shared.model.signature import Optimizer, RowTable, VariableKind
 
 _SAVED = 0
-"""In place of the generation in which a row changed: it was loaded from where it is kept."""
+"""Generation of a row that was loaded from a snapshot on which the next one builds: it does not count as changed."""
 _DROPPED_ROWS = 8192
 """Rows checked per step while a push waits, about a millisecond; rows of partitions that moved away are dropped."""
 _SHRUNK_BYTES = 8 << 20
@@ -208,7 +208,7 @@ class RowStore:
         """Insert or replace whole slabs, ``rows`` float32[n, slab_width]; they count as changed unless they are saved.
 
         Args:
-            ids: which, int64[n].
+            ids: int64[n].
             saved: the next snapshot will build on one that has them.
         """
         name = self._name
@@ -250,11 +250,11 @@ class RowStore:
         return CutRoom(self.rows, self.slab_width)
 
     def cut(self, *, dirty_only: bool = False, since: int = EVERYTHING, room: CutRoom | None = None) -> RowCut:
-        """The rows as they are now; pushes may go on. Costs no copy: a row is saved when a push first touches it.
+        """The rows as they are now; pushes continue. Costs no copy: a row is saved when a push first touches it.
 
         Args:
-            dirty_only: ``chunks`` yields only rows that changed since the last cut that was closed as finished.
-            since: otherwise: it yields only rows that changed after this generation.
+            dirty_only: ``RowCut.packed`` yields only rows that changed since the last cut that was closed as finished.
+            since: if not ``dirty_only``, it yields only rows that changed after this generation.
             room: from ``room_for_cut``; without it, or if rows were added since, memory is made here.
 
         Raises:
@@ -288,7 +288,7 @@ class RowStore:
             return start
 
     def shrink(self) -> bool:
-        """Give some memory back, if there is far more than rows need; whether it was so."""
+        """Return some memory to the system if rows need far less; whether there was any to return."""
         piece = max(1, _SHRUNK_BYTES // (4 * self.slab_width))
         with self.lock:
             if self.changed.size <= self.rows * 5 // 4 + piece:
@@ -335,7 +335,7 @@ class RowStore:
         return _OwnerFirst(self.lock, self.owner_idle) if self.cuts else self.lock
 
     def _touch(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Slots of ``ids`` about to change: new rows initialised, old ones saved for the cuts.
+        """Row indices of ``ids`` that are about to change: new rows are initialised, old ones saved for the cuts.
 
         The caller holds the lock and has reserved room.
         """

@@ -42,7 +42,7 @@ class TableFigures:
     Attributes:
         rows: stored and not expired.
         candidates: ids that were seen, but not often enough yet.
-        admitted: rows that were stored, each as often as it was, and those of the model that training started from.
+        admitted: how often a row was stored, counting again those that had expired, and the rows of a warm start.
         dropped: gradients of single rows that were dropped because their ids were candidates.
     """
 
@@ -53,7 +53,7 @@ class TableFigures:
 
     @property
     def expired(self) -> int:
-        """Rows that expired, each as often as it did."""
+        """How often a row expired."""
         return self.admitted - self.rows
 
 
@@ -69,11 +69,12 @@ class SweptRowStore(RowStore):
         found = 0
         for start in range(0, self.rows, _COUNTED_ROWS):
             stop = min(start + _COUNTED_ROWS, self.rows)
-            found += int(np.count_nonzero(wanted[partitions_of(self.index.ids[start:stop])] & ~self.over(start, stop)))
+            present = wanted[partitions_of(self.index.ids[start:stop])] & ~self.removable(start, stop)
+            found += int(np.count_nonzero(present))
         return found
 
     @abstractmethod
-    def over(self, start: int, stop: int) -> Mask:
+    def removable(self, start: int, stop: int) -> Mask:
         """bool[stop - start]: whether the row with an index in ``[start, stop)`` may be removed."""
 
     def _places(self) -> NDArray[np.int32]:
@@ -92,7 +93,7 @@ class SweptRowStore(RowStore):
             return
         stop = min(self._sweep_stop, self.rows) or self.rows
         start = max(0, stop - 2 * touched - _SWEPT_ROWS_MIN)
-        found = start + np.flatnonzero(self.over(start, stop))[::-1]
+        found = start + np.flatnonzero(self.removable(start, stop))[::-1]
         if found.size:
             self._remove(np.ascontiguousarray(found))
         self._sweep_stop = start
@@ -129,14 +130,14 @@ class Candidates(SweptRowStore):
             self._sweep(ids.size)
         return admitted
 
-    def over(self, start: int, stop: int) -> Mask:
+    def removable(self, start: int, stop: int) -> Mask:
         """Whether an id got its row, or was not seen for too long."""
         ids = self.index.ids[start:stop]
         # One that was removed, and came back with the base of an incremental snapshot, has its row already. While
         # partitions are moving in, their time is not known, and a row may have expired.
         has_row = self._has_row(ids) & (self.timeline.updates_of(ids) > 0)
-        over: Mask = (self._places()[start:stop, 0] == 0) | has_row | self._expired(start, stop)
-        return over
+        removable: Mask = (self._places()[start:stop, 0] == 0) | has_row | self._expired(start, stop)
+        return removable
 
 
 class TrackedRowStore(SweptRowStore):
@@ -182,10 +183,10 @@ class TrackedRowStore(SweptRowStore):
     def stored_weights(self, start: int, stop: int) -> tuple[Ids, Floats]:
         """As ``RowStore.stored_weights``, without rows that have expired."""
         ids, weights = super().stored_weights(start, stop)
-        kept = ~self.over(start, start + ids.size)
+        kept = ~self.removable(start, start + ids.size)
         return ids[kept], weights[kept]
 
-    def over(self, start: int, stop: int) -> Mask:
+    def removable(self, start: int, stop: int) -> Mask:
         """Whether a row has expired."""
         return self._expired(start, stop)
 

@@ -50,7 +50,7 @@ def check_known(command: Command, known: int) -> None:
     What is held here may be served by that version, and what is served may have to be dropped.
 
     Raises:
-        PermanentError: it does; it will be given again.
+        PermanentError: the command is for a later version; the master repeats it.
     """
     match command:
         case TakeSnapshot(version=version) | HoldGroup(version=version) | OpenPin(version=version) if version > known:
@@ -60,28 +60,29 @@ def check_known(command: Command, known: int) -> None:
 
 
 def check_task(task: int, batches: int, plan: Plan) -> None:
-    """Refuse a task that the plan does not define as its sender sees it; later epochs are the master's decision."""
-    if not plan.defines(task):
-        raise ProtocolError(f"task {task} is not in the plan of {plan.tasks} tasks")
-    planned = plan.batches_of(TaskId(task))
+    """Refuse a task that the plan does not have, or has with another number of batches. The master may add epochs."""
+    planned = _planned_batches(task, plan)
     if batches != planned:
         raise ProtocolError(f"task {task} has {planned} batches by the plan, not {batches}")
 
 
 def check_batch_number(task: int, batch: int, plan: Plan) -> None:
     """Refuse a batch that is not in the plan."""
-    if not plan.defines(task):
-        raise ProtocolError(f"task {task} is not in the plan of {plan.tasks} tasks")
-    planned = plan.batches_of(TaskId(task))
+    planned = _planned_batches(task, plan)
     if batch >= planned:
         raise ProtocolError(f"task {task} has {planned} batches, there is no batch {batch}")
 
 
+def _planned_batches(task: int, plan: Plan) -> int:
+    if not plan.defines(task):
+        raise ProtocolError(f"task {task} is not in the plan of {plan.tasks} tasks")
+    return plan.batches_of(TaskId(task))
+
+
 def check_batch(push: Push, plan: Plan) -> None:
-    """Refuse a batch that is not in the plan."""
+    """Refuse a push whose batch, or number of records, is not as planned."""
     check_task(push.task, push.batches, plan)
-    if push.batch >= push.batches:
-        raise ProtocolError(f"task {push.task} has {push.batches} batches, there is no batch {push.batch}")
+    check_batch_number(push.task, push.batch, plan)
     planned = plan.records_of(TaskId(push.task), push.batch)
     if push.records != planned:
         raise ProtocolError(

@@ -126,7 +126,7 @@ class PsCore:
 
     @property
     def dropped_rows(self) -> int:
-        """How often rows were dropped."""
+        """How often rows were dropped; not how many."""
         return self.shard.dropped_rows if self.shard else 0
 
     @property
@@ -368,7 +368,7 @@ class PsCore:
                 self._shard().stores[store].load(ids, slabs, saved=saved)
 
     def hold(self, move: int, cuts: Sequence[GroupCut]) -> tuple[GroupLedger, ...]:
-        """Hold groups whose rows are loaded; they are served once the table says so.
+        """Hold groups whose rows are loaded; they are served once the placement says so.
 
         Returns:
             Their ledgers; empty: the outcome of the move is known already.

@@ -61,7 +61,7 @@ class UpdatePolicy:
         )
 
     def new_gate(self) -> StalenessGate | None:
-        """What bounds the staleness; None: nothing."""
+        """A gate that bounds the staleness; None: nothing bounds it."""
         return StalenessGate(self.gate) if self.gate else None
 
 
@@ -79,8 +79,8 @@ class GroupCut:
         accumulated: its half-filled accumulator.
         rate: the last rate that a worker sent.
         rates: learning rates of the updates, if rows need them: ``RateHistory.runs``.
-        move: not 0: it was held for this move and not served.
-        tallies: of each tracked table, int64[tables, 2, 256]: ``TrackedRowStore.tallies``; 0 in other partitions.
+        move: the move for which it was held and not served; 0: it was served.
+        tallies: int64[tracked tables, 2, 256]: ``TrackedRowStore.tallies``; 0 in other partitions.
     """
 
     partitions: Ranges
@@ -100,7 +100,7 @@ class Group:
     """Partitions with one common history, and what they have learned. Not thread-safe: the core's lock guards it.
 
     Args:
-        partitions: which of its dense elements are here; of every table the rows that are pushed here.
+        partitions: the partitions of the model whose dense elements and rows belong to the group.
         tables: the row stores of the ps, shared by all its groups.
         timeline: the updates that are made, by which rows expire and catch up; a group that makes one notes it.
     """
@@ -127,7 +127,7 @@ class Group:
         self.iteration = 0
         """Optimizer updates made."""
         self.move = 0
-        """Not 0: the group is held for this move and not served yet."""
+        """The move for which the group is held and not served yet; 0: it is served."""
         self._tracked = [store for store in tables if isinstance(store, TrackedRowStore)]
         self._needs_rates = any(store.missed is not None for store in tables)
         self._timeline = timeline
@@ -142,7 +142,7 @@ class Group:
         return rounds is None or rounds.is_open(self.ledger, task, batch)
 
     def judge(self, push: Push) -> Verdict:
-        """What would become of a push. One of a later round is a gap: an earlier round was lost and comes again."""
+        """The verdict on a push. One of a later round is a gap: an earlier round was lost and comes again."""
         task = TaskId(push.task)
         verdict = self.ledger.judge(task, push.batch, push.batches)
         if verdict is Verdict.APPLIED and not self.is_open(task, push.batch):
@@ -275,7 +275,7 @@ class Group:
         self._update(gradients, self._base_rate(), max(1, staleness) if self.policy.staleness_scaled_rate else 1)
 
     def _update(self, gradients: Gradients, rate: float, divisor: int = 1) -> None:
-        """Make an update with a part of the rate. Rows without a gradient do not follow the division."""
+        """Make an update with ``rate / divisor``. Rows without a gradient catch up with the undivided rate."""
         if self._needs_rates:
             self._timeline.rates.record(self.iteration, rate)
         update = Update(rate / divisor, self.iteration)

@@ -41,7 +41,7 @@ class Division:
 
 
 def most_backward(divisions: Sequence[Division]) -> Verdict:
-    """What a push is answered that no group applies."""
+    """The verdict on a push that no group applies."""
     gap = any(division.verdict is Verdict.GAP for division in divisions)
     return Verdict.GAP if gap else Verdict.DUPLICATE
 
@@ -57,10 +57,10 @@ class ModelShard:
             row_store(table, signature.optimizer, signature.seed, self.timeline) for table in signature.tables
         ]
         self.stores: list[RowStore] = [*self.tables, *candidates_of(self.tables)]
-        """The tables, and the candidates of those that have some: whatever is saved, moved and dropped."""
+        """The tables, and the candidates of those that have some: all that is saved, moved and dropped."""
         self.groups: list[Group] = []
         self.held: list[Group] = []
-        """Those that wait for the table to say that they are served here."""
+        """Groups that are loaded but not served until the placement gives them to this ps."""
         self.dropped_rows = 0
         """How often rows were dropped: what is saved next must not build on what was saved before."""
         self._awaited: tuple[int, Ranges] = (0, ())
@@ -113,7 +113,7 @@ class ModelShard:
 
     @property
     def least_step(self) -> int:
-        """Batches absorbed, the least of the groups: what a group that comes has learned elsewhere is not in it."""
+        """Batches absorbed, the least of the groups."""
         return min((group.ledger.step for group in self.groups), default=0)
 
     @property
@@ -123,7 +123,7 @@ class ModelShard:
 
     @property
     def ledgers(self) -> tuple[GroupLedger, ...]:
-        """The ledger of each group, held ones included: the table says which of them count."""
+        """The ledger of each group, held ones included: the placement says which of them count."""
         return tuple(ledger_of(group) for group in self.groups + self.held)
 
     def next_batch(self, task: TaskId, batches: int) -> int:
@@ -243,7 +243,7 @@ class ModelShard:
         return Group(self.signature, partitions, self.policy, self.tables, self.timeline)
 
     def install(self, groups: Sequence[Group]) -> None:
-        """Have these groups and no others; ``drop_some`` drops the rows without an owner."""
+        """Replace all groups by these; ``drop_some`` drops the rows without an owner."""
         self.groups = [group for group in groups if not group.move]
         self.held = [group for group in groups if group.move]
         self._note_rows()

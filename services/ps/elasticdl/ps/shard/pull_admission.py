@@ -26,7 +26,7 @@ class PullAdmission:
         self._is_only = True
 
     def set_role(self, *, is_gate: bool, is_only: bool) -> None:
-        """Begin or cease to bound the staleness; ``is_only``: the model is on this ps alone."""
+        """Start or stop bounding the staleness; ``is_only``: the model is on this ps alone."""
         self._is_only = is_only
         if is_gate != (self.gate is not None):
             self.gate = self._policy.new_gate() if is_gate else None
@@ -43,7 +43,7 @@ class PullAdmission:
                 self._waiting -= 1
 
     def refusal(self, request: Pull, shard: ModelShard, now_s: float, sender: int) -> str:
-        """Why the weights for a batch are not to be pulled yet; empty: they are."""
+        """Why the weights for a batch can't be pulled yet; empty: they can."""
         if not shard.is_open_for(request):
             return "the update before this batch has not been made yet"
         if request.batch is None or self.gate is None:

@@ -42,11 +42,11 @@ class Outstanding:
     """A batch that was pulled and not pushed yet.
 
     Attributes:
-        pushes: pushes since its first pull, and those that waited for their update by then.
+        pushes: pushes since its first pull, plus those that already waited for their update then.
         since_s: when it was pulled last, monotonic seconds.
         sender: number of the connection that it was pulled by last.
         is_contested: another worker has begun its task since.
-        is_overdue: it is ignored; its worker is slow or dead.
+        is_overdue: its worker is slow or dead, so the gate ignores it.
     """
 
     pushes: int

@@ -15,7 +15,7 @@ class SnapshotHistory:
 
     Args:
         chain_max: snapshots that build on each other before the next one is full again.
-        chains_kept: chains that are kept whole: should an object of the last one be damaged, the one before is there.
+        chains_kept: chains that are kept whole, so that an earlier one can replace a damaged one.
             Snapshot 0, which is small because no row was learned yet, is also kept, until the job ends.
     """
 
@@ -25,7 +25,7 @@ class SnapshotHistory:
         self._complete: tuple[Snapshot, ...] = ()
         self._obsolete: tuple[Snapshot, ...] = ()
         self._chain = 0
-        """Snapshots of the present chain; 0: the next one must be full."""
+        """Number of snapshots in the present chain; 0: the next one must be full."""
 
     def __bool__(self) -> bool:
         return bool(self._complete)

@@ -151,7 +151,10 @@ async def restore_registers(
 
 
 async def restore_placement(registers: KeyValue, placement: Placement) -> None:
-    """Publish the placement that the log says, if what is published can't be read. When to call it: see above."""
+    """Publish the placement of the log again if the published one can't be read.
+
+    Call it when no process of the job is alive.
+    """
     entry = await registers.read(PLACEMENT)
     if entry is None:
         return
@@ -184,7 +187,7 @@ def _manifests(store: ObjectStore, storage: str, job: JobId) -> Iterator[_Found]
         try:
             yield uri, read_manifest(store, uri)
         except DamagedError:
-            continue  # Its ps says so, should it have been registered.
+            continue  # If it was registered, its ps reports it.
 
 
 def _spec(store: ObjectStore, found: list[_Found]) -> JobSpec:

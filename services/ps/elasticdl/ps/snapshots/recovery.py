@@ -1,7 +1,8 @@
 """Restores a shard from the newest snapshot in the register of a ps whose objects are all undamaged.
 
-Right after a move the recipient may have one snapshot only with what has come. Where that is damaged each partition is
-taken from wherever it is saved: the copies of the move, older snapshots, those of the ps that had it before.
+Right after a move, only one snapshot of the recipient may contain the moved partitions. If it is damaged, each
+partition is taken from another place: the copies of the move, older snapshots, or snapshots of the ps that owned it
+before.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Recovered:
         kept: the snapshots that are still good for something, oldest first.
         uri: manifest of the restored snapshot, the last of ``kept``; empty: none was restored, so a shard that was
             gathered from several has to be saved before this incarnation announces it.
-        damages: what is wrong with newer ones, each damaged object once.
+        damages: what is wrong with newer snapshots, each damaged object once.
     """
 
     shard: ModelShard | None
@@ -75,7 +76,7 @@ def recover(store: ObjectStore, core: PsCore, register: PsRegister, folder: str)
     """
     uris = [register.manifest, *register.older]
     damages: dict[str, DamagedError] = {}
-    for uri in uris:  # grows below
+    for uri in uris:  # The loop appends to it.
         try:
             chain = read_chain(store, uri)
         except DamagedError as error:

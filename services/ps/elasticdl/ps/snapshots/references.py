@@ -16,7 +16,7 @@ def is_copy_for(manifest: str, ps: PodName) -> bool:
 
 
 def referred(base: Snapshot | None, copies: Sequence[Snapshot], move: int) -> tuple[list[GroupState], list[Chunk]]:
-    """What is served here as the last snapshot has it, and beside it what is held.
+    """What a snapshot consists of that refers to the last snapshot for served groups, and to copies for held ones.
 
     Args:
         base: this ps' last snapshot, which is built upon; None: it serves nothing.

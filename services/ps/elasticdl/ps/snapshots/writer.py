@@ -60,11 +60,6 @@ class SnapshotWriter:
         self.ps = ps
         self._incarnation = incarnation
 
-    @property
-    def folder(self) -> str:
-        """URI of the folder of this ps."""
-        return snapshots_folder(self._spec.storage, self._spec.job, self.ps)
-
     def upload(
         self, core: PsCore, cut: ShardCut, *, number: int, base: str = "", copy: CopyTarget | None = None
     ) -> SnapshotUpload:
@@ -190,5 +185,5 @@ def _encoded(
 
 
 def _bytes(*arrays: npt.NDArray[np.generic]) -> bytes:
-    """Arrays one after another, copied once: a copy holds Python's lock, and pushes wait for it."""
+    """Concatenate arrays with one copy: a copy holds the GIL, and pushes wait for it."""
     return b"".join([array.reshape(-1).view(np.uint8).data for array in arrays])

@@ -4,7 +4,7 @@
 following moved groups. They are procedures that do no I/O. ``client.py`` executes them over blocking sockets; the
 simulator executes the same procedures on a virtual clock.
 
-May import ``elasticdl.shared`` and numpy. Must not import TensorFlow, asyncio (except ``addresses.py``) or the ps.
+May import ``elasticdl.shared`` and numpy. Must not import TensorFlow, asyncio or the ps.
 
 **Threads.** Any thread may call ``PsClient``. Each ps answers the requests of a connection in the order in which they
 were sent, so the pull of ``push_and_pull`` sees the push, although both are sent before the first answer arrives.

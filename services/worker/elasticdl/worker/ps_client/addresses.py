@@ -24,7 +24,7 @@ class Addresses:
     """Follows the registers from its construction on.
 
     Args:
-        failed: takes the error with which this ends: the worker would not hear of new ps any more.
+        failed: takes the error after which the registers are followed no longer.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Addresses:
         self._read: set[str] = set()
         """Names whose value could be read once."""
         self._unreadable: UnreadableError | None = None
-        """Of a value that is needed: none was known before it."""
+        """About the first value under some name: there is no former one to go on with."""
         loop.spawn_endless(self._follow(register), failed)
 
     @property

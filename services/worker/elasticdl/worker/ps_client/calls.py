@@ -23,6 +23,7 @@ from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.connection import ConnectionLostError
 from elasticdl.shared.wire.messages import Floats, Ids, PullReply
 from elasticdl.worker.ps_client.connection import (
+    PLACEMENT_POLL_S,
     Answer,
     MovedError,
     Pause,
@@ -48,8 +49,6 @@ from elasticdl.worker.ps_client.splitter import Split, Splitter
 _T = TypeVar("_T")
 TASKS_MAX = 16
 """Tasks whose last answers are remembered. A worker leases fewer at a time."""
-_PLACEMENT_POLL_S = 0.005
-"""Seconds between two looks for the later placement that a ps mentioned."""
 
 
 class Order(Enum):
@@ -319,7 +318,7 @@ class PsCalls:
         while self._is_latest(version):
             if self._clock.monotonic() > give_up_s:
                 raise TransientError(f"no placement later than version {version} became known")
-            yield Pause(_PLACEMENT_POLL_S, version)
+            yield Pause(PLACEMENT_POLL_S, version)
 
     def _is_latest(self, version: int) -> bool:
         return self._directory.placement().version <= version

@@ -31,6 +31,8 @@ _REPLIES = {
     messages.ReadMetrics: messages.MetricsReply,
 }
 """What a ps answers to each request, unless it refuses."""
+PLACEMENT_POLL_S = 0.005
+"""Seconds between two looks for the later placement that a ps mentioned."""
 
 
 class MovedError(TransientError):

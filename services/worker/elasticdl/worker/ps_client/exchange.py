@@ -9,9 +9,14 @@ from elasticdl.shared.names import Incarnation, Service, pod_name
 from elasticdl.shared.process.clock import Clock
 from elasticdl.shared.process.procedures import Procedure
 from elasticdl.shared.wire.messages import Doubles, Exchange, ExchangeReply
-from elasticdl.worker.ps_client.connection import MovedError, Pause, PsClientSettings, PsConnection, PsDirectory
-
-_PLACEMENT_POLL_S = 0.005
+from elasticdl.worker.ps_client.connection import (
+    PLACEMENT_POLL_S,
+    MovedError,
+    Pause,
+    PsClientSettings,
+    PsConnection,
+    PsDirectory,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +54,7 @@ class ExchangeCalls:
             try:
                 answer = yield from connection.settle(pending, placement.version, self._is_latest)
             except MovedError:
-                yield Pause(_PLACEMENT_POLL_S, placement.version)
+                yield Pause(PLACEMENT_POLL_S, placement.version)
                 continue
             reply = answer.reply
             assert isinstance(reply, ExchangeReply)

@@ -1,7 +1,7 @@
 """The steps between the last task of a job and its end. Each is done, or says what to do, or waits.
 
-A step returns None once it is done, and no commands while it waits. The policy of the job's kind names the steps in
-their order, see ``elasticdl.master.core.job.policy``. A job succeeds after the last one.
+A step returns None once it is done, and no commands while it waits. ``decide.POLICIES`` has the steps of each kind of
+job in their order. A job succeeds after the last one.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from elasticdl.master.core.evaluation.best import on_save_lost
 from elasticdl.master.core.evaluation.epochs import epoch_to_evaluate
-from elasticdl.master.core.evaluation.forgetting import forget_evaluations
 from elasticdl.master.core.evaluation.merging import end_evaluation_merges
 from elasticdl.master.core.evaluation.metric_states import discard_states, drop_evaluated_states
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
@@ -32,7 +31,36 @@ def apply_open_pin(state: State, command: OpenPin, now_s: float) -> None:
     )
     state.evaluation_due.clear()
     state.evaluations.append(evaluation)
-    forget_evaluations(state)
+    _forget_evaluations(state)
+
+
+def _forget_evaluations(state: State) -> None:
+    """Forget evaluations beyond the limit, except those that a later decision may need: the log has all of them."""
+    surplus = len(state.evaluations) - max(1, state.job.limits.evaluations_max)
+    if surplus <= 0 or not state.forgets_evaluations:
+        return
+    kept = []
+    for evaluation in state.evaluations[:surplus]:
+        if _is_needed(state, evaluation):
+            kept.append(evaluation)
+        else:
+            state.forgotten_evaluations += evaluation.phase is EvaluationPhase.DONE
+    state.evaluations[:surplus] = kept
+
+
+def _is_needed(state: State, evaluation: Evaluation) -> bool:
+    """Whether a decision may need an earlier evaluation.
+
+    The final one tells that no other is wanted, and the model of the best one is exported. Those at the end of an epoch
+    tell whether it has results, and its callbacks get these.
+    """
+    if evaluation.phase is not EvaluationPhase.DONE:
+        return False
+    epochs = [state.evaluations[-1].epoch]
+    if state.job.callbacks:
+        epochs.append(state.callbacks.epochs - 1)
+    is_of_epoch = evaluation.is_epoch_end and evaluation.epoch >= min(epochs)
+    return evaluation.final or is_of_epoch or evaluation.number in (state.best.number, state.best.saved)
 
 
 def apply_failed_open_pin(state: State, command: OpenPin, time_s: float) -> None:
@@ -94,17 +122,7 @@ def on_evaluation_result(state: State, event: TaskFinished) -> None:
     evaluation.records += event.records
     evaluation.checksum = (evaluation.checksum + event.checksum) % (1 << 64)
     if not state.job.kind.trains and len(evaluation.tasks.window.finished) == state.evaluation_tasks:
-        _audit(state, evaluation)
-
-
-def _audit(state: State, evaluation: Evaluation) -> None:
-    """Fail an evaluation job that has not evaluated exactly the records of the data's index."""
-    expected = state.job.validation.records if state.job.validation else 0
-    if (evaluation.records, evaluation.checksum) != (expected, state.job.checksum):
-        state.fail(
-            f"The audit found that the evaluation was not exact: {evaluation.records} records with checksum "
-            f"{evaluation.checksum:016x} were evaluated, the data has {expected} with {state.job.checksum:016x}."
-        )
+        state.check_records("evaluation", "evaluated", evaluation.records, evaluation.checksum)
 
 
 def on_pin_lost(state: State, event: TaskReturned, time_s: float) -> None:

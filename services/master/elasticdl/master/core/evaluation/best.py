@@ -90,8 +90,3 @@ def decide_early_end(state: State) -> Decisions:
     if state.job_state is not JobState.TRAINING or epochs * size >= state.plan.tasks:
         return []
     return [(EndTraining(epochs=epochs), f"val_{spec.metric} has not improved in {stale} epochs")]
-
-
-def apply_end_training(state: State, command: EndTraining) -> None:
-    """Apply that training ends early."""
-    state.replan(command.epochs)

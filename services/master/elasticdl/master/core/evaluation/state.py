@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
 from elasticdl.master.core.evaluation.task_results import TaskResults
+from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.names import Incarnation, PodName
 
 
@@ -33,7 +35,7 @@ class Evaluation:
         pins: step of each ps at its pin.
         incarnations: instance of each ps that holds the pin.
         dispatch: number of the first dispatch of its tasks; 0: none was dispatched. No results of earlier ones count.
-        checksum: sum of their hashes, modulo 2**64.
+        checksum: sum of the hashes of the evaluated records, modulo 2**64.
         ended_s: when its results came.
         save_dispatched: whether a worker was asked to save its model.
     """
@@ -98,3 +100,36 @@ class Merge:
     def is_awaited(self) -> bool:
         """Whether its results are still to come."""
         return not (self.done or self.returned)
+
+
+@dataclass(slots=True, kw_only=True)
+class UnneededStates:
+    """Stored metric states that nothing needs any more, until their removal is decided.
+
+    The core knows the numbers of stored states, never their content.
+
+    Attributes:
+        groups: evaluations whose states are all unneeded (see ``elasticdl.shared.job.tasks``).
+    """
+
+    groups: list[str] = field(default_factory=list)
+    numbers: RangeSet = field(default_factory=RangeSet)
+
+    def __bool__(self) -> bool:
+        return bool(self.groups or self.numbers)
+
+    def add(self, numbers: Iterable[int]) -> None:
+        """Single states are not needed."""
+        for number in numbers:
+            self.numbers.add(number)
+
+    def add_group(self, group: str) -> None:
+        """All states of a group are not needed."""
+        if group not in self.groups:
+            self.groups.append(group)
+
+    def remove(self, groups: Iterable[str], numbers: Iterable[tuple[int, int]]) -> None:
+        """Their removal is decided."""
+        removed = set(groups)
+        self.groups = [group for group in self.groups if group not in removed]
+        self.numbers = self.numbers.difference(RangeSet(numbers))

@@ -8,7 +8,6 @@ from elasticdl.master.core.closing.apply import reset_closing
 from elasticdl.master.core.closing.state import Stopping
 from elasticdl.master.core.evaluation.apply import abandon_evaluation
 from elasticdl.master.core.moves.apply import abort_move
-from elasticdl.master.core.prediction.apply import on_purged_queue
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.state import Training
 from elasticdl.shared.messages.commands import EnterState, JobState
@@ -67,7 +66,7 @@ def on_job_resumed(state: State, envelope: Envelope, event: JobResumed) -> None:
     # The resume purged the queue, so open merges are dispatched again.
     state.merges = {number: merge for number, merge in state.merges.items() if merge.done}
     abandon_evaluation(state)
-    on_purged_queue(state)
+    state.prediction.window.on_queue_purged()
     reset_closing(state)
     state.stopping = Stopping()
     state.measured = None

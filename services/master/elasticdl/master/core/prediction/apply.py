@@ -1,4 +1,4 @@
-"""How results and dispatches change the state of a prediction job."""
+"""How results change the state of a prediction job."""
 
 from __future__ import annotations
 
@@ -16,20 +16,4 @@ def on_prediction(state: State, event: TaskFinished) -> None:
     prediction.records += event.records
     prediction.checksum = (prediction.checksum + event.checksum) % (1 << 64)
     if len(prediction.files) == state.evaluation_tasks:
-        _audit(state)
-
-
-def on_purged_queue(state: State) -> None:
-    """Apply that the queue is empty: the tasks without a file have to be dispatched again."""
-    state.prediction.window.on_queue_purged()
-
-
-def _audit(state: State) -> None:
-    """Fail a job whose files do not hold the predictions of exactly the records of the data's index."""
-    prediction = state.prediction
-    expected = state.job.validation.records if state.job.validation else 0
-    if (prediction.records, prediction.checksum) != (expected, state.job.checksum):
-        state.fail(
-            f"The audit found that the prediction was not exact: {prediction.records} records with checksum "
-            f"{prediction.checksum:016x} were predicted, the data has {expected} with {state.job.checksum:016x}."
-        )
+        state.check_records("prediction", "predicted", prediction.records, prediction.checksum)

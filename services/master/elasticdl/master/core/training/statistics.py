@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from elasticdl.master.core.evaluation.unneeded_states import UnneededStates
+from elasticdl.master.core.evaluation.state import UnneededStates
 from elasticdl.master.core.training.staleness import StalenessTotals
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.rangeset import RangeSet

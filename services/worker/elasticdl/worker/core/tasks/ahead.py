@@ -7,7 +7,7 @@ BATCHES_MAX = 16
 SECONDS_MAX = 0.25
 """Seconds for which they keep the worker busy: at the end of an epoch, others wait for them."""
 _WEIGHT = 0.2
-"""Of the last batch in the average."""
+"""Weight of the last batch in the moving average of the seconds per batch."""
 
 
 class TasksAhead:

@@ -40,7 +40,7 @@ from elasticdl.worker.model.user.keras_weights import KerasWeights
 
 WEIGHTS_SUFFIX = ".weights.h5"
 EXPORTED = (SAVED_MODEL, KERAS_FILE)
-"""Each of them holds all weights."""
+"""The files and folders of an exported model that hold its weights: each holds all of them."""
 _DISK_FULL = os.strerror(errno.ENOSPC)
 ROWS_PER_READ = 1 << 16
 COMPARED_BYTES_MAX = 1 << 30

@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PREFIX = ".export-"
-"""Begins the names of folders with files that are not complete."""
+"""Prefix of folders whose files are not complete yet."""
 _FORMER = "old-"
-"""Begins the name of what had a name before, for the moment in which nothing has it."""
+"""Prefix of what is replaced, where the file system can't exchange two names."""
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 

@@ -2,7 +2,7 @@
 
 TensorFlow's random operations keep their state in a kernel, and Keras' ``SeedGenerator`` in a variable: both would
 depend on the batches that a process has computed before. While user code is traced or runs eagerly under
-``BatchRandomness.drawing``, all of them draw from one ``tf.random.Generator`` that ``begin_batch`` resets.
+``BatchRandomness.drawing``, all of them draw from one ``tf.random.Generator`` that ``batch`` resets.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Numbers in words."""
+"""Words of messages: sizes, counts and durations."""
 
 from __future__ import annotations
 
 import pytest
 
-from elasticdl.shared.quantities import count, stopwatch, times
-from elasticdl.shared.words import size
+from elasticdl.shared.words import count, size, stopwatch, times
 
 
 @pytest.mark.parametrize(

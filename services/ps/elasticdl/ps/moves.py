@@ -1,4 +1,4 @@
-"""Groups that move to this ps: loaded from the donor's copies beside the groups that it serves, and held."""
+"""Moving groups between parameter servers: the donor copies them, the recipient loads and holds them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.shard.regrouping import common, reduced, union, without
+from elasticdl.ps.shard.shard_cut import ShardCut
 from elasticdl.ps.snapshots.history import Snapshot, SnapshotHistory
 from elasticdl.ps.snapshots.reader import read_groups
 from elasticdl.ps.snapshots.references import is_copy_for
@@ -19,8 +20,31 @@ from elasticdl.shared.names import PodName
 from elasticdl.shared.storage import ObjectStore
 
 
+class OutgoingCopies:
+    """The copies of one move that a donor made so far: each contains what changed since the one before.
+
+    They are independent of the snapshots of the donor: neither relies on the other.
+    """
+
+    def __init__(self) -> None:
+        self._move = 0
+        self.base = ""
+        """Manifest URI of the last copy; empty: the next copy is the first one."""
+        self.since: Sequence[int] = ()
+        """``ShardCut.generations`` of the last copy: the next one contains the rows that changed after it."""
+
+    def begin(self, move: int) -> None:
+        """Prepare the next copy; the first copy of another move starts over."""
+        if move != self._move:
+            self._move, self.since, self.base = move, (), ""
+
+    def add(self, uri: str, cut: ShardCut) -> None:
+        """A copy is complete."""
+        self.base, self.since = uri, cut.generations
+
+
 class GroupLoad:
-    """Loads the copies of one request, one object per call. Not thread-safe.
+    """Loads the copies of one request beside the groups that this ps serves, one object per call. Not thread-safe.
 
     Args:
         chain: the donor's snapshot or copy and everything that it builds on, the full one first.
@@ -91,11 +115,11 @@ class IncomingGroups:
         self._answers: dict[str, GroupHeld] = {}
 
     def answer_to(self, request: HoldRequest) -> GroupHeld | None:
-        """The answer to an earlier order that was the same."""
+        """The answer to an earlier, equal order; None if there was none."""
         return self._answers.get(request.manifest) if self._move == request.move else None
 
     def answered(self, held: GroupHeld) -> None:
-        """What a copy contains is held and registered."""
+        """Remember the answer for a copy whose groups are held and registered."""
         self._answers[held.manifest] = held
 
     def begin(self, request: HoldRequest, chain: Sequence[Snapshot]) -> None:
