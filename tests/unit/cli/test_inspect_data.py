@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date, datetime
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,46 @@ def test_every_problem_of_a_column_is_said_after_all_columns(capsys: pytest.Capt
     assert "values are missing in 'id'" in lines[2]
     assert "--fill_missing id=-1,n=-1" in lines[3]
     assert len(lines) == 4
+
+
+_DAYS = [date(2020, 1, 1), None, date(2020, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        (pa.array(_DAYS), "x: int64 (was date32, days, 1 missing); values '2020-01-01', '2020-01-03'"),
+        (
+            pa.array([datetime(2020, 1, 1), None], pa.timestamp("us")),
+            "x: int64 (was timestamp[us], microseconds, 1 missing); values '2020-01-01 00:00:00.000000'",
+        ),
+        (
+            pa.array([60, None], pa.time32("s")),
+            "x: int64 (was time32[ms], milliseconds, 1 missing); values '00:01:00.000'",
+        ),
+        (
+            pa.array([60, None], pa.duration("s")),
+            "x: int64 (was duration[s], seconds, 1 missing); values 60",
+        ),
+        (pa.array([True, None, False]), "x: bool (1 missing); values True, False"),
+    ],
+)
+def test_missing_dates_and_booleans_of_parquet(values: pa.Array, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pq.write_table(pa.table({"x": values}), "a.parquet")
+    with pytest.raises(UserError, match="values are missing in 'x'"):
+        inspect_data("a.parquet", DataFlags(), samples=2)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == f"  {line}"
+    assert lines[-2:] == ["Record 1:", "  x: ''"]
+
+
+def test_missing_dates_of_arrays(capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("a.npy", np.array(["2020-01-01", "NaT"], "M8[D]"))
+    with pytest.raises(UserError, match="values are missing in 'values'"):
+        inspect_data("a.npy", DataFlags(), samples=2)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == "  values: int64 (was datetime64[D], days, 1 missing); values 18262"
+    assert lines[-2:] == ["Record 1:", "  values: ''"]
 
 
 def test_ranges_and_different_values(capsys: pytest.CaptureFixture[str]) -> None:

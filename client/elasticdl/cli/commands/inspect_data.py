@@ -29,7 +29,6 @@ _FILES_SHOWN = 10
 _BLOCK_RECORDS = 4096
 _RECORDS_MAX = 1_000_000
 """Records whose values are summed up: they are read a second time."""
-_NUMBERS = ("int64", "uint64", "float64")
 Summaries = dict[str, ColumnSummary]
 
 
@@ -86,7 +85,7 @@ def _summaries(data: PlannedData, reader: Reader) -> tuple[Summaries, int]:
     """What the values of each column are; and of how many records, if not of all."""
     types = dict(zip(data.schema.metadata.column_names, data.schema.metadata.column_types, strict=True))
     summaries = {
-        column.name: ColumnSummary(is_number=column.type == "string" and types[column.name] in _NUMBERS)
+        column.name: ColumnSummary(are_texts=column.type == "string" and types[column.name] != "string")
         for column in reader.schema.columns
     }
     if FORMATS[data.schema.format].records_are_files or not summaries:
