@@ -232,6 +232,14 @@ def test_put_copies_files_and_folders(tmp_path: Path) -> None:
     assert [info.uri for info in put(tmp_path / "d/a.csv", "s3://bucket/z/", store)] == ["s3://bucket/z/a.csv"]
     with pytest.raises(UserError, match="there is nothing to copy at"):
         put(tmp_path / "nothing", "s3://bucket/", store)
+    with pytest.raises(UserError, match="the path of the data is empty"):
+        put("", "s3://bucket/", store)
+
+
+@pytest.mark.parametrize("paths", ["", ",", " , "])
+def test_no_path_is_refused(paths: str) -> None:
+    with pytest.raises(UserError, match="the path of the data is empty"):
+        discover(paths, MemoryStore())
 
 
 def test_a_link_that_leads_nowhere_is_named_unless_it_is_hidden(tmp_path: Path) -> None:
