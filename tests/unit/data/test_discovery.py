@@ -292,3 +292,10 @@ def test_folders_of_partitions_are_said_to_be_no_columns() -> None:
         "The folders year=... are not read as columns. If the model needs this value, write it into the files."
     ]
     assert [*left_out("s3://b", uris, ["month", "year"])] == []
+
+
+@pytest.mark.parametrize("path", ["", "/*.csv", "/\udcff.csv"])
+def test_a_name_that_is_not_utf8_is_refused(path: str, tmp_path: Path) -> None:
+    (tmp_path / "\udcff.csv").write_text("a\n1\n")
+    with pytest.raises(UserError, match=r"the name of /.*/\\xff\.csv is not UTF-8"):
+        discover(f"{tmp_path}{path}", open_store(str(tmp_path)))
