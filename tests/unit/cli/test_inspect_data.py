@@ -215,3 +215,12 @@ def test_one_column_with_another_delimiter_in_its_name(capsys: pytest.CaptureFix
     Path("a.csv").write_text("a;b\n1;2\n")
     inspect_data("a.csv", DataFlags(), samples=0)
     assert "There is only one column. If ';' separates the columns: --csv_delimiter=';'" in capsys.readouterr().out
+
+
+def test_records_that_are_all_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.jsonl").write_text("{}\n{}\n")
+    inspect_data("a.jsonl", DataFlags(), samples=3)
+    assert capsys.readouterr().out.splitlines() == [
+        "a.jsonl: 2 records in 1 file (json), 6 bytes",
+        "There are no columns: all records are empty.",
+    ]

@@ -104,6 +104,8 @@ def _summaries(data: PlannedData, reader: Reader) -> tuple[Summaries, int]:
 def _notes(path: str, data: PlannedData) -> Iterator[str]:
     yield from left_out_lines(path, data)
     columns = data.schema.columns
+    if not columns and FORMATS[data.schema.format].has_columns:
+        yield "There are no columns: all records are empty."
     if len(columns) == 1 and (hint := delimiter_hint(columns[0].name, data.schema.csv_delimiter)):
         yield f"There is only one column. {hint}"
 
@@ -159,7 +161,8 @@ def _samples(data: PlannedData, reader: Reader, samples: int) -> Iterator[list[t
     """The first records of the first file that has any: names and values."""
     number = next(number for number, source in enumerate(data.sources) if source.records)
     end = min(samples, data.sources[number].records)
-    if not end or (data.schema.columns and not reader.schema.columns):
+    has_columns = data.schema.columns or FORMATS[data.schema.format].has_columns
+    if not end or (has_columns and not reader.schema.columns):
         return
     block = reader.read(Shard(source=number, start=0, end=end))
     columns = {name: values.tolist() for name, values in block.columns.items()}
