@@ -15,6 +15,7 @@ from elasticdl.shared.process import model_check
 from elasticdl.shared.process.exit_codes import leave
 from elasticdl.shared.process.model_check import ModelCheck
 from elasticdl.worker.execution.exporter import write_output
+from elasticdl.worker.execution.output_owner import OutputOwner
 from elasticdl.worker.model_check import place, run, running_batches
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def _export(spec: JobSpec, folder: Path, _number: int) -> ModelCheck:
         built.with_tables(spec, dense, [(uri, tuple(map(tuple, ranges))) for uri, ranges in parts]).write(spec.output)
     else:
         write_output(spec.output, lambda output: found.extend(built.write(dense, rows_of, output)))
+    OutputOwner(job=spec.job, started_s=spec.created_s).note(spec.output)
     return ModelCheck(notes=(*built.export_notes, *(found or built.loading_notes)))
 
 

@@ -44,6 +44,7 @@ from elasticdl.worker.execution.compute_lane import ComputeLane, ComputeSettings
 from elasticdl.worker.execution.executor import Executor, LoopExecutor, lane_handlers
 from elasticdl.worker.execution.exporter import Exporter, ExportWatch, ModelWriter
 from elasticdl.worker.execution.input_lane import BatchLoader
+from elasticdl.worker.execution.output_owner import OutputOwner
 from elasticdl.worker.execution.predictor import Predictor
 from elasticdl.worker.execution.ps_lane import PsLane
 from elasticdl.worker.execution.round_services import WorkerRoundServices
@@ -253,6 +254,7 @@ class Worker:
                 with_tables=partial(built.with_tables, self.spec) if in_parquet else None,
             ),
             output=self.spec.output,
+            owner=OutputOwner(job=self.spec.job, started_s=self.spec.created_s),
             watch=ExportWatch(progress=lambda: self._on_progress(running_batches), waiting=running_batches.waiting),
         )
 

@@ -16,6 +16,7 @@ from elasticdl.shared.model.whole_model import RowsFunction
 from elasticdl.shared.storage import join, open_store, scheme_of
 from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.core.commands import ExportModel
+from elasticdl.worker.execution.output_owner import OutputOwner
 from elasticdl.worker.execution.saved_models import SavedModels
 from elasticdl.worker.ports import Floats, Ids
 from elasticdl.worker.ps_client import PsClient
@@ -63,12 +64,14 @@ class Exporter:
         saved: SavedModels,
         writer: ModelWriter,
         output: str,
+        owner: OutputOwner,
         watch: ExportWatch,
     ) -> None:
         self._ps = ps
         self._saved = saved
         self._writer = writer
         self._output = output
+        self._owner = owner
         self._progress, self._waiting = watch.progress, watch.waiting
         self._watch = watch
 
@@ -98,8 +101,16 @@ class Exporter:
 
         Raises:
             PinLostError: the audited model is gone.
+            PermanentError: another job has written its model there since this job started.
         """
         version, output = command.version, command.output or self._output
+        with self._waiting():
+            self._owner.check(output)
+        self._export(command, version, output)
+        with self._waiting():
+            self._owner.note(output)
+
+    def _export(self, command: ExportModel, version: int, output: str) -> None:
         if version:
             with self._waiting():
                 dense, rows_of = self._saved.load(version)
