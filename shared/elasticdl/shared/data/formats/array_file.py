@@ -258,7 +258,7 @@ def _may_change(values: Array, cast: Array) -> bool:
     return values.dtype.kind in "biuf" and cast.dtype.kind in "iu" and not np.can_cast(values.dtype, cast.dtype)
 
 
-def native(values: Array, kind: str, fill: object = None) -> Array:
+def native(values: Array, kind: str, fill: Any = None) -> Array:
     """Values as they are stored in a column's type, which is theirs or one that the user gave.
 
     Args:
@@ -335,5 +335,6 @@ class _Reader(FormatReader):
         return ColumnBatch.of({column.name: native(values, column.type, _fill(column)) for column, values in pairs})
 
 
-def _fill(column: Column) -> object:
-    return None if column.fill is None else fill_scalar(column).as_py()
+def _fill(column: Column) -> Any:
+    scalar = None if column.fill is None else fill_scalar(column)
+    return None if scalar is None else scalar.as_py()
