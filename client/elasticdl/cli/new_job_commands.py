@@ -15,7 +15,7 @@ from elasticdl.shared.job.job_options import PATH_FLAGS
 from elasticdl.shared.job.kind_options import CommandFlags, EvaluateFlags, PredictFlags, TrainFlags
 from elasticdl.shared.job.options import types_of
 from elasticdl.shared.kubernetes.options import KubernetesFlags
-from elasticdl.shared.names import Service
+from elasticdl.shared.names import Service, check_job_name
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.words import listed
 
@@ -69,6 +69,8 @@ def _new_job(
     given = given_values(context, flags, pods)
     _check_paths(given)
     flags.check()
+    if flags.job_name:
+        check_job_name(flags.job_name)
     pods.check(flags.platform)
     if prints:
         from elasticdl.cli.job_file import job_file_text

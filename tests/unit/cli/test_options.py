@@ -214,9 +214,13 @@ def test_options_survive_json() -> None:
             "--prediction_data is empty",
         ),
         (["data", "inspect", ","], "the path of the data is empty"),
+        (
+            ["train", "--model_def=m.py", "--training_data=d", "--job_name=A B", "--print_job_file"],
+            "not a valid job name",
+        ),
     ],
 )
-def test_empty_paths_are_refused(arguments: list[str], message: str) -> None:
+def test_empty_paths_and_wrong_names_are_refused(arguments: list[str], message: str) -> None:
     refused = CliRunner().invoke(app, arguments).exception
     assert isinstance(refused, UserError) and refused.usage
     assert message in str(refused)
