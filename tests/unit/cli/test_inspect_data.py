@@ -224,3 +224,20 @@ def test_records_that_are_all_empty(capsys: pytest.CaptureFixture[str]) -> None:
         "a.jsonl: 2 records in 1 file (json), 6 bytes",
         "There are no columns: all records are empty.",
     ]
+
+
+def test_lists_with_missing_values_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = pa.array([[1, None], [3, 4]], pa.list_(pa.int64(), 2))
+    pq.write_table(pa.table({"a": pa.array([[1, None], []]), "b": pairs}), "a.parquet")
+    with pytest.raises(UserError, match="values are missing in 'a'"):
+        inspect_data("a.parquet", DataFlags(), samples=2)
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "  a: list<int64> (1 missing); 1 to 1; 0 to 2 values in a list",
+        "  b: int64[2] (1 missing); 1 to 4",
+        "Record 0:",
+        "  a: ['1', '']",
+        "  b: ['1', '']",
+        "Record 1:",
+        "  a: []",
+        "  b: ['3', '4']",
+    ]

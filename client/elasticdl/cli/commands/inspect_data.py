@@ -15,6 +15,7 @@ from elasticdl.cli.indexing.scanning import scan_in_parallel
 from elasticdl.cli.submission.flag_items import reader_options
 from elasticdl.cli.submission.plan_data import left_out_lines
 from elasticdl.shared.data import FORMATS, DataSchema, PlannedData, Reader, plan_sources
+from elasticdl.shared.data.column_types import element_type
 from elasticdl.shared.data.discovery import split_paths
 from elasticdl.shared.data.formats.csv_file import delimiter_hint
 from elasticdl.shared.data.joined_columns import ColumnError
@@ -85,7 +86,7 @@ def _summaries(data: PlannedData, reader: Reader) -> tuple[Summaries, int]:
     """What the values of each column are; and of how many records, if not of all."""
     types = dict(zip(data.schema.metadata.column_names, data.schema.metadata.column_types, strict=True))
     summaries = {
-        column.name: ColumnSummary(are_texts=column.type == "string" and types[column.name] != "string")
+        column.name: ColumnSummary(are_texts=_is_text(column.type) and not _is_text(types[column.name]))
         for column in reader.schema.columns
     }
     if FORMATS[data.schema.format].records_are_files or not summaries:
@@ -99,6 +100,10 @@ def _summaries(data: PlannedData, reader: Reader) -> tuple[Summaries, int]:
             add_block(summaries, reader.read(Shard(source=number, start=start, end=end)).columns)
             read += end - start
     return summaries, 0
+
+
+def _is_text(kind: str) -> bool:
+    return element_type(kind) == "string"
 
 
 def _notes(path: str, data: PlannedData) -> Iterator[str]:
