@@ -122,6 +122,8 @@ def test_a_model_that_another_job_has_written_meanwhile_is_kept(elastic: Elastic
         assert first.wait() == 1, first.output
     assert "output holds the model of job second-" in first.output
     assert "elasticdl export first-" in first.output
+    refused = elastic.run("export", "first")
+    assert refused.exit_code == 1 and "output holds the model of job second-" in refused.output
     assert (elastic.folder / "output" / "model.keras").read_bytes() == written
     exported = elastic.run("export", "first", "--output=other")
     assert exported.exit_code == 0, exported.output

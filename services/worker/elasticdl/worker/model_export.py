@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.exported.owner import OutputOwner
 from elasticdl.shared.job.spec import ExportTables, JobSpec
 from elasticdl.shared.model.matching import Match
 from elasticdl.shared.model.signature import ModelSignature
@@ -15,7 +16,6 @@ from elasticdl.shared.process import model_check
 from elasticdl.shared.process.exit_codes import leave
 from elasticdl.shared.process.model_check import ModelCheck
 from elasticdl.worker.execution.exporter import write_output
-from elasticdl.worker.execution.output_owner import OutputOwner
 from elasticdl.worker.model_check import place, run, running_batches
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ import structlog
 from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.errors import ElasticDLError, PermanentError, ProtocolError, TransientError, UserError
+from elasticdl.shared.exported.owner import OutputOwner
 from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.job.spec import ExportTables, JobSpec
 from elasticdl.shared.job.tasks import TaskRef
@@ -44,7 +45,6 @@ from elasticdl.worker.execution.compute_lane import ComputeLane, ComputeSettings
 from elasticdl.worker.execution.executor import Executor, LoopExecutor, lane_handlers
 from elasticdl.worker.execution.exporter import Exporter, ExportWatch, ModelWriter
 from elasticdl.worker.execution.input_lane import BatchLoader
-from elasticdl.worker.execution.output_owner import OutputOwner
 from elasticdl.worker.execution.predictor import Predictor
 from elasticdl.worker.execution.ps_lane import PsLane
 from elasticdl.worker.execution.round_services import WorkerRoundServices

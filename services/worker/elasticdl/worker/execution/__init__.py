@@ -5,7 +5,6 @@ module                  lane                        executes
 ======================  ==========================  ===================================================================
 ``compute_lane.py``     ``compute``, main thread    training steps, evaluation, metrics, merge
 ``exporter.py``         ``compute``                 export of the model and of its versions
-``output_owner.py``     ``compute``                 whose model is in the output: two jobs may share one
 ``predictor.py``        ``compute``                 the commands of prediction jobs
 ``input_lane.py``       ``input``                   reads and feeds batches, finds ids
 ``ps_lane.py``          ``ps``                      pulls, pushes, progress of tasks

@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.exported.owner import OutputOwner
 from elasticdl.shared.exported.writing import Parts, TablesExport, delete_tables, served_parts
 from elasticdl.shared.job.model_file import WEIGHTS_FILE
 from elasticdl.shared.model.whole_model import RowsFunction
 from elasticdl.shared.storage import join, open_store, scheme_of
 from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.core.commands import ExportModel
-from elasticdl.worker.execution.output_owner import OutputOwner
 from elasticdl.worker.execution.saved_models import SavedModels
 from elasticdl.worker.ports import Floats, Ids
 from elasticdl.worker.ps_client import PsClient

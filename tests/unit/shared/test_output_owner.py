@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from elasticdl.shared.errors import PermanentError
+from elasticdl.shared.exported.owner import OWNER_FILE, OutputOwner
 from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import to_uri
-from elasticdl.worker.execution.output_owner import OWNER_FILE, OutputOwner
 
 
 def owner(job: str, started_s: float) -> OutputOwner:
