@@ -9,7 +9,7 @@ import sys
 import numpy as np
 from tests.e2e.elastic import Elastic
 from tests.e2e.failing import FLAGS, fails
-from tests.e2e.models import LINEAR, write_data, write_model
+from tests.e2e.models import LINEAR, slowly, write_data, write_model
 
 LAYER = """
 import numpy as np
@@ -107,6 +107,27 @@ def test_a_crash_of_the_export_leaves_the_weights(elastic: Elastic) -> None:
     ]
     fails(elastic, *FLAGS, "--output=output", says=says)
     assert [path.name for path in (elastic.folder / "output").glob("[!.]*")] == ["trained.weights.h5"]
+
+
+def test_a_model_that_another_job_has_written_meanwhile_is_kept(elastic: Elastic) -> None:
+    write_model(elastic.folder, slowly(LINEAR, 1.0))
+    (elastic.folder / "fast.py").write_text(LINEAR)
+    write_data(elastic.folder)
+    with elastic.start("train", *FLAGS, "--output=output", "--num_epochs=5", "--job_name=first") as first:
+        first.wait_for_progress()
+        second = [flag for flag in FLAGS if not flag.startswith("--model_def")]
+        elastic.train("--model_def=fast.py", *second, "--output=output", "--job_name=second")
+        written = (elastic.folder / "output" / "model.keras").read_bytes()
+        elastic.remove_delay()
+        assert first.wait() == 1, first.output
+    assert "output holds the model of job second-" in first.output
+    assert "elasticdl export first-" in first.output
+    refused = elastic.run("export", "first")
+    assert refused.exit_code == 1 and "output holds the model of job second-" in refused.output
+    assert (elastic.folder / "output" / "model.keras").read_bytes() == written
+    exported = elastic.run("export", "first", "--output=other")
+    assert exported.exit_code == 0, exported.output
+    assert (elastic.folder / "other" / "model.keras").exists()
 
 
 PREDICTS = """

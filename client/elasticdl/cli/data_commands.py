@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from elasticdl.cli.options import Json, command
+from elasticdl.cli.options import Json, command, filled_path
 from elasticdl.shared.job.job_options import DataFlags
 from elasticdl.shared.job.options import Flag
 
@@ -20,7 +20,7 @@ def zoo_data(
     name: Annotated[
         str, typer.Argument(help="mnist, cifar10, census, deepfm, two_tower, text_classification or time_series.")
     ],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to.")],
+    folder: Annotated[Path, typer.Argument(parser=filled_path, metavar="DIR", help="Folder to write to.")],
     records: Annotated[int | None, Flag("Number of training records (not of mnist).", metavar="N")] = None,
     seed: Annotated[int, Flag("Seed. The same seed gives the same data.", metavar="N")] = 0,
     source: Annotated[Path | None, Flag("Folder with the real MNIST or CIFAR-10, to convert.", metavar="DIR")] = None,
@@ -33,7 +33,10 @@ def zoo_data(
 
 @command(zoo, "init")
 def zoo_init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to; may hold model files already.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(parser=filled_path, metavar="DIR", help="Folder to write to; may hold model files already."),
+    ],
     base_image: Annotated[
         str, Flag("Image to derive from.", metavar="IMAGE", shows="elasticdl-worker of this version")
     ] = "",
@@ -90,7 +93,7 @@ def data_convert(
 
 @command(data, "put")
 def data_put(
-    source: Annotated[Path, typer.Argument(metavar="SRC", help="Local file or folder.")],
+    source: Annotated[Path, typer.Argument(parser=filled_path, metavar="SRC", help="Local file or folder.")],
     destination: Annotated[str, typer.Argument(metavar="DEST", help="s3://bucket/prefix")],
 ) -> None:
     """Upload a data set to object storage."""

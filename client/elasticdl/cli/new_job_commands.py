@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import typer
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.opening import root_of
 from elasticdl.cli.options import PrintJobFile, given_values
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.job_options import PATH_FLAGS
 from elasticdl.shared.job.kind_options import CommandFlags, EvaluateFlags, PredictFlags, TrainFlags
 from elasticdl.shared.job.options import types_of
 from elasticdl.shared.kubernetes.options import KubernetesFlags
-from elasticdl.shared.names import Service
+from elasticdl.shared.names import Service, check_job_name
 from elasticdl.shared.process.clock import SystemClock
+from elasticdl.shared.words import listed
 
 
 def train(
@@ -60,13 +66,17 @@ def _new_job(
         interrupted: what Ctrl-C prints before the job runs on this machine.
     """
     started_s = SystemClock().now()
+    given = given_values(context, flags, pods)
+    _check_paths(given)
     flags.check()
+    if flags.job_name:
+        check_job_name(flags.job_name)
     pods.check(flags.platform)
     if prints:
         from elasticdl.cli.job_file import job_file_text
 
         known = types_of(type(flags), KubernetesFlags)
-        typer.echo(job_file_text(context.info_name or "train", given_values(context, flags, pods), known), nl=False)
+        typer.echo(job_file_text(context.info_name or "train", given, known), nl=False)
         raise typer.Exit(exit_codes.SUCCESS)
     if flags.platform == "kubernetes":
         from elasticdl.cli.kubernetes.new_job.start import start as start_on_kubernetes
@@ -78,6 +88,17 @@ def _new_job(
         typer.echo(interrupted, err=True)
         code = exit_codes.INTERRUPTED
     raise typer.Exit(code)
+
+
+def _check_paths(given: Mapping[str, Any]) -> None:
+    """Refuse paths that are given and empty: the default for a flag that is not given is not what was meant."""
+    for name in (*PATH_FLAGS, "model_def", "model", "initial_model", "output"):
+        if name in given and not listed(given[name]):
+            raise UserError(
+                f"--{name} is empty",
+                hint="Give a path, or leave the flag out. A shell variable that is not set has no text.",
+                usage=True,
+            )
 
 
 def _start_here(flags: CommandFlags, started_s: float) -> int:

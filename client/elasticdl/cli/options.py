@@ -167,7 +167,7 @@ def _option(name: str, hint: Any, default: Any, *, panels: bool) -> inspect.Para
         option = typer.Option(
             *names,
             metavar=flag.metavar or None,
-            parser=_seconds if typing.get_args(hint)[0] is Seconds else None,
+            parser=_parser(typing.get_args(hint)[0]),
             help=flag.help,
             show_default=flag.shows or not flag.repeated,
             rich_help_panel=flag.panel if panels and flag.panel else None,
@@ -176,6 +176,20 @@ def _option(name: str, hint: Any, default: Any, *, panels: bool) -> inspect.Para
         if flag.repeated and default is not inspect.Parameter.empty:
             default = []
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _parser(kind: Any) -> Callable[[str], Any] | None:
+    """What reads the text of an option where typer's own reading is not enough."""
+    if kind is Seconds:
+        return _seconds
+    return filled_path if kind is Path or Path in typing.get_args(kind) else None
+
+
+def filled_path(text: str) -> Path:
+    """A path. An empty text is none, although ``Path("")`` is the working directory."""
+    if not text:
+        raise typer.BadParameter("the path is empty")
+    return Path(text)
 
 
 def _seconds(text: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date, datetime
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,46 @@ def test_every_problem_of_a_column_is_said_after_all_columns(capsys: pytest.Capt
     assert len(lines) == 4
 
 
+_DAYS = [date(2020, 1, 1), None, date(2020, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        (pa.array(_DAYS), "x: int64 (was date32, days, 1 missing); values '2020-01-01', '2020-01-03'"),
+        (
+            pa.array([datetime(2020, 1, 1), None], pa.timestamp("us")),
+            "x: int64 (was timestamp[us], microseconds, 1 missing); values '2020-01-01 00:00:00.000000'",
+        ),
+        (
+            pa.array([60, None], pa.time32("s")),
+            "x: int64 (was time32[ms], milliseconds, 1 missing); values '00:01:00.000'",
+        ),
+        (
+            pa.array([60, None], pa.duration("s")),
+            "x: int64 (was duration[s], seconds, 1 missing); values 60",
+        ),
+        (pa.array([True, None, False]), "x: bool (1 missing); values True, False"),
+    ],
+)
+def test_missing_dates_and_booleans_of_parquet(values: pa.Array, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pq.write_table(pa.table({"x": values}), "a.parquet")
+    with pytest.raises(UserError, match="values are missing in 'x'"):
+        inspect_data("a.parquet", DataFlags(), samples=2)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == f"  {line}"
+    assert lines[-2:] == ["Record 1:", "  x: ''"]
+
+
+def test_missing_dates_of_arrays(capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("a.npy", np.array(["2020-01-01", "NaT"], "M8[D]"))
+    with pytest.raises(UserError, match="values are missing in 'values'"):
+        inspect_data("a.npy", DataFlags(), samples=2)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == "  values: int64 (was datetime64[D], days, 1 missing); values 18262"
+    assert lines[-2:] == ["Record 1:", "  values: ''"]
+
+
 def test_ranges_and_different_values(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a.csv").write_text("a,b\n" + "".join(f"{number},{number % 7 / 2}\n" for number in range(5000)))
     inspect_data("a.csv", DataFlags(), samples=0)
@@ -174,3 +215,29 @@ def test_one_column_with_another_delimiter_in_its_name(capsys: pytest.CaptureFix
     Path("a.csv").write_text("a;b\n1;2\n")
     inspect_data("a.csv", DataFlags(), samples=0)
     assert "There is only one column. If ';' separates the columns: --csv_delimiter=';'" in capsys.readouterr().out
+
+
+def test_records_that_are_all_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.jsonl").write_text("{}\n{}\n")
+    inspect_data("a.jsonl", DataFlags(), samples=3)
+    assert capsys.readouterr().out.splitlines() == [
+        "a.jsonl: 2 records in 1 file (json), 6 bytes",
+        "There are no columns: all records are empty.",
+    ]
+
+
+def test_lists_with_missing_values_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = pa.array([[1, None], [3, 4]], pa.list_(pa.int64(), 2))
+    pq.write_table(pa.table({"a": pa.array([[1, None], []]), "b": pairs}), "a.parquet")
+    with pytest.raises(UserError, match="values are missing in 'a'"):
+        inspect_data("a.parquet", DataFlags(), samples=2)
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "  a: list<int64> (1 missing); 1 to 1; 0 to 2 values in a list",
+        "  b: int64[2] (1 missing); 1 to 4",
+        "Record 0:",
+        "  a: ['1', '']",
+        "  b: ['1', '']",
+        "Record 1:",
+        "  a: []",
+        "  b: ['3', '4']",
+    ]

@@ -199,3 +199,48 @@ def test_options_survive_json() -> None:
         from_plain_values(TrainFlags, {**values, "shuffle": "sometimes"})
     with pytest.raises(TypeError, match="later"):
         from_plain_values(TrainFlags, {**values, "later": 1})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "--model_def=m.py", "--training_data="], "--training_data is empty"),
+        (["train", "--model_def=m.py", "--training_data=,"], "--training_data is empty"),
+        (["train", "--model_def=m.py", "--training_data=d", "--validation_data="], "--validation_data is empty"),
+        (["train", "--model_def=m.py", "--training_data=d", "--output="], "--output is empty"),
+        (["evaluate", "--model_def=m.py", "--model=m", "--validation_data=,"], "--validation_data is empty"),
+        (
+            ["predict", "--model_def=m.py", "--model=m", "--prediction_data=", "--output=o"],
+            "--prediction_data is empty",
+        ),
+        (["data", "inspect", ","], "the path of the data is empty"),
+        (
+            ["train", "--model_def=m.py", "--training_data=d", "--job_name=A B", "--print_job_file"],
+            "not a valid job name",
+        ),
+    ],
+)
+def test_empty_paths_and_wrong_names_are_refused(arguments: list[str], message: str) -> None:
+    refused = CliRunner().invoke(app, arguments).exception
+    assert isinstance(refused, UserError) and refused.usage
+    assert message in str(refused)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["data", "put", "", "out"],
+        ["zoo", "data", "mnist", ""],
+        ["zoo", "init", ""],
+        ["jobs", "--run_dir="],
+        ["train", "--model_def=m.py", "--training_data=d", "--report="],
+    ],
+)
+def test_an_empty_path_is_not_the_working_directory(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").write_text("1")
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(app, arguments)
+    assert refused.exit_code == 2 and "the path is empty" in refused.output
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"]

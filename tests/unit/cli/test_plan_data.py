@@ -9,6 +9,7 @@ import pytest
 
 from elasticdl.cli.submission.flag_items import parse_columns
 from elasticdl.cli.submission.plan_data import plan_data, reader_function
+from elasticdl.cli.submission.submit import find_model
 from elasticdl.shared.data.indices import IndexFile
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.kind_options import TrainFlags
@@ -96,3 +97,9 @@ def test_items_of_columns() -> None:
     for text in ("a", "=1", "a=1,a=2"):
         with pytest.raises(UserError, match="--fill_missing"):
             parse_columns("fill_missing", text)
+
+
+def test_a_model_file_whose_name_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "\udcff.py").write_text("def custom_model(): ...\n")
+    with pytest.raises(UserError, match=r"the name of .*xff\.py is not UTF-8"):
+        find_model(f"{tmp_path}/\udcff.py", "")

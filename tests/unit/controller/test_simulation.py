@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from elasticdl.cli.main import app
@@ -72,10 +76,12 @@ def test_every_policy_ends_every_job(tmp_path: Path, policy: str, ps: str) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("jobs: []", "nodes is missing"),
-        ("nodes: []\njobs: []\nspeed: 3", "unknown fields: speed"),
-        ("nodes: [{cpu: 1}]\njobs: [{name: a, worker: {min: 3, max: 1}}]", "master is missing"),
+        ("jobs: []", "the scenario has no nodes"),
+        ("nodes: []\njobs: []\nspeed: 3", "the scenario has unknown fields: speed"),
+        ("nodes: [{cpu: 1}]\njobs: [{name: a, worker: {min: 3, max: 1}}]", "job a has no master"),
         ("[", "is wrong"),
+        ("3", "the scenario must be fields with names, not 3"),
+        ("nodes: [{count: 2, cpu: 8}]\njobs: []", "jobs must be a list with at least one item"),
     ],
 )
 def test_a_wrong_scenario_is_explained(tmp_path: Path, text: str, message: str) -> None:
@@ -83,6 +89,78 @@ def test_a_wrong_scenario_is_explained(tmp_path: Path, text: str, message: str) 
     path.write_text(text)
     with pytest.raises(UserError, match=message):
         load(str(path))
+
+
+_WRONG = [
+    ("seconds", 0, "the scenario: seconds must be a number above 0"),
+    ("nodes", [{"count": 0, "cpu": 8}], "nodes[0]: count must be a whole number from 1 to 100,000, not 0"),
+    ("nodes", [{"count": 2.5, "cpu": 8}], "nodes[0]: count must be a whole number"),
+    ("nodes", [{"count": 100_000_000, "cpu": 8}], "nodes[0]: count must be a whole number"),
+    ("nodes", [{"cpu": 8}, {"cpu": -8}], "nodes[1]: cpu must be a number from 0"),
+    ("nodes", [{"cpu": math.nan}], "nodes[0]: cpu must be a number from 0"),
+    ("nodes", [{"cpu": math.inf}], "nodes[0]: cpu must be a number from 0"),
+    ("nodes", [{"count": 3}], "nodes[0] has no resources"),
+    ("system", {"cpu": 9}, "system takes more than a node has"),
+    ("times", {"start": -4}, "the scenario, times: start must be a number from 0"),
+    ("times", {"drain": [5, 1]}, "times: drain must not begin after its end"),
+    ("times", {"stop": 1}, "times has unknown fields: stop"),
+    ("windows", {"night": [50, 10]}, "the window night must not begin after its end"),
+    ("services", [{"name": "web", "request": {"cpu": 1}, "replicas": [[0, -4]]}], "service web: replicas must be"),
+    ("services", [{"name": "web", "request": {"cpu": 1}, "replicas": [[9, 4], [0, 1]]}], "web: replicas must be in"),
+    ("services", [{"name": "web", "request": {"gpu": 1}, "replicas": [[0, 1]]}], "service web fits on no node"),
+    ("jobs.name", ["x"], "a job: name must be a text"),
+    ("jobs.count", 0, "job a: count must be"),
+    ("jobs.submit", "soon", "job a: submit must be a number from 0 to 1e+15, not 'soon'"),
+    ("jobs.submit", math.inf, "job a: submit must be"),
+    ("jobs.every", -1, "job a: every must be"),
+    ("jobs.work", math.nan, "job a: work must be a number above 0"),
+    ("jobs.work", -50, "job a: work must be a number above 0"),
+    ("jobs.workers_per_ps", 0, "job a: workers_per_ps must be a number above 0"),
+    ("jobs.weight", -1, "job a: weight must be a number above 0"),
+    ("jobs.curve", [], "job a: curve must be a list with at least one item"),
+    ("jobs.curve", [[2, 1], [1, 1]], "job a: curve: The points of a curve are sorted"),
+    ("jobs.curve", [[2, -1]], "job a: curve must be a number above 0"),
+    ("jobs.priority", "high", "job a: priority must be a whole number"),
+    ("jobs.master", {"cpu": 1, "min": 2}, "job a: a job has one master"),
+    ("jobs.worker", {"cpu": 1, "min": 6, "max": 5}, "job a, worker: min is 6 and max is 5"),
+    ("jobs.worker", {"cpu": 1, "min": 0, "max": 0}, "job a, worker: max must be 1 or more"),
+    ("jobs.worker", {"cpu": 100}, "the worker of job a fits on no node: it asks for cpu 100"),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "message"), _WRONG)
+def test_a_wrong_value_names_its_field(tmp_path: Path, field: str, value: Any, message: str) -> None:
+    pods = {"master": {"cpu": 1}, "ps": {"cpu": 1, "max": 2}, "worker": {"cpu": 1, "max": 5}}
+    scenario: dict[str, Any] = {"seconds": 60, "nodes": [{"count": 2, "cpu": 8}]}
+    scenario["jobs"] = [{"name": "a", "work": 50, **pods}]
+    path = tmp_path / "scenario.yaml"
+    path.write_text(yaml.safe_dump(scenario))
+    assert simulate(load(str(path)))
+    owner = scenario["jobs"][0] if field.startswith("jobs.") else scenario
+    owner[field.removeprefix("jobs.")] = value
+    path.write_text(yaml.safe_dump(scenario))
+    with pytest.raises(UserError, match=re.escape(message)):
+        load(str(path))
+
+
+def endless(tmp_path: Path, *jobs: dict[str, Any]) -> str:
+    """A scenario without a length."""
+    pods = {"master": {"cpu": 1}, "ps": {"cpu": 1}, "worker": {"cpu": 1}}
+    path = tmp_path / "endless.yaml"
+    path.write_text(yaml.safe_dump({"nodes": [{"count": 2, "cpu": 8}], "jobs": [{**pods, **job} for job in jobs]}))
+    return str(path)
+
+
+def test_jobs_that_can_not_finish_need_a_scenario_with_an_end(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="job a never finishes: give it work, or give the scenario seconds"):
+        load(endless(tmp_path, {"name": "a"}))
+    with pytest.raises(UserError, match="job a never finishes: all nodes together have no room"):
+        load(endless(tmp_path, {"name": "a", "work": 5, "worker": {"cpu": 1, "min": 15}}))
+    with pytest.raises(UserError, match="two jobs have the name a"):
+        load(endless(tmp_path, {"name": "a", "work": 5}, {"name": "a", "work": 5}))
+    fragmented = load(endless(tmp_path, {"name": "a", "work": 5, "worker": {"cpu": 5, "min": 2}, "ps": {"cpu": 4}}))
+    with pytest.raises(UserError, match="does not end under the policy gang: a never finished"):
+        simulate(fragmented, "gang")
 
 
 def test_an_unknown_scenario_names_those_that_exist() -> None:

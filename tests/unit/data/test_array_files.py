@@ -137,6 +137,27 @@ def test_a_given_type() -> None:
         planned_with({"a.npy": npy_bytes(images)}, column_types={"values": "float32"})
 
 
+DAYS = np.array(["2020-01-01", "NaT", "2020-01-03", "NaT"], "M8[D]")
+
+
+@pytest.mark.parametrize("dates", [DAYS, DAYS.astype(">M8[D]"), DAYS - np.datetime64("1970-01-01")])
+def test_a_missing_date_needs_a_value(dates: Array) -> None:
+    with pytest.raises(UserError, match=r"missing in 'values' \(2 of type int64, the first in record 1 of .*a\.npy"):
+        planned_with({"a.npy": npy_bytes(dates)})
+    store, planned = planned_with({"a.npy": npy_bytes(dates)}, fill_missing={"values": "-1"})
+    assert read(store, planned, 0, 4)["values"].tolist() == [18262, -1, 18264, -1]
+    store, planned = planned_with({"a.npy": npy_bytes(dates)}, column_types={"values": "float64"})
+    np.testing.assert_array_equal(read(store, planned, 0, 4)["values"], [18262.0, np.nan, 18264.0, np.nan])
+
+
+def test_missing_dates_of_records_with_several() -> None:
+    dates = {"a.npy": npy_bytes(DAYS[[0, 2, 0, 1]].reshape(2, 2))}
+    with pytest.raises(UserError, match=r"missing in 'values' \(1 of type int64\[2\], the first in record 1 of"):
+        planned_with(dates)
+    store, planned = planned_with(dates, fill_missing={"values": "0"})
+    assert read(store, planned, 0, 2)["values"].tolist() == [[18262, 18264], [18262, 0]]
+
+
 @pytest.mark.parametrize(
     ("array", "match"),
     [

@@ -232,6 +232,14 @@ def test_put_copies_files_and_folders(tmp_path: Path) -> None:
     assert [info.uri for info in put(tmp_path / "d/a.csv", "s3://bucket/z/", store)] == ["s3://bucket/z/a.csv"]
     with pytest.raises(UserError, match="there is nothing to copy at"):
         put(tmp_path / "nothing", "s3://bucket/", store)
+    with pytest.raises(UserError, match="the path of the data is empty"):
+        put("", "s3://bucket/", store)
+
+
+@pytest.mark.parametrize("paths", ["", ",", " , "])
+def test_no_path_is_refused(paths: str) -> None:
+    with pytest.raises(UserError, match="the path of the data is empty"):
+        discover(paths, MemoryStore())
 
 
 def test_a_link_that_leads_nowhere_is_named_unless_it_is_hidden(tmp_path: Path) -> None:
@@ -284,3 +292,10 @@ def test_folders_of_partitions_are_said_to_be_no_columns() -> None:
         "The folders year=... are not read as columns. If the model needs this value, write it into the files."
     ]
     assert [*left_out("s3://b", uris, ["month", "year"])] == []
+
+
+@pytest.mark.parametrize("path", ["", "/*.csv", "/\udcff.csv"])
+def test_a_name_that_is_not_utf8_is_refused(path: str, tmp_path: Path) -> None:
+    (tmp_path / "\udcff.csv").write_text("a\n1\n")
+    with pytest.raises(UserError, match=r"the name of /.*/\\xff\.csv is not UTF-8"):
+        discover(f"{tmp_path}{path}", open_store(str(tmp_path)))

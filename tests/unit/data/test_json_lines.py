@@ -192,3 +192,33 @@ def test_infinity_and_nan_make_a_column_of_floats(data: bytes, values: list[floa
 def test_an_integer_beside_nan_is_not_rounded() -> None:
     with pytest.raises(UserError, match=r"column 'a' has .*NaN.* and integers beyond 2\^53"):
         planned(part=b'{"a": 9007199254740993}\n{"a": NaN}\n')
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        "[" * 5000 + "]" * 5000,
+        "[ " * 5000 + "]" * 5000,
+        '{"a":' * 300_000 + "1" + "}" * 300_000,
+        '[{"a":' * 9000 + "1" + "}]" * 9000,
+    ],
+)
+def test_values_that_are_nested_deeply_are_refused_by_their_record(nested: str) -> None:
+    with pytest.raises(UserError, match=r"record 1 \(from 0\): its values are nested too deeply"):
+        planned(a=f'{{"b": 1}}\n{{"b": 1, "a": {nested}}}\n'.encode())
+
+
+def test_a_text_of_many_brackets_is_a_text() -> None:
+    reader, _ = planned(a=lines({"a": "[" * 5000}))
+    assert column(reader, "a") == ["[" * 5000]
+
+
+def test_lists_of_lists_of_any_depth_are_nested_values() -> None:
+    for depth in (2, 50, 800):
+        with pytest.raises(UserError, match="column 'a' has nested values"):
+            planned(a=f'{{"b": 1, "a": {"[" * depth}{"]" * depth}}}\n'.encode())
+
+
+def test_a_number_and_a_list_are_named() -> None:
+    with pytest.raises(UserError, match="column 'a' is a list, and a number in records before it"):
+        planned(a=lines({"a": 1}, {"a": [1]}))

@@ -75,6 +75,18 @@ def test_inputs_take_the_columns_of_their_names() -> None:
     assert set(feed(ports, "predict", data=metadata("age", "city", "pixels", "items"))) == {"age", "city", "more"}
 
 
+def test_lists_that_are_all_empty_are_padded_to_one_step() -> None:
+    items = keras.Input((None,), name="items", dtype="int32")
+    steps = keras.layers.LSTM(4)(keras.layers.Embedding(5, 3, mask_zero=True)(items))
+    model = keras.Model(items, keras.layers.Dense(1)(steps))
+    data = metadata("items", "left")
+    made = DefaultFeed(ports_of(model, data=data), data, "train", ColumnChoice.of("", Constants(), PATH), PATH)
+    empty = tf.RaggedTensor.from_row_splits(tf.zeros([0], tf.int64), [0, 0, 0])
+    features, _ = made({"items": empty, "left": RECORDS["left"]}, "train", data)
+    assert features.numpy().tolist() == [[0], [0]]
+    np.testing.assert_allclose(model(features), model(tf.zeros([2, 3], tf.int32)), rtol=1e-6)
+
+
 def test_the_only_input_may_take_all_columns_but_the_label() -> None:
     data = metadata("left", "age")
     ports = model_of(keras.Input((1,)))

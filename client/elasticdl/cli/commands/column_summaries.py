@@ -22,7 +22,7 @@ class ColumnSummary:
     """The values of one column.
 
     Attributes:
-        is_number: texts are numbers, of a column that can't be read as such.
+        are_texts: values of another type are read as texts, because they can't be read as what they are.
         missing: empty texts and NaN; in lists and arrays of each of their values.
         least: number; None: the column has none.
         greatest: likewise.
@@ -30,7 +30,7 @@ class ColumnSummary:
         different: values in the order in which they appear, at most one more than ``DIFFERENT_MAX``.
     """
 
-    is_number: bool = False
+    are_texts: bool = False
     missing: int = 0
     least: int | float | None = None
     greatest: int | float | None = None
@@ -45,10 +45,10 @@ class ColumnSummary:
         is_flat = not isinstance(column, Ragged) and values.ndim == 1
         values = values.reshape(-1)
         present: list[Any] = []
-        if self.is_number:
-            present = [_number(text) for text in values.tolist() if text]
+        if self.are_texts:
+            present = [_parsed(text) for text in values.tolist() if text]
             self.missing += len(values) - len(present)
-            if present:
+            if present and not any(isinstance(value, str) for value in present):
                 self._add_ends(min(present), max(present))
         elif values.dtype.kind in "OSU":
             present = [value for value in values.tolist() if value]
@@ -129,14 +129,16 @@ def shortened(value: object) -> str:
     return text if len(text) <= _TEXT_SHOWN else text[:_TEXT_SHOWN] + "..."
 
 
-def _number(text: str) -> int | float:
-    """A number as pyarrow reads it from CSV."""
-    for parse in (int, float):
+def _parsed(text: str) -> bool | int | float | str:
+    """A number as pyarrow reads it from CSV, or a boolean; dates and times, for instance of Parquet, stay texts."""
+    if text in ("true", "false"):
+        return text == "true"
+    for parse in (int, float, lambda digits: int(digits, 16)):
         try:
             return parse(text)
         except ValueError:
             pass
-    return int(text, 16)
+    return text
 
 
 def _plain(value: Any) -> Any:

@@ -23,6 +23,7 @@ from elasticdl.cli.submission.preflight import check_apart, check_writable, data
 from elasticdl.cli.submission.source_check import changed_model_files, check_data
 from elasticdl.ps.snapshots.kept_versions import write_version
 from elasticdl.shared.errors import PermanentError, UserError
+from elasticdl.shared.exported.owner import OutputOwner
 from elasticdl.shared.job.spec import ExportTables
 from elasticdl.shared.model.whole_model import saved_model_uri
 from elasticdl.shared.process.model_check import MODEL_FILE, PARTS_FILE, SIGNATURE_FILE
@@ -87,6 +88,8 @@ def write_model(
             hint=f"Give one: elasticdl export {job.former.arguments} --output=DIR",
             usage=True,
         )
+    if not settings.output:
+        OutputOwner(job=job.spec.job, started_s=job.spec.created_s).check(output)
     check_data(job.spec, show)
     check_writable(f"the output {display(output)}", output)
     with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as name:

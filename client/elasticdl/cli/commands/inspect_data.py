@@ -15,6 +15,7 @@ from elasticdl.cli.indexing.scanning import scan_in_parallel
 from elasticdl.cli.submission.flag_items import reader_options
 from elasticdl.cli.submission.plan_data import left_out_lines
 from elasticdl.shared.data import FORMATS, DataSchema, PlannedData, Reader, plan_sources
+from elasticdl.shared.data.column_types import element_type
 from elasticdl.shared.data.discovery import split_paths
 from elasticdl.shared.data.formats.csv_file import delimiter_hint
 from elasticdl.shared.data.joined_columns import ColumnError
@@ -29,7 +30,6 @@ _FILES_SHOWN = 10
 _BLOCK_RECORDS = 4096
 _RECORDS_MAX = 1_000_000
 """Records whose values are summed up: they are read a second time."""
-_NUMBERS = ("int64", "uint64", "float64")
 Summaries = dict[str, ColumnSummary]
 
 
@@ -86,7 +86,7 @@ def _summaries(data: PlannedData, reader: Reader) -> tuple[Summaries, int]:
     """What the values of each column are; and of how many records, if not of all."""
     types = dict(zip(data.schema.metadata.column_names, data.schema.metadata.column_types, strict=True))
     summaries = {
-        column.name: ColumnSummary(is_number=column.type == "string" and types[column.name] in _NUMBERS)
+        column.name: ColumnSummary(are_texts=_is_text(column.type) and not _is_text(types[column.name]))
         for column in reader.schema.columns
     }
     if FORMATS[data.schema.format].records_are_files or not summaries:
@@ -102,9 +102,15 @@ def _summaries(data: PlannedData, reader: Reader) -> tuple[Summaries, int]:
     return summaries, 0
 
 
+def _is_text(kind: str) -> bool:
+    return element_type(kind) == "string"
+
+
 def _notes(path: str, data: PlannedData) -> Iterator[str]:
     yield from left_out_lines(path, data)
     columns = data.schema.columns
+    if not columns and FORMATS[data.schema.format].has_columns:
+        yield "There are no columns: all records are empty."
     if len(columns) == 1 and (hint := delimiter_hint(columns[0].name, data.schema.csv_delimiter)):
         yield f"There is only one column. {hint}"
 
@@ -160,7 +166,8 @@ def _samples(data: PlannedData, reader: Reader, samples: int) -> Iterator[list[t
     """The first records of the first file that has any: names and values."""
     number = next(number for number, source in enumerate(data.sources) if source.records)
     end = min(samples, data.sources[number].records)
-    if not end or (data.schema.columns and not reader.schema.columns):
+    has_columns = data.schema.columns or FORMATS[data.schema.format].has_columns
+    if not end or (has_columns and not reader.schema.columns):
         return
     block = reader.read(Shard(source=number, start=0, end=end))
     columns = {name: values.tolist() for name, values in block.columns.items()}

@@ -208,7 +208,9 @@ def find_model(model_def: str, model_zoo: str) -> ModelFile:
     shipped = shipped_model_zoo()
     if shipped:
         search.append(shipped)
-    return model_file.resolve(model_def, tuple(search))
+    found = model_file.resolve(model_def, tuple(search))
+    to_uri(found.path)  # Refuses a name that is not UTF-8, which no message can hold.
+    return found
 
 
 def model_of(flags: JobFlags) -> tuple[ModelSpec, dict[str, str]]:

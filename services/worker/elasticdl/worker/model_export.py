@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.exported.owner import OutputOwner
 from elasticdl.shared.job.spec import ExportTables, JobSpec
 from elasticdl.shared.model.matching import Match
 from elasticdl.shared.model.signature import ModelSignature
@@ -34,6 +35,7 @@ def _export(spec: JobSpec, folder: Path, _number: int) -> ModelCheck:
         built.with_tables(spec, dense, [(uri, tuple(map(tuple, ranges))) for uri, ranges in parts]).write(spec.output)
     else:
         write_output(spec.output, lambda output: found.extend(built.write(dense, rows_of, output)))
+    OutputOwner(job=spec.job, started_s=spec.created_s).note(spec.output)
     return ModelCheck(notes=(*built.export_notes, *(found or built.loading_notes)))
 
 

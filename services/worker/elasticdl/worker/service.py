@@ -15,6 +15,7 @@ import structlog
 from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.errors import ElasticDLError, PermanentError, ProtocolError, TransientError, UserError
+from elasticdl.shared.exported.owner import OutputOwner
 from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.job.spec import ExportTables, JobSpec
 from elasticdl.shared.job.tasks import TaskRef
@@ -253,6 +254,7 @@ class Worker:
                 with_tables=partial(built.with_tables, self.spec) if in_parquet else None,
             ),
             output=self.spec.output,
+            owner=OutputOwner(job=self.spec.job, started_s=self.spec.created_s),
             watch=ExportWatch(progress=lambda: self._on_progress(running_batches), waiting=running_batches.waiting),
         )
 

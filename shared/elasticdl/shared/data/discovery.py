@@ -32,7 +32,16 @@ _SNIFF_BYTES = 4096
 
 
 def split_paths(paths: str) -> list[str]:
-    """Paths that are separated by commas; a comma in the name of an existing file or folder belongs to the name."""
+    """Paths that are separated by commas; a comma in the name of an existing file or folder belongs to the name.
+
+    Returns:
+        At least one path.
+
+    Raises:
+        UserError: there is none.
+    """
+    if not listed(paths):
+        raise UserError("the path of the data is empty", hint="Give a file, a folder or a glob.", usage=True)
     if "," not in paths or (scheme_of(to_uri(paths)) == "file" and local_path(to_uri(paths)).exists()):
         return [paths]
     return list(listed(paths))

@@ -220,11 +220,12 @@ class JoinedColumns:
             if self._may_lack or element_type(column.type) == column.type
         )
         nan = f" Or read the columns as floats, with NaN: --column_types {floats}" if exact and floats else ""
+        has_numbers = any(element_type(column.type) != "bool" for column, _ in wrong)
+        marks = " (a value that the data does not contain marks them)" if has_numbers else ""
         report(
             ColumnError(
                 f"values are missing in {', '.join(text for _, text in wrong)}. Records are counted from 0.",
-                hint=f"Give a value for them: --fill_missing {fills} (a value that the data does not contain marks "
-                f"them).{nan}",
+                hint=f"Give a value for them: --fill_missing {fills}{marks}.{nan}",
                 columns=[column.name for column, _ in wrong],
             )
         )

@@ -22,6 +22,8 @@ def put(
         destination: URI or local path. A file goes to that name, or into it when it ends with ``/``; a folder's content
             goes below it.
     """
+    if not str(source):
+        raise UserError("the path of the data is empty", hint="Give a file or a folder.", usage=True)
     source = Path(source).expanduser()
     target = to_uri(destination)
     if source.is_file():

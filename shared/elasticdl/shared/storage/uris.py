@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -25,6 +26,9 @@ def to_uri(path: str | Path) -> str:
     """A bare local path becomes an absolute ``file://`` URI; a URI stays as it is.
 
     A trailing ``/`` is kept, and so is everything after the path's last ``/`` (glob characters too). ``~`` is expanded.
+
+    Raises:
+        UserError: the scheme is unknown, or the path is empty or not UTF-8.
     """
     text = str(path)
     if "://" in text:
@@ -35,7 +39,7 @@ def to_uri(path: str | Path) -> str:
         raise UserError("the path is empty", usage=True)
     absolute = Path(text).expanduser().absolute()
     slash = "/" if text.endswith("/") and str(absolute) != "/" else ""
-    return "file://" + quote(str(absolute)) + slash
+    return "file://" + _quoted(str(absolute)) + slash
 
 
 @functools.lru_cache(maxsize=256)
@@ -56,8 +60,18 @@ def bucket_and_key(uri: str) -> tuple[str, str]:
 
 def join(prefix: str, *names: str) -> str:
     """``prefix`` and names with one ``/`` between each; names are taken literally (quoted under ``file://``)."""
-    parts = [quote(name) for name in names] if prefix.startswith("file://") else list(names)
+    parts = [_quoted(name) for name in names] if prefix.startswith("file://") else list(names)
     return "/".join([prefix.rstrip("/"), *parts])
+
+
+def _quoted(path: str) -> str:
+    try:
+        return quote(path)
+    except UnicodeEncodeError as error:
+        readable = os.fsencode(path).decode(errors="backslashreplace")
+        raise UserError(
+            f"the name of {readable} is not UTF-8", hint="Rename it: names of files and folders must be UTF-8."
+        ) from error
 
 
 def display(uri: str) -> str:

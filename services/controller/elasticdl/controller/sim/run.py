@@ -10,6 +10,8 @@ from elasticdl.controller.sim.measures import Measures, Result
 from elasticdl.controller.sim.rivals import Edl, gang
 from elasticdl.controller.sim.scenario import Scenario
 from elasticdl.controller.sim.world import World
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.words import some_of
 
 React = Callable[[World], None]
 
@@ -28,14 +30,24 @@ POLICIES: Mapping[str, Callable[[], React]] = {"ours": lambda: ours, "gang": lam
 """Name -> a policy without memory of earlier simulations."""
 
 _SECONDS_MAX = 1_000_000.0
+_IDLE_S_MAX = 10_000.0
+"""A scenario without a length ends once no job has trained for this long."""
+_JOBS_SHOWN = 5
 
 
 def simulate(scenario: Scenario, policy: str = "ours", seed: int = 0) -> Result:
-    """Run a scenario under a policy, until its end or until all jobs have finished."""
+    """Run a scenario under a policy, until its end or until all jobs have finished.
+
+    Raises:
+        UserError: the scenario has no end, and jobs never finish.
+    """
     world, react = World(scenario, seed), POLICIES[policy]()
     measures = Measures(world)
     end_s = scenario.seconds or _SECONDS_MAX
     planned = False
+    last_change_s = max(
+        (*(job.submit_s for job in scenario.jobs), *(each.replicas[-1][0] for each in scenario.services)), default=0.0
+    )
 
     def decision() -> None:
         nonlocal planned
@@ -44,6 +56,10 @@ def simulate(scenario: Scenario, policy: str = "ours", seed: int = 0) -> Result:
 
     while world.events and world.events[0][0] < end_s and not _done(world):
         second = world.events[0][0]
+        if any(job.speed for job in world.jobs.values() if job.finished_s is None):
+            last_change_s = max(last_change_s, second)
+        elif scenario.seconds is None and second > last_change_s + _IDLE_S_MAX:
+            break
         measures.advance(second)
         world.advance(second)
         while world.events and world.events[0][0] == second:
@@ -52,6 +68,14 @@ def simulate(scenario: Scenario, policy: str = "ours", seed: int = 0) -> Result:
         if world.changed and not planned:
             planned = True
             world.after(world.times.reaction, decision)
+    if scenario.seconds is None and not _done(world):
+        finished = {name for name, job in world.jobs.items() if job.finished_s is not None}
+        waiting = [job.name for job in scenario.jobs if job.name not in finished]
+        raise UserError(
+            f"Scenario {scenario.name} does not end under the policy {policy}: {some_of(waiting, _JOBS_SHOWN)} never "
+            "finished.",
+            hint="Give it seconds, or nodes with more room.",
+        )
     if scenario.seconds is not None:
         measures.advance(scenario.seconds)
         world.advance(scenario.seconds)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from elasticdl.controller.core import Curve, Group
-from elasticdl.controller.core.resources import Resources
-from elasticdl.shared.errors import UserError
+from elasticdl.controller.core.resources import Resources, fits, plus
+from elasticdl.shared.errors import UserError, file_errors
 
 _SCENARIOS = resources.files("elasticdl.controller.sim") / "scenarios"
 _SCALE = {"cpu": 1000}
 """Files have CPU in cores; the core counts millicores."""
+_NUMBER_MAX = 1e15
+_WHOLE_MAX = 100_000
+"""Of nodes, pods and jobs: more would take hours to simulate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,86 +91,241 @@ def load(name: str) -> Scenario:
     """Read a scenario of the package, or a file.
 
     Raises:
-        UserError: there is none, or it is wrong.
+        UserError: there is none, or it is wrong; names the field.
     """
     import yaml
 
     if name in shipped():
         text = (_SCENARIOS / f"{name}.yaml").read_text()
     elif Path(name).is_file():
-        text = Path(name).read_text()
+        with file_errors(f"Scenario {name} can't be read"):
+            text = Path(name).read_bytes().decode(errors="replace")
     else:
         raise UserError(f"There is no scenario {name}. Give a file, or one of: {', '.join(shipped())}.")
     try:
-        return _scenario(yaml.safe_load(text), Path(name).stem)
-    except (yaml.YAMLError, TypeError, KeyError, ValueError, AttributeError) as error:
-        what = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
-        raise UserError(f"Scenario {name} is wrong: {what}. docs/fleet.md describes scenarios.") from error
+        scenario = _scenario(_Fields.of(yaml.safe_load(text), "the scenario"), Path(name).stem)
+        _check_room(scenario)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        problem = " ".join(str(error).split()).rstrip(".")
+        raise UserError(f"Scenario {name} is wrong: {problem}", hint="docs/fleet.md describes scenarios.") from error
+    return scenario
 
 
-def _scenario(data: Any, name: str) -> Scenario:
-    _check(data, {"about", "seconds", "nodes", "system", "jobs", "services", "times", "windows"}, "the scenario")
-    times = dict(data.get("times", {}))
-    if "drain" in times:
-        times["drain"] = tuple(times["drain"])
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """A mapping of a scenario, whose fields are read with their type and limits.
+
+    A ``ValueError`` names the field: ``job a, worker: max must be a whole number, 1 or more, not 'x'``.
+    """
+
+    values: Mapping[str, Any]
+    where: str
+
+    @classmethod
+    def of(cls, values: Any, where: str) -> _Fields:
+        if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
+            raise ValueError(f"{where} must be fields with names, not {values!r:.80}")
+        return cls(values, where)
+
+    def check(self, *known: str) -> None:
+        if unknown := sorted(set(self.values) - set(known)):
+            raise ValueError(
+                f"{self.where} has unknown fields: {', '.join(unknown)}. It may have: {', '.join(sorted(known))}"
+            )
+
+    def needed(self, name: str) -> Any:
+        if name not in self.values:
+            raise ValueError(f"{self.where} has no {name}")
+        return self.values[name]
+
+    def fields(self, name: str) -> _Fields:
+        return _Fields.of(self.needed(name), f"{self.where}, {name}")
+
+    def list(self, name: str) -> list[Any]:
+        """At least one item; none if there is no such field."""
+        found = self.values.get(name, ())
+        if name in self.values and not (isinstance(found, list) and found):
+            raise ValueError(f"{self.where}: {name} must be a list with at least one item, not {found!r:.80}")
+        return list(found)
+
+    def text(self, name: str) -> str:
+        found = self.needed(name)
+        if not isinstance(found, str) or not found:
+            raise ValueError(f"{self.where}: {name} must be a text, not {found!r:.80}")
+        return found
+
+    def number(self, name: str, default: float, *, positive: bool = False) -> float:
+        return _number(self.values.get(name, default), f"{self.where}: {name}", positive=positive)
+
+    def optional(self, name: str) -> float | None:
+        """A positive number, or None without the field."""
+        return None if self.values.get(name) is None else self.number(name, 0, positive=True)
+
+    def whole(self, name: str, default: int, least: int | None = 0, most: int = _WHOLE_MAX) -> int:
+        return _whole(self.values.get(name, default), f"{self.where}: {name}", least, most)
+
+    def amounts(self, *others: str) -> Resources:
+        """The amounts of resources, which all fields are but ``others``."""
+        names = [name for name in self.values if name not in others]
+        return {name: round(self.number(name, 0) * _SCALE.get(name, 1)) for name in names}
+
+
+def _number(value: Any, what: str, *, positive: bool = False) -> float:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= _NUMBER_MAX or (positive and not value):
+        limit = f"above 0 and at most {_NUMBER_MAX:g}" if positive else f"from 0 to {_NUMBER_MAX:g}"
+        raise ValueError(f"{what} must be a number {limit}, not {value!r:.80}")
+    return float(value)
+
+
+def _whole(value: Any, what: str, least: int | None = 0, most: int = _WHOLE_MAX) -> int:
+    least = -most if least is None else least
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError(f"{what} must be a whole number from {least} to {most:,}, not {value!r:.80}")
+    return value
+
+
+def _pair(value: Any, what: str) -> tuple[Any, Any]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError(f"{what} must be a pair [A, B], not {value!r:.80}")
+    return value[0], value[1]
+
+
+def _span(value: Any, what: str) -> tuple[float, float]:
+    """A range of seconds."""
+    start, end = (_number(each, what) for each in _pair(value, what))
+    if start > end:
+        raise ValueError(f"{what} must not begin after its end, as {value!r:.80} does")
+    return start, end
+
+
+def _scenario(data: _Fields, name: str) -> Scenario:
+    data.check("about", "seconds", "nodes", "system", "jobs", "services", "times", "windows")
+    data.needed("nodes"), data.needed("jobs")
+    jobs = tuple(job for each in data.list("jobs") for job in _jobs(_named(each, "job")))
+    services = tuple(_service(_named(each, "service")) for each in data.list("services"))
+    for what, names in (("jobs", [job.name for job in jobs]), ("services", [each.name for each in services])):
+        if twice := [each for each in names if names.count(each) > 1]:
+            raise ValueError(f"two {what} have the name {twice[0]}")
+    windows = data.fields("windows").values if "windows" in data.values else {}
     return Scenario(
         name=name,
-        about=str(data.get("about", "")).strip(),
-        seconds=data.get("seconds"),
-        nodes=tuple(amounts for each in data["nodes"] for amounts in _nodes(each)),
-        system=_amounts(data.get("system", {})),
-        jobs=tuple(job for each in data["jobs"] for job in _jobs(each)),
-        services=tuple(_service(each) for each in data.get("services", [])),
-        times=Times(**times),
-        windows={key: (float(start), float(end)) for key, (start, end) in data.get("windows", {}).items()},
+        about=str(data.values.get("about", "")).strip(),
+        seconds=data.optional("seconds"),
+        nodes=tuple(
+            amounts
+            for number, each in enumerate(data.list("nodes"))
+            for amounts in _nodes(_Fields.of(each, f"nodes[{number}]"))
+        ),
+        system=data.fields("system").amounts() if "system" in data.values else {},
+        jobs=jobs,
+        services=services,
+        times=_times(data.fields("times")) if "times" in data.values else Times(),
+        windows={key: _span(value, f"the window {key}") for key, value in windows.items()},
     )
 
 
-def _check(data: Mapping[str, Any], known: set[str], what: str) -> None:
-    if unknown := set(data) - known:
-        raise ValueError(f"{what} has unknown fields: {', '.join(sorted(unknown))}")
+def _named(value: Any, what: str) -> _Fields:
+    """A job or a service, which errors name."""
+    found = _Fields.of(value, f"a {what}")
+    return _Fields(found.values, f"{what} {found.text('name')}")
 
 
-def _amounts(data: Mapping[str, Any]) -> Resources:
-    return {name: round(float(amount) * _SCALE.get(name, 1)) for name, amount in data.items()}
+def _times(data: _Fields) -> Times:
+    known = [field.name for field in fields(Times)]
+    data.check(*known)
+    given = {name: data.number(name, 0) for name in known if name in data.values and name != "drain"}
+    drain = {"drain": _span(data.values["drain"], f"{data.where}: drain")} if "drain" in data.values else {}
+    return Times(**given, **drain)  # type: ignore[arg-type]
 
 
-def _nodes(data: Mapping[str, Any]) -> list[Resources]:
-    return [_amounts({name: amount for name, amount in data.items() if name != "count"})] * data.get("count", 1)
+def _nodes(data: _Fields) -> list[Resources]:
+    amounts = data.amounts("count")
+    if not amounts:
+        raise ValueError(f"{data.where} has no resources, such as cpu")
+    return [amounts] * data.whole("count", 1, 1)
 
 
-def _jobs(data: Mapping[str, Any]) -> list[JobSpec]:
-    known = {"name", "count", "submit", "every", "master", "ps", "worker", "curve", "workers_per_ps", "work"}
-    _check(data, known | {"priority", "weight"}, f"job {data['name']}")
-    number = data.get("count", 1)
+def _jobs(data: _Fields) -> list[JobSpec]:
+    known = ("name", "count", "submit", "every", "master", "ps", "worker", "curve", "workers_per_ps", "work")
+    data.check(*known, "priority", "weight")
+    number, name = data.whole("count", 1, 1), data.text("name")
+    curve = [_pair(each, f"{data.where}: a point of curve") for each in data.list("curve")]
+    what = f"{data.where}: curve"
+    try:
+        measured = Curve(
+            tuple((_whole(workers, what), _number(speed, what, positive=True)) for workers, speed in curve)
+        )
+    except ValueError as error:
+        raise error if str(error).startswith(data.where) else ValueError(f"{what}: {error}") from error
+    master = _group(data.fields("master"))
+    if (master.min, master.max) != (1, 1):
+        raise ValueError(f"{data.where}: a job has one master, not {master.min} to {master.max}")
+    worker = _group(data.fields("worker"))
+    if not worker.max:
+        raise ValueError(f"{data.where}, worker: max must be 1 or more, not 0")
     return [
         JobSpec(
-            name=f"{data['name']}-{index:02}" if number > 1 else data["name"],
-            submit_s=data.get("submit", 0) + index * data.get("every", 0),
-            master=_group(data["master"]),
-            ps=_group(data["ps"]),
-            worker=_group(data["worker"]),
-            curve=Curve(tuple((int(workers), float(speed)) for workers, speed in data.get("curve", []))),
-            workers_per_ps=float(data.get("workers_per_ps", 7)),
-            work=data.get("work"),
-            priority=data.get("priority", 0),
-            weight=data.get("weight", 1.0),
+            name=f"{name}-{index:02}" if number > 1 else name,
+            submit_s=data.number("submit", 0) + index * data.number("every", 0),
+            master=master,
+            ps=_group(data.fields("ps")),
+            worker=worker,
+            curve=measured,
+            workers_per_ps=data.number("workers_per_ps", 7, positive=True),
+            work=data.optional("work"),
+            priority=data.whole("priority", 0, None),
+            weight=data.number("weight", 1, positive=True),
         )
         for index in range(number)
     ]
 
 
-def _group(data: Mapping[str, Any]) -> Group:
-    amounts = _amounts({name: amount for name, amount in data.items() if name not in ("min", "max")})
-    least = data.get("min", 1)
-    return Group(request=amounts, min=least, max=data.get("max", least))
+def _group(data: _Fields) -> Group:
+    least = data.whole("min", 1)
+    most = data.whole("max", least)
+    if least > most:
+        raise ValueError(f"{data.where}: min is {least} and max is {most}")
+    return Group(request=data.amounts("min", "max"), min=least, max=most)
 
 
-def _service(data: Mapping[str, Any]) -> Service:
-    _check(data, {"name", "request", "priority", "replicas"}, f"service {data['name']}")
+def _service(data: _Fields) -> Service:
+    data.check("name", "request", "priority", "replicas")
+    data.needed("replicas")
+    what = f"{data.where}: replicas"
+    pairs = [_pair(each, what) for each in data.list("replicas")]
+    replicas = tuple((_number(second, what), _whole(number, what)) for second, number in pairs)
+    if list(replicas) != sorted(replicas, key=lambda each: each[0]):
+        raise ValueError(f"{what} must be in the order of their seconds")
     return Service(
-        name=data["name"],
-        request=_amounts(data["request"]),
-        priority=data.get("priority", 1000),
-        replicas=tuple((float(second), int(number)) for second, number in data["replicas"]),
+        name=data.text("name"),
+        request=data.fields("request").amounts(),
+        priority=data.whole("priority", 1000, None),
+        replicas=replicas,
     )
+
+
+def _check_room(scenario: Scenario) -> None:
+    """Refuse pods for which there is no node, and jobs that would never end a scenario that lasts until they finish."""
+    rooms = [plus(amounts, scenario.system, -1) for amounts in scenario.nodes]
+    if any(left < 0 for room in rooms for left in room.values()):
+        raise ValueError("system takes more than a node has")
+    kinds = {tuple(sorted(room.items())): room for room in rooms}.values()
+    requests = [(f"a pod of service {each.name}", each.request) for each in scenario.services]
+    for job in scenario.jobs:
+        groups = (("master", job.master), ("ps", job.ps), ("worker", job.worker))
+        requests += [(f"the {role} of job {job.name}", group.request) for role, group in groups if group.max]
+        if scenario.seconds is None and job.work is None:
+            raise ValueError(f"job {job.name} never finishes: give it work, or give the scenario seconds")
+    for what, request in requests:
+        if not any(fits(request, room) for room in kinds):
+            asked = ", ".join(f"{name} {amount / _SCALE.get(name, 1):g}" for name, amount in request.items())
+            raise ValueError(f"{what} fits on no node: it asks for {asked}")
+    total: Resources = {}
+    for room in rooms:
+        total = plus(total, room)
+    for job in scenario.jobs if scenario.seconds is None else ():
+        least = plus(job.master.request, job.ps.request, job.ps.min)
+        least = plus(least, job.worker.request, max(job.worker.min, 1))
+        if not fits(least, total):
+            raise ValueError(f"job {job.name} never finishes: all nodes together have no room for its least pods")

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.exported.owner import OutputOwner
 from elasticdl.shared.exported.writing import Parts, TablesExport, delete_tables, served_parts
 from elasticdl.shared.job.model_file import WEIGHTS_FILE
 from elasticdl.shared.model.whole_model import RowsFunction
@@ -63,12 +64,14 @@ class Exporter:
         saved: SavedModels,
         writer: ModelWriter,
         output: str,
+        owner: OutputOwner,
         watch: ExportWatch,
     ) -> None:
         self._ps = ps
         self._saved = saved
         self._writer = writer
         self._output = output
+        self._owner = owner
         self._progress, self._waiting = watch.progress, watch.waiting
         self._watch = watch
 
@@ -98,8 +101,16 @@ class Exporter:
 
         Raises:
             PinLostError: the audited model is gone.
+            PermanentError: another job has written its model there since this job started.
         """
         version, output = command.version, command.output or self._output
+        with self._waiting():
+            self._owner.check(output)
+        self._export(command, version, output)
+        with self._waiting():
+            self._owner.note(output)
+
+    def _export(self, command: ExportModel, version: int, output: str) -> None:
         if version:
             with self._waiting():
                 dense, rows_of = self._saved.load(version)

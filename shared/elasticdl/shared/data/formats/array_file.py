@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from elasticdl.shared.data.blocks import ColumnBatch, RecordBlock
-from elasticdl.shared.data.column_types import FoundColumn, element_type, selected
+from elasticdl.shared.data.column_types import FoundColumn, element_type, fill_scalar, selected
 from elasticdl.shared.data.formats import arrow_columns
 from elasticdl.shared.data.formats.data_format import DataFormat, DataObject, FormatReader, Indices, Scan
 from elasticdl.shared.data.formats.gzip_content import GzipContent, is_compressed
@@ -218,7 +218,10 @@ class _Scan(Scan):
         natural, was = column.type
         if given in (None, natural):
             return FoundColumn(name=column.name, type=natural, was=was)
-        can_cast = column.dtype.kind in "biuf" and element_type(given) not in ("string", "binary")
+        element = element_type(given)
+        # A date as a float may be missing. As a smaller integer it could silently be another one.
+        can_cast = element.startswith("float") if column.dtype.kind in "Mm" else column.dtype.kind in "biuf"
+        can_cast = can_cast and element not in ("string", "binary")
         if given.partition("[")[2] != natural.partition("[")[2] or not can_cast:
             raise UserError(
                 f"{column.array.text}: column {column.name!r} has type {natural}, which can't be read as {given}",
@@ -229,6 +232,7 @@ class _Scan(Scan):
     def _learn(self, number: int, values: Array, first: int) -> None:
         column = self._found[number]
         cast = native(values, column.type)
+        absent = np.isnat(values) if values.dtype.kind in "Mm" else None
         if _may_change(values, cast):
             wrong = (cast != values).reshape(len(values), -1)
             if wrong.any():
@@ -239,7 +243,13 @@ class _Scan(Scan):
                     hint=f"Correct the value, or give the column another type with --column_types {column.name}=TYPE.",
                 )
         if cast.ndim == 1 and cast.dtype.kind in "iu":
-            more = arrow_columns.found(column.name, column.type, column.was, pa.chunked_array([pa.array(cast)]), first)
+            integers = pa.chunked_array([pa.array(cast, mask=absent)])
+            more = arrow_columns.found(column.name, column.type, column.was, integers, first)
+            self._found[number] = column.with_more(more)
+        elif absent is not None and absent.any():
+            rows = absent.reshape(len(values), -1)
+            place = first + int(np.argmax(rows.any(axis=1)))
+            more = FoundColumn(name=column.name, type=column.type, missing=int(rows.sum()), first_missing=place)
             self._found[number] = column.with_more(more)
 
 
@@ -248,13 +258,23 @@ def _may_change(values: Array, cast: Array) -> bool:
     return values.dtype.kind in "biuf" and cast.dtype.kind in "iu" and not np.can_cast(values.dtype, cast.dtype)
 
 
-def native(values: Array, kind: str) -> Array:
-    """Values as they are stored in a column's type, which is theirs or one that the user gave."""
+def native(values: Array, kind: str, fill: Any = None) -> Array:
+    """Values as they are stored in a column's type, which is theirs or one that the user gave.
+
+    Args:
+        fill: replaces dates and durations that are NaT. None: they are NaN in floats, and the least int64 in integers.
+    """
     element = element_type(kind)
+    if values.dtype.kind in "Mm":
+        absent = np.isnat(values)
+        numbers: Array = values.astype(values.dtype.newbyteorder("=")).view(np.int64)
+        if element == "string":
+            return np.where(absent, "", numbers.astype(str)).astype(object)
+        numbers = numbers.astype(element, copy=False)
+        missing = np.nan if fill is None and element.startswith("float") else fill
+        return numbers if missing is None or not absent.any() else np.where(absent, missing, numbers).astype(element)
     if element in ("string", "binary"):
         return values.astype(object)
-    if values.dtype.kind in "Mm":
-        return values.astype(values.dtype.newbyteorder("=")).view(np.int64)
     with np.errstate(invalid="ignore"):  # NaN as an integer differs from itself, and is reported.
         return values.astype(element, copy=False)
 
@@ -312,4 +332,9 @@ class _Reader(FormatReader):
 
     def _converted(self, arrays: Sequence[Array]) -> ColumnBatch:
         pairs = zip(self._columns, arrays, strict=True)
-        return ColumnBatch.of({column.name: native(values, column.type) for column, values in pairs})
+        return ColumnBatch.of({column.name: native(values, column.type, _fill(column)) for column, values in pairs})
+
+
+def _fill(column: Column) -> Any:
+    scalar = None if column.fill is None else fill_scalar(column)
+    return None if scalar is None else scalar.as_py()

@@ -28,6 +28,8 @@ def natural_type(kind: pa.DataType) -> tuple[str, str]:
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     kind = _VIEWS.get(str(kind), kind)
     if _is_list(kind):
+        if _is_list(kind.value_type):  # They may be nested too deeply to be followed.
+            return "", ""
         element, was = natural_type(kind.value_type)
         if not element or element_type(element) != element:
             return "", ""

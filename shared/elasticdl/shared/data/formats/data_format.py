@@ -191,7 +191,7 @@ class DataFormat(ABC):
 
         ``elasticdl data inspect`` shows such columns.
         """
-        return "string" if element_type(kind) == kind else ""
+        return kind.replace(element_type(kind), "string", 1)
 
     @abstractmethod
     def reader(self, store: ObjectStore, schema: DataSchema, index: Indices) -> FormatReader:

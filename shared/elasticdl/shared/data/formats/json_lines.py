@@ -45,6 +45,9 @@ from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 
 _CHANGED = re.compile(r"Column\(/([^/)]+).*\) changed from (\w+) to (\w+)")
 _KINDS = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+_ARROW_KINDS = {"array": "a list", "object": "an object"}
+_NESTED = (b"[" * 64, b"[ " * 64, b"}" * 64, b"]}" * 64)
+"""Signs of values that may be nested so deeply that pyarrow takes minutes for them, or crashes."""
 
 
 def cut(data: bytes, *, final: bool) -> tuple[list[bytes], Positions, int]:
@@ -74,6 +77,9 @@ class Parser(TextParser):
     def _parse(self, lines: list[bytes]) -> pa.Table:
         data = b"\n".join(lines)
         data.decode()
+        if any(sign in data for sign in _NESTED):
+            for line in lines:
+                _check_nesting(line)
         table = pa.json.read_json(
             pa.BufferReader(data),
             read_options=pa.json.ReadOptions(use_threads=False, block_size=min(len(data) + 2, RECORD_BYTES_MAX)),
@@ -111,6 +117,8 @@ class Parser(TextParser):
             return "it is not UTF-8 text"
         except json.JSONDecodeError as wrong:
             return f"it is not JSON ({wrong.msg}, character {wrong.pos})"
+        except RecursionError:
+            return "its values are nested too deeply"
         if not isinstance(record, dict):
             return f"it is {_kind(record)}, not a JSON object"
         for name, kind in self._types.items():
@@ -119,8 +127,9 @@ class Parser(TextParser):
             except (pa.ArrowInvalid, ValueError):
                 return f"column {name!r} is not {kind}: {json.dumps(record.get(name))[:80]}"
         if changed := _CHANGED.search(str(error)):
-            name, before, now = changed.groups()
-            return f"column {name!r} is a {now}, and a {before} in records before it"
+            name, *kinds = changed.groups()
+            before, now = (_ARROW_KINDS.get(kind, f"a {kind}") for kind in kinds)
+            return f"column {name!r} is {now}, and {before} in records before it"
         return str(error)
 
 
@@ -129,6 +138,13 @@ def _json_type(kind: str) -> pa.DataType:
     element = "float32" if element_type(kind) == "float16" else element_type(kind)
     flat = arrow_type(element)
     return flat if element_type(kind) == kind else pa.list_(flat)
+
+
+def _check_nesting(line: bytes) -> None:
+    try:
+        json.loads(line)
+    except RecursionError as error:
+        raise ValueError("its values are nested too deeply") from error
 
 
 def _kind(value: Any) -> str:

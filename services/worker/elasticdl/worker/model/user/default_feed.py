@@ -354,7 +354,8 @@ class DefaultFeed:
             return tf.stack([_cast(records[name], one.dtype) for name in names], axis=1)
         values = _cast(records[names[0]], one.dtype)
         if isinstance(values, tf.RaggedTensor) and one.shape[1:] == (None,):
-            values = values.to_tensor()
+            # Recurrent layers fail without any step, which a batch of empty lists would have.
+            values = values.to_tensor(shape=(None, tf.maximum(values.bounding_shape(1), 1)))
         is_ragged = isinstance(values, tf.RaggedTensor) and not getattr(one, "ragged", False)
         if is_ragged or not values.shape.is_compatible_with(one.shape):
             raise UserError(
