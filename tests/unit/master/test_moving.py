@@ -144,6 +144,23 @@ def test_a_task_that_finished_by_an_earlier_table_is_dispatched_again(driver: Dr
     assert 3 in driver.state.training.complete
 
 
+@pytest.mark.parametrize("step", ["none", "copying", "catching up"])
+def test_a_version_of_the_placement_that_no_master_has_decided_is_replaced(driver: Driver, step: str) -> None:
+    if step != "none":
+        begin(driver, step)
+    driver.take(commands.Dispatch)
+    before = driver.state.placement
+    holder = {PS_0: driver.incarnation("ps-0")}
+    driver.finish(3, placement_version=1000, credits=holder)
+    (publish,) = driver.take(commands.PublishPlacement)
+    assert (publish.version, publish.owners) == (1001, before.owners)
+    assert (driver.state.placement.version, driver.state.move) == (1001, None)
+    assert driver.take(commands.PublishPlacement) == []
+    driver.finish(3, placement_version=1001, credits=holder)
+    assert driver.state.training is not None
+    assert 3 in driver.state.training.complete
+
+
 STEPS = ("copying", "loading", "freezing", "catching up")
 
 

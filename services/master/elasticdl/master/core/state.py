@@ -50,6 +50,9 @@ class State:
     """The latest version that was decided."""
     is_placement_published: bool = True
     """Whether this run of the job has ordered its publication."""
+    foreign_placement: int = 0
+    """The latest version of the placement that a worker went by and no master on this log has decided; 0: none. A later
+    one replaces it: another client wrote it, or the end of the log was lost."""
     move: Move | None = None
     unreadable: set[PodName] = field(default_factory=set)
     """Ps whose last snapshot could not be read for a move; a ps that starts again can restore an older one."""

@@ -36,6 +36,10 @@ def decide_moving(state: State) -> Decisions:
     """The next step of the present move, or the beginning of a move that is needed."""
     move, placement = state.move, state.placement
     decisions: Decisions = []
+    if state.foreign_placement > placement.version:
+        version = state.foreign_placement + 1
+        publish = PublishPlacement(version=version, owners=placement.owners)
+        return [(publish, f"version {state.foreign_placement} of the placement is not of this job's masters")]
     if not state.is_placement_published:
         publish = PublishPlacement(version=placement.version, owners=placement.owners)
         decisions.append((publish, f"version {placement.version} of the placement"))

@@ -89,6 +89,8 @@ def _on_train_task_finished(state: State, envelope: Envelope, event: TaskFinishe
         return
     if not state.first_step_s:
         state.first_step_s = envelope.time_s - event.times.seconds["total"]
+    if event.placement_version > state.placement.version:
+        state.foreign_placement = max(state.foreign_placement, event.placement_version)
     if not training.on_task_finished(event, envelope, state.placement.version):
         return
     state.trained_s = envelope.time_s
