@@ -13,6 +13,8 @@ from tests.sim.network import Weather
 from tests.sim.patterns import Around, drawn
 from tests.sim.world import Schedule
 
+from elasticdl.shared.names import Service
+
 START_S = 1.2
 """About when training begins."""
 
@@ -169,7 +171,15 @@ def random_schedule(seed: int) -> Schedule:
     clocks = _clock_faults(seed, schedule.shape, schedule.horizon_s)
     pods = _pod_faults(seed, schedule.shape, schedule.horizon_s)
     garbage = _garbage_faults(seed, schedule.shape, schedule.horizon_s)
-    return replace(schedule, faults=clocks + schedule.faults + pods + garbage)
+    return replace(schedule, faults=clocks + _with_one_suspect(schedule.faults) + pods + garbage)
+
+
+def _with_one_suspect(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    """At most one worker crashes, or hangs in the user's code: two with the same batch end the job, and rightly so."""
+    suspects = [
+        each for each in faults if each.action in ("crash", "hang") and each.targets[0].startswith(Service.WORKER.value)
+    ]
+    return tuple(each for each in faults if each not in suspects[1:])
 
 
 GARBAGE = 0.1

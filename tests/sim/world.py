@@ -300,7 +300,9 @@ class World:
         uri, manifest = chain[-1] if part == "newest" else chain[int(self.random.random() * len(chain))]
         if manifest.step == 0:
             return
+        first = chain[0][0] if chain[0][1].step == 0 else ""
         objects = [(uri, MANIFEST_NAME), *((chunk.of or uri, chunk.name) for chunk in manifest.chunks)]
+        objects = [(where, name) for where, name in objects if where != first]
         where, name = objects[0] if part == "newest" else objects[int(self.random.random() * len(objects))]
         self.note(f"{name} of snapshot {manifest.number} by {manifest.incarnation} is damaged")
         self.store.damage(chunk_uri(where, name), int(self.random.random() * 3))
