@@ -19,6 +19,7 @@ from tests.cluster.images import write_image
 from tests.cluster.preparation import SERVICES
 from tests.cluster.readiness import CTR
 from tests.cluster.scenarios.command_line import CommandLine
+from tests.cluster.scenarios.timeline import milli_cpus
 from tests.cluster.service_images import is_built, provide_service_image
 from tests.cluster.sites import IMAGES, REPOSITORY, Site
 from tests.contract.servers.s3 import minio_binary
@@ -48,6 +49,15 @@ class Cluster:
         if self.site is None:
             pytest.skip(NEEDS_NODE)
         return self.site
+
+    def free_milli_cpus(self) -> int:
+        """What pods of jobs can request, in thousandths of a CPU: what the node has, without what runs on it."""
+        (node,) = self.core.list_node().items
+        pods = self.core.list_pod_for_all_namespaces().items
+        alive = [pod for pod in pods if pod.status.phase in ("Pending", "Running")]
+        present = [pod for pod in alive if pod.metadata.deletion_timestamp is None]
+        requests = [each.resources.requests or {} for pod in present for each in pod.spec.containers]
+        return milli_cpus([node.status.allocatable["cpu"]]) - milli_cpus(each.get("cpu", "0") for each in requests)
 
     def load_image(self, image: str, program: Path, entry_point: str = "") -> None:
         """Make an image of a static program known to the node, see ``write_image``."""

@@ -42,6 +42,7 @@ class Service(StrEnum):
     PS = "ps"
     LAUNCHER = "launcher"
     CLIENT = "client"
+    CONTROLLER = "controller"
 
 
 class Purpose(StrEnum):

@@ -14,7 +14,7 @@ from tests.cluster.conftest import Cluster
 from tests.cluster.deployment import Deployment
 from tests.cluster.scenarios.cluster_jobs import MODEL, ClusterJobs
 from tests.cluster.scenarios.command_line import CommandLine
-from tests.cluster.scenarios.timeline import Recorder, milli_cpus
+from tests.cluster.scenarios.timeline import Recorder
 from tests.cluster.sites import REPOSITORY
 from tests.e2e.models import slowly
 
@@ -70,9 +70,4 @@ def recorder(request: pytest.FixtureRequest, cluster: Cluster, elasticdl_namespa
 @pytest.fixture
 def free_milli_cpus(cluster: Cluster) -> int:
     """What pods of jobs can request, in thousandths of a CPU: what the node has, without what runs on it."""
-    (node,) = cluster.core.list_node().items
-    pods = cluster.core.list_pod_for_all_namespaces().items
-    alive = [pod for pod in pods if pod.status.phase in ("Pending", "Running")]
-    present = [pod for pod in alive if pod.metadata.deletion_timestamp is None]
-    requests = [each.resources.requests or {} for pod in present for each in pod.spec.containers]
-    return milli_cpus([node.status.allocatable["cpu"]]) - milli_cpus(each.get("cpu", "0") for each in requests)
+    return cluster.free_milli_cpus()

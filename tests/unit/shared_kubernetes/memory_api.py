@@ -60,7 +60,7 @@ class MemoryApi(KubernetesApi):
             raise ApiRefusedError(Request(verb="get", kind=kind, name=name), status=404, reason="NotFound", detail="")
         return deepcopy(self.jobs[name])
 
-    def patch(self, kind: Kind, name: str, patch: Manifest) -> Manifest:
+    def patch(self, kind: Kind, name: str, patch: Manifest, *, subresource: str = "") -> Manifest:
         assert kind is kinds.JOB
         if self.has_lost_rights:
             raise ApiRefusedError(
@@ -72,11 +72,18 @@ class MemoryApi(KubernetesApi):
     def is_allowed(self, verb: str, kind: Kind, *, subresource: str = "") -> bool:
         return verb != "patch" or not self.has_lost_rights
 
-    def list(self, kind: Kind, *, labels: str = "", fields: str = "") -> ObjectList:
+    def list(self, kind: Kind, *, labels: str = "", fields: str = "", everywhere: bool = False) -> ObjectList:
         return ObjectList(items=tuple(self.objects.values()), resource_version=str(self._versions))
 
     def watch(
-        self, kind: Kind, resource_version: str, *, labels: str = "", fields: str = "", timeout_s: int = 0
+        self,
+        kind: Kind,
+        resource_version: str,
+        *,
+        labels: str = "",
+        fields: str = "",
+        everywhere: bool = False,
+        timeout_s: int = 0,
     ) -> Iterator[Change]:
         yield self._changes.get()
 

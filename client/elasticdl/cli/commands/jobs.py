@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from elasticdl.cli.display.output import print_table
 from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.handle import Condition, JobHandle, JobNotFoundError
 from elasticdl.cli.jobs.local_handle import shown_state
+from elasticdl.cli.jobs.requests import request
 from elasticdl.cli.jobs.resumption import NOTHING_TO_RESUME
 from elasticdl.cli.jobs.run_directory import INTERRUPTED, RunDirectory
 from elasticdl.master.core.pods.state import Pod
@@ -24,9 +24,6 @@ from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import ScaleRequested, StopRequested
 from elasticdl.shared.names import PodName, Service, pod_number
-from elasticdl.shared.process.clock import SystemClock
-from elasticdl.shared.process.envelopes import EnvelopeFactory
-from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 from elasticdl.shared.storage import open_store
 from elasticdl.shared.words import count
 
@@ -99,7 +96,7 @@ def stop(job: JobHandle) -> None:
         )
     _check_not_suspended(job, condition, "stopped")
     try:
-        asyncio.run(_publish(job, StopRequested(reason="elasticdl stop")))
+        asyncio.run(request(job, StopRequested(reason="elasticdl stop")))
     except ElasticDLError:
         if not condition.can_terminate:
             raise
@@ -143,23 +140,6 @@ def _check_not_suspended(job: JobHandle, condition: Condition, what: str) -> Non
         )
 
 
-async def _publish(job: JobHandle, event: StopRequested | ScaleRequested) -> None:
-    """Put a request to a running job on its log, where its master reads it."""
-    async with job.open() as bus:
-        name = PodName(f"client-{os.getpid()}")
-        publisher = QueuedEventPublisher(
-            bus.log, EnvelopeFactory(service=Service.CLIENT, name=name, clock=SystemClock())
-        )
-        running = asyncio.create_task(publisher.run())
-        publisher.publish(event)
-        await asyncio.wait({asyncio.create_task(publisher.flush()), running}, return_when=asyncio.FIRST_COMPLETED)
-        if running.done():
-            running.result()
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
-
-
 def _wait_until_stopped(job: JobHandle, console: Console) -> Condition:
     started_s, told = time.monotonic(), False
     while (condition := job.condition()).is_running:
@@ -195,7 +175,7 @@ def scale(job: JobHandle, *, workers: int, ps: int) -> None:
 
     restored = restored_ps(recovered(job, all_evaluations=False).state.pods, ps, job.arguments) if ps else []
     _check_not_suspended(job, job.condition(), "scaled")
-    asyncio.run(_publish(job, ScaleRequested(workers=workers, ps=ps)))
+    asyncio.run(request(job, ScaleRequested(workers=workers, ps=ps)))
     targets = [count(number, noun) for number, noun in ((workers, "worker"), (ps, "parameter server")) if number]
     plain_console().print(f"{job.job}: scaling to {' and '.join(targets)}")
     for name in restored:

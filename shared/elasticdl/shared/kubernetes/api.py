@@ -11,7 +11,8 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, cast
 from urllib.parse import urlencode
@@ -95,6 +96,12 @@ class KubernetesApi:
         configuration, default_namespace = _load(kubeconfig, context)
         return cls(configuration, namespace or default_namespace)
 
+    def in_namespace(self, namespace: str) -> Self:
+        """The same connection, for the objects of another namespace."""
+        other = copy(self)
+        other.namespace = namespace
+        return other
+
     @property
     def server(self) -> str:
         """The URL of the API server."""
@@ -113,26 +120,36 @@ class KubernetesApi:
         """Get one object."""
         return self._send_to_object("GET", "get", kind, name)
 
-    def list(self, kind: Kind, *, labels: str = "", fields: str = "") -> ObjectList:
+    def list(self, kind: Kind, *, labels: str = "", fields: str = "", everywhere: bool = False) -> ObjectList:
         """Get all objects of a kind in the namespace.
 
         Args:
             labels: a label selector, see ``names.selector``.
             fields: a field selector, such as ``involvedObject.name=NAME``.
+            everywhere: in all namespaces.
         """
+        kind = replace(kind, is_namespaced=kind.is_namespaced and not everywhere)
         request = self._request("list", kind)
         answer = self._send("GET", request, kind.path(request.namespace), _selectors(labels, fields))
         return ObjectList(items=tuple(answer["items"] or ()), resource_version=answer["metadata"]["resourceVersion"])
 
     def watch(
-        self, kind: Kind, resource_version: str, *, labels: str = "", fields: str = "", timeout_s: int = WATCH_S
+        self,
+        kind: Kind,
+        resource_version: str,
+        *,
+        labels: str = "",
+        fields: str = "",
+        everywhere: bool = False,
+        timeout_s: int = WATCH_S,
     ) -> Iterator[Change]:
-        """Changes since a moment, as they happen; ends after ``timeout_s`` seconds.
+        """Changes since a moment, as they happen; ends after ``timeout_s`` seconds. Selects as ``list`` does.
 
         Raises:
             WatchExpiredError: the moment is too long ago: list again.
             TransientError: the connection broke: watch again from the last change.
         """
+        kind = replace(kind, is_namespaced=kind.is_namespaced and not everywhere)
         request = self._request("watch", kind)
         query = _selectors(labels, fields) | {
             "watch": "true",
@@ -162,9 +179,13 @@ class KubernetesApi:
             options["gracePeriodSeconds"] = grace_s
         self._send_to_object("DELETE", "delete", kind, name, options)
 
-    def patch(self, kind: Kind, name: str, patch: Manifest) -> Manifest:
-        """Change some fields of an object by a JSON merge patch: None removes a field."""
-        return self._send_to_object("PATCH", "patch", kind, name, patch)
+    def patch(self, kind: Kind, name: str, patch: Manifest, *, subresource: str = "") -> Manifest:
+        """Change some fields of an object, or of a subresource such as ``status``, by a JSON merge patch.
+
+        None removes a field. With the ``resourceVersion`` of the object in the patch, an object that has changed
+        meanwhile is refused: ``is_conflict``.
+        """
+        return self._send_to_object("PATCH", "patch", kind, name, patch, subresource)
 
     # --- pods -------------------------------------------------------------------------------------------------------
 
@@ -237,10 +258,10 @@ class KubernetesApi:
         return Request(verb=verb, kind=kind, namespace=wanted, name=name)
 
     def _send_to_object(
-        self, method: str, verb: str, kind: Kind, name: str, content: Manifest | None = None
+        self, method: str, verb: str, kind: Kind, name: str, content: Manifest | None = None, subresource: str = ""
     ) -> Manifest:
         request = self._request(verb, kind, name)
-        return self._send(method, request, kind.path(request.namespace, name), content=content)
+        return self._send(method, request, kind.path(request.namespace, name, subresource), content=content)
 
     def _send(
         self,

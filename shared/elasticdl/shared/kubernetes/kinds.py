@@ -56,6 +56,7 @@ NODE = Kind(name="Node", plural="nodes", is_namespaced=False)
 PRIORITY_CLASS = Kind(
     name="PriorityClass", plural="priorityclasses", api_version="scheduling.k8s.io/v1", is_namespaced=False
 )
+LEASE = Kind(name="Lease", plural="leases", api_version="coordination.k8s.io/v1")
 ACCESS_REVIEW = Kind(
     name="SelfSubjectAccessReview",
     plural="selfsubjectaccessreviews",
@@ -75,7 +76,7 @@ KINDS: Mapping[str, Kind] = {
     for kind in (
         *(POD, JOB, CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT, ENDPOINT_SLICE, EVENT, RESOURCE_QUOTA),
         *(POD_DISRUPTION_BUDGET, NAMESPACE, NODE, PRIORITY_CLASS, ACCESS_REVIEW, CUSTOM_RESOURCE_DEFINITION),
-        TRAINING_JOB,
+        *(TRAINING_JOB, LEASE),
     )
 }
 

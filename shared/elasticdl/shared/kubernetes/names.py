@@ -40,6 +40,10 @@ ORDER_LABEL: Final = "elasticdl.org/order"
 
 MEMORY_RAISES: Final = "elasticdl.org/memory-raises"
 """Annotation of a pod: how often pods of its name ran out of memory."""
+TRAINING_JOB_LABEL: Final = "elasticdl.org/training-job"
+"""Label of a Job: the name of the TrainingJob that it was created for."""
+SUSPENDED: Final = "elasticdl.org/suspended"
+"""Annotation of a Job: why the controller has stopped it. It resumes the job when there is room."""
 NOTE: Final = "elasticdl.org/note"
 """Annotation of a pod: what users are told about it when it is created."""
 

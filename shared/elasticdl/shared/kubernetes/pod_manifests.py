@@ -37,12 +37,12 @@ class ClusterJob:
     templates: PodTemplates
 
 
-def owner_reference(batch_job: Manifest) -> Manifest:
-    """The owner of a job's objects: its batch Job."""
-    metadata = batch_job["metadata"]
+def owner_reference(owner: Manifest, kind: kinds.Kind = kinds.JOB) -> Manifest:
+    """The owner of a job's objects: its batch Job; that of the Job may be a TrainingJob."""
+    metadata = owner["metadata"]
     return {
-        "apiVersion": kinds.JOB.api_version,
-        "kind": kinds.JOB.name,
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
         "name": metadata["name"],
         "uid": metadata["uid"],
         "controller": False,

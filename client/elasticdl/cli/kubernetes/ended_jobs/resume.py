@@ -34,6 +34,24 @@ _POLL_S = 0.25
 
 def resume(job: KubernetesJobHandle, changes: ResumeChanges, *, detach: bool) -> int:
     """Run the command."""
+    lacked_memory = create_next_run(job, changes)
+    console = plain_console()
+    if lacked_memory:
+        console.print(f"The master ran out of memory. The next one gets {MEMORY_RAISE} times as much.")
+    console.print(f"Created the next run of job {job.job} in namespace {job.api.namespace}.")
+    if detach:
+        console.print(leaving_lines(job.arguments))
+        return exit_codes.SUCCESS
+    console.print("Ctrl-C leaves it running.")
+    return follow(job, is_new=False)
+
+
+def create_next_run(job: KubernetesJobHandle, changes: ResumeChanges) -> bool:
+    """Replace the objects of a job that has ended by those of its next run.
+
+    Returns:
+        Whether the former master ran out of memory, so that the next one gets more.
+    """
     check_ended(job, "resumed")
     former = job.job_object()
     config_map = job.api.get(CONFIG_MAP, object_name(job.job))
@@ -45,15 +63,7 @@ def resume(job: KubernetesJobHandle, changes: ResumeChanges, *, detach: bool) ->
     belongings = (next_config_map(config_map, file.to_json()), next_secret(job.api.get(SECRET, object_name(job.job))))
     lacked_memory = any(memory_kills(job.masters()))
     _create_again(job.api, job.job, former, next_job(former, run, raises_memory=lacked_memory), belongings)
-    console = plain_console()
-    if lacked_memory:
-        console.print(f"The master ran out of memory. The next one gets {MEMORY_RAISE} times as much.")
-    console.print(f"Created the next run of job {job.job} in namespace {job.api.namespace}.")
-    if detach:
-        console.print(leaving_lines(job.arguments))
-        return exit_codes.SUCCESS
-    console.print("Ctrl-C leaves it running.")
-    return follow(job, is_new=False)
+    return lacked_memory
 
 
 def check_ended(job: KubernetesJobHandle, what: str) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from elasticdl.cli.kubernetes.manifests.templates import JobSettings, PodSettings, master_template, service_template
-from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, JOB, SECRET, Kind, Manifest
-from elasticdl.shared.kubernetes.names import PODS_FILE, SUBMISSION_FILE, labels, object_name
+from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, JOB, SECRET, TRAINING_JOB, Kind, Manifest
+from elasticdl.shared.kubernetes.names import PODS_FILE, SUBMISSION_FILE, TRAINING_JOB_LABEL, labels, object_name
 from elasticdl.shared.kubernetes.pod_manifests import owner_reference
 from elasticdl.shared.kubernetes.templates import PodTemplates, WorkerPriority
 from elasticdl.shared.names import Service
@@ -30,6 +30,7 @@ class JobManifest:
         settings: what all pods have in common.
         worker_priority: priority classes of the workers; None: that of their template.
         model: file name -> content of the model file and the modules beside it.
+        training_job: the TrainingJob that the Job belongs to; None: a command created it.
     """
 
     settings: JobSettings
@@ -43,6 +44,7 @@ class JobManifest:
     model: Mapping[str, bytes]
     secrets: Mapping[str, str]
     keep_finished_s: int
+    training_job: Manifest | None = None
 
     @property
     def templates(self) -> PodTemplates:
@@ -60,8 +62,12 @@ class JobManifest:
         pod = master_template(self.settings, self.master, self.worker)
         own = labels(self.settings.job, Service.MASTER)
         pod["metadata"]["labels"] = {**pod["metadata"].get("labels", {}), **own}
+        job = self._object(JOB, namespace)
+        if self.training_job is not None:
+            job["metadata"]["labels"][TRAINING_JOB_LABEL] = self.training_job["metadata"]["name"]
+            job["metadata"]["ownerReferences"] = [owner_reference(self.training_job, TRAINING_JOB)]
         return {
-            **self._object(JOB, namespace),
+            **job,
             "spec": {
                 "suspend": True,
                 "backoffLimit": RETRIES,

@@ -32,7 +32,10 @@ def next_job(former: Manifest, run: str, *, raises_memory: bool = False) -> Mani
         for each in container.get("env", ()):
             if each["name"] == variable("run"):
                 each["value"] = run
-    return {**_object(JOB, former), "spec": {"suspend": True, "backoffLimit": RETRIES, **spec}}
+    job = _object(JOB, former)
+    if owners := former["metadata"].get("ownerReferences"):
+        job["metadata"]["ownerReferences"] = owners
+    return {**job, "spec": {"suspend": True, "backoffLimit": RETRIES, **spec}}
 
 
 def next_config_map(former: Manifest, submission: str) -> Manifest:

@@ -38,11 +38,12 @@ _LABEL = re.compile(r"([-A-Za-z0-9_./]+)=([-A-Za-z0-9_.]*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What is random about a job."""
+    """What is random about a job; ``job``: its id; None: made from its name."""
 
     run: Incarnation
     token: str
     created_s: float
+    job: JobId | None = None
 
 
 def plan_job(
@@ -66,7 +67,7 @@ def plan_job(
     master, worker, ps, priority = _pods(pods, defaults)
     run_as = pods.run_as_user or defaults.get("run_as_user", "")
     flags = _with_data_cache(flags, worker, volumes)
-    job = new_job_id(flags.job_name or job_name(f"{model.name}{flags.kind.name_suffix}"))
+    job = identity.job or new_job_id(flags.job_name or job_name(f"{model.name}{flags.kind.name_suffix}"))
     envs, secrets = split_secrets(parse_envs(flags.envs))
     submitted = replace(flags, model_def=model.model_def, model_zoo="", envs=envs_text(envs))
     submission = SubmissionFile(

@@ -1,0 +1,11 @@
+"""The controller: it sees a cluster and its TrainingJobs, asks the core what each job should have, and does it.
+
+``informer``      the objects of one kind, kept up to date on a thread
+``observing``     nodes and pods as the core sees them; pure
+``job_log``       what the event logs of the jobs say
+``lifecycle``     what is to be done for one TrainingJob; pure
+``status``        its status, as people read it; pure
+``steps``         does it: creates Jobs, asks masters to scale or stop, resumes
+``controller``    the loop
+``leadership``    one controller at a time
+"""

@@ -1,0 +1,91 @@
+"""``python -m elasticdl.controller.service``: the controller's process, in the cluster or outside of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Annotated
+
+import structlog
+import typer
+
+from elasticdl.controller.service.controller import Controller
+from elasticdl.controller.service.leadership import Leadership
+from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.kubernetes.api import KubernetesApi
+from elasticdl.shared.names import Incarnation, JobId, PodName, Service, new_incarnation
+from elasticdl.shared.process import logs
+
+STUCK_S = 60.0
+"""Seconds without a turn of the loop after which the process counts as dead."""
+
+_log = structlog.get_logger()
+
+
+def main(
+    kubeconfig: Annotated[str, typer.Option(help="Outside of the cluster: its kubeconfig file.")] = "",
+    namespace: Annotated[str, typer.Option(help="Namespace whose TrainingJobs it acts on. Empty: all.")] = "",
+    port: Annotated[int, typer.Option(help="Port of /healthz and /readyz; 0: none.")] = 8080,
+    log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+) -> None:
+    """Start TrainingJobs, and scale them while they run, so that a shared cluster is full and jobs need not wait."""
+    identity = f"{socket.gethostname()}-{new_incarnation()}"
+    logs.configure(
+        service=Service.CONTROLLER,
+        job=JobId(""),
+        pod=PodName("controller"),
+        incarnation=Incarnation(identity),
+        level=log_level,
+    )
+    try:
+        api = KubernetesApi.connect(kubeconfig=kubeconfig)
+        _serve(api, namespace, identity, port)
+    except ElasticDLError as error:
+        _log.error("the controller can't continue", reason=str(error))
+        raise typer.Exit(1) from error
+
+
+def _serve(api: KubernetesApi, namespace: str, identity: str, port: int) -> None:
+    controller = Controller(api, namespace)
+    leadership = Leadership(api.in_namespace(namespace) if namespace else api, identity)
+    is_ending = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: is_ending.set())
+    if port:
+        _answer_probes(controller, port)
+    controller.watch()
+    while not (is_ending.is_set() or leadership.attempt()):
+        is_ending.wait(2.0)
+        controller.turned_s = time.monotonic()
+    threading.Thread(target=leadership.keep, name="lease", daemon=True).start()
+    controller.run(lambda: leadership.is_leader and not is_ending.is_set())
+    controller.close()
+    if is_ending.is_set():
+        leadership.release()
+        return
+    _log.error("another controller holds the lease")
+    raise typer.Exit(1)  # Started again, it waits until it may act.
+
+
+def _answer_probes(controller: Controller, port: int) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            lives = time.monotonic() - controller.turned_s < STUCK_S
+            fine = {"/healthz": lives or not controller.is_ready, "/readyz": controller.is_ready}.get(self.path)
+            self.send_response(404 if fine is None else 200 if fine else 503)
+            self.end_headers()
+            self.wfile.write(json.dumps({"ready": controller.is_ready, "lives": lives}).encode())
+
+        def log_message(self, *_arguments: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("", port), Handler)
+    threading.Thread(target=server.serve_forever, name="probes", daemon=True).start()
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,146 @@
+"""Nodes and pods as the core sees them, from their manifests. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from elasticdl.controller.core import Node, Phase, Pod, Role
+from elasticdl.controller.core.resources import Resources, plus
+from elasticdl.shared.kubernetes.kinds import Manifest
+from elasticdl.shared.kubernetes.names import COMPONENT_LABEL, JOB_LABEL, NAME_LABEL, POD_LABEL
+from elasticdl.shared.kubernetes.pod_status import start_problem
+from elasticdl.shared.kubernetes.quantities import amount
+
+T = TypeVar("T")
+_MEBIBYTE = 1 << 20
+_KEEPS_PODS_AWAY = ("NoSchedule", "NoExecute")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenPod:
+    """A pod that holds room or waits for some.
+
+    Attributes:
+        pod: as the core sees it; its job is the id of the job.
+        namespace: of the pod.
+        number: of a worker or ps, from 0; -1: it has none.
+        problem: why it does not start; empty: nothing is wrong.
+    """
+
+    pod: Pod
+    namespace: str
+    number: int = -1
+    problem: str = ""
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether it stays on a node."""
+        return bool(self.pod.node) and self.pod.phase is not Phase.LEAVING
+
+
+def read_node(node: Manifest) -> Node | None:
+    """A node that takes pods without a toleration; None: it does not."""
+    spec, status = node.get("spec") or {}, node.get("status") or {}
+    is_ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())
+    is_tainted = any(each.get("effect") in _KEEPS_PODS_AWAY for each in spec.get("taints") or ())
+    if not is_ready or is_tainted or spec.get("unschedulable"):
+        return None
+    amounts = resources_of(status.get("allocatable") or {}, math.floor)
+    return Node(name=node["metadata"]["name"], allocatable=amounts)
+
+
+def read_pod(pod: Manifest) -> SeenPod | None:
+    """A pod; None: it has ended and holds no room."""
+    status = pod.get("status") or {}
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return None
+    metadata, spec = pod["metadata"], pod["spec"]
+    labels = metadata.get("labels") or {}
+    is_ours = labels.get(NAME_LABEL) == "elasticdl" and JOB_LABEL in labels
+    role = _role(labels) if is_ours else None
+    problem = start_problem(pod)
+    name, _, number = labels.get(POD_LABEL, "").rpartition("-")
+    return SeenPod(
+        pod=Pod(
+            name=f"{metadata['namespace']}/{metadata['name']}",
+            request=request_of(spec),
+            node=spec.get("nodeName") or "",
+            phase=_phase(pod, is_stuck=problem is not None and problem.is_final),
+            priority=spec.get("priority") or 0,
+            job=labels[JOB_LABEL] if role else "",
+            role=role,
+        ),
+        namespace=metadata["namespace"],
+        number=int(number) if role and name and number.isdigit() else -1,
+        problem=problem.text if problem else "",
+    )
+
+
+def request_of(spec: Manifest) -> Resources:
+    """What the scheduler counts for a pod: all containers at once, or the largest init container, and one pod."""
+    total: Resources = {}
+    for container in spec["containers"]:
+        total = plus(total, _requests(container))
+    for container in spec.get("initContainers") or ():
+        alone = _requests(container)
+        if container.get("restartPolicy") == "Always":
+            total = plus(total, alone)
+        else:
+            total = {name: max(total.get(name, 0), alone.get(name, 0)) for name in {*total, *alone}}
+    return {**plus(total, resources_of(spec.get("overhead") or {}, math.ceil)), "pods": 1}
+
+
+def resources_of(quantities: Mapping[str, str], rounded: Callable[[float], int]) -> Resources:
+    """Quantities of Kubernetes in the units of the core: thousandths of a CPU, MiB, else pieces."""
+    # 0.1 CPUs are 100.00000000000001 thousandths.
+    return {name: rounded(round(amount(text) * _units(name), 6)) for name, text in quantities.items()}
+
+
+def created_s(manifest: Manifest) -> float:
+    """When an object was created, seconds since the epoch."""
+    return datetime.fromisoformat(manifest["metadata"]["creationTimestamp"]).timestamp()
+
+
+def _units(name: str) -> float:
+    if name == "cpu":
+        return 1000.0
+    is_size = name in ("memory", "ephemeral-storage", "storage") or name.startswith("hugepages-")
+    return 1 / _MEBIBYTE if is_size else 1.0
+
+
+def _requests(container: Manifest) -> Resources:
+    resources = container.get("resources") or {}
+    # A container without a request for something that it limits requests its limit.
+    return resources_of({**(resources.get("limits") or {}), **(resources.get("requests") or {})}, math.ceil)
+
+
+def _role(labels: Mapping[str, str]) -> Role | None:
+    component = labels.get(COMPONENT_LABEL, "")
+    return Role(component) if component in {role.value for role in Role} else None
+
+
+def _phase(pod: Manifest, *, is_stuck: bool) -> Phase:
+    if "deletionTimestamp" in pod["metadata"]:
+        return Phase.LEAVING
+    if not pod["spec"].get("nodeName"):
+        return Phase.PENDING
+    if is_stuck:
+        return Phase.STUCK
+    return Phase.RUNNING if (pod.get("status") or {}).get("phase") == "Running" else Phase.STARTING
+
+
+def job_of(pod: Manifest) -> tuple[str, str]:
+    """Namespace and job of a pod of a job."""
+    return pod["metadata"]["namespace"], pod["metadata"]["labels"].get(JOB_LABEL, "")
+
+
+def by_job(pods: Iterable[T], job: Callable[[T], tuple[str, str]]) -> dict[tuple[str, str], list[T]]:
+    """(namespace, job id) -> the pods of the job."""
+    found: dict[tuple[str, str], list[T]] = {}
+    for pod in pods:
+        found.setdefault(job(pod), []).append(pod)
+    return found
