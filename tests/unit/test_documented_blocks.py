@@ -6,6 +6,7 @@ of ``elasticdl``.
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -83,6 +84,9 @@ def python_sources(words: list[str], *, written: bool) -> list[str]:
     """The sources of the program that ``python`` runs: its module, and those beside it."""
     if words[0] == "-m" and words[1] in ("http.server", "pytest"):
         return [] if words[1] == "pytest" else ['"--directory"']
+    found = importlib.util.find_spec(words[1]) if words[0] == "-m" and words[1].startswith("elasticdl.") else None
+    if found is not None and found.origin:
+        return [Path(found.origin).with_name("__main__.py").read_text()]
     path = ROOT / (words[1].replace(".", "/") if words[0] == "-m" else words[0])
     if written:
         assert re.search(rf"Save this as\s+`{path.name}`", (ROOT / "docs/tutorials/own_data.md").read_text())

@@ -170,6 +170,8 @@ def command_lines(draw: st.DrawFn) -> list[str]:
                 values = st.sampled_from(kind.choices)
             elif kind.kind is int:
                 values = st.integers(int(low), int(high))
+            elif kind.kind is Path:
+                values = TEXTS.filter(bool)  # An empty path is refused.
             elif issubclass(kind.kind, float):
                 values = st.floats(low, high, allow_nan=False)
             arguments.append(f"--{name}={draw(values)}")

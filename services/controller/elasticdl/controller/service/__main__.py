@@ -27,10 +27,12 @@ _log = structlog.get_logger()
 
 
 def main(
-    kubeconfig: Annotated[str, typer.Option(help="Outside of the cluster: its kubeconfig file.")] = "",
-    namespace: Annotated[str, typer.Option(help="Namespace whose TrainingJobs it acts on. Empty: all.")] = "",
-    port: Annotated[int, typer.Option(help="Port of /healthz and /readyz; 0: none.")] = 8080,
-    log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+    kubeconfig: Annotated[str, typer.Option("--kubeconfig", help="Outside of the cluster: its kubeconfig file.")] = "",
+    namespace: Annotated[
+        str, typer.Option("--namespace", help="Namespace whose TrainingJobs it acts on. Empty: all.")
+    ] = "",
+    port: Annotated[int, typer.Option("--port", help="Port of /healthz and /readyz; 0: none.")] = 8080,
+    log_level: Annotated[str, typer.Option("--log_level", help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
 ) -> None:
     """Start TrainingJobs, and scale them while they run, so that a shared cluster is full and jobs need not wait."""
     identity = f"{socket.gethostname()}-{new_incarnation()}"
