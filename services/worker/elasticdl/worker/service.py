@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 _WAITING_S = 1.0
 """Seconds between two log lines while the ps have not started."""
+LAST_HEARTBEAT_S = 1.0
+"""Seconds that the last heartbeat may take."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -176,6 +179,10 @@ class Worker:
                 self._runner.post(ExecutionFailed(error=error))
             self._runner.run()
             watchdog.stop()
+            # A short job ends before the next heartbeat is due, and its report says what its data has cost.
+            last = self.bus.signals.send_heartbeat(self._envelopes.heartbeat(metrics()))
+            with contextlib.suppress(TransientError):
+                self.loop.call(last, LAST_HEARTBEAT_S)
             if self._ps is not None:
                 self._ps.close()
             if self._fault is not None:
