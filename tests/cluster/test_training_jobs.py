@@ -19,15 +19,14 @@ from tests.cluster.conftest import Cluster
 from tests.cluster.deployment import BUCKET, Deployment
 from tests.cluster.readiness import wait_until
 from tests.cluster.scenarios.command_line import CommandLine
+from tests.cluster.training_job_definition import provide
 from tests.e2e.models import slowly
 
 from elasticdl.shared.kubernetes.api import KubernetesApi
-from elasticdl.shared.kubernetes.kinds import CUSTOM_RESOURCE_DEFINITION, EVENT, TRAINING_JOB, Manifest
-from elasticdl.shared.kubernetes.refusals import ApiRefusedError
-from elasticdl.shared.kubernetes.training_job.definition import definition
+from elasticdl.shared.kubernetes.kinds import EVENT, TRAINING_JOB, Manifest
 from elasticdl.zoo import shipped_model_zoo
 
-END_LIMIT_S, CHANGE_LIMIT_S, READY_LIMIT_S = 400, 180, 60
+END_LIMIT_S, CHANGE_LIMIT_S = 400, 180
 BATCH_S = 0.5
 OVERHEAD_M = 60
 """Requests of a job's master and ps, in thousandths of a CPU, and a little more."""
@@ -131,18 +130,7 @@ class Jobs:
 @pytest.fixture(scope="module")
 def training_job_definition(cluster: Cluster) -> None:
     api = KubernetesApi.connect(kubeconfig=str(cluster.kubeconfig))
-    try:
-        api.create(definition())
-    except ApiRefusedError as refusal:
-        if not refusal.already_exists:
-            raise
-    name = f"{TRAINING_JOB.plural}.{TRAINING_JOB.group}"
-
-    def is_established() -> bool:
-        conditions = api.get(CUSTOM_RESOURCE_DEFINITION, name).get("status", {}).get("conditions") or ()
-        return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
-
-    wait_until(is_established, lambda: "the definition of TrainingJob is not established", READY_LIMIT_S)
+    provide(api)
 
 
 @pytest.fixture

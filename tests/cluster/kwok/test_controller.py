@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cluster import training_job_definition
 from tests.cluster.kwok.conftest import AddNodes
 from tests.cluster.kwok.control_plane import ControlPlane
 from tests.cluster.readiness import wait_until
@@ -20,7 +21,6 @@ from elasticdl.controller.service.leadership import LEASE_S, NAME
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import (
     CONFIG_MAP,
-    CUSTOM_RESOURCE_DEFINITION,
     EVENT,
     JOB,
     LEASE,
@@ -29,7 +29,6 @@ from elasticdl.shared.kubernetes.kinds import (
     TRAINING_JOB,
     Manifest,
 )
-from elasticdl.shared.kubernetes.training_job.definition import definition
 
 pytestmark = pytest.mark.timeout(180)
 LIMIT_S = 40
@@ -44,14 +43,7 @@ def optimizer(): ...
 def api(plane: ControlPlane, add_nodes: AddNodes) -> Iterator[KubernetesApi]:
     """A cluster with two nodes, and the definition of TrainingJobs."""
     with contextlib.closing(KubernetesApi.connect(kubeconfig=str(plane.kubeconfig()))) as api:
-        api.create(definition())
-        name = f"{TRAINING_JOB.plural}.{TRAINING_JOB.group}"
-
-        def is_established() -> bool:
-            conditions = api.get(CUSTOM_RESOURCE_DEFINITION, name).get("status", {}).get("conditions") or ()
-            return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
-
-        wait_until(is_established, lambda: "the definition is not established", LIMIT_S)
+        training_job_definition.provide(api)
         add_nodes(2, {"cpu": "8"})
         yield api
 

@@ -105,7 +105,7 @@ class PodLogs(Protocol):
 class JobHandle(Protocol):
     """A job, wherever it runs.
 
-    Stopping and scaling are requests on the event log (``elasticdl.cli.commands.jobs``). Status, history and report
+    Stopping and scaling are requests on the event log (``elasticdl.cli.jobs.requests``). Status, history and report
     are folded from the log.
     """
 

@@ -214,12 +214,8 @@ def _content_finding(api: KubernetesApi, kind: Kind, keys: tuple[str, ...]) -> F
 
 
 def _content(api: KubernetesApi, kind: Kind) -> Mapping[str, str]:
-    try:
-        return api.get(kind, NAMESPACE_OBJECT).get("data") or {}
-    except ApiRefusedError as refusal:
-        if refusal.is_not_found:
-            return {}
-        raise
+    found = api.find(kind, NAMESPACE_OBJECT) or {}
+    return found.get("data") or {}
 
 
 def _is_missing(api: KubernetesApi, kind: Kind, name: str) -> bool:

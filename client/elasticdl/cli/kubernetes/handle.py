@@ -16,7 +16,6 @@ from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import JOB, POD, Manifest
 from elasticdl.shared.kubernetes.names import PREPARE_CONTAINER, WAITING_PREFIX, labels, object_name, selector
-from elasticdl.shared.kubernetes.refusals import ApiRefusedError
 from elasticdl.shared.names import JobId, Service
 
 
@@ -60,14 +59,10 @@ class KubernetesJobHandle:
 
     def job_object(self) -> Manifest:
         """The Job. Raises ``JobNotFoundError``: it is not there any more."""
-        try:
-            return self.api.get(JOB, object_name(self._job))
-        except ApiRefusedError as refusal:
-            if refusal.is_not_found:
-                raise JobNotFoundError(
-                    f"there is no job {self._job} in namespace {self.api.namespace} any more"
-                ) from refusal
-            raise
+        found = self.api.find(JOB, object_name(self._job))
+        if found is None:
+            raise JobNotFoundError(f"there is no job {self._job} in namespace {self.api.namespace} any more")
+        return found
 
     def waits_for(self, master: Manifest | None) -> str:
         """What the container ``prepare`` of a master's pod waits for; empty: it does not, or the API server is away."""

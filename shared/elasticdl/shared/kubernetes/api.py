@@ -14,17 +14,19 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import urlencode
 
 import urllib3
-import websocket
 
 from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError, UserError
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.kinds import Kind, Manifest, kind_of
-from elasticdl.shared.kubernetes.refusals import Request, error_of_answer, error_of_status
+from elasticdl.shared.kubernetes.refusals import ApiRefusedError, Request, error_of_answer, error_of_status
 from elasticdl.shared.kubernetes.request_rate import RequestRate
+
+if TYPE_CHECKING:
+    import websocket  # Comes with the package kubernetes, which a master of a job on one machine does without.
 
 CONNECT_S = 10.0
 REQUEST_S = 30.0
@@ -119,6 +121,15 @@ class KubernetesApi:
     def get(self, kind: Kind, name: str) -> Manifest:
         """Get one object."""
         return self._send_to_object("GET", "get", kind, name)
+
+    def find(self, kind: Kind, name: str) -> Manifest | None:
+        """Get one object; None: there is none of this name."""
+        try:
+            return self.get(kind, name)
+        except ApiRefusedError as refusal:
+            if refusal.is_not_found:
+                return None
+            raise
 
     def list(self, kind: Kind, *, labels: str = "", fields: str = "", everywhere: bool = False) -> ObjectList:
         """Get all objects of a kind in the namespace.
@@ -216,6 +227,7 @@ class KubernetesApi:
 
         A port on which nothing listens ends the connection.
         """
+        import websocket
         from kubernetes.stream.ws_client import create_websocket, get_websocket_url
 
         request = Request(verb="forward a port of", kind=kinds.POD, namespace=self.namespace, name=pod)

@@ -20,10 +20,9 @@ from elasticdl.cli.kubernetes.objects_file import write_objects
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
-from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, JOB, POD, SECRET, Kind, Manifest
+from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, JOB, POD, SECRET, Manifest
 from elasticdl.shared.kubernetes.names import SUBMISSION_FILE, labels, object_name, selector
 from elasticdl.shared.kubernetes.pod_manifests import MEMORY_RAISE
-from elasticdl.shared.kubernetes.refusals import ApiRefusedError
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import JobId, new_incarnation
 
@@ -98,7 +97,7 @@ def _create_again(
 def _wait_until_removed(api: KubernetesApi, job: JobId) -> None:
     end_s = time.monotonic() + REMOVAL_S_MAX
     while True:
-        objects = any(_exists(api, kind, object_name(job)) for kind in (JOB, CONFIG_MAP, SECRET))
+        objects = any(api.find(kind, object_name(job)) for kind in (JOB, CONFIG_MAP, SECRET))
         pods = api.list(POD, labels=selector(labels(job))).items
         if not objects and not pods:
             return
@@ -112,13 +111,3 @@ def _wait_until_removed(api: KubernetesApi, job: JobId) -> None:
 def _is_stuck(pod: Manifest) -> bool:
     """Whether a pod is still there although it is to be deleted: its node does not answer."""
     return "deletionTimestamp" in pod["metadata"]
-
-
-def _exists(api: KubernetesApi, kind: Kind, name: str) -> bool:
-    try:
-        api.get(kind, name)
-    except ApiRefusedError as refusal:
-        if refusal.is_not_found:
-            return False
-        raise
-    return True

@@ -25,7 +25,6 @@ from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, Manifest
 from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT
 from elasticdl.shared.kubernetes.options import KubernetesFlags
-from elasticdl.shared.kubernetes.refusals import ApiRefusedError
 from elasticdl.shared.names import new_incarnation
 
 
@@ -91,13 +90,8 @@ def _start_training_job(flags: CommandFlags, pods: KubernetesFlags, identity: Id
 
 def namespace_defaults(api: KubernetesApi) -> Mapping[str, str]:
     """The content of the ConfigMap ``elasticdl`` of a namespace; empty if absent."""
-    try:
-        content: Mapping[str, str] = api.get(CONFIG_MAP, NAMESPACE_OBJECT).get("data") or {}
-    except ApiRefusedError as refusal:
-        if refusal.is_not_found:
-            return {}
-        raise
-    return content
+    found = api.find(CONFIG_MAP, NAMESPACE_OBJECT) or {}
+    return found.get("data") or {}
 
 
 def _connect_if_possible(namespace: str) -> KubernetesApi | None:

@@ -14,7 +14,7 @@ import structlog
 import typer
 
 from elasticdl.controller.service.controller import Controller
-from elasticdl.controller.service.leadership import Leadership
+from elasticdl.controller.service.leadership import RENEW_S, Leadership
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service, new_incarnation
@@ -61,7 +61,7 @@ def _serve(api: KubernetesApi, namespace: str, identity: str, port: int) -> None
         _answer_probes(controller, port)
     controller.watch()
     while not (is_ending.is_set() or leadership.attempt()):
-        is_ending.wait(2.0)
+        is_ending.wait(RENEW_S)
         controller.turned_s = time.monotonic()
     threading.Thread(target=leadership.keep, name="lease", daemon=True).start()
     controller.run(lambda: leadership.is_leader and not is_ending.is_set())

@@ -171,7 +171,7 @@ class Controller:
                 for start in target.starts:
                     record.chosen.setdefault(start.role, []).append(start.node)
             step = next_step(case, target, now_s)
-            if step is not None and record.step is None and now_s >= record.retry_s:
+            if step is not None and _is_free(record.step) and now_s >= record.retry_s:
                 self._begin(case, record, step, target)
             self._write(case, record, target, now_s, slow_s)
         self._forget(cases, now_s)
@@ -239,10 +239,10 @@ class Controller:
         for case in cases:
             ended = (case.manifest.get("status") or {}).get("completionTime")
             record = self._records[case.key]
-            if case.spec is None or not ended or not case.phase.is_final or record.step is not None:
+            if case.spec is None or not ended or not case.phase.is_final or not _is_free(record.step):
                 continue
             if now_s > datetime.fromisoformat(ended).timestamp() + case.spec.keep_finished_s:
-                record.step = self._pool.submit(self._delete, case)
+                record.step = self._submit(self._delete, case)
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ class Controller:
             record.chosen.clear()
         reason = target.reason if target else ""
         _log.info("step", training_job=case.key, step=str(step), reason=reason)
-        record.step = self._pool.submit(self._take, case, record, step, reason)
+        record.step = self._submit(self._take, case, record, step, reason)
 
     def _take(self, case: Case, record: _Record, step: Step, reason: str) -> None:
         """On a thread of the pool."""
@@ -270,9 +270,12 @@ class Controller:
         else:
             record.failures, record.refusal = 0, ""
             self._announce(case, _EVENTS[type(step)], f"{_named(step)}: {reason}" if reason else _named(step))
-        finally:
-            record.step = None
-            self._wake.set()
+
+    def _submit(self, function: Callable[..., None], *arguments: Any) -> Future[None]:
+        """Call a function on a thread of the pool; the loop turns when it has ended."""
+        future = self._pool.submit(function, *arguments)
+        future.add_done_callback(lambda _: self._wake.set())
+        return future
 
     def _delete(self, case: Case) -> None:
         metadata = case.manifest["metadata"]
@@ -280,14 +283,12 @@ class Controller:
             self._api.in_namespace(metadata["namespace"]).delete(TRAINING_JOB, metadata["name"], uid=metadata["uid"])
         except ElasticDLError as error:
             _log.warning("a TrainingJob that has ended can't be deleted", training_job=case.key, reason=str(error))
-        finally:
-            self._records.get(case.key, _Record()).step = None
 
     # --- what others see ----------------------------------------------------------------------------------------------
 
     def _write(self, case: Case, record: _Record, target: JobTarget | None, now_s: float, slow_s: float) -> None:
         """Write the status if it has changed, at most once a second."""
-        if record.writing is not None or now_s < record.written_s + TICK_S:
+        if not _is_free(record.writing) or now_s < record.written_s + TICK_S:
             return
         status = status_of(case, target, now_s, record.refusal)
         if not record.written:
@@ -307,8 +308,6 @@ class Controller:
         except ElasticDLError as error:
             record.written = {}
             _log.warning("a status can't be written", training_job=case.key, reason=str(error))
-        finally:
-            record.writing = None
 
     def _announce(self, case: Case, reason: str, message: str, *, is_warning: bool = False) -> None:
         """An event on the TrainingJob, for ``kubectl describe``."""
@@ -334,6 +333,11 @@ class Controller:
             self._api.in_namespace(metadata["namespace"]).create(event)
         except ElasticDLError as error:
             _log.warning("an event can't be written", training_job=case.key, reason=str(error))
+
+
+def _is_free(last: Future[None] | None) -> bool:
+    """Whether the last one has ended, so that the next may begin."""
+    return last is None or last.done()
 
 
 def _owned(pod: Pod, job: str) -> Pod:

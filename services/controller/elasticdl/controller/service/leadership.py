@@ -39,11 +39,6 @@ class Leadership:
         self._is_stopped = threading.Event()
         self.is_leader = False
 
-    def acquire(self) -> None:
-        """Wait until this controller holds the lease."""
-        while not self.attempt():
-            time.sleep(RENEW_S)
-
     def keep(self) -> None:
         """Renew the lease until it is lost or ``release`` is called; returns then."""
         while not self._is_stopped.wait(RENEW_S):
@@ -74,13 +69,8 @@ class Leadership:
         return self.is_leader
 
     def _read(self) -> Manifest | None:
-        try:
-            lease = self._api.get(LEASE, NAME)
-        except ApiRefusedError as refusal:
-            if refusal.is_not_found:
-                return None
-            raise
-        if lease["metadata"]["resourceVersion"] != self._seen:
+        lease = self._api.find(LEASE, NAME)
+        if lease is not None and lease["metadata"]["resourceVersion"] != self._seen:
             self._seen, self._seen_s = lease["metadata"]["resourceVersion"], time.monotonic()
         return lease
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from functools import cached_property, lru_cache
 
 from elasticdl.cli.jobs.handle import Condition
 from elasticdl.cli.kubernetes.condition import condition_of
@@ -89,7 +90,7 @@ class Discard:
 Step = Create | Scale | Suspend | Stop | Resume | Discard
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """A TrainingJob and everything that is known of it.
 
@@ -117,14 +118,14 @@ class Case:
     priority: int = 0
     refused_s: float | None = None
 
-    @property
+    @cached_property
     def condition(self) -> Condition | None:
         """What the Job and the pods of its masters say."""
         if self.job is None:
             return None
         return condition_of(self.job, self.masters)
 
-    @property
+    @cached_property
     def phase(self) -> Phase:
         """Where it stands. What its status says of an end outlives the Job."""
         former = (self.manifest.get("status") or {}).get("phase", "")
@@ -193,8 +194,14 @@ def core_job(case: Case) -> Job | None:
 
 def request_of(role: str, spec: TrainingJobSpec) -> Resources:
     """What a pod of the job requests."""
-    request = getattr(spec.pods, f"{role}_resource_request")
-    limit = getattr(spec.pods, f"{role}_resource_limit")
+    return _request_of(
+        role, getattr(spec.pods, f"{role}_resource_request"), getattr(spec.pods, f"{role}_resource_limit")
+    )
+
+
+@lru_cache(maxsize=4096)
+def _request_of(role: str, request: str, limit: str) -> Resources:
+    """Every turn asks for the requests of all jobs, which are the same few texts."""
     return {**resources_of(parse_resources(role, request, limit).requests, round), "pods": 1}
 
 
@@ -209,7 +216,8 @@ def expected_orders(case: Case, nodes: dict[Role, list[str]]) -> list[Start | Dr
     """What was ordered and is not seen yet: pods that a master is about to create, to place or to drain.
 
     Args:
-        nodes: by role, the nodes that the core has chosen for the pods that it started.
+        nodes: by role, the nodes that the core has chosen for the pods that it started. Those that no pod is missing
+            for any more are removed.
     """
     if case.phase in (Phase.SUSPENDING, Phase.SUSPENDED) or case.phase.is_final:
         return [Drain(pod=each.pod.name, job=case.key) for each in case.pods if each.is_placed]

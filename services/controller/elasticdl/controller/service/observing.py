@@ -14,6 +14,7 @@ from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import COMPONENT_LABEL, JOB_LABEL, NAME_LABEL, POD_LABEL
 from elasticdl.shared.kubernetes.pod_status import start_problem
 from elasticdl.shared.kubernetes.quantities import amount
+from elasticdl.shared.names import pod_number
 
 T = TypeVar("T")
 _MEBIBYTE = 1 << 20
@@ -63,7 +64,6 @@ def read_pod(pod: Manifest) -> SeenPod | None:
     is_ours = labels.get(NAME_LABEL) == "elasticdl" and JOB_LABEL in labels
     role = _role(labels) if is_ours else None
     problem = start_problem(pod)
-    name, _, number = labels.get(POD_LABEL, "").rpartition("-")
     return SeenPod(
         pod=Pod(
             name=f"{metadata['namespace']}/{metadata['name']}",
@@ -75,7 +75,7 @@ def read_pod(pod: Manifest) -> SeenPod | None:
             role=role,
         ),
         namespace=metadata["namespace"],
-        number=int(number) if role and name and number.isdigit() else -1,
+        number=pod_number(labels[POD_LABEL]) if role and POD_LABEL in labels else -1,
         problem=problem.text if problem else "",
     )
 

@@ -34,12 +34,12 @@ def status_of(case: Case, target: JobTarget | None, now_s: float, refusal: str =
     former: Manifest = case.manifest.get("status") or {}
     phase, now = case.phase, datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     workers, ps = (_running(case, role) for role in (Role.WORKER, Role.PS))
-    reason, message = phase.value, _message(case, target, refusal)
+    message = _message(case, target, refusal)
     status: dict[str, Any] = {
         "phase": phase.value,
         "observedGeneration": case.manifest["metadata"].get("generation", 0),
         "reason": message,
-        "conditions": _conditions(former.get("conditions") or [], case, phase, reason, message, now),
+        "conditions": _conditions(former.get("conditions") or [], case, phase, message, now),
     }
     if case.spec is None:
         return status
@@ -100,9 +100,7 @@ def _rounded(value: float) -> str:
     return f"{value:.{_SIGNIFICANT}g}"
 
 
-def _conditions(
-    former: list[Manifest], case: Case, phase: Phase, reason: str, message: str, now: str
-) -> list[dict[str, Any]]:
+def _conditions(former: list[Manifest], case: Case, phase: Phase, message: str, now: str) -> list[dict[str, Any]]:
     before = {each["type"]: each for each in former}
     generation = case.manifest["metadata"].get("generation", 0)
     found = []
@@ -111,14 +109,15 @@ def _conditions(
         last = before.get(name)
         if last is None and holds == "False":
             continue
-        changed = last is None or last["status"] != holds
+        if last is None or last["status"] != holds:
+            last = {"message": message, "lastTransitionTime": now}
         found.append(
             {
                 "type": name,
                 "status": holds,
-                "reason": reason,
-                "message": message if changed or last is None else last.get("message", ""),
-                "lastTransitionTime": now if changed or last is None else last["lastTransitionTime"],
+                "reason": phase.value,
+                "message": last.get("message", ""),
+                "lastTransitionTime": last["lastTransitionTime"],
                 "observedGeneration": generation,
             }
         )

@@ -81,18 +81,8 @@ def _create(api: KubernetesApi, case: Case, workers: int, ps: int) -> None:
     try:
         create_job(api, replace(manifest, training_job=case.manifest))
     except ApiRefusedError as refusal:
-        if not refusal.already_exists or not _exists(api, JOB, job_id(case.manifest)):
+        if not refusal.already_exists or api.find(JOB, job_id(case.manifest)) is None:
             raise
-
-
-def _exists(api: KubernetesApi, kind: Kind, name: str) -> bool:
-    try:
-        api.get(kind, name)
-    except ApiRefusedError as refusal:
-        if refusal.is_not_found:
-            return False
-        raise
-    return True
 
 
 def _delete(api: KubernetesApi, kind: Kind, name: str) -> None:
