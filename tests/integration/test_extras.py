@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = ("elasticdl.master.main", "elasticdl.cli.main")
+PROGRAMS = ("elasticdl.master.main", "elasticdl.cli.main", "elasticdl.cli.kubernetes.listing")
 KUBERNETES = ("kubernetes", "websocket")
 
 

@@ -17,7 +17,6 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import POD, SECRET, SERVICE, Manifest
 from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT, selector
-from elasticdl.shared.kubernetes.port_forward import forwarded
 from elasticdl.shared.kubernetes.refusals import ApiRefusedError
 from elasticdl.shared.process.settings import variable
 
@@ -62,6 +61,9 @@ def reachable_url(api: KubernetesApi, job: str) -> Iterator[str]:
             return
     if given:
         raise UserError(f"the NATS server of {variable('nats_url')} can't be reached ({servers[0].host})")
+    # It imports a package that comes with kubernetes. Commands for jobs on this machine import this module, too.
+    from elasticdl.shared.kubernetes.port_forward import forwarded
+
     address = ServiceAddress.of(servers[0])
     own = api if address.namespace in ("", api.namespace) else api.connect(namespace=address.namespace)
     with contextlib.nullcontext() if own is api else contextlib.closing(own):
