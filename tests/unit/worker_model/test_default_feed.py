@@ -87,6 +87,20 @@ def test_lists_that_are_all_empty_are_padded_to_one_step() -> None:
     np.testing.assert_allclose(model(features), model(tf.zeros([2, 3], tf.int32)), rtol=1e-6)
 
 
+@pytest.mark.parametrize(("lists", "padded"), [([[1, 2], [3]], [[1, 2], [3, 0]]), ([[], []], [[0], [0]])])
+def test_lists_are_padded_in_a_graph_as_they_are_outside(lists: Any, padded: Any) -> None:
+    items = keras.Input((None,), name="items", dtype="int32")
+    ports = Ports(inputs={"items": items}, outputs=items, output_names=("out",))
+    data = metadata("items", "left")
+    made = DefaultFeed(ports, data, "train", ColumnChoice.of("", Constants(None, None), PATH), PATH)
+
+    @tf.function(input_signature=[tf.RaggedTensorSpec((None, None), tf.int64, ragged_rank=1)])
+    def fed(values: Any) -> Any:
+        return made({"items": values, "left": tf.zeros([2])}, "train", data)[0]["items"]
+
+    assert fed(tf.ragged.constant(lists, dtype=tf.int64, ragged_rank=1)).numpy().tolist() == padded
+
+
 def test_the_only_input_may_take_all_columns_but_the_label() -> None:
     data = metadata("left", "age")
     ports = model_of(keras.Input((1,)))

@@ -355,7 +355,8 @@ class DefaultFeed:
         values = _cast(records[names[0]], one.dtype)
         if isinstance(values, tf.RaggedTensor) and one.shape[1:] == (None,):
             # Recurrent layers fail without any step, which a batch of empty lists would have.
-            values = values.to_tensor(shape=(None, tf.maximum(values.bounding_shape(1), 1)))
+            padded = values.to_tensor()
+            values = tf.pad(padded, [[0, 0], [0, tf.cast(tf.shape(padded)[1] == 0, tf.int32)]])
         is_ragged = isinstance(values, tf.RaggedTensor) and not getattr(one, "ragged", False)
         if is_ragged or not values.shape.is_compatible_with(one.shape):
             raise UserError(
