@@ -136,7 +136,7 @@ recording: $(READY) ## Record docs/recording.svg: the example job in a terminal,
 	$(PYTHON) -m venv build/recording && build/recording/bin/pip install --quiet termtosvg setuptools
 	PATH="$(CURDIR)/$(BIN):$(CURDIR)/build/recording/bin:$$PATH" TERM=xterm-256color $(BIN)/python -m website.recording docs/recording.svg
 
-proto: $(READY) ## Generate the published schema of messages on the bus, and the protobuf modules
+proto: $(READY) ## Generate the published schemas of messages, and the protobuf modules
 	$(BIN)/python -m elasticdl.shared.proto.published
 	cd shared && $(PROTOC) elasticdl/shared/proto/tensorboard.proto elasticdl/shared/proto/wire.proto
 	cd client && $(PROTOC) elasticdl/zoo/*.proto
@@ -144,8 +144,8 @@ proto: $(READY) ## Generate the published schema of messages on the bus, and the
 crd: $(READY) ## Generate the definition of the Kubernetes resource TrainingJob
 	$(BIN)/python -m elasticdl.shared.kubernetes.training_job.definition deploy/kustomize/controller/crd.yaml
 
-proto-fresh: proto ## Fail when the committed schema or protobuf modules are stale
-	git diff --exit-code --stat -- '*control.proto' '*_pb2.py' '*_pb2.pyi'
+proto-fresh: proto ## Fail when the committed schemas or protobuf modules are stale
+	git diff --exit-code --stat -- '*control.proto' '*stored.proto' '*_pb2.py' '*_pb2.pyi'
 
 wheel: $(READY) ## Build dist/elasticdl-*.whl
 	$(BIN)/python -m build --wheel

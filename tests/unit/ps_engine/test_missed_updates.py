@@ -11,7 +11,7 @@ from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.shared.job.ledger import LedgerRecord
-from elasticdl.shared.model.manifests import GroupState
+from elasticdl.shared.model.manifests import GroupState, RateRun
 from elasticdl.shared.model.placement import ALL
 from elasticdl.shared.model.rows.timeline import RateHistory, Timeline
 from elasticdl.shared.model.signature import Optimizer, RowInitializer, RowTable
@@ -117,7 +117,7 @@ def test_a_history_joins_rates_that_are_nearly_equal() -> None:
     for made, rate in enumerate([0.1, 0.1, 0.1001, 0.05, 0.05, 0.0]):
         history.record(made, rate)
         history.record(made, 7.0)  # A batch that is trained again.
-    assert history.runs == ((0, 0.1), (3, 0.05), (5, 0.0))
+    assert history.runs == (RateRun(0, 0.1), RateRun(3, 0.05), RateRun(5, 0.0))
     assert history.arrays.sum_until(np.array([0, 2, 4, 9], np.int32)) == pytest.approx([0.0, 0.2, 0.35, 0.4])
 
 
@@ -127,7 +127,7 @@ def test_a_history_stays_short() -> None:
     for made, rate in enumerate(rates.tolist()):
         history.record(made, rate)
     assert len(history.runs) <= 8192
-    last = int(history.runs[-1][0])
+    last = history.runs[-1].start
     assert history.arrays.sum_until(np.array([last], np.int32)) == pytest.approx([rates[:last].sum()], rel=0.1)
 
 
@@ -155,13 +155,13 @@ def test_a_restored_history_joins_and_thins_as_the_one_that_was_saved() -> None:
 
 def test_the_longer_history_is_kept() -> None:
     history = RateHistory()
-    history.load([(0, 0.1), (5, 0.2)], 10)
-    history.load([(0, 0.3)], 7)
+    history.load([RateRun(0, 0.1), RateRun(5, 0.2)], 10)
+    history.load([RateRun(0, 0.3)], 7)
     history.load([], 20)
-    assert [*history.runs] == [(0, 0.1), (5, 0.2)]
+    assert [*history.runs] == [RateRun(0, 0.1), RateRun(5, 0.2)]
     history.record(9, 0.5)
     history.record(10, 0.5)
-    assert [*history.runs][-1] == (10, 0.5)
+    assert history.runs[-1] == RateRun(10, 0.5)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "ftrl"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from tests.unit.cli.job_log import SPEC
@@ -15,10 +16,9 @@ from elasticdl.shared.errors import FormatError
 from elasticdl.shared.exported.layout import ExportedModel
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.events import LOG_FORMAT, Envelope, JobSubmitted, LogRecord
-from elasticdl.shared.model.manifests import FORMAT, Manifest, checksum_of, decode_manifest, encode_manifest
+from elasticdl.shared.model.manifests import FORMAT, Manifest, decode_manifest, encode_manifest
 from elasticdl.shared.model.signature import ModelSignature, Optimizer
 from elasticdl.shared.names import Incarnation, PodName, Service
-from elasticdl.shared.proto import wire_pb2
 
 URI = "file:///storage/manifest"
 SIGNATURE = ModelSignature(dense=(), tables=(), optimizer=Optimizer(name="sgd", learning_rate=0.1), seed=1)
@@ -48,11 +48,7 @@ def next_manifest() -> None:
         groups=(),
         chunks=(),
     )
-    data = encode_manifest(manifest)
-    body = wire_pb2.Manifest.FromString(data[20:])
-    body.format = FORMAT + 1
-    data = body.SerializeToString()
-    decode_manifest(b"EDLM" + checksum_of(data) + data, URI)
+    decode_manifest(encode_manifest(replace(manifest, format=FORMAT + 1)), URI)
 
 
 def next_job_record() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,12 +158,13 @@ def test_a_value_that_does_not_fit_is_an_invariant_error() -> None:
         codec.encode_envelope(envelope(Decided(term=1, after_seq=0, now_s=0.0, commands=("stop",))))  # type: ignore[arg-type]
 
 
-def test_the_published_schema_is_that_of_the_dataclasses() -> None:
-    assert published.PATH.read_text() == published.published(codec.SCHEMA), "run make proto"
+@pytest.mark.parametrize("path", published.FILES, ids=lambda path: path.name)
+def test_a_published_schema_is_that_of_the_dataclasses(path: Path) -> None:
+    assert path.read_text() == published.published(published.FILES[path]), "run make proto"
 
 
 def test_a_number_that_changes_its_meaning_is_found() -> None:
-    old = published.PATH.read_text()
+    old = next(iter(published.FILES)).read_text()
     assert published.renumbered(old, old) == []
     new = old.replace("  string reply = 4;\n", "  string more = 4;\n  string reply = 5;\n")
     assert published.renumbered(old, new) == ["TaskTaken 4: reply, now more"]

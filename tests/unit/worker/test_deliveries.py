@@ -13,12 +13,12 @@ from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.errors import TransientError
 from elasticdl.shared.job.tasks import TaskMessage, TaskRef
 from elasticdl.shared.messages.events import WorkerStarted
+from elasticdl.shared.messages.registers import PsRegister, encode_register
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import EventPublisher
-from elasticdl.shared.proto import wire_pb2
 from elasticdl.worker.core.commands import AckTask, ExtendLease, NakTask, TakeTasks
 from elasticdl.worker.core.events import QueueEmpty, TasksDelivered
 from elasticdl.worker.core.tasks.leased import LeasedTask
@@ -108,7 +108,7 @@ def test_the_publisher_numbers_what_it_stores(loop: LoopThread, bus: Bus) -> Non
 
 def test_addresses_follow_the_registers(loop: LoopThread, bus: Bus) -> None:
     def register(incarnation: str) -> bytes:
-        return wire_pb2.Register(address="127.0.0.1:1", incarnation=incarnation).SerializeToString()
+        return encode_register(PsRegister(address="127.0.0.1:1", incarnation=Incarnation(incarnation)))
 
     async def written_and_seen() -> None:
         seq = await bus.registers.write("ring", b"\xff", after=0)

@@ -37,11 +37,11 @@ from elasticdl.shared.messages.events import (
     WorkerStopped,
     one_by_one,
 )
+from elasticdl.shared.messages.registers import PsRegister, encode_register
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import Incarnation, JobId, PodName, Purpose, Service, TaskId, new_incarnation
 from elasticdl.shared.process.exit_codes import EXIT_REFUSED
 from elasticdl.shared.process.settings import WorkerSettings
-from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.storage import open_store
 from elasticdl.shared.wire.server import WireServer
 from elasticdl.worker.ps_client import PsAddress, PsClient, PsDirectory
@@ -179,8 +179,8 @@ class Job:
 
     def start(self) -> None:
         self.thread.start()
-        register = wire_pb2.Register(address=self.ps.server.address, incarnation=self.ps.incarnation)
-        self.loop.call(self.bus.registers.write("ps-0", register.SerializeToString(), after=0))
+        register = PsRegister(address=self.ps.server.address, incarnation=self.ps.incarnation)
+        self.loop.call(self.bus.registers.write("ps-0", encode_register(register), after=0))
 
     def train(self) -> None:
         for task in self.spec.plan.task_ids():

@@ -94,11 +94,12 @@ def test_lists_are_padded_in_a_graph_as_they_are_outside(lists: Any, padded: Any
     data = metadata("items", "left")
     made = DefaultFeed(ports, data, "train", ColumnChoice.of("", Constants(None, None), PATH), PATH)
 
-    @tf.function(input_signature=[tf.RaggedTensorSpec((None, None), tf.int64, ragged_rank=1)])
     def fed(values: Any) -> Any:
         return made({"items": values, "left": tf.zeros([2])}, "train", data)[0]["items"]
 
-    assert fed(tf.ragged.constant(lists, dtype=tf.int64, ragged_rank=1)).numpy().tolist() == padded
+    lists_of_any_length = tf.RaggedTensorSpec((None, None), tf.int64, ragged_rank=1)
+    traced = tf.function(fed, input_signature=[lists_of_any_length])
+    assert traced(tf.ragged.constant(lists, dtype=tf.int64, ragged_rank=1)).numpy().tolist() == padded
 
 
 def test_the_only_input_may_take_all_columns_but_the_label() -> None:

@@ -54,7 +54,7 @@ class Ledger:
     def __init__(self, record: LedgerRecord | None = None) -> None:
         record = record or LedgerRecord()
         self._finished = RangeSet(record.finished)
-        self._open = dict(record.open)
+        self._open = dict(sorted(record.open.items()))
         self.step = record.step
         self.records = record.records
         self.checksum = record.checksum

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from google.protobuf.message import DecodeError
-
-from elasticdl.shared.errors import UnreadableError
+from elasticdl.shared.errors import ProtocolError, UnreadableError
 from elasticdl.shared.names import Incarnation
-from elasticdl.shared.proto import wire_pb2
+from elasticdl.shared.proto.fields import Uint64
+from elasticdl.shared.proto.schema import Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,19 +27,13 @@ class PsRegister:
     address: str
     incarnation: Incarnation
     manifest: str = ""
-    step: int = 0
+    step: Uint64 = 0
     older: tuple[str, ...] = ()
 
 
-def encode_register(register: PsRegister) -> bytes:
-    """The register's bytes."""
-    return wire_pb2.Register(
-        address=register.address,
-        incarnation=register.incarnation,
-        manifest=register.manifest,
-        step=register.step,
-        older=register.older,
-    ).SerializeToString()
+SCHEMA = Schema("elasticdl/shared/proto/register.proto", "elasticdl.v1.stored", (PsRegister,))
+_REGISTER = SCHEMA.codec(PsRegister)
+encode_register = _REGISTER.encode
 
 
 def decode_register(data: bytes) -> PsRegister:
@@ -50,15 +43,9 @@ def decode_register(data: bytes) -> PsRegister:
         UnreadableError: the bytes are not a register.
     """
     try:
-        message = wire_pb2.Register.FromString(data)
-    except DecodeError as error:
+        register = _REGISTER.decode(data)
+    except ProtocolError as error:
         raise UnreadableError("the register of a ps", str(error)) from error
-    if not message.incarnation and not (message.manifest or message.older):
+    if not register.incarnation and not (register.manifest or register.older):
         raise UnreadableError("the register of a ps", "it names neither an owner nor a snapshot")
-    return PsRegister(
-        address=message.address,
-        incarnation=Incarnation(message.incarnation),
-        manifest=message.manifest,
-        step=message.step,
-        older=tuple(message.older),
-    )
+    return register

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
 
 import xxhash
-from google.protobuf.message import DecodeError
 
-from elasticdl.shared.errors import PermanentError, TransientError, UserError, check_format
+from elasticdl.shared.errors import PermanentError, ProtocolError, TransientError, UserError, check_format
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.messages.events import GroupLedger, SnapshotDamaged
 from elasticdl.shared.model.placement import PARTITIONS, Ranges, group_id
 from elasticdl.shared.names import Incarnation, JobId, PodName
-from elasticdl.shared.proto import wire_pb2
+from elasticdl.shared.proto.schema import Schema
 from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore, join
 
 FORMAT = 1
@@ -62,14 +60,26 @@ class DamagedError(PermanentError):
 
 
 class ChunkPart(Enum):
-    """What a chunk holds; see ``wire.proto`` for the bytes."""
+    """What a chunk holds.
 
-    ROWS = wire_pb2.Chunk.ROWS
-    DENSE = wire_pb2.Chunk.DENSE
-    ACCUMULATED_DENSE = wire_pb2.Chunk.ACCUMULATED_DENSE
-    ACCUMULATED_ROWS = wire_pb2.Chunk.ACCUMULATED_ROWS
-    TALLIES = wire_pb2.Chunk.TALLIES
-    METRICS = wire_pb2.Chunk.METRICS
+    Attributes:
+        ROWS: ids int64[rows], slabs float32[rows, slab width]. The last place of a slab whose table has
+            ``expire_after`` is an int32: the updates made when the row was touched. A candidate's slab is an int32, the
+            updates that have had a gradient for its id, and that place.
+        DENSE: float32: weights, then each slot, of the trainable elements; then the fixed ones.
+        ACCUMULATED_DENSE: float64: sum of the gradients that wait for their update.
+        ACCUMULATED_ROWS: ids int64[rows], sums float64[rows, width].
+        TALLIES: int64[tables that are tracked, 2, 256]: admitted rows and dropped gradients by partition.
+        METRICS: float64[rows, 4 + states]: epoch, batches, records, number of states and the summed metric states of
+            each epoch, then zeros.
+    """
+
+    ROWS = "rows"
+    DENSE = "dense"
+    ACCUMULATED_DENSE = "accumulated dense"
+    ACCUMULATED_ROWS = "accumulated rows"
+    TALLIES = "tallies"
+    METRICS = "metrics"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +104,14 @@ class Chunk:
     of: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class RateRun:
+    """The learning rate of the updates from ``start`` to the next run."""
+
+    start: int
+    rate: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
     """One group of a snapshot.
@@ -103,7 +121,7 @@ class GroupState:
         iteration: optimizer updates made.
         rate: the last learning rate that a worker sent.
         accumulated: batches whose gradients wait for their update.
-        rates: the learning rates of the updates, each with the update from which it holds; empty: rows don't need them.
+        rates: the learning rates of the updates; empty: rows don't need them.
         rate_tolerance: relative difference up to which rates are one run, as in ``RateHistory``.
     """
 
@@ -113,7 +131,7 @@ class GroupState:
     iteration: int
     rate: float
     accumulated: int
-    rates: tuple[tuple[int, float], ...] = ()
+    rates: tuple[RateRun, ...] = ()
     rate_tolerance: float = 0.0
 
 
@@ -122,6 +140,7 @@ class Manifest:
     """One snapshot of a ps: all its groups, cut at one moment.
 
     Attributes:
+        format: ``FORMAT`` of the version that wrote it.
         number: 0, 1, 2... within that incarnation.
         base: URI of the manifest that this one adds changed rows to; empty: it is a full snapshot.
         plan: fingerprint of the plan that the ledger is about.
@@ -131,6 +150,7 @@ class Manifest:
         chunks: the objects, in the order in which they are to be loaded.
     """
 
+    format: int = FORMAT
     job: JobId
     ps: PodName
     incarnation: Incarnation
@@ -156,6 +176,13 @@ class Manifest:
     def step(self) -> int:
         """The most batches that a group had absorbed."""
         return max((group.ledger.step for group in self.groups), default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestFormat:
+    """What of a manifest every version can read: protobuf leaves out the other fields."""
+
+    format: int = FORMAT
 
 
 def damage(ps: PodName, error: DamagedError, instead: str) -> SnapshotDamaged:
@@ -259,35 +286,13 @@ def _ascend(ranges: Ranges) -> bool:
     return all(start < end for start, end in starts_and_ends) and bounds == sorted(bounds)
 
 
+SCHEMA = Schema("elasticdl/shared/proto/manifest.proto", "elasticdl.v1.stored", (Manifest, ManifestFormat))
+_MANIFEST_CODEC, _FORMAT_CODEC = SCHEMA.codec(Manifest), SCHEMA.codec(ManifestFormat)
+
+
 def encode_manifest(manifest: Manifest) -> bytes:
     """Magic, checksum, protobuf."""
-    message = wire_pb2.Manifest(
-        format=FORMAT,
-        job=manifest.job,
-        ps=manifest.ps,
-        incarnation=manifest.incarnation,
-        number=manifest.number,
-        base=manifest.base,
-        plan=manifest.plan,
-        spec_digest=manifest.spec_digest,
-        signature=manifest.signature,
-        placement_version=manifest.placement_version,
-        groups=[_encode_group(group) for group in manifest.groups],
-        chunks=[
-            wire_pb2.Chunk(
-                name=chunk.name,
-                part=chunk.part.value,
-                table=chunk.table,
-                rows=chunk.rows,
-                group=chunk.group,
-                bytes=chunk.size_bytes,
-                checksum=chunk.checksum,
-                of=chunk.of,
-            )
-            for chunk in manifest.chunks
-        ],
-    )
-    body = message.SerializeToString()
+    body = _MANIFEST_CODEC.encode(manifest)
     return _MAGIC + checksum_of(body) + body
 
 
@@ -297,87 +302,7 @@ def decode_manifest(data: bytes, uri: str) -> Manifest:
     if not data.startswith(_MAGIC) or checksum != checksum_of(body):
         raise DamagedError(uri, "is damaged: its checksum differs")
     try:
-        message = wire_pb2.Manifest.FromString(body)
-        check_format(f"the snapshot's manifest {uri}", message.format, FORMAT)
-        return _manifest(message)
-    except (DecodeError, ValueError) as error:
+        check_format(f"the snapshot's manifest {uri}", _FORMAT_CODEC.decode(body).format, FORMAT)
+        return _MANIFEST_CODEC.decode(body)
+    except ProtocolError as error:
         raise DamagedError(uri, "can't be read") from error
-
-
-def _manifest(message: wire_pb2.Manifest) -> Manifest:
-    return Manifest(
-        job=JobId(message.job),
-        ps=PodName(message.ps),
-        incarnation=Incarnation(message.incarnation),
-        number=message.number,
-        base=message.base,
-        plan=message.plan,
-        spec_digest=message.spec_digest,
-        signature=message.signature,
-        placement_version=message.placement_version,
-        groups=tuple(_decode_group(group) for group in message.groups),
-        chunks=tuple(
-            Chunk(
-                name=chunk.name,
-                part=ChunkPart(chunk.part),
-                table=chunk.table,
-                rows=chunk.rows,
-                group=chunk.group,
-                size_bytes=chunk.bytes,
-                checksum=chunk.checksum,
-                of=chunk.of,
-            )
-            for chunk in message.chunks
-        ),
-    )
-
-
-def _encode_group(group: GroupState) -> wire_pb2.GroupState:
-    return wire_pb2.GroupState(
-        partitions=[bound for bounds in group.partitions for bound in bounds],
-        move=group.move,
-        ledger=_encode_ledger(group.ledger),
-        iteration=group.iteration,
-        rate=group.rate,
-        accumulated=group.accumulated,
-        rate_starts=[start for start, _ in group.rates],
-        rates=[rate for _, rate in group.rates],
-        rate_tolerance=group.rate_tolerance,
-    )
-
-
-def _decode_group(message: wire_pb2.GroupState) -> GroupState:
-    return GroupState(
-        partitions=_pairs(message.partitions),
-        move=message.move,
-        ledger=_decode_ledger(message.ledger),
-        iteration=message.iteration,
-        rate=message.rate,
-        accumulated=message.accumulated,
-        rates=tuple(zip(message.rate_starts, message.rates, strict=True)),
-        rate_tolerance=message.rate_tolerance,
-    )
-
-
-def _encode_ledger(record: LedgerRecord) -> wire_pb2.LedgerState:
-    return wire_pb2.LedgerState(
-        finished=[bound for bounds in record.finished for bound in bounds],
-        open=dict(record.open),
-        step=record.step,
-        records=record.records,
-        checksum=record.checksum,
-    )
-
-
-def _decode_ledger(state: wire_pb2.LedgerState) -> LedgerRecord:
-    return LedgerRecord(
-        finished=_pairs(state.finished),
-        open=MappingProxyType(dict(sorted(state.open.items()))),
-        step=state.step,
-        records=state.records,
-        checksum=state.checksum,
-    )
-
-
-def _pairs(bounds: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    return tuple(zip(bounds[::2], bounds[1::2], strict=True))

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
-from google.protobuf.message import DecodeError
-
-from elasticdl.shared.errors import UnreadableError
+from elasticdl.shared.errors import ProtocolError, UnreadableError
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.names import GroupId, PodName, Service, pod_name
-from elasticdl.shared.proto import wire_pb2
+from elasticdl.shared.proto.fields import Uint64
+from elasticdl.shared.proto.schema import Schema
 
 PARTITIONS = 256
 
@@ -41,7 +40,7 @@ class Placement:
         owners: number of the owning ps for each of the 256 partitions.
     """
 
-    version: int
+    version: Uint64
     owners: tuple[int, ...]
 
     def __post_init__(self) -> None:
@@ -100,15 +99,15 @@ class Placement:
         return Placement(version=version, owners=tuple(owners))
 
 
-def encode_placement(placement: Placement) -> bytes:
-    """The table as the value of its register."""
-    return wire_pb2.Placement(version=placement.version, owners=placement.owners).SerializeToString()
+SCHEMA = Schema("elasticdl/shared/proto/placement.proto", "elasticdl.v1.stored", (Placement,))
+_PLACEMENT = SCHEMA.codec(Placement)
+encode_placement = _PLACEMENT.encode
+"""The table as the value of its register."""
 
 
 def decode_placement(data: bytes) -> Placement:
     """Inverse of ``encode_placement``. Raises ``UnreadableError`` for bytes that are no table."""
     try:
-        message = wire_pb2.Placement.FromString(data)
-        return Placement(version=message.version, owners=tuple(message.owners))
-    except (DecodeError, ValueError) as error:
+        return _PLACEMENT.decode(data)
+    except ProtocolError as error:
         raise UnreadableError("the placement of the job's partitions", str(error)) from error

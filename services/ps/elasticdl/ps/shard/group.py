@@ -20,9 +20,10 @@ from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.ledger import Ledger, LedgerRecord, Verdict
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.model.manifests import RateRun
 from elasticdl.shared.model.partitioning import dense_part, mask_of
 from elasticdl.shared.model.placement import Ranges
-from elasticdl.shared.model.rows.timeline import Run, Timeline
+from elasticdl.shared.model.rows.timeline import Timeline
 from elasticdl.shared.model.signature import ModelSignature, VariableKind
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.wire.messages import Push
@@ -89,7 +90,7 @@ class GroupCut:
     ledger: LedgerRecord
     iteration: int
     rate: float
-    rates: tuple[Run, ...] = ()
+    rates: tuple[RateRun, ...] = ()
     rate_tolerance: float = 0.0
     move: int = 0
     tallies: NDArray[np.int64]

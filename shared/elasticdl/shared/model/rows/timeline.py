@@ -8,11 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from elasticdl.shared.model.manifests import RateRun
 from elasticdl.shared.model.partitioning import partitions_of
 from elasticdl.shared.model.placement import PARTITIONS
-
-Run = tuple[int, float]
-"""The update from which a learning rate holds, and the rate."""
 
 _TOLERANCE = 0.002
 """A rate that differs by less from the one before is not worth a run of its own."""
@@ -32,11 +30,11 @@ class RateArrays:
     rates: NDArray[np.float64]
 
     @classmethod
-    def of(cls, runs: Sequence[Run]) -> RateArrays:
+    def of(cls, runs: Sequence[RateRun]) -> RateArrays:
         """Of at least one run."""
-        starts = np.array([start for start, _ in runs], np.int64)
+        starts = np.array([run.start for run in runs], np.int64)
         rates = np.zeros((2, len(runs)), np.float64)
-        rates[0] = [rate for _, rate in runs]
+        rates[0] = [run.rate for run in runs]
         np.cumsum(rates[0, :-1] * np.diff(starts), out=rates[1, 1:])
         return cls(starts, rates)
 
@@ -54,14 +52,14 @@ class RateHistory:
     """
 
     def __init__(self) -> None:
-        self._runs: list[Run] = []
+        self._runs: list[RateRun] = []
         self._updates = 0
         self.tolerance = _TOLERANCE
         """Relative difference up to which rates are one run; each thinning doubles it."""
-        self.arrays = RateArrays.of([(0, 0.0)])
+        self.arrays = RateArrays.of([RateRun(0, 0.0)])
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[RateRun, ...]:
         """The runs; none before the first update."""
         return tuple(self._runs)
 
@@ -70,16 +68,16 @@ class RateHistory:
         if update < self._updates:
             return
         self._updates = update + 1
-        if self._runs and self._is_near(rate, self._runs[-1][1]):
+        if self._runs and self._is_near(rate, self._runs[-1].rate):
             return
         # Without a history, the rate has always been the first one.
-        self._runs.append((update if self._runs else 0, rate))
+        self._runs.append(RateRun(update if self._runs else 0, rate))
         while len(self._runs) > _RUNS_MAX:
             self.tolerance *= 2
             self._runs = self._thinned()
         self.arrays = RateArrays.of(self._runs)
 
-    def load(self, runs: Iterable[Run], updates: int, tolerance: float = 0.0) -> None:
+    def load(self, runs: Iterable[RateRun], updates: int, tolerance: float = 0.0) -> None:
         """Take over a history of updates unless the present one is longer: groups differ in nothing else."""
         runs = list(runs)
         if runs and (updates > self._updates or not self._runs):
@@ -90,11 +88,11 @@ class RateHistory:
     def _is_near(self, rate: float, other: float) -> bool:
         return abs(rate - other) <= self.tolerance * abs(other)
 
-    def _thinned(self) -> list[Run]:
+    def _thinned(self) -> list[RateRun]:
         kept = self._runs[:1]
-        for start, rate in self._runs[1:]:
-            if not self._is_near(rate, kept[-1][1]):
-                kept.append((start, rate))
+        for run in self._runs[1:]:
+            if not self._is_near(run.rate, kept[-1].rate):
+                kept.append(run)
         return kept
 
 
