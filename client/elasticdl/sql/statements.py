@@ -172,6 +172,18 @@ class Explain:
 
 
 @dataclass(frozen=True, slots=True)
+class ShowTables:
+    """``SHOW TABLES``."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTable:
+    """``DESCRIBE table``: its columns and their types."""
+
+    table: Name
+
+
+@dataclass(frozen=True, slots=True)
 class ShowModels:
     """``SHOW MODELS``."""
 
@@ -207,7 +219,8 @@ class ExplainPlan:
     statement: JobStatement
 
 
-Statement: TypeAlias = "Select | JobStatement | ShowModels | ShowTrain | DescribeModel | DropModel | ExplainPlan"
+Inspection: TypeAlias = "ShowTables | DescribeTable | ShowModels | ShowTrain | DescribeModel"
+Statement: TypeAlias = "Select | JobStatement | Inspection | DropModel | ExplainPlan"
 
 
 @dataclass(frozen=True, slots=True)
