@@ -197,12 +197,8 @@ def _statement(
     for word, token in clauses.places.items():
         if word not in _TAKES[verb]:
             cursor.fault(f"TO {verb} takes no {word}.", token, f"It takes {', '.join(_TAKES[verb])}.")
-    missing = {
-        "TRAIN": {"LABEL": "the column to learn", "INTO": "the name for the model"},
-        "PREDICT": {"USING": "a model"},
-    }
-    for word, what in missing.get(verb, {}).items():
-        if word not in clauses.places:
+    for word, what in _NEEDS.get(verb, {}).items():
+        if word not in clauses.places and word not in clauses.misspelled:
             cursor.fault(f"{word} is missing: it names {what}.", start, f"Add {word} NAME.")
     attributes = tuple(clauses.attributes)
     if cursor.faults:

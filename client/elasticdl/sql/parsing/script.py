@@ -157,7 +157,7 @@ def _explain_plan(cursor: Cursor) -> Statement | None:
     if not cursor.skip_word("PLAN"):
         raise cursor.fail(
             f"PLAN is missing after EXPLAIN: {cursor.shown()}.",
-            hint="EXPLAIN PLAN SELECT ... shows what a statement would do; SELECT ... TO EXPLAIN model explains a model.",
+            hint="EXPLAIN PLAN SELECT ... shows what a statement would do; SELECT ... TO EXPLAIN m explains a model.",
         )
     if cursor.token.word not in _QUERIES and not cursor.token.is_sign("("):
         raise cursor.fail(f"a SELECT is missing after EXPLAIN PLAN: {cursor.shown()}.")
