@@ -245,4 +245,4 @@ class StatementError(UserError):
             raise ValueError("an error needs a fault")
         self.faults = tuple(sorted(faults, key=lambda fault: fault.position))
         lines = (f"line {at.position.line}, column {at.position.column}: {at.message} {at.hint}" for at in self.faults)
-        super().__init__("\n".join(line.rstrip() for line in lines))
+        super().__init__("\n".join(line.rstrip() for line in lines), usage=True)
