@@ -251,4 +251,4 @@ def _spelled(value: Value) -> str:
     """A value as a statement spells it."""
     if isinstance(value, tuple):
         return ",".join(_spelled(each) for each in value)
-    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -56,7 +56,7 @@ def _begins(tokens: Sequence[Token], at: int) -> bool:
         case "COLUMN":
             return _is_name(after) or after.is_sign("*")
         case "LABEL":
-            return _is_name(after) and _ends_name(following[0], "=")
+            return _is_name(after) and _ends_name(following[0])
         case "USING":
             return _is_name(after) and after.word != "SAMPLE"
         case _:
@@ -75,11 +75,11 @@ def _is_name(token: Token) -> bool:
     return token.kind in (Kind.QUOTED, Kind.STRING)
 
 
-def _ends_name(token: Token, refused: str = "") -> bool:
-    """Whether a name may end before this token, as that of a label does."""
+def _ends_name(token: Token) -> bool:
+    """Whether the name of a label may end before this token. ``(`` is that of an expression, which is refused later."""
     if token.kind is Kind.WORD:
         return token.word not in _SELECT_WORDS
-    return token.kind is Kind.END or (token.kind is Kind.SIGN and token.text in ",." and token.text not in refused)
+    return token.kind is Kind.END or (token.kind is Kind.SIGN and token.text in ",.(")
 
 
 def _name_ends_clause(tokens: Sequence[Token], at: int) -> bool:
