@@ -146,7 +146,7 @@ def _predict(session: Session, statement: Predict, text: str) -> Result:
             "model": model.training.export,
             "prediction_data": prepared.data,
             "output": predictions,
-            "keep_columns": list(prepared.columns_kept),
+            "keep_columns": list(prepared.columns_kept) or None,
         }
         ended = session.jobs.run("predict", flags, folder / _REPORT)
         rows = write_predictions(
