@@ -25,6 +25,8 @@ WHERE lower(table_name) = lower($1) AND (lower(table_schema) = lower($2) OR $2 =
 """
 _READ_ONLY = "-c default_transaction_read_only=on"
 _SECRET = ("password", "sslpassword", "sslkey", "passfile")
+_BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
+_BATCH_BYTES_MAX = 2 << 20
 _DIGITS_MAX = 38
 _COLUMNS_AT_ONCE = 200
 
@@ -62,6 +64,7 @@ class PostgresDatabase:
         """See ``Database``."""
         text, schema = self._plan(query)
         with self._transaction() as cursor:
+            cursor.adbc_statement.set_options(**{_BATCH_BYTES: str(_BATCH_BYTES_MAX)})
             cursor.execute(text)
             for batch in cursor.fetch_record_batch():
                 yield _cast(batch, schema)
@@ -70,24 +73,18 @@ class PostgresDatabase:
         """See ``Database``. One transaction makes the table and replaces the former one."""
         import pyarrow as pa
 
-        staging = f"elasticdl_{secrets.token_hex(8)}"
         stored = pa.schema([field.with_type(_stored_type(field.type)) for field in schema])
-        reader = pa.RecordBatchReader.from_batches(stored, (_cast(batch, stored) for batch in batches))
-        with closing(self._connect(self._uri)) as connection, closing(connection.cursor()) as cursor, _query_errors():
-            rows = int(cursor.adbc_ingest(staging, reader, mode="create"))
-            for field in schema:
-                if pa.types.is_decimal(field.type):
-                    column = quoted(field.name)
-                    kind = f"numeric USING {column}::numeric"
-                    cursor.execute(f"ALTER TABLE {quoted(staging)} ALTER COLUMN {column} TYPE {kind}")
-            cursor.execute(f"DROP TABLE IF EXISTS {qualified(table)}")
-            if split_name(table)[0]:
-                cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(split_name(table)[0])}")
-                cursor.execute(f"ALTER TABLE {quoted(staging)} SET SCHEMA {quoted(split_name(table)[0])}")
-            moved = ".".join(quoted(part) for part in (split_name(table)[0], staging) if part)
-            cursor.execute(f"ALTER TABLE {moved} RENAME TO {quoted(split_name(table)[1])}")
-            connection.commit()
-        return rows
+        problems: list[BaseException] = []
+        with closing(self._connect(self._uri)) as connection, closing(connection.cursor()) as cursor:
+            rows = _remembering(batches, problems)
+            reader = pa.RecordBatchReader.from_batches(stored, (_cast(batch, stored) for batch in rows))
+            try:
+                with _query_errors():
+                    return _replace(connection, cursor, table, schema, reader)
+            except QueryError:
+                if problems:  # The driver only has its text.
+                    raise problems[0] from None
+                raise
 
     def close(self) -> None:
         """See ``Database``."""
@@ -164,6 +161,37 @@ class PostgresDatabase:
                 fits = not is_special and width <= _DIGITS_MAX
                 found[name] = pa.decimal128(max(width, 1), scale or 0) if fits else pa.float64()
         return found
+
+
+def _replace(connection: Any, cursor: Any, table: str, schema: pa.Schema, reader: pa.RecordBatchReader) -> int:
+    """Fill a new table and give it the name of the former one, in one transaction."""
+    import pyarrow as pa
+
+    target, name = split_name(table)
+    staging = f"elasticdl_{secrets.token_hex(8)}"
+    rows = int(cursor.adbc_ingest(staging, reader, mode="create"))
+    for field in schema:
+        if pa.types.is_decimal(field.type):
+            column = quoted(field.name)
+            kind = f"numeric USING {column}::numeric"
+            cursor.execute(f"ALTER TABLE {quoted(staging)} ALTER COLUMN {column} TYPE {kind}")
+    if target:
+        cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(target)}")
+        cursor.execute(f"ALTER TABLE {quoted(staging)} SET SCHEMA {quoted(target)}")
+    cursor.execute(f"DROP TABLE IF EXISTS {qualified(table)}")
+    moved = ".".join(quoted(part) for part in (target, staging) if part)
+    cursor.execute(f"ALTER TABLE {moved} RENAME TO {quoted(name)}")
+    connection.commit()
+    return rows
+
+
+def _remembering(batches: Iterable[pa.RecordBatch], problems: list[BaseException]) -> Iterator[pa.RecordBatch]:
+    """The rows; what their source raises is kept, because it is lost in the driver."""
+    try:
+        yield from batches
+    except BaseException as error:
+        problems.append(error)
+        raise
 
 
 def without_credentials(uri: str) -> str:
