@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pyarrow as pa
 import pytest
 from tests.contract.servers.postgres import PASSWORD, PostgresServer
@@ -31,15 +33,13 @@ def test_numbers_of_any_length_are_exact_if_they_can_be(postgres_server: Postgre
     database.close()
 
 
-def test_functions_that_change_something_are_refused_by_the_server(postgres_server: PostgresServer) -> None:
+def test_nothing_that_a_function_of_a_query_changes_stays(postgres_server: PostgresServer) -> None:
     database = open_database(postgres_server.url_with_password)
-    database.write("counted", pa.schema([("a", pa.int64())]), [])
-    for query in ("SELECT setval('s', 1) AS a", "SELECT lo_create(0) AS a", "SELECT nextval('s') AS a"):
-        with pytest.raises(UserError):
-            list(database.batches(query))
-    assert database.schema("SELECT current_setting('transaction_read_only') AS mode").names == ["mode"]
     (batch,) = database.batches("SELECT current_setting('transaction_read_only') AS mode")
     assert batch.column(0).to_pylist() == ["on"]
+    with suppress(UserError):  # Servers before version 16 run it, in a transaction that is rolled back.
+        list(database.batches("SELECT lo_create(0) AS a"))
+    (batch,) = database.batches("SELECT count(*) AS n FROM pg_largeobject_metadata")
+    assert batch.column(0).to_pylist() == [0]
     database.close()
-    text = postgres_server.log.read_text(errors="replace")
-    assert PASSWORD not in text
+    assert PASSWORD not in postgres_server.log.read_text(errors="replace")
