@@ -43,7 +43,7 @@ __all__ = [
 _ROWS, _PART = "rows.parquet", "part.parquet"
 _ROWS_FOR_VALIDATION = 10
 """A smaller table has no validation rows unless the statement asks for them."""
-_PATIENCE_EPOCHS = 12
+_PATIENCE_EPOCHS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.sql.databases import engine
-from elasticdl.sql.databases.port import BATCH_ROWS, check_columns, qualified, split_name
+from elasticdl.sql.databases.port import BATCH_ROWS, qualified, split_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,13 +51,11 @@ class DuckDBFile:
     def schema(self, query: str) -> pa.Schema:
         """See ``Database``."""
         relation = engine.select(self._connection, query)
-        check_columns(relation.columns)
         return engine.arrow_schema(relation)
 
     def batches(self, query: str) -> Iterator[pa.RecordBatch]:
         """See ``Database``."""
         relation = engine.select(self._connection, query)
-        check_columns(relation.columns)
         return engine.arrow_batches(relation, BATCH_ROWS)
 
     def write(self, table: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:

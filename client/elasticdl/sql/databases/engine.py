@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.shared.errors import UserError
-from elasticdl.sql.databases.port import QueryError, check_query
+from elasticdl.sql.databases.port import QueryError, check_columns, check_query
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,6 +70,7 @@ def select(connection: Any, query: str) -> Any:
         statements = duckdb.extract_statements(query)
         if len(statements) != 1 or statements[0].type is not duckdb.StatementType.SELECT:
             raise QueryError("only one SELECT can be run here, and nothing that changes a database or its settings")
+        check_columns(connection.sql(query).columns)  # In a subquery, DuckDB renames the second of two equal names.
         # The line ends a comment at the end of the query.
         return connection.sql(f"SELECT * FROM ({query}\n)")
 

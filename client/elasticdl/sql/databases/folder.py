@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from elasticdl.shared.errors import file_errors
 from elasticdl.shared.storage.atomic import replacing
 from elasticdl.sql.databases import engine
-from elasticdl.sql.databases.port import BATCH_ROWS, QueryError, check_columns, qualified, split_name
+from elasticdl.sql.databases.port import BATCH_ROWS, QueryError, qualified, split_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,13 +58,11 @@ class FolderDatabase:
     def schema(self, query: str) -> pa.Schema:
         """See ``Database``."""
         relation = engine.select(self._connection, query)
-        check_columns(relation.columns)
         return engine.arrow_schema(relation)
 
     def batches(self, query: str) -> Iterator[pa.RecordBatch]:
         """See ``Database``."""
         relation = engine.select(self._connection, query)
-        check_columns(relation.columns)
         return engine.arrow_batches(relation, BATCH_ROWS)
 
     def write(self, table: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_STEPS_WANTED = 1_600
+_STEPS_WANTED = 600
 """Updates after which networks of these sizes have learned small tables."""
-_EPOCHS_MAX = 60
+_EPOCHS_MAX = 40
 _HIDDEN = ((1_000, (32, 16)), (50_000, (64, 32)), (1_000_000, (128, 64)))
 _HIDDEN_LARGE = (256, 128, 64)
 _BATCHES = ((500, 16), (2_000, 32), (20_000, 64), (200_000, 256))
@@ -35,5 +35,5 @@ def size_for(rows: int, *, batch: int = 0, epochs: int = 0) -> Size:
         hidden_units=next((units for most, units in _HIDDEN if rows < most), _HIDDEN_LARGE),
         batch=batch,
         epochs=epochs or max(1, min(_EPOCHS_MAX, round(_STEPS_WANTED / steps_per_epoch))),
-        learning_rate=0.01 if batch <= 64 else 0.005,
+        learning_rate=0.005,
     )

@@ -354,8 +354,7 @@ class DefaultFeed:
             return tf.stack([_cast(records[name], one.dtype) for name in names], axis=1)
         values = _cast(records[names[0]], one.dtype)
         if isinstance(values, tf.RaggedTensor) and one.shape[1:] == (None,):
-            # Recurrent layers fail without any step, which a batch of empty lists would have.
-            values = values.to_tensor(shape=(None, tf.maximum(values.bounding_shape(1), 1)))
+            values = _padded(values)
         is_ragged = isinstance(values, tf.RaggedTensor) and not getattr(one, "ragged", False)
         if is_ragged or not values.shape.is_compatible_with(one.shape):
             raise UserError(
@@ -388,6 +387,13 @@ def _named(structure: Any) -> Iterator[tuple[str, Any]]:
 
 def _cast(values: Any, dtype: str) -> Any:
     return values if dtype == "string" else tf.cast(values, dtype)
+
+
+def _padded(values: Any) -> Any:
+    """Lists of different lengths as a tensor. Recurrent layers fail without any step, so it has one for empty lists, too."""
+    dense = values.to_tensor()
+    missing = tf.maximum(1 - tf.shape(dense)[1], 0)
+    return tf.concat([dense, tf.zeros([tf.shape(dense)[0], missing], dense.dtype)], axis=1)
 
 
 def _label(values: Any, output: Any) -> Any:
