@@ -26,7 +26,7 @@ _HELP = """Statements end with a semicolon. To train:    SELECT * FROM employee 
 To predict:                                SELECT * FROM employee TO PREDICT guesses USING my_model;
 To look around:                            SHOW TABLES; DESCRIBE employee; SHOW MODELS;
 To see what a statement would do:          EXPLAIN PLAN SELECT ...;
-To leave: exit, or Ctrl-D. Tab completes names. Ctrl-C drops the line, or stops the job."""
+To leave: exit, or ^D. Tab completes names. ^C drops the line, or stops the job."""
 
 
 class _DroppedError(Exception):
