@@ -59,6 +59,8 @@ _FORMER_NAMES: Mapping[str, str] = MappingProxyType(
 """Names that attributes had in SQLFlow."""
 
 
+_BY_THE_DATA = frozenset(("num_epochs", "minibatch_size", "save_best", "early_stopping_patience"))
+"""Options of a training that have other values than those of ``elasticdl train`` if the statement does not give them."""
 _KINDS = {"boolean": "true or false", "integer": "a whole number", "number": "a number", "string": "a text"}
 
 
@@ -154,7 +156,7 @@ def attribute_table(verb: str) -> Mapping[str, AttributeType]:
                 kind=option["type"],
                 meaning=option["description"].replace("--", ""),
                 statements=(verb,),
-                default=_spelled(option.get("default", "")),
+                default="by the data" if verb == TRAIN and name in _BY_THE_DATA else _spelled(option.get("default", "")),
                 choices=tuple(option.get("enum", ())),
                 limits=limits,
             )
