@@ -8,8 +8,8 @@
 ``sql`` runs statements, and ``%load_ext elasticdl.api`` makes ``%%sql`` cells of a notebook run them.
 
 Each function runs the command of the same name in a process of its own, so a notebook that has imported TensorFlow, or
-runs an event loop, does not disturb it. ``sql`` does so for the jobs of its statements. May import ``elasticdl.cli`` for
-the names of flags, ``elasticdl.sql`` and ``elasticdl.shared``.
+runs an event loop, does not disturb it. ``sql`` does so for the jobs of its statements. May import ``elasticdl.cli``,
+``elasticdl.sql`` and ``elasticdl.shared``.
 """
 
 from elasticdl.api.history import History

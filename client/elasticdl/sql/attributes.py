@@ -60,7 +60,7 @@ _FORMER_NAMES: Mapping[str, str] = MappingProxyType(
 
 
 _BY_THE_DATA = frozenset(("num_epochs", "minibatch_size", "save_best", "early_stopping_patience"))
-"""Options of a training that have other values than those of ``elasticdl train`` if the statement does not give them."""
+"""Options of a training that follow from the data if the statement does not give them."""
 _KINDS = {"boolean": "true or false", "integer": "a whole number", "number": "a number", "string": "a text"}
 
 
@@ -156,11 +156,15 @@ def attribute_table(verb: str) -> Mapping[str, AttributeType]:
                 kind=option["type"],
                 meaning=option["description"].replace("--", ""),
                 statements=(verb,),
-                default="by the data" if verb == TRAIN and name in _BY_THE_DATA else _spelled(option.get("default", "")),
+                default=_default(verb, name, option.get("default", "")),
                 choices=tuple(option.get("enum", ())),
                 limits=limits,
             )
     return MappingProxyType(found)
+
+
+def _default(verb: str, name: str, default: Value) -> str:
+    return "by the data" if verb == TRAIN and name in _BY_THE_DATA else _spelled(default)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, Train
 from elasticdl.shared.job.options import flags_of
 from elasticdl.shared.names import JOB_NAME_CHARS_MAX
 from elasticdl.shared.words import count
-from elasticdl.sql.attributes import CheckedAttributes, check_attributes, with_current_names
-from elasticdl.sql.inspection import find_model
-from elasticdl.sql.registry import FinishedJob, ModelVersion, Training, TrainingRecord, check_name
+from elasticdl.sql.attributes import CheckedAttributes, with_current_names
+from elasticdl.sql.checking import checked, schema_of, version_of
+from elasticdl.sql.registry import FinishedJob, Training, TrainingRecord, check_name
 from elasticdl.sql.results import Result, Table, from_arrow, metrics_table
 from elasticdl.sql.statements import (
     Evaluate,
@@ -28,7 +28,6 @@ from elasticdl.sql.statements import (
     JobStatement,
     ModelName,
     Predict,
-    StatementError,
     Train,
 )
 
@@ -57,22 +56,13 @@ def run(session: Session, statement: JobStatement | ExplainPlan, text: str) -> R
     assert_never(statement)
 
 
-def _checked(session: Session, statement: JobStatement) -> CheckedAttributes:
-    checked = check_attributes(statement)
-    if checked.faults:
-        raise StatementError(checked.faults)
-    for note in checked.notes:
-        session.display.line(note)
-    return checked
-
-
 def _train(session: Session, statement: Train, text: str) -> Result:
     from elasticdl.sql.preparation import prepare_training
 
     check_name(statement.into.text)
-    checked = _checked(session, statement)
-    initial = _initial_model(session, statement)
     database = session.databases.of_query(statement.query.text)
+    found = checked(session, statement, database)
+    initial = _initial_model(session, statement)
     statement = replace(statement, attributes=with_current_names(statement.attributes))
     training = session.registry.begin(statement.into.text)
     try:
@@ -80,7 +70,7 @@ def _train(session: Session, statement: Train, text: str) -> Result:
         prepared = prepare_training(statement, database, training.folder, say=session.display.line)
         columns = tuple((each.name, each.use, each.reason) for each in prepared.report)
         session.display.table(f"Columns of {count(prepared.rows, 'row')}", ("column", "use", "reason"), columns)
-        options = _options("train", {**prepared.options, **initial, **checked.options})
+        options = _options("train", {**prepared.options, **initial, **found.options})
         record = TrainingRecord(
             model=statement.into.text,
             sql=text,
@@ -110,7 +100,7 @@ def _train(session: Session, statement: Train, text: str) -> Result:
             session.registry.discard(training)
         raise
     version = session.registry.register(training, FinishedJob(ended.job, ended.metrics))
-    shown = _selected(ended.metrics, checked)
+    shown = _selected(ended.metrics, found)
     session.display.line(f"Registered {version}. To predict with it: SELECT ... TO PREDICT table USING {version}")
     return Result(
         statement=text,
@@ -134,14 +124,14 @@ def _initial_model(session: Session, statement: Train) -> dict[str, Any]:
 def _predict(session: Session, statement: Predict, text: str) -> Result:
     from elasticdl.sql.preparation import prepare_rows, write_predictions
 
-    checked, model = _checked(session, statement), _model(session, statement.using)
-    database = session.databases.of_query(statement.query.text)
+    model, database = _model(session, statement.using), session.databases.of_query(statement.query.text)
+    found = checked(session, statement, database)
     with _work(session) as folder:
         prepared = prepare_rows(statement.query.text, database, model.features, folder / "rows", label=False)
         predictions = folder / "predictions"
         flags = {
             "job_name": _job_name(model.record.model, "-predict"),
-            **_options("predict", checked.options),
+            **_options("predict", found.options),
             "model_def": model.record.model_def,
             "model": model.training.export,
             "prediction_data": prepared.data,
@@ -156,7 +146,7 @@ def _predict(session: Session, statement: Predict, text: str) -> Result:
             into=statement.into.text,
             column=statement.column.text if statement.column else None,
             features=model.features,
-            probabilities=bool(checked.settings.get("predict.probabilities")),
+            probabilities=bool(found.settings.get("predict.probabilities")),
         )
     session.display.line(f"Wrote {count(rows, 'row')} to the table {statement.into} in {database.url}.")
     return Result(statement=text, kind="predict", model=model.name, job=ended.job, into=statement.into.text, rows=rows)
@@ -165,20 +155,20 @@ def _predict(session: Session, statement: Predict, text: str) -> Result:
 def _evaluate(session: Session, statement: Evaluate, text: str) -> Result:
     from elasticdl.sql.preparation import prepare_rows
 
-    checked, model = _checked(session, statement), _model(session, statement.using)
+    model, database = _model(session, statement.using), session.databases.of_query(statement.query.text)
+    found = checked(session, statement, database)
     _check_label(statement, model.record)
-    database = session.databases.of_query(statement.query.text)
     with _work(session) as folder:
         prepared = prepare_rows(statement.query.text, database, model.features, folder / "rows", label=True)
         flags = {
             "job_name": _job_name(model.record.model, "-evaluate"),
-            **_options("evaluate", checked.options),
+            **_options("evaluate", found.options),
             "model_def": model.record.model_def,
             "model": model.training.export,
             "validation_data": prepared.data,
         }
         ended = session.jobs.run("evaluate", flags, folder / _REPORT)
-    metrics = _selected(ended.metrics, checked)
+    metrics = _selected(ended.metrics, found)
     if statement.into:
         _write_metrics(database, statement.into.text, metrics)
         session.display.line(f"Wrote the metrics to the table {statement.into} in {database.url}.")
@@ -213,29 +203,31 @@ def _write_metrics(database: Database, table: str, metrics: Mapping[str, float])
 def _explain(session: Session, statement: Explain, text: str) -> Result:
     from elasticdl.sql.preparation import explain
 
-    checked, model = _checked(session, statement), _model(session, statement.using)
-    database = session.databases.of_query(statement.query.text)
+    model, database = _model(session, statement.using), session.databases.of_query(statement.query.text)
+    found = checked(session, statement, database)
     with _work(session) as folder:
-        found = explain(
+        importances = explain(
             statement.query.text,
             database,
             model.training.export,
             model.features,
             folder,
             explainer=statement.explainer.text if statement.explainer else "",
-            settings=checked.settings,
+            settings=found.settings,
             say=session.display.line,
         )
     if statement.into:
-        database.write(statement.into.text, found.schema, found.to_batches())
-        session.display.line(f"Wrote {count(found.num_rows, 'row')} to the table {statement.into} in {database.url}.")
+        database.write(statement.into.text, importances.schema, importances.to_batches())
+        session.display.line(
+            f"Wrote {count(importances.num_rows, 'row')} to the table {statement.into} in {database.url}."
+        )
     into = statement.into.text if statement.into else ""
-    return Result(statement=text, kind="explain", table=from_arrow(found), model=model.name, into=into)
+    return Result(statement=text, kind="explain", table=from_arrow(importances), model=model.name, into=into)
 
 
 def _plan(session: Session, statement: JobStatement, text: str) -> Result:
-    checked = _checked(session, statement)
     database = session.databases.of_query(statement.query.text)
+    found = checked(session, statement, database)
     command = type(statement).__name__.lower()
     if isinstance(statement, Train):
         from elasticdl.sql.preparation import plan_training
@@ -244,7 +236,7 @@ def _plan(session: Session, statement: JobStatement, text: str) -> Result:
         initial = _initial_model(session, statement)
         planned = plan_training(replace(statement, attributes=with_current_names(statement.attributes)), database)
         rows = tuple((each.name, each.use, each.reason) for each in planned.report)
-        options = _options(command, {**planned.options, **initial, **checked.options})
+        options = _options(command, {**planned.options, **initial, **found.options})
         data = {
             "training_data": "the rows of the SELECT, as Parquet",
             "output": f"the next version of {statement.into}",
@@ -257,10 +249,10 @@ def _plan(session: Session, statement: JobStatement, text: str) -> Result:
             columns=rows,
         )
     model = _model(session, statement.using)
-    schema = database.schema(statement.query.text)
+    schema = schema_of(session, database, statement.query)
     rows = tuple((each.name, str(each.type), "") for each in schema)
     command = "evaluate" if isinstance(statement, Explain) else command
-    values = {"model": str(model.training.export), **_options(command, checked.options)}
+    values = {"model": str(model.training.export), **_options(command, found.options)}
     return Result(
         statement=text,
         kind="explain plan",
@@ -299,7 +291,7 @@ def _model(session: Session, name: ModelName) -> _Model:
     if "/" in name.name.text and name.version is None:
         training = Training(folder if (folder / "training.json").is_file() else folder.parent)
         return _Model(name.name.text, training, training.read())
-    version: ModelVersion = find_model(session.registry, session.jobs, name)
+    version = version_of(session, name)
     return _Model(str(version), session.registry.training(version), version.record)
 
 
@@ -336,16 +328,16 @@ def _job_name(model: str, suffix: str) -> str:
     return (name or "model") + suffix
 
 
-def _selected(metrics: Mapping[str, float], checked: CheckedAttributes) -> dict[str, float]:
+def _selected(metrics: Mapping[str, float], attributes: CheckedAttributes) -> dict[str, float]:
     """The metrics that ``validation.metrics`` asks for.
 
     Raises:
         UserError: there is no such metric.
     """
-    asked = checked.settings.get("validation.metrics")
+    asked = attributes.settings.get("validation.metrics")
     if not asked:
         return dict(metrics)
     names = asked if isinstance(asked, tuple) else str(asked).split(",")
     wanted = {str(name).strip().lower() for name in names}
-    found = {name: value for name, value in metrics.items() if name.lower().removeprefix("val_") in wanted}
-    return found or dict(metrics)
+    selected = {name: value for name, value in metrics.items() if name.lower().removeprefix("val_") in wanted}
+    return selected or dict(metrics)

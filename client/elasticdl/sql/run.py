@@ -9,6 +9,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.words import did_you_mean
 from elasticdl.sql import inspection
 from elasticdl.sql.attached import Attached
+from elasticdl.sql.checking import schema_of, version_of
 from elasticdl.sql.jobs import Jobs
 from elasticdl.sql.parsing import ParsedStatement
 from elasticdl.sql.registry import Registry
@@ -71,9 +72,9 @@ class Session:
             case ShowModels():
                 return Result(statement=text, kind="show models", table=inspection.models(self.registry, self.jobs))
             case ShowTrain(model):
-                return Result(statement=text, kind="show train", text=self.registry.find(model).record.sql)
+                return Result(statement=text, kind="show train", text=version_of(self, model).record.sql)
             case DescribeModel(model):
-                table = inspection.describe(self.registry.find(model))
+                table = inspection.describe(version_of(self, model))
                 return Result(statement=text, kind="describe model", table=table)
             case DropModel(model):
                 number = self.registry.drop(model)
@@ -85,7 +86,7 @@ class Session:
         import pyarrow as pa
 
         database = self.databases.of_query(query.text)
-        schema, batches, rows = database.schema(query.text), [], 0
+        schema, batches, rows = schema_of(self, database, query), [], 0
         for batch in database.batches(query.text):
             batches.append(batch)
             rows += batch.num_rows

@@ -1,4 +1,4 @@
-"""The pages about SQL, docs/sql.md and docs/tutorials/sql.md: their tables are those of the code, their statements parse."""
+"""The pages about SQL, both of them sql.md: their tables are those of the code, and their statements parse."""
 
 from __future__ import annotations
 
