@@ -45,8 +45,7 @@ def schema_of(session: Session, database: Database, query: Query) -> pa.Schema:
         faults = [
             Fault(f"there is no table {name!r}.", at, length, did_you_mean(name, known, "SHOW TABLES lists them."))
             for name, at, length in _tables(query)
-            if name.lower() not in {table.lower() for table in known}
-            and name.lower().rpartition(".")[2] in str(error).lower()
+            if name.lower() not in lower and name.lower().rpartition(".")[2] in told
         ]
         if faults:
             raise StatementError(faults) from error
