@@ -266,7 +266,7 @@ def _job_file(command: str, values: Mapping[str, Any]) -> str:
     import yaml
 
     plain = {name: value if isinstance(value, (bool, int, float)) else str(value) for name, value in values.items()}
-    return f"# elasticdl {command}\n" + yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)
+    return f"# elasticdl {command}\n{yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)}"
 
 
 class _Model:

@@ -65,7 +65,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """In a notebook: the table."""
-        return self.to_pandas()._repr_html_() if self.table else f"<pre>{self!r}</pre>"  # type: ignore[no-any-return, operator]
+        return self.to_pandas()._repr_html_() if self.table else f"<pre>{self!r}</pre>"
 
 
 class Display(Protocol):

@@ -74,8 +74,8 @@ class Session:
             case ShowTrain(model):
                 return Result(statement=text, kind="show train", text=version_of(self, model).record.sql)
             case DescribeModel(model):
-                table = inspection.describe(version_of(self, model))
-                return Result(statement=text, kind="describe model", table=table)
+                facts = inspection.describe(version_of(self, model))
+                return Result(statement=text, kind="describe model", table=facts)
             case DropModel(model):
                 number = self.registry.drop(model)
                 self.display.line(f"Dropped {model}: {number} version{'' if number == 1 else 's'}.")

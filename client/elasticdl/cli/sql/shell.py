@@ -17,6 +17,7 @@ from elasticdl.sql.run import Session
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import Completer
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 HISTORY = "sql_history"
@@ -122,11 +123,13 @@ def is_complete(text: str) -> bool:
     return not stripped or stripped.endswith(";") or stripped.lower() in (*_END, "help", "?", r"\?")
 
 
-def _completer(catalogue: Catalogue) -> object:
+def _completer(catalogue: Catalogue) -> Completer:
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion
     from prompt_toolkit.document import Document
 
     class Names(Completer):
+        """See ``completions``."""
+
         def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
             del complete_event
             with contextlib.suppress(ElasticDLError):  # A database that can't be reached completes nothing.

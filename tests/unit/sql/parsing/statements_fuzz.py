@@ -12,7 +12,7 @@ import argparse
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from elasticdl.shared.words import listed
@@ -125,7 +125,7 @@ class Statements:
             text = text[:at] + added + text[end:]
         return text
 
-    def _one(self, among: list[str]) -> str:
+    def _one(self, among: Sequence[str]) -> str:
         return self.random.choice(among)
 
 
