@@ -22,6 +22,7 @@ from elasticdl.sql.columns.prepared import prepare, prepared_schema
 from elasticdl.sql.columns.profile import Profile, profiles
 from elasticdl.sql.databases import Database
 from elasticdl.sql.databases.port import quoted
+from elasticdl.sql.explaining import explain
 from elasticdl.sql.network.catalogue import task_of
 from elasticdl.sql.network.model_file import write_model_file
 from elasticdl.sql.network.sizing import size_for
@@ -35,6 +36,7 @@ __all__ = [
     "PlannedTraining",
     "PreparedRows",
     "PreparedTraining",
+    "explain",
     "plan_training",
     "prepare_rows",
     "prepare_training",
@@ -96,9 +98,11 @@ def prepare_training(
 
 def plan_training(statement: Train, database: Database) -> PlannedTraining:
     """Decide about columns as ``prepare_training`` does, and leave nothing behind."""
-    with tempfile.TemporaryDirectory(prefix="elasticdl-sql-") as folder:
-        with _Training(statement, database, Path(folder), lambda _: None) as training:
-            return training.plan()
+    with (
+        tempfile.TemporaryDirectory(prefix="elasticdl-sql-") as folder,
+        _Training(statement, database, Path(folder), lambda _: None) as training,
+    ):
+        return training.plan()
 
 
 class _Training:

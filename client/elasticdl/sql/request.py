@@ -186,7 +186,9 @@ def _check_argument(attribute: Attribute, network: str, faults: list[Fault]) -> 
         return  # The signature in the file decides.
     if name not in known:
         faults.append(
-            _unknown(attribute.name.text, attribute.name.position, [_MODEL + each for each in known], f"{network} has no")
+            _unknown(
+                attribute.name.text, attribute.name.position, [_MODEL + each for each in known], f"{network} has no"
+            )
         )
     elif network and (problem := _wrong(attribute.value, known[name])):
         faults.append(Fault(f"{attribute.name.text} {problem}", attribute.position))

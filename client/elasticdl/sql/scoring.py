@@ -65,8 +65,11 @@ def prepare_rows(query: str, database: Database, features: Path, folder: Path, *
         data = folder / "data" / "part.parquet"
         batches = (_as(batch, schema) for batch in rows.batches())
         prepared = prepare(batches, schema, known.inputs, wanted)
-        write_rows(checked_labels(prepared, known.label if label else None),
-                   prepared_schema(schema, known.inputs, wanted), data)
+        write_rows(
+            checked_labels(prepared, known.label if label else None),
+            prepared_schema(schema, known.inputs, wanted),
+            data,
+        )
     finally:
         rows.close()
     return PreparedRows(data=data.parent, kept=rows.file, rows=rows.rows)
@@ -96,7 +99,9 @@ def checked_labels(batches: Iterable[pa.RecordBatch], label: Label | None) -> It
     """
     for batch in batches:
         if label is not None and (wrong := batch.column(label.name).null_count):
-            known = f" or no class of the model, which knows {some_of(label.classes, _SHOWN_MAX)}" if label.classes else ""
+            known = (
+                f" or no class of the model, which knows {some_of(label.classes, _SHOWN_MAX)}" if label.classes else ""
+            )
             raise UserError(
                 f"the label {label.column!r} is NULL in {count(wrong, 'row')} of {batch.num_rows:,}{known}",
                 hint=f'Leave them out: ... WHERE "{label.column}" IS NOT NULL',

@@ -23,6 +23,8 @@ _CELLS_MAX = 250_000
 _ROWS_SAID = 1_000_000
 """After this many rows each, progress is said."""
 _TABLE, _THRESHOLDS = "snapshot_rows", "validation_thresholds"
+_ORDER, _KEY, _STRATUM = "snapshot order", "snapshot key", "snapshot stratum"
+"""Names of computed columns."""
 _NULL = "chr(0)"
 
 
@@ -54,7 +56,7 @@ class Snapshot:
         self.file = file
         self.schema = schema
         self.rows = rows
-        self._connection = engine.connect(temporary=file.parent / "_temporary")
+        self._connection = engine.connect(temporary=file.parent / "_temporary", columns=len(schema))
         self._connection.read_parquet(str(file)).create_view(_TABLE)
 
     def query(self, selected: Sequence[str], rest: str = "") -> pa.Table:
@@ -79,12 +81,18 @@ class Snapshot:
         """
         everything = tuple(self.schema.names)
         key, stratum = _key(split.by or everything, split.seed), _stratum(split)
+        computed = f"{_key(everything, split.seed)} AS {quoted(_ORDER)}"
         where = ""
         if split.share:
             self._find_thresholds(split, key, stratum)
-            passed = f"SELECT 1 FROM {_THRESHOLDS} AS t WHERE t.stratum = {stratum} AND {key} <= t.key"  # noqa: S608
-            where = f"WHERE {'' if validation else 'NOT '}EXISTS ({passed})"
-        text = f"SELECT * FROM {_TABLE} {where} ORDER BY {_key(everything, split.seed)}"  # noqa: S608
+            computed += f", {key} AS {quoted(_KEY)}, {stratum} AS {quoted(_STRATUM)}"
+            where = (
+                f"LEFT JOIN {_THRESHOLDS} AS t ON r.{quoted(_STRATUM)} = t.stratum "
+                f"WHERE coalesce(r.{quoted(_KEY)} <= t.key, false) = {'true' if validation else 'false'}"
+            )
+        names = ", ".join(f"r.{quoted(name)}" for name in everything)
+        rows = f"(SELECT *, {computed} FROM {_TABLE}) AS r"  # noqa: S608 - made by this package
+        text = f"SELECT {names} FROM {rows} {where} ORDER BY r.{quoted(_ORDER)}"  # noqa: S608
         with engine.query_errors():
             relation = self._connection.sql(text)
             return write(engine.arrow_batches(relation, _batch_rows(len(everything))), self.schema, file)

@@ -26,7 +26,9 @@ class Inputs:
     taken: dict[tuple[object, ...], Input] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
 
-    def add(self, column: str, kind: Kind, source: str, *, size: int = 0, delimiters: tuple[str, str] = ("", "")) -> Input:
+    def add(
+        self, column: str, kind: Kind, source: str, *, size: int = 0, delimiters: tuple[str, str] = ("", "")
+    ) -> Input:
         """The input of a kind that takes a column."""
         key = (column, kind, size, delimiters)
         if key not in self.taken:
@@ -68,6 +70,7 @@ def features_of(
         size = int(profile.low) if decision.use == "vector" else 0
         made.append((decision, inputs.add(decision.name, _KINDS[decision.use], profile.source, size=size)))
     fitter.fit_moments([one for _, one in made])
+    fitter.fit_vocabularies([one for decision, one in made if decision.use == "vocabulary"])
     return [Feature(node=_node(decision, one, fitter)) for decision, one in made]
 
 

@@ -146,9 +146,7 @@ class Features:
         return cls(
             label=Label(**{**label, "classes": tuple(label["classes"]), "counts": tuple(label["counts"])}),
             inputs=tuple(Input(**each) for each in facts.pop("inputs")),
-            features=tuple(
-                Feature(node=_node(each["node"]), target=each["target"]) for each in facts.pop("features")
-            ),
+            features=tuple(Feature(node=_node(each["node"]), target=each["target"]) for each in facts.pop("features")),
             **facts,
         )
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from elasticdl.sql.columns.derivation import VOCABULARY_MAX
 from elasticdl.sql.columns.features import Input
 from elasticdl.sql.columns.profile import Source
 from elasticdl.sql.columns.prepared import expression
 from elasticdl.sql.databases.port import quoted
 from elasticdl.sql.snapshot import Snapshot
 
-_AT_ONCE = 200
+_AT_ONCE, _TEXTS_AT_ONCE = 200, 50
 _VALUE = "v"
 
 
@@ -38,6 +39,7 @@ class Fitter:
         self._training = training
         self._sources = sources
         self._moments: dict[str, Moments] = {}
+        self._vocabularies: dict[str, list[str]] = {}
 
     def fit_moments(self, inputs: Sequence[Input]) -> None:
         """Compute the moments of many inputs with few queries."""
@@ -79,12 +81,32 @@ class Fitter:
         found = self._training.query([f"quantile_disc({value}, {shares})"]).column(0)[0].as_py() or []
         return sorted({float(each) for each in found if each is not None})
 
+    def fit_vocabularies(self, inputs: Sequence[Input]) -> None:
+        """Find the vocabularies of many texts with few queries, each of at most ``VOCABULARY_MAX`` values."""
+        waiting = [each for each in inputs if each.kind == "text" and each.name not in self._vocabularies]
+        for start in range(0, len(waiting), _TEXTS_AT_ONCE):
+            part = waiting[start : start + _TEXTS_AT_ONCE]
+            values = ", ".join(self._expression(each) for each in part)
+            table = self._training.query(
+                [f"place, {_VALUE} FROM (SELECT unnest(range({len(part)})) AS place, unnest([{values}]) AS {_VALUE}"],
+                f") WHERE {_VALUE} <> '' GROUP BY place, {_VALUE} "
+                f"QUALIFY row_number() OVER (PARTITION BY place ORDER BY count(*) DESC, {_VALUE}) <= {VOCABULARY_MAX} "
+                f"ORDER BY place, count(*) DESC, {_VALUE}",
+            )
+            found: list[list[str]] = [[] for _ in part]
+            for place, value in zip(table.column(0).to_pylist(), table.column(1).to_pylist(), strict=True):
+                found[place].append(value)
+            self._vocabularies |= {each.name: words for each, words in zip(part, found, strict=True)}
+
     def vocabulary(self, one: Input, most: int) -> list[str]:
         """The values of a text or a list of texts, frequent ones first, without NULL and the empty text.
 
         Args:
             most: values; the rarest ones are left out.
         """
+        if one.kind == "text" and most <= VOCABULARY_MAX:
+            self.fit_vocabularies([one])
+            return self._vocabularies[one.name][:most]
         value = self._expression(one)
         if one.kind == "texts":
             value = f"unnest({value})"

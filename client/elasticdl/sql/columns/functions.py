@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.shared.words import did_you_mean
 from elasticdl.sql.columns.derivation import BUCKETS_MAX, VECTOR_MAX, VOCABULARY_MAX
-from elasticdl.sql.statements import Call, ColumnClause, Expression, Fault, Literal, Name, Pattern, Position, Star, START
+from elasticdl.sql.statements import (
+    Call,
+    ColumnClause,
+    Expression,
+    Fault,
+    Literal,
+    Name,
+    Pattern,
+    Position,
+    Star,
+    START,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +77,9 @@ FUNCTIONS: Mapping[str, Function] = {
     "VOCABULARIZE": Function(
         of="column", arguments={"max_size": VOCABULARY_MAX}, meaning="The different values of the training rows."
     ),
-    "CROSS": Function(of="categories", arguments={"size": _REQUIRED}, meaning="Pairs of values, hashed to size buckets."),
+    "CROSS": Function(
+        of="categories", arguments={"size": _REQUIRED}, meaning="Pairs of values, hashed to size buckets."
+    ),
     "CONCAT": Function(of="categories", arguments={}, meaning="Several categories that share one embedding."),
     "EMBEDDING": Function(
         of="category",
@@ -205,7 +218,9 @@ class _Reader:
             return []
         function = FUNCTIONS[name]
         several = function.of == "categories"
-        number = next((place for place, one in enumerate(call.arguments) if isinstance(one, Literal)), len(call.arguments))
+        number = next(
+            (place for place, one in enumerate(call.arguments) if isinstance(one, Literal)), len(call.arguments)
+        )
         expressions = call.arguments[:number] if several else call.arguments[:1]
         constants = call.arguments[len(expressions) :]
         if not expressions or (several and name == "CROSS" and len(expressions) < 2):
@@ -266,7 +281,17 @@ class _Reader:
 
 
 _CATEGORIES = {
-    *("BUCKET", "BUCKETIZE", "CATEGORY_ID", "SEQ_CATEGORY_ID", "CATEGORY_HASH", "HASH", "VOCABULARIZE", "CROSS", "CONCAT")
+    *(
+        "BUCKET",
+        "BUCKETIZE",
+        "CATEGORY_ID",
+        "SEQ_CATEGORY_ID",
+        "CATEGORY_HASH",
+        "HASH",
+        "VOCABULARIZE",
+        "CROSS",
+        "CONCAT",
+    )
 }
 
 
@@ -276,7 +301,13 @@ def _position(expression: Expression) -> Position:
 
 def _checked(argument: str, value: Any) -> tuple[Any, str]:
     """The value of an argument in its type, and what it should be if it is not; empty: it is."""
-    limits = {"size": BUCKETS_MAX, "shape": VECTOR_MAX, "num_buckets": 1_000, "dimension": 1_024, "max_size": BUCKETS_MAX}
+    limits = {
+        "size": BUCKETS_MAX,
+        "shape": VECTOR_MAX,
+        "num_buckets": 1_000,
+        "dimension": 1_024,
+        "max_size": BUCKETS_MAX,
+    }
     if argument in limits:
         if isinstance(value, tuple) and len(value) == 1:
             (value,) = value

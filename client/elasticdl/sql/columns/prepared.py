@@ -33,7 +33,9 @@ def expression(one: Input, source: Source) -> str:
             return f"coalesce(CAST({column} AS VARCHAR), '')"
         case "id":
             value = f"TRY_CAST({column} AS BIGINT)"
-            return f"CASE WHEN {column} IS NULL THEN -1 WHEN {value} BETWEEN 0 AND {one.size - 1} THEN {value} ELSE -2 END"
+            return (
+                f"CASE WHEN {column} IS NULL THEN -1 WHEN {value} BETWEEN 0 AND {one.size - 1} THEN {value} ELSE -2 END"
+            )
         case "vector":
             return _vector(one, column)
         case "texts":
@@ -67,14 +69,12 @@ def prepare(
 def _prepared_tables(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, inputs: Sequence[Input], label: Label | None
 ) -> Iterator[pa.Table]:
-    selected = [
-        f"{expression(one, source_of(schema.field(one.column).type))} AS {quoted(one.name)}" for one in inputs
-    ]
+    selected = [f"{expression(one, source_of(schema.field(one.column).type))} AS {quoted(one.name)}" for one in inputs]
     if label is not None:
         selected.append(f"{label_expression(label)} AS {quoted(label.name)}")
     import pyarrow as pa
 
-    connection = engine.connect()
+    connection = engine.connect(columns=len(schema))
     try:
         connection.execute("SET preserve_insertion_order=true")
         for batch in batches:

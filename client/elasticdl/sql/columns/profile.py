@@ -97,9 +97,7 @@ def profiles(snapshot: Snapshot) -> dict[str, Profile]:
     for start in range(0, len(fields), _COLUMNS_AT_ONCE):
         found |= {one.name: one for one in _profiles(snapshot, fields[start : start + _COLUMNS_AT_ONCE])}
     countable = [one for one in found.values() if one.source not in ("null", "other") and one.values]
-    exact = [
-        one.name for one in countable if one.distinct <= EXACT_MAX or one.distinct >= _UNIQUE_SHARE * one.values
-    ]
+    exact = [one.name for one in countable if one.distinct <= EXACT_MAX or one.distinct >= _UNIQUE_SHARE * one.values]
     for start in range(0, len(exact), _EXACT_AT_ONCE):
         names = exact[start : start + _EXACT_AT_ONCE]
         row = snapshot.query([f"count(DISTINCT {present(name, found[name].source)})" for name in names])

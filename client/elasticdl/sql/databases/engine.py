@@ -18,13 +18,14 @@ MEMORY_MIB = 200
 _THREADS = 2
 
 
-def connect(file: Path | None = None, *, writes: bool = False, temporary: Path | None = None) -> Any:
+def connect(file: Path | None = None, *, writes: bool = False, temporary: Path | None = None, columns: int = 0) -> Any:
     """A connection that loads no extensions and takes no Python variables for tables.
 
     Args:
         file: the database; None: one in memory.
         writes: open the file for writing. It must not be open in this process otherwise.
         temporary: folder for what does not fit into memory.
+        columns: of the widest rows: DuckDB keeps some thousand rows of each table in memory.
     """
     try:
         import duckdb
@@ -35,7 +36,7 @@ def connect(file: Path | None = None, *, writes: bool = False, temporary: Path |
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
         "allow_community_extensions": "false",
-        "memory_limit": f"{MEMORY_MIB}MiB",
+        "memory_limit": f"{max(MEMORY_MIB, columns)}MiB",
         "threads": str(_THREADS),
         "preserve_insertion_order": "false",
     }
@@ -47,6 +48,7 @@ def connect(file: Path | None = None, *, writes: bool = False, temporary: Path |
         raise UserError(f"{file} can't be opened: {first_line(error)}") from error
     connection.execute("SET python_enable_replacements=false")
     connection.execute("SET enable_progress_bar=false")
+    connection.execute("SET parquet_metadata_cache=true")
     return connection
 
 

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from elasticdl.shared.errors import UserError
-from elasticdl.sql.databases.port import BATCH_ROWS, QueryError, check_columns, check_query, qualified, quoted, split_name
+from elasticdl.sql.databases.port import (
+    BATCH_ROWS,
+    QueryError,
+    check_columns,
+    check_query,
+    qualified,
+    quoted,
+    split_name,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

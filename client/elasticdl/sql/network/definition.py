@@ -42,9 +42,7 @@ class Definition:
     def custom_model(self) -> Any:
         """The model: inputs named after columns -> probabilities, or a number in the units of the label."""
         encoder = Encoder(self.features)
-        arguments = {
-            name: value for name, value in self.features.arguments.items() if name not in _MODEL_ARGUMENTS
-        }
+        arguments = {name: value for name, value in self.features.arguments.items() if name not in _MODEL_ARGUMENTS}
         parts = (encoder, self.features.features, self.units)
         if self._network is not None:
             scores = own(self._network, *parts, arguments)

@@ -61,9 +61,7 @@ class Encoder:
             if (node := category_of(feature.node)) is not None:
                 ids = self._ids(node)
                 dimension = int(feature.node.values.get("dimension", 0))
-                found.append(
-                    Category(ids=ids, size=places(node), is_list=self._is_list(node), dimension=dimension)
-                )
+                found.append(Category(ids=ids, size=places(node), is_list=self._is_list(node), dimension=dimension))
         return found
 
     # --- inputs ----------------------------------------------------------------------------------------------------
