@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from elasticdl.sql.attributes import EVALUATE, EXPLAIN, PREDICT, TRAIN, attribute_table
+from elasticdl.sql.attributes import EVALUATE, PREDICT, TRAIN, attribute_table
 from elasticdl.sql.columns.functions import FUNCTIONS
 from elasticdl.sql.network.catalogue import NETWORKS, TRAINING, Argument
 from website.markdown import table
@@ -31,7 +31,7 @@ def with_tables(page: str) -> str:
 
 
 def _attributes() -> str:
-    verbs = (TRAIN, PREDICT, EVALUATE, EXPLAIN)
+    verbs = (TRAIN, PREDICT, EVALUATE)
     found = {verb: attribute_table(verb) for verb in verbs}
     names = dict.fromkeys(name for verb in verbs for name in found[verb])
     rows = []

@@ -21,9 +21,8 @@ MODEL = "model."
 """Prefix of the arguments of the model."""
 TRAIN, PREDICT, EVALUATE, EXPLAIN = "TRAIN", "PREDICT", "EVALUATE", "EXPLAIN"
 _VERBS: Mapping[type, str] = MappingProxyType({Train: TRAIN, Predict: PREDICT, Evaluate: EVALUATE, Explain: EXPLAIN})
-_FLAGS: Mapping[str, type] = MappingProxyType(
-    {TRAIN: TrainFlags, PREDICT: PredictFlags, EVALUATE: EvaluateFlags, EXPLAIN: EvaluateFlags}
-)
+_FLAGS: Mapping[str, type] = MappingProxyType({TRAIN: TrainFlags, PREDICT: PredictFlags, EVALUATE: EvaluateFlags})
+"""Of the statements that are jobs. A model is explained in the process of the statement."""
 _FROM_STATEMENT = frozenset(
     listed(
         "training_data,validation_data,prediction_data,columns,column_types,fill_missing,csv_header,csv_delimiter,"
@@ -38,7 +37,10 @@ _OF_THE_COMMAND = frozenset(
 )
 """Options that are no attributes: those of a command line, and those that may have credentials."""
 _WITHOUT_EFFECT = frozenset(
-    ("train.verbose", "train.log_every_n_iter", "validation.start_delay_secs", "validation.steps", "train.disk_cache")
+    listed(
+        "train.verbose,train.log_every_n_iter,train.disk_cache,validation.start_delay_secs,validation.steps,"
+        "summary.plot_type,summary.sort"
+    )
 )
 _FORMER_NAMES: Mapping[str, str] = MappingProxyType(
     {
@@ -146,7 +148,7 @@ _OWN = (
 @functools.cache
 def attribute_table(verb: str) -> Mapping[str, AttributeType]:
     """The attributes of the statements with a verb, by name, without ``model.*``."""
-    schema = json_schema(_FLAGS[verb])["properties"]
+    schema = json_schema(_FLAGS[verb])["properties"] if verb in _FLAGS else {}
     found = {each.name: each for each in _OWN if verb in each.statements}
     for name, option in schema.items():
         if name not in _FROM_STATEMENT | _OF_THE_COMMAND:
