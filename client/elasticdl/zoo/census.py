@@ -41,7 +41,7 @@ def make(request: DataRequest) -> Written:
     counts = request.counts("census", RECORDS, TEST_SHARE)
     best: dict[str, float] = {}
     for number, (part, count) in enumerate(counts.items()):
-        lines, probabilities, labels = _people(count, np.random.default_rng((request.seed, number)))
+        lines, probabilities, labels = people(count, np.random.default_rng((request.seed, number)))
         write_text(request.folder / part, ".csv", lines, RECORDS_PER_FILE, header=[HEADER])
         best = {
             "auc": auc(labels, probabilities),
@@ -50,7 +50,7 @@ def make(request: DataRequest) -> Written:
     return counts, best
 
 
-def _people(count: int, random: np.random.Generator) -> tuple[list[str], NDArray[np.float64], NDArray[np.bool_]]:
+def people(count: int, random: np.random.Generator) -> tuple[list[str], NDArray[np.float64], NDArray[np.bool_]]:
     """CSV lines, true probabilities and labels."""
     age = np.clip(random.gamma(6.0, 6.5, count), 17, 90).astype(np.int64)
     education = random.choice(len(EDUCATION), count, p=[0.13, 0.32, 0.25, 0.19, 0.08, 0.03])

@@ -1,0 +1,107 @@
+"""DuckDB in this process: it reads files and sorts rows, and can reach nothing but the folders that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from elasticdl.shared.errors import UserError
+from elasticdl.sql.databases.port import QueryError, check_columns, check_query
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MEMORY_MIB = 200
+"""For sorting and grouping; more than that goes to temporary files."""
+_THREADS = 2
+
+
+def connect(file: Path | None = None, *, writes: bool = False, temporary: Path | None = None, columns: int = 0) -> Any:
+    """A connection that loads no extensions and takes no Python variables for tables.
+
+    Args:
+        file: the database; None: one in memory.
+        writes: open the file for writing. It must not be open in this process otherwise.
+        temporary: folder for what does not fit into memory.
+        columns: of the widest rows: DuckDB keeps some thousand rows of each table in memory.
+    """
+    try:
+        import duckdb
+    except ModuleNotFoundError as error:
+        raise UserError("SQL needs the package duckdb", hint="Install it: pip install 'elasticdl[sql]'.") from error
+
+    config: dict[str, Any] = {
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "allow_community_extensions": "false",
+        "memory_limit": f"{max(MEMORY_MIB, columns)}MiB",
+        "threads": str(_THREADS),
+        "preserve_insertion_order": "false",
+    }
+    if temporary is not None:
+        config["temp_directory"] = str(temporary)
+    try:
+        connection = duckdb.connect(str(file or ":memory:"), read_only=file is not None and not writes, config=config)
+    except duckdb.Error as error:
+        raise UserError(f"{file} can't be opened: {first_line(error)}") from error
+    connection.execute("SET python_enable_replacements=false")
+    connection.execute("SET enable_progress_bar=false")
+    connection.execute("SET parquet_metadata_cache=true")
+    return connection
+
+
+def lock(connection: Any, folders: Sequence[Path] = ()) -> None:
+    """Let a connection read and write nothing but some folders, from now on."""
+    connection.execute(f"SET allowed_directories={[str(folder) for folder in folders]!r}")
+    connection.execute("SET enable_external_access=false")
+    connection.execute("SET lock_configuration=true")
+
+
+def select(connection: Any, query: str) -> Any:
+    """The result of one SELECT of a user, not yet computed.
+
+    Raises:
+        QueryError: it is another statement, or several, or DuckDB refuses it.
+    """
+    import duckdb
+
+    query = check_query(query)
+    with query_errors():
+        statements = duckdb.extract_statements(query)
+        if len(statements) != 1 or statements[0].type is not duckdb.StatementType.SELECT:
+            raise QueryError("only one SELECT can be run here, and nothing that changes a database or its settings")
+        check_columns(connection.sql(query).columns)  # In a subquery, DuckDB renames the second of two equal names.
+        # The line ends a comment at the end of the query.
+        return connection.sql(f"SELECT * FROM ({query}\n)")
+
+
+def arrow_schema(relation: Any) -> pa.Schema:
+    """The types of a result, without computing its rows."""
+    with query_errors():
+        return relation.limit(0).to_arrow_table().schema
+
+
+def arrow_batches(relation: Any, rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a result, some at a time."""
+    with query_errors():
+        yield from relation.to_arrow_reader(rows)
+
+
+@contextmanager
+def query_errors() -> Iterator[None]:
+    """Errors of DuckDB, as ours."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        raise QueryError(f"the query fails: {first_line(error)}") from error
+
+
+def first_line(error: Exception) -> str:
+    """What an error of DuckDB says, without the excerpt of a query that the user has not written."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    kept = [line for line in lines if not line.startswith("LINE ") and line.strip() != "^"]
+    return " ".join(kept[:3]) or type(error).__name__

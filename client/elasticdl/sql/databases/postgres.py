@@ -1,0 +1,261 @@
+"""A Postgres database, through ADBC: results come as Arrow, some rows at a time."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from elasticdl.shared.errors import UserError
+from elasticdl.sql.databases.port import QueryError, check_columns, check_query, qualified, quoted, split_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TABLES = """
+SELECT CASE WHEN table_schema = ANY (current_schemas(false)) THEN table_name::text
+       ELSE table_schema || '.' || table_name END AS name
+FROM information_schema.tables WHERE table_schema NOT IN ('pg_catalog', 'information_schema') ORDER BY 1
+"""
+_COLUMNS = """
+SELECT column_name::text FROM information_schema.columns
+WHERE lower(table_name) = lower($1) AND (lower(table_schema) = lower($2) OR $2 = '') ORDER BY ordinal_position
+"""
+_READ_ONLY = "-c default_transaction_read_only=on"
+_SECRET = ("password", "sslpassword", "sslkey", "passfile")
+_BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
+_BATCH_BYTES_MAX = 2 << 20
+_DIGITS_MAX = 38
+_COLUMNS_AT_ONCE = 200
+
+
+class PostgresDatabase:
+    """A database of a server.
+
+    Args:
+        uri: ``postgresql://...``. A password may be in it; better is ``PGPASSWORD``, ``~/.pgpass`` or a service file.
+            No message has more than ``url``.
+
+    Raises:
+        UserError: there is no driver, or no such server or database.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.url = without_credentials(uri)
+        self._uri = uri
+        self._connection = self._connect(_with_options(uri, _READ_ONLY))
+
+    def tables(self) -> list[str]:
+        """See ``Database``."""
+        return [str(name) for name in self._rows(_TABLES).column(0).to_pylist()]
+
+    def columns(self, table: str) -> list[str]:
+        """See ``Database``."""
+        schema, name = split_name(table)
+        return [str(column) for column in self._rows(_COLUMNS, (name, schema)).column(0).to_pylist()]
+
+    def schema(self, query: str) -> pa.Schema:
+        """See ``Database``. Numbers of type ``numeric`` are decimals with the digits that the rows need."""
+        return self._plan(query)[1]
+
+    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
+        """See ``Database``."""
+        text, schema = self._plan(query)
+        with self._transaction() as cursor:
+            cursor.adbc_statement.set_options(**{_BATCH_BYTES: str(_BATCH_BYTES_MAX)})
+            cursor.execute(text)
+            for batch in cursor.fetch_record_batch():
+                yield _cast(batch, schema)
+
+    def write(self, table: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+        """See ``Database``. One transaction makes the table and replaces the former one."""
+        import pyarrow as pa
+
+        stored = pa.schema([field.with_type(_stored_type(field.type)) for field in schema])
+        problems: list[BaseException] = []
+        with closing(self._connect(self._uri)) as connection, closing(connection.cursor()) as cursor:
+            rows = _remembering(batches, problems)
+            reader = pa.RecordBatchReader.from_batches(stored, (_cast(batch, stored) for batch in rows))
+            try:
+                with _query_errors():
+                    return _replace(connection, cursor, table, schema, reader)
+            except QueryError:
+                if problems:  # The driver only has its text.
+                    raise problems[0] from None
+                raise
+
+    def close(self) -> None:
+        """See ``Database``."""
+        self._connection.close()
+
+    def _connect(self, uri: str) -> Any:
+        try:
+            import adbc_driver_postgresql.dbapi as driver
+        except ModuleNotFoundError as error:
+            hint = "Install it: pip install 'elasticdl[sql]'."
+            raise UserError("Postgres needs the package adbc-driver-postgresql", hint=hint) from error
+        try:
+            return driver.connect(uri)
+        except driver.Error as error:
+            raise UserError(f"{self.url}: no connection: {_message(error)}") from error
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        """A read-only transaction, which is always rolled back."""
+        with closing(self._connection.cursor()) as cursor, _query_errors():
+            try:
+                cursor.execute("SET TRANSACTION READ ONLY")
+                yield cursor
+            finally:
+                self._connection.rollback()
+
+    def _rows(self, text: str, parameters: Sequence[Any] = ()) -> pa.Table:
+        with self._transaction() as cursor:
+            cursor.execute(text, parameters or None)
+            return cursor.fetch_arrow_table()
+
+    def _plan(self, query: str) -> tuple[str, pa.Schema]:
+        """A SELECT that casts what Arrow has no type for, and the types that its rows get."""
+        import pyarrow as pa
+
+        text = f"SELECT * FROM ({check_query(query)}\n) AS q"  # noqa: S608 - the user's own SELECT
+        with self._transaction() as cursor:
+            given = cursor.adbc_execute_schema(text)
+        check_columns(given.names)
+        kinds = {field.name: _type_name(field.type) for field in given}
+        decimals = self._decimals(text, [name for name, kind in kinds.items() if kind == "numeric"])
+        fields, selected = [], []
+        for field in given:
+            kind, column = kinds[field.name], quoted(field.name)
+            if kind == "numeric":
+                found = decimals[field.name]
+                cast = "text" if pa.types.is_decimal(found) else "double precision"
+                selected.append(f"{column}::{cast} AS {column}")
+                fields.append(pa.field(field.name, found))
+            elif kind:
+                selected.append(f"{column}::text AS {column}")
+                fields.append(pa.field(field.name, pa.string()))
+            else:
+                selected.append(column)
+                fields.append(pa.field(field.name, field.type))
+        return f"SELECT {', '.join(selected)} FROM ({text}) AS r", pa.schema(fields)  # noqa: S608
+
+    def _decimals(self, text: str, names: Sequence[str]) -> dict[str, pa.DataType]:
+        """The narrowest types that hold all values of columns of type ``numeric``."""
+        import pyarrow as pa
+
+        found: dict[str, pa.DataType] = {}
+        for start in range(0, len(names), _COLUMNS_AT_ONCE):
+            part = names[start : start + _COLUMNS_AT_ONCE]
+            selected = []
+            for column in map(quoted, part):
+                whole = f"max(length(trunc(abs({column}))::text))"
+                special = f"bool_or({column}::text IN ('NaN', 'Infinity', '-Infinity'))"
+                selected += [f"max(scale({column}))", whole, f"coalesce({special}, false)"]
+            row = [one[0].as_py() for one in self._rows(f"SELECT {', '.join(selected)} FROM ({text}) AS d").columns]  # noqa: S608
+            for place, name in enumerate(part):
+                scale, digits, is_special = row[place * 3 : place * 3 + 3]
+                width = (digits or 1) + (scale or 0)
+                fits = not is_special and width <= _DIGITS_MAX
+                found[name] = pa.decimal128(max(width, 1), scale or 0) if fits else pa.float64()
+        return found
+
+
+def _replace(connection: Any, cursor: Any, table: str, schema: pa.Schema, reader: pa.RecordBatchReader) -> int:
+    """Fill a new table and give it the name of the former one, in one transaction."""
+    import pyarrow as pa
+
+    target, name = split_name(table)
+    staging = f"elasticdl_{secrets.token_hex(8)}"
+    rows = int(cursor.adbc_ingest(staging, reader, mode="create"))
+    for field in schema:
+        if pa.types.is_decimal(field.type):
+            column = quoted(field.name)
+            kind = f"numeric USING {column}::numeric"
+            cursor.execute(f"ALTER TABLE {quoted(staging)} ALTER COLUMN {column} TYPE {kind}")
+    if target:
+        cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(target)}")
+        cursor.execute(f"ALTER TABLE {quoted(staging)} SET SCHEMA {quoted(target)}")
+    cursor.execute(f"DROP TABLE IF EXISTS {qualified(table)}")
+    moved = ".".join(quoted(part) for part in (target, staging) if part)
+    cursor.execute(f"ALTER TABLE {moved} RENAME TO {quoted(name)}")
+    connection.commit()
+    return rows
+
+
+def _remembering(batches: Iterable[pa.RecordBatch], problems: list[BaseException]) -> Iterator[pa.RecordBatch]:
+    """The rows; what their source raises is kept, because it is lost in the driver."""
+    try:
+        yield from batches
+    except BaseException as error:
+        problems.append(error)
+        raise
+
+
+def without_credentials(uri: str) -> str:
+    """An address without user, password and secret parameters."""
+    parts = urlsplit(uri)
+    host = parts.netloc.rpartition("@")[2]
+    kept = [(name, value) for name, value in parse_qsl(parts.query) if name not in (*_SECRET, "user", "options")]
+    return urlunsplit((parts.scheme, host, parts.path, urlencode(kept), ""))
+
+
+def _with_options(uri: str, options: str) -> str:
+    """An address whose connections begin with some settings."""
+    parts = urlsplit(uri)
+    given = dict(parse_qsl(parts.query))
+    given["options"] = f"{given.get('options', '')} {options}".strip()
+    query = "&".join(f"{name}={_percent(value)}" for name, value in given.items())
+    return urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))
+
+
+def _percent(value: str) -> str:
+    from urllib.parse import quote
+
+    return quote(value, safe="")  # Postgres reads "+" as a plus sign.
+
+
+@contextmanager
+def _query_errors() -> Iterator[None]:
+    import adbc_driver_manager
+
+    try:
+        yield
+    except adbc_driver_manager.Error as error:
+        raise QueryError(f"the query fails: {_message(error)}") from error
+
+
+def _message(error: Exception) -> str:
+    """The first lines of what the server says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    kept = [line for line in lines if not line.startswith(("LINE ", "^"))]
+    return " ".join(kept[:3])
+
+
+def _type_name(kind: pa.DataType) -> str:
+    """The name of a type of Postgres that Arrow has not; empty: Arrow has it."""
+    return str(getattr(kind, "type_name", "") or "")
+
+
+def _stored_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which a column is sent: decimals as texts, and what Postgres has no type for as well."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_decimal(kind) or types.is_null(kind) or types.is_struct(kind) or types.is_map(kind):
+        return pa.string()
+    if types.is_unsigned_integer(kind) or types.is_int8(kind):
+        return pa.int64()
+    return kind
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    arrays = []
+    for column, field in zip(batch.columns, schema, strict=True):
+        stored = column.storage if isinstance(column, pa.ExtensionArray) else column
+        arrays.append(stored if stored.type == field.type else stored.cast(field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

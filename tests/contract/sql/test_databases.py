@@ -1,0 +1,128 @@
+"""What every database promises."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from elasticdl.shared.errors import UserError
+from elasticdl.sql.databases import Database
+from elasticdl.sql.databases.port import QueryError, qualified
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2**62 + 1, -5], pa.int64()),
+        "Größe in m": pa.array([1.5, None, -0.25], pa.float64()),
+        'say "hi"': pa.array(["ä", "", None], pa.string()),
+        "on": pa.array([datetime.date(2020, 2, 29), None, datetime.date(1969, 12, 31)], pa.date32()),
+        "price": pa.array([decimal.Decimal("12.50"), decimal.Decimal("-0.01"), None], pa.decimal128(9, 2)),
+        "good": pa.array([True, False, None], pa.bool_()),
+    }
+)
+
+
+def write(database: Database, name: str = "things", rows: pa.Table = ROWS) -> int:
+    return database.write(name, rows.schema, rows.to_batches())
+
+
+def read(database: Database, query: str) -> pa.Table:
+    return pa.Table.from_batches(database.batches(query), database.schema(query))
+
+
+def test_a_table_is_read_as_it_was_written(database: Database, kind: str) -> None:
+    assert write(database) == 3
+    assert "things" in database.tables()
+    assert database.columns("things") == ROWS.column_names
+    found = read(database, "SELECT * FROM things")
+    expected = {name: ROWS.column(name).to_pylist() for name in ROWS.column_names}
+    if kind == "sqlite":  # It has no such types.
+        expected["on"] = [each and each.isoformat() for each in expected["on"]]
+        expected["price"] = [None if each is None else str(each) for each in expected["price"]]
+        expected["good"] = [None if each is None else int(each) for each in expected["good"]]
+    assert {name: found.column(name).to_pylist() for name in found.column_names} == expected
+
+
+def test_a_query_of_any_shape_is_one_result(database: Database) -> None:
+    write(database)
+    query = """
+        WITH picked AS (SELECT id, price FROM things WHERE id > 0)  -- a comment
+        SELECT a.id, row_number() OVER (ORDER BY a.id DESC) AS place, b.price
+        FROM picked a JOIN things b ON a.id = b.id ORDER BY a.id -- and one at the end
+    """
+    assert read(database, query).column("place").to_pylist() == [2, 1]
+
+
+def test_a_table_is_replaced_whole_or_not_at_all(database: Database) -> None:
+    write(database)
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield from pa.table({"a": [1, 2]}).to_batches()
+        raise RuntimeError("the job's output is gone")
+
+    with pytest.raises(RuntimeError, match="gone"):
+        database.write("things", pa.schema([("a", pa.int64())]), broken())
+    assert database.columns("things") == ROWS.column_names
+    assert write(database, rows=pa.table({"a": [7]})) == 1
+    assert read(database, "SELECT * FROM things").to_pydict() == {"a": [7]}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM things",
+        "DROP TABLE things",
+        "INSERT INTO things (id) VALUES (9)",
+        "UPDATE things SET id = 0",
+        "SELECT 1; DROP TABLE things",
+        "SELECT * FROM things) AS q; DROP TABLE things; --",
+        "WITH gone AS (DELETE FROM things RETURNING *) SELECT * FROM gone",
+        "COPY things TO '/tmp/elasticdl-must-not-exist.csv'",
+        "ATTACH DATABASE '/tmp/elasticdl-must-not-exist.db' AS other",
+        "PRAGMA user_version = 7",
+        "SET search_path = pg_catalog",
+        "INSTALL httpfs",
+        "CREATE TABLE other AS SELECT 1 AS a",
+        "SELECT 1 AS a INTO other",
+        "VACUUM",
+        "",
+    ],
+)
+def test_nothing_but_one_select_is_run(database: Database, statement: str) -> None:
+    write(database)
+    with pytest.raises(QueryError):
+        read(database, statement)
+    assert read(database, "SELECT count(*) AS n FROM things").to_pydict() == {"n": [3]}
+    assert database.columns("other") == []
+
+
+def test_names_are_quoted_and_never_parsed(database: Database, kind: str) -> None:
+    name = 'odd "name"' if kind == "folder" else 'odd "name"; DROP TABLE things; --'
+    write(database)
+    write(database, name, pa.table({'a"; DROP TABLE things; --': [1]}))
+    assert read(database, f"SELECT * FROM {qualified(name)}").num_rows == 1
+    assert read(database, "SELECT count(*) AS n FROM things").to_pydict() == {"n": [3]}
+
+
+def test_errors_say_what_the_database_says(database: Database) -> None:
+    with pytest.raises(UserError, match=r"no_such_table"):
+        database.schema("SELECT * FROM no_such_table")
+    with pytest.raises(UserError, match=r"two columns with the name 'a'"):
+        database.schema("SELECT 1 AS a, 2 AS a")
+
+
+def test_a_result_without_rows_has_types(database: Database) -> None:
+    write(database)
+    found = read(database, "SELECT id, good FROM things WHERE id = 0")
+    assert (found.column_names, found.num_rows) == (["id", "good"], 0)
+
+
+def test_rows_come_in_parts(database: Database) -> None:
+    many = pa.table({"n": list(range(50_000)), "text": [f"{number:0100}" for number in range(50_000)]})
+    write(database, "many", many)
+    parts = list(database.batches("SELECT * FROM many"))
+    assert sum(part.num_rows for part in parts) == 50_000
+    assert max(part.num_rows for part in parts) < 50_000
