@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from elasticdl.controller.core.admission import admit, make_room, return_stuck
+from elasticdl.controller.core.admission import admit, make_room, reclaim, return_stuck
 from elasticdl.controller.core.cluster import Cluster, Role
 from elasticdl.controller.core.job import Job
 from elasticdl.controller.core.moves import move_ps
@@ -39,7 +39,9 @@ def decide(cluster: Cluster, jobs: Iterable[Job], now_s: float, policy: Policy |
     )
     admit(plan, order, now_s, policy, reasons)
     stuck = {member.job for member in plan.stuck}
-    running = [job for job in order if plan.admitted(job.name) and job.name not in stuck]
+    running = [job for job in order if plan.admitted(job.name)]
+    reclaim(plan, running, reasons)
+    running = [job for job in running if plan.admitted(job.name) and job.name not in stuck]
     scale_ps(plan, running, now_s, policy)
     move_ps(plan, running, now_s, policy)
     fill(plan, running, now_s, policy, reasons)
@@ -58,9 +60,10 @@ def _release(plan: Plan, job: Job, reasons: dict[str, str]) -> None:
 
 def _return_overbooked(plan: Plan) -> None:
     """Another pod took the room that was meant for a pod of a job: that one goes elsewhere."""
-    for node in plan.nodes:
-        waiting = sorted(plan.waiting[node], key=lambda member: (list(Role).index(member.role), member.pod))
-        while waiting and min(plan.free[node].values(), default=0) < 0:
+    roles = list(Role)
+    for node, members in sorted(plan.waiting.items()):
+        waiting = sorted(members, key=lambda member: (roles.index(member.role), member.pod))
+        while waiting and min(plan.rooms.free[node], default=0) < 0:
             member = waiting.pop()
             if member.pod in plan.members[member.job][member.role]:
                 plan.drain(member)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.controller.core import Curve, Group
-from elasticdl.controller.core.resources import Resources, fits, plus
+from elasticdl.controller.core.resources import Resources, has_room, plus
 from elasticdl.shared.errors import UserError, file_errors
 
 _SCENARIOS = resources.files("elasticdl.controller.sim") / "scenarios"
@@ -318,7 +318,7 @@ def _check_room(scenario: Scenario) -> None:
         if scenario.seconds is None and job.work is None:
             raise ValueError(f"job {job.name} never finishes: give it work, or give the scenario seconds")
     for what, request in requests:
-        if not any(fits(request, room) for room in kinds):
+        if not any(has_room(request, room) for room in kinds):
             asked = ", ".join(f"{name} {amount / _SCALE.get(name, 1):g}" for name, amount in request.items())
             raise ValueError(f"{what} fits on no node: it asks for {asked}")
     total: Resources = {}
@@ -327,5 +327,5 @@ def _check_room(scenario: Scenario) -> None:
     for job in scenario.jobs if scenario.seconds is None else ():
         least = plus(job.master.request, job.ps.request, job.ps.min)
         least = plus(least, job.worker.request, max(job.worker.min, 1))
-        if not fits(least, total):
+        if not has_room(least, total):
             raise ValueError(f"job {job.name} never finishes: all nodes together have no room for its least pods")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from elasticdl.controller.core import Cluster, Drain, Job, Node, Phase, Pod, Role, Start
-from elasticdl.controller.core.resources import Resources, Shape, fits, plus, shape_of
+from elasticdl.controller.core.resources import Resources, Shape, has_room, plus, shape_of
 from elasticdl.controller.sim.scenario import JobSpec, Scenario, Service
 
 
@@ -179,11 +179,11 @@ class World:
         for pod in sorted(waiting, key=lambda pod: (-pod.priority, pod.number)):
             shape = shape_of(pod.request)
             if pod.node:
-                nodes = [pod.node] if fits(pod.request, self.free[pod.node]) else []
+                nodes = [pod.node] if has_room(pod.request, self.free[pod.node]) else []
             elif shape in full:
                 nodes = []
             else:
-                nodes = [name for name, room in self.free.items() if fits(pod.request, room)]
+                nodes = [name for name, room in self.free.items() if has_room(pod.request, room)]
                 full |= set() if nodes else {shape}
             if nodes:
                 self._bind(pod, max(nodes, key=self._emptiness))
