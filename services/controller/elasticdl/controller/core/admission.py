@@ -105,17 +105,16 @@ def admit(plan: Plan, order: Iterable[Job], now_s: float, policy: Policy, reason
         if not plan.admitted(job.name) and job.queue in behind:
             reasons[job.name] = f"waits behind {behind[job.queue]} in queue {job.queue}"
             continue
-        if refusal := plan.quotas.refusal(job, _gang_request(plan, job)):
-            _remove_job(plan, job.name)
-            reasons[job.name] = f"waits for its quota: {refusal}"
-            behind[job.queue] = job.name
-            continue
-        failed: list[Role] = []
+        failed: list[Role | str] = []
         attempt = partial(_start_gang, plan, job, frozenset() if plan.admitted(job.name) else closed, failed)
         reason = f"gives all its room to job {job.name} (priority {job.priority})"
         if not _with_leavers(plan, attempt, partial(_leaves_for, plan, job), reason, reasons):
             _remove_job(plan, job.name)  # What is left of a gang would hold room and train nothing.
-            needed = _needed_nodes(plan, job, failed[-1])
+            if not isinstance(role := failed[-1], Role):
+                reasons[job.name] = f"waits for its quota: {role}"
+                behind[job.queue] = job.name
+                continue
+            needed = _needed_nodes(plan, job, role)
             if first and needed & closed:
                 reasons[job.name] = f"waits behind {first}"
             else:
@@ -198,9 +197,13 @@ def _ready(plan: Plan, job: Job, now_s: float, policy: Policy, reasons: dict[str
     return True
 
 
-def _start_gang(plan: Plan, job: Job, closed: frozenset[int], failed: list[Role]) -> bool:
-    """Start what the gang lacks, or nothing; then ``failed`` says for which role there was no room."""
+def _start_gang(plan: Plan, job: Job, closed: frozenset[int], failed: list[Role | str]) -> bool:
+    """Start what the gang lacks, or nothing; then ``failed`` says for which role there was no room, or no quota."""
     mark = plan.mark()
+    if refusal := _claim(plan, job):
+        plan.undo(mark)
+        failed.append(refusal)
+        return False
     borrows = plan.quotas.is_over(job, _gang_request(plan, job))
 
     def yields(other: str) -> bool:
@@ -218,6 +221,18 @@ def _start_gang(plan: Plan, job: Job, closed: frozenset[int], failed: list[Role]
 
 def _gang(job: Job) -> str:
     return f"1 master, {job.ps.min} ps and {job.workers_min} workers"
+
+
+def _claim(plan: Plan, job: Job) -> str:
+    """Let workers of the job's own queue leave, as far as the quota needs that; returns why that is not enough."""
+    request = _gang_request(plan, job)
+    others = [other for other in plan.jobs.values() if job.queue == other.queue != "" and other.name != job.name]
+    while refusal := plan.quotas.refusal(job, request):
+        givers = [other.name for other in others if plan.surplus(other.name)]
+        if not givers:
+            return refusal
+        plan.drain(plan.newest(max(givers, key=lambda name: (plan.share(name), name)))[0])
+    return ""
 
 
 def _never_fits(plan: Plan, job: Job) -> str:

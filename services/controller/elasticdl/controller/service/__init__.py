@@ -2,6 +2,8 @@
 
 ``informer``      the objects of one kind, kept up to date on a thread
 ``observing``     nodes and pods as the core sees them; pure
+``placement``     what pods demand of their node; pure
+``quotas``        queues, as a ConfigMap has them; pure
 ``job_log``       what the event logs of the jobs say
 ``lifecycle``     what is to be done for one TrainingJob; pure
 ``status``        its status, as people read it; pure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import uuid
@@ -14,7 +15,7 @@ from typing import Any
 import structlog
 
 from elasticdl.cli.kubernetes.condition import RUNNING
-from elasticdl.controller.core import Cluster, Drain, JobTarget, Pod, Policy, Role, Start, decide
+from elasticdl.controller.core import Cluster, Drain, JobTarget, Pod, Policy, Queue, Role, Start, decide
 from elasticdl.controller.core import Phase as PodPhase
 from elasticdl.controller.service import steps
 from elasticdl.controller.service.informer import BACKOFF, Informer
@@ -34,15 +35,18 @@ from elasticdl.controller.service.lifecycle import (
     next_step,
 )
 from elasticdl.controller.service.observing import by_job, job_of, read_node, read_pod
+from elasticdl.controller.service.quotas import read_queues
 from elasticdl.controller.service.status import status_of
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
-from elasticdl.shared.kubernetes.kinds import EVENT, JOB, NODE, POD, PRIORITY_CLASS, TRAINING_JOB, Manifest
+from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, EVENT, JOB, NODE, POD, PRIORITY_CLASS, TRAINING_JOB, Manifest
 from elasticdl.shared.kubernetes.names import (
     COMPONENT_LABEL,
     NAME_LABEL,
     PRIORITY_LOW,
+    QUEUES_LABEL,
     TRAINING_JOB_LABEL,
+    WEIGHT,
     selector,
 )
 from elasticdl.shared.kubernetes.training_job import TrainingJobSpec
@@ -61,6 +65,8 @@ CHANGING_EVERY_S = 10.0
 WRITES_PER_S = 25.0
 """Most requests per second for fields that change all the time."""
 THREADS = 8
+_NO_CLASS = (0, 1.0)
+"""Priority and weight of a class that is not known."""
 _EVENTS: Mapping[type, str] = {
     Create: "Created",
     Scale: "Scaled",
@@ -116,6 +122,9 @@ class Controller:
         self._nodes = Informer(api, NODE, read_node, changed, everywhere=True)
         self._pods = Informer(api, POD, read_pod, changed, everywhere=True)
         self._classes = Informer(api, PRIORITY_CLASS, _read_class, changed, everywhere=True)
+        self._queues = Informer(
+            api, CONFIG_MAP, _read_queues, changed, everywhere=False, labels=selector({QUEUES_LABEL: "true"})
+        )
         masters = selector({NAME_LABEL: "elasticdl", COMPONENT_LABEL: Service.MASTER.value})
         self._masters = Informer(own, POD, dict, changed, everywhere=not namespace, labels=masters)
         self._jobs = Informer(own, JOB, dict, changed, everywhere=not namespace, labels=TRAINING_JOB_LABEL)
@@ -133,7 +142,7 @@ class Controller:
 
     @property
     def _informers(self) -> Sequence[Informer[Any]]:
-        return self._nodes, self._pods, self._masters, self._classes, self._jobs, self._training_jobs
+        return self._nodes, self._pods, self._masters, self._classes, self._queues, self._jobs, self._training_jobs
 
     def watch(self) -> None:
         """Watch the cluster from now on, and wait until everything was listed."""
@@ -208,7 +217,8 @@ class Controller:
                 masters=masters.get(own, ()),
                 facts=facts,
                 ordered=record.ordered,
-                priority=classes.get(priority or PRIORITY_LOW, 0),
+                priority=classes.get(priority or PRIORITY_LOW, _NO_CLASS)[0],
+                weight=classes.get(priority or PRIORITY_LOW, _NO_CLASS)[1],
                 refused_s=record.refused_s,
             )
             cases.append(_without_place(case, record, now_s))
@@ -220,7 +230,8 @@ class Controller:
         ordered: list[Start | Drain] = []
         for case in cases:
             ordered += expected_orders(case, self._records[case.key].chosen)
-        return Cluster(nodes=tuple(self._nodes.all()), pods=pods, ordered=tuple(ordered))
+        queues = tuple(queue for each in self._queues.all() for queue in each)
+        return Cluster(nodes=tuple(self._nodes.all()), pods=pods, ordered=tuple(ordered), queues=queues)
 
     def _follow(self, case: Case) -> None:
         """Follow the log of a job whose master runs; that of a suspended job is forgotten."""
@@ -350,8 +361,25 @@ def _owner_of(job: Manifest) -> tuple[str, str]:
     return job["metadata"]["namespace"], job["metadata"]["labels"][TRAINING_JOB_LABEL]
 
 
-def _read_class(manifest: Manifest) -> tuple[str, int]:
-    return manifest["metadata"]["name"], int(manifest["value"])
+def _read_class(manifest: Manifest) -> tuple[str, tuple[int, float]]:
+    """Name, priority and weight of a PriorityClass."""
+    metadata = manifest["metadata"]
+    text = (metadata.get("annotations") or {}).get(WEIGHT, "1")
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = 0.0
+    if not 0 < weight < math.inf:
+        _log.warning("a weight is no positive number and counts as 1", priority_class=metadata["name"], weight=text)
+        weight = 1.0
+    return metadata["name"], (int(manifest["value"]), weight)
+
+
+def _read_queues(manifest: Manifest) -> list[Queue]:
+    queues, problems = read_queues(manifest)
+    for each in problems:
+        _log.warning("a queue is wrong", config_map=manifest["metadata"]["name"], reason=each)
+    return queues
 
 
 def _read_spec(record: _Record, manifest: Manifest) -> None:

@@ -12,10 +12,11 @@ from functools import cached_property, lru_cache
 from elasticdl.cli.jobs.handle import Condition
 from elasticdl.cli.kubernetes.condition import condition_of
 from elasticdl.cli.kubernetes.manifests.resources import parse_resources
-from elasticdl.controller.core import Drain, Group, Job, JobTarget, Role, Start
+from elasticdl.controller.core import Constraint, Drain, Group, Job, JobTarget, Role, Start
 from elasticdl.controller.core.resources import Resources
 from elasticdl.controller.service.job_log import JobFacts
 from elasticdl.controller.service.observing import SeenPod, created_s, resources_of
+from elasticdl.controller.service.placement import constraint_of_role
 from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import SUSPENDED
 from elasticdl.shared.kubernetes.training_job import RoleSpec, TrainingJobSpec
@@ -104,6 +105,7 @@ class Case:
         facts: by the job's log; None: not known yet.
         ordered: the workers and ps that were asked for last; None: nothing was since this controller has started.
         priority: of its priority class.
+        weight: of its priority class: its part of the spare room, relative to other jobs.
     """
 
     key: str
@@ -116,6 +118,7 @@ class Case:
     facts: JobFacts | None = None
     ordered: tuple[int, int] | None = None
     priority: int = 0
+    weight: float = 1.0
     refused_s: float | None = None
 
     @cached_property
@@ -180,11 +183,13 @@ def core_job(case: Case) -> Job | None:
         return None
     return Job(
         name=case.key,
-        master=Group(request=request_of("master", spec)),
-        ps=_group(spec.ps, request_of("ps", spec)),
-        worker=_group(spec.worker, request_of("worker", spec)),
+        master=Group(request=request_of("master", spec), constraint=constraint_of_role(spec, spec.master)),
+        ps=_group(spec.ps, request_of("ps", spec), constraint_of_role(spec, spec.ps)),
+        worker=_group(spec.worker, request_of("worker", spec), constraint_of_role(spec, spec.worker)),
         created_s=created_s(case.manifest),
         priority=case.priority,
+        weight=case.weight,
+        queue=spec.queue,
         finished=phase.is_final,
         suspended=spec.suspend,
         remaining_s=case.facts.remaining_s if case.facts else None,
@@ -205,11 +210,11 @@ def _request_of(role: str, request: str, limit: str) -> Resources:
     return {**resources_of(parse_resources(role, request, limit).requests, round), "pods": 1}
 
 
-def _group(role: RoleSpec, request: Resources) -> Group:
+def _group(role: RoleSpec, request: Resources, constraint: Constraint) -> Group:
     if role.replicas is not None:  # A person has chosen the number.
         number = min(max(role.replicas, role.min), role.max)
-        return Group(request=request, min=number, max=number)
-    return Group(request=request, min=role.min, max=role.max)
+        return Group(request=request, min=number, max=number, constraint=constraint)
+    return Group(request=request, min=role.min, max=role.max, constraint=constraint)
 
 
 def expected_orders(case: Case, nodes: dict[Role, list[str]]) -> list[Start | Drain]:
