@@ -78,6 +78,7 @@ class World:
             f"node-{number:03}": plus(amounts, scenario.system, -1) for number, amounts in enumerate(scenario.nodes)
         }
         self.free = {name: dict(amounts) for name, amounts in self.nodes.items()}
+        self.node_labels = dict(zip(self.nodes, scenario.node_labels, strict=False))
         self.jobs: dict[str, SimJob] = {}
         self.services: dict[str, list[SimPod]] = {service.name: [] for service in scenario.services}
         self.wanted = dict.fromkeys(self.services, 0)
@@ -256,7 +257,10 @@ class World:
 
     def cluster(self) -> Cluster:
         """The cluster as the core sees it."""
-        nodes = tuple(Node(name=name, allocatable=amounts) for name, amounts in self.nodes.items())
+        nodes = tuple(
+            Node(name=name, allocatable=amounts, labels=self.node_labels.get(name, {}))
+            for name, amounts in self.nodes.items()
+        )
         pods = tuple(
             Pod(
                 name=pod.name,
@@ -270,7 +274,7 @@ class World:
             for pod in self.pods.values()
         )
         ordered: list[Start | Drain] = [start for job in self.jobs.values() for start in job.ordered.values()]
-        return Cluster(nodes=nodes, pods=pods, ordered=tuple(ordered))
+        return Cluster(nodes=nodes, pods=pods, ordered=tuple(ordered), queues=self.scenario.queues)
 
     def core_jobs(self) -> list[Job]:
         """The jobs as the core sees them."""
@@ -283,6 +287,7 @@ class World:
                 created_s=job.spec.submit_s,
                 priority=job.spec.priority,
                 weight=job.spec.weight,
+                queue=job.spec.queue,
                 finished=job.finished_s is not None,
                 curve=job.spec.curve,
                 ps_load=min(1.0, job.ps_load) if job.workers else None,
