@@ -102,11 +102,11 @@ def admit(plan: Plan, order: Iterable[Job], now_s: float, policy: Policy, reason
             continue  # It has just given its room away.
         if not _ready(plan, job, now_s, policy, reasons):
             continue
-        if not plan.admitted(job.name) and job.queue in behind:
+        if not plan.has_pods(job.name) and job.queue in behind:
             reasons[job.name] = f"waits behind {behind[job.queue]} in queue {job.queue}"
             continue
         failed: list[Role | str] = []
-        attempt = partial(_start_gang, plan, job, frozenset() if plan.admitted(job.name) else closed, failed)
+        attempt = partial(_start_gang, plan, job, frozenset() if plan.has_pods(job.name) else closed, failed)
         reason = f"gives all its room to job {job.name} (priority {job.priority})"
         if not _with_leavers(plan, attempt, partial(_leaves_for, plan, job), reason, reasons):
             _remove_job(plan, job.name)  # What is left of a gang would hold room and train nothing.

@@ -31,11 +31,12 @@ def decide(cluster: Cluster, jobs: Iterable[Job], now_s: float, policy: Policy |
         if job.finished or job.suspended:
             _release(plan, job, reasons)
     return_stuck(plan, reasons)
+    _return_excess(plan)
     _return_overbooked(plan)
     make_room(plan, cluster, reasons)
     order = sorted(
         (job for job in plan.jobs.values() if not (job.finished or job.suspended)),
-        key=lambda job: (-job.priority, not plan.admitted(job.name), job.created_s, job.name),
+        key=lambda job: (-job.priority, not plan.has_pods(job.name), job.created_s, job.name),
     )
     admit(plan, order, now_s, policy, reasons)
     stuck = {member.job for member in plan.stuck}
@@ -56,6 +57,18 @@ def _release(plan: Plan, job: Job, reasons: dict[str, str]) -> None:
     left = len(members) + sum(plan.leaving[job.name, role] for role in Role)
     what = "finished" if job.finished else "suspended by its owner"
     reasons[job.name] = f"{what}; {left} pods still hold room" if left else what
+
+
+def _return_excess(plan: Plan) -> None:
+    """Pods above the maximum leave: somebody has lowered it, or has asked for a number."""
+    for job in plan.jobs.values():
+        if (excess := plan.workers(job.name) - job.worker.max) > 0:
+            for member in plan.newest(job.name)[:excess]:
+                plan.drain(member)
+        if (excess := plan.ps(job.name) - job.ps.max) > 0:
+            members = sorted(plan.members[job.name][Role.PS].values(), key=lambda each: (len(each.pod), each.pod))
+            for member in members[-excess:]:
+                plan.drain(member)
 
 
 def _return_overbooked(plan: Plan) -> None:

@@ -75,6 +75,8 @@ class Job:
     """Busy fraction (0 to 1) of the ps, averaged over them. None: not measured yet."""
     ps_load_workers: int = 0
     """Number of workers that trained while the load was measured."""
+    ps_load_ps: int = 0
+    """Number of ps that worked then. 0: as many as there are now."""
     remaining_s: float | None = None
     """Estimate of the time that is left. None: unknown."""
     pause_s: float = 0.0

@@ -120,6 +120,10 @@ class Plan:
         """Whether the job has its master."""
         return bool(self.members[job][Role.MASTER])
 
+    def has_pods(self, job: str) -> bool:
+        """Whether the job has any pod. It keeps its place even if its master has just crashed."""
+        return any(self.members[job].values())
+
     def surplus(self, job: str) -> int:
         """Workers above the minimum."""
         return max(0, self.workers(job) - self.jobs[job].workers_min)

@@ -18,7 +18,10 @@ _GIVERS_TRIED = 64
 
 
 def scale_ps(plan: Plan, running: Sequence[Job], now_s: float, policy: Policy) -> None:
-    """Match the ps to the workers that are there. A job's own workers make room for its ps, if need be."""
+    """Match the ps to the workers that are there. A job's own workers make room for its ps, if need be.
+
+    But not if there are so few workers then that the ps would leave again.
+    """
     for job in running:
         ps = plan.ps(job.name)
         wanted = policy.ps_wanted(job, plan.workers(job.name), ps)
@@ -26,7 +29,11 @@ def scale_ps(plan: Plan, running: Sequence[Job], now_s: float, policy: Policy) -
             for _ in range(wanted - ps):
                 if plan.quotas.refusal(job, job.ps.request):
                     break
+                mark = plan.mark()
                 if not start_all(plan, job.name, Role.PS, 1, _only(job.name)):
+                    break
+                if policy.ps_wanted(job, plan.workers(job.name), plan.ps(job.name)) < plan.ps(job.name):
+                    plan.undo(mark)
                     break
         elif wanted < ps and not plan.leaving[job.name, Role.PS]:
             plan.drain(

@@ -292,6 +292,7 @@ class World:
                 curve=job.spec.curve,
                 ps_load=min(1.0, job.ps_load) if job.workers else None,
                 ps_load_workers=job.workers,
+                ps_load_ps=job.number(Role.PS),
                 remaining_s=self._remaining_s(job),
             )
             for name, job in self.jobs.items()
