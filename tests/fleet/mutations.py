@@ -17,9 +17,8 @@ from tests.sim.mutations.registry import replaced
 
 from elasticdl.controller.core import Constraint, Policy, Role, admission, queues, rooms, sharing
 from elasticdl.controller.core.plan import Plan
-from elasticdl.controller.core.rooms import Rooms
 
-SEARCHED = 100
+SEARCHED = 150
 stages = import_module("elasticdl.controller.core.decide")
 """The module, which the package hides behind its function."""
 
@@ -152,12 +151,6 @@ def every_worker_is_worth_it() -> Iterator[None]:
         yield
 
 
-@mutation("A ps gets no room that another one still holds.")
-def ps_wait_for_each_other() -> Iterator[None]:
-    with replaced(Rooms, "hold", _nothing):
-        yield
-
-
 @mutation("Shares are by weight.")
 def weights_are_ignored() -> Iterator[None]:
     share = Plan._share
@@ -168,18 +161,6 @@ def weights_are_ignored() -> Iterator[None]:
 @mutation("A job whose master has crashed keeps its place.")
 def a_crashed_master_costs_the_place() -> Iterator[None]:
     with replaced(Plan, "has_pods", Plan.admitted):
-        yield
-
-
-@mutation("Shares follow each change of the plan.")
-def shares_are_old() -> Iterator[None]:
-    first: dict[tuple[int, str], float] = {}
-
-    def share(self: Plan, job: str, workers: int = 0) -> float:
-        return first.setdefault((id(self), job), original(self, job)) if not workers else original(self, job, workers)
-
-    original = Plan.share
-    with replaced(Plan, "share", share):
         yield
 
 

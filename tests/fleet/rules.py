@@ -6,10 +6,12 @@ from collections import Counter, defaultdict
 
 from tests.fleet.world import POLICY, Fleet, has_place
 
-from elasticdl.controller.core import Job, Phase, Role
+from elasticdl.controller.core import Job, Phase, Policy, Role
 from elasticdl.controller.core.resources import has_room, plus
 from elasticdl.controller.sim.world import SimPod
 
+WORTH, PS_WANTED = Policy.worth, Policy.ps_wanted
+"""As they are without mutations."""
 REST_S = 100.0
 """Seconds after the last change within which all orders are done."""
 
@@ -73,6 +75,7 @@ def at_rest(fleet: Fleet) -> list[str]:
     head = min(waiting, key=lambda job: (-job.priority, job.created_s, job.name), default=None)
     for job in jobs.values():
         problems += _gang(fleet, job, job is head, rooms, jobs, pods)
+    problems += _claims(fleet, waiting, jobs, pods, rooms)
     problems += _even(fleet, jobs, pods)
     problems += _quotas(fleet, jobs, pods)
     problems += _priorities(fleet, jobs, pods)
@@ -131,7 +134,7 @@ def _services(fleet: Fleet, rooms: dict[str, dict[str, int]]) -> list[str]:
 
 def _queue_allows(fleet: Fleet, job: Job, more: dict[str, int], jobs: dict[str, Job], pods) -> bool:  # type: ignore[no-untyped-def]
     """Whether quotas allow more pods of a job."""
-    if not job.queue:
+    if not job.queue or not jobs:
         return True
     used = _used(jobs, pods)
     queue = next((each for each in fleet.queues if each.name == job.queue), None)
@@ -175,11 +178,11 @@ def _gang_fits(fleet: Fleet, job: Job, rooms: dict[str, dict[str, int]], jobs, p
 def _could_grow(fleet: Fleet, job: Job, own, rooms, jobs, pods) -> list[str]:  # type: ignore[no-untyped-def]
     """One more worker is worth it and has room, and no more ps are needed for it."""
     workers, ps = len(own[Role.WORKER]), len(own[Role.PS])
-    if workers > 1 and job.worker.max > job.workers_min and not POLICY.worth(job, workers - 1):
+    if workers > 1 and job.worker.max > job.workers_min and not WORTH(POLICY, job, workers - 1):
         if workers > job.workers_min and job.curve.gain(workers - 1) < POLICY.gain_min:
             return [f"{job.name} has a worker that adds nothing"]
         return []
-    if workers >= job.worker.max or not POLICY.worth(job, workers) or POLICY.ps_wanted(job, workers + 1, ps) > ps:
+    if workers >= job.worker.max or not WORTH(POLICY, job, workers) or PS_WANTED(POLICY, job, workers + 1, ps) > ps:
         return []
     request = dict(job.worker.request)
     node = has_place(request, rooms, _may(fleet, job, Role.WORKER))
@@ -207,22 +210,42 @@ def _even(fleet: Fleet, jobs: dict[str, Job], pods) -> list[str]:  # type: ignor
             if (
                 poor.worker.request == rich.worker.request
                 and poor.worker.constraint == rich.worker.constraint
-                and poor.ps == rich.ps
                 and poor.queue == rich.queue
                 and pods[poor.name][Role.MASTER]
                 and pods[rich.name][Role.MASTER]
                 and not {poor.name, rich.name} & fleet.broken
             ):
                 few, many = len(pods[poor.name][Role.WORKER]), len(pods[rich.name][Role.WORKER])
-                wants = few < poor.worker.max and POLICY.worth(poor, few)
+                wants = few < poor.worker.max and WORTH(POLICY, poor, few)
                 if (
                     wants
-                    and POLICY.ps_wanted(poor, few + 1, poor.ps.min) <= len(pods[poor.name][Role.PS])
+                    and PS_WANTED(POLICY, poor, few + 1, poor.ps.min) <= len(pods[poor.name][Role.PS])
                     and many > rich.workers_min
                     and _share(fleet, rich, pods, -2) > _share(fleet, poor, pods, 2)
                     and len(pods[rich.name][Role.PS]) == len(pods[poor.name][Role.PS])
                 ):
                     problems.append(f"{rich.name} has {many} workers and {poor.name} {few}")
+    return problems
+
+
+def _claims(fleet: Fleet, waiting: list[Job], jobs: dict[str, Job], pods, rooms) -> list[str]:  # type: ignore[no-untyped-def]
+    """No job waits within the quota of its queue for room that another queue has borrowed."""
+    used = _used(jobs, pods)
+    borrowers = {each.name for each in fleet.queues if not has_room(used[each.name], each.quota)}
+    possible = {node: dict(room) for node, room in rooms.items()}
+    for pod in fleet.world.pods.values():
+        if pod.job in jobs and jobs[pod.job].queue in borrowers and pod.node in possible:
+            possible[pod.node] = plus(possible[pod.node], pod.request)
+    problems = []
+    for job in waiting:
+        queue = next((each for each in fleet.queues if each.name == job.queue), None)
+        if queue is None or len(waiting) > 1 or not borrowers - {queue.name}:
+            continue
+        gang: dict[str, int] = {}
+        for role, number in {Role.PS: job.ps.min, Role.MASTER: 1, Role.WORKER: job.workers_min}.items():
+            gang = plus(gang, job.group(role).request, number)
+        if has_room(plus(used[queue.name], gang), queue.quota) and _gang_fits(fleet, job, possible, {}, {}):
+            problems.append(f"{job.name} waits within its quota, and {borrowers} borrow")
     return problems
 
 

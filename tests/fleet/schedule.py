@@ -20,7 +20,7 @@ ACTIONS = (
     "suspend",
     "edit",
     "break_image",
-    "quota",
+    *("quota",) * 3,
 )
 POOL = Constraint(selector=(("pool", "fast"),))
 
@@ -89,7 +89,7 @@ def _jobs(random: Random, has_queues: bool) -> tuple[JobSpec, ...]:
                 curve=random.choice([Curve(), Curve(((1, 1.0), (4, 3.6), (6, 3.8)))]),
                 workers_per_ps=random.choice([3.0, 8.0]),
                 work=random.choice([None, None, random.uniform(20, 600)]),
-                priority=random.choice([0, 0, 0, 1, 5]),
+                priority=random.choice([0, 0, 1, 5]),
                 weight=random.choice([1.0, 1.0, 3.0]),
                 queue=random.choice(["x", "y", ""]) if has_queues else "",
             )

@@ -15,6 +15,8 @@ from elasticdl.controller.sim.world import SimPod, World
 REACTION_S = 0.5
 TICK_S = 20.0
 POLICY = Policy()
+MAY_GROW = Policy.may_grow
+"""As it is without mutations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +141,7 @@ class Fleet:
             if (
                 target.starts
                 and refused_s is not None
-                and not POLICY.may_grow(self.jobs_by_name()[target.job], self.world.now_s + self.clock_s)
+                and not MAY_GROW(POLICY, self.jobs_by_name()[target.job], self.world.now_s + self.clock_s)
             ):
                 self.problems.append(f"{target.job} gets pods so soon after a refusal")
         if self.cut:

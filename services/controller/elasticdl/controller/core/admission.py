@@ -192,6 +192,7 @@ def _ready(plan: Plan, job: Job, now_s: float, policy: Policy, reasons: dict[str
         reasons.setdefault(job.name, "waits, because pods could not start or were refused")
         return False
     if (lacking := _never_fits(plan, job)) and not plan.admitted(job.name):
+        _remove_job(plan, job.name)
         reasons[job.name] = f"{lacking}: {_gang(job)} needed"
         return False
     return True

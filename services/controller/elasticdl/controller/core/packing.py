@@ -19,6 +19,9 @@ Put = Callable[[int], None]
 Score = tuple[float, float, float, int]
 """Places for workers that are lost for each pod, victims for each pod, waste, number of the node."""
 
+_KINDS_COMPARED = 1000
+"""Kinds of nodes that are compared with each other. In large clusters, the first ones that have a place decide."""
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -62,16 +65,22 @@ def place(plan: Plan, wish: Wish, yields: Yields, put: Put) -> bool:
 
 def _best(plan: Plan, wish: Wish, yields: Yields) -> Offer | None:
     """The best node for some of the pods. Kinds of nodes are looked at by the best that they could offer."""
-    heap: list[tuple[Score, Kind]] = []
-    number = 0
-    for kind in plan.rooms.kinds(wish.constraint):
-        if kind.group not in wish.closed and (fills := plan.rooms.fills(kind, wish.request, wish.pods, wish.is_ps)):
-            number += 1
-            least = min((fill.lost, 0.0 if fill.is_free else 1 / fill.pods, fill.waste) for fill in fills)
-            heap.append(((*least, plan.rooms.first(kind)), kind))
-    heap.sort(key=lambda entry: entry[0])
+    kinds = [kind for kind in plan.rooms.kinds(wish.constraint) if kind.group not in wish.closed]
+    for start in range(0, len(kinds), _KINDS_COMPARED):
+        if (best := _best_of(plan, kinds[start : start + _KINDS_COMPARED], wish, yields)) is not None:
+            return best
+    return None
+
+
+def _best_of(plan: Plan, kinds: list[Kind], wish: Wish, yields: Yields) -> Offer | None:
+    bounds: list[tuple[Score, Kind]] = []
+    for kind in kinds:
+        if fills := plan.rooms.fills(kind, wish.request, wish.pods, wish.is_ps):
+            least = min([(fill.lost, 0.0 if fill.is_free else 1 / fill.pods, fill.waste) for fill in fills])
+            bounds.append(((*least, plan.rooms.first(kind)), kind))
+    bounds.sort(key=lambda entry: entry[0])
     best: Offer | None = None
-    for bound, kind in heap:
+    for bound, kind in bounds:
         if best is not None and best.score <= bound:
             break
         fills = plan.rooms.fills(kind, wish.request, wish.pods, wish.is_ps)

@@ -58,7 +58,7 @@ class Plan:
         """Node -> members that it does not hold yet."""
         self.stuck: list[Member] = []
         self.names: set[str] = set()
-        self._shares: dict[str, float] = {}
+        self._shares: dict[str, dict[int, float]] = {}
         self._next: dict[tuple[str, Role], int] = {}
         self._undo: list[Callable[[], None]] = []
         self._read(cluster)
@@ -130,12 +130,10 @@ class Plan:
 
     def share(self, job: str, workers: int = 0) -> float:
         """Dominant share by weight, with this many workers more."""
-        if not workers:
-            found = self._shares.get(job)
-            if found is None:
-                found = self._shares[job] = self._share(job, self.taken[job])
-            return found
-        return self._share(job, add(self.taken[job], self.requests[job, Role.WORKER], workers))
+        known = self._shares.setdefault(job, {})
+        if workers not in known:
+            known[workers] = self._share(job, add(self.taken[job], self.requests[job, Role.WORKER], workers))
+        return known[workers]
 
     def _share(self, job: str, taken: Amounts) -> float:
         largest = max(

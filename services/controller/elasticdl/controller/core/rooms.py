@@ -5,14 +5,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from elasticdl.controller.core.cluster import Node
 from elasticdl.controller.core.placement import Constraint
 from elasticdl.controller.core.resources import Amounts, Units, add, count, fits, share, subtract
 
+_PS_TRIED = 8
+"""Most ps that are tried in a room beside workers to see how well these fill it."""
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+
+class Kind(NamedTuple):
     """Everything that counts for the pods that a node may take, but for the owners of its workers.
 
     Attributes:
@@ -49,6 +52,22 @@ class Fill:
     needed: Amounts
 
 
+@dataclass(slots=True)
+class _Search:
+    """Kinds with room for one more pod of a shape, best first.
+
+    Attributes:
+        heap: (lost, waste), number of the push, kind.
+        seen: how many new kinds it knows.
+        node: the last answer, and what it cost; -1: none.
+    """
+
+    heap: list[tuple[tuple[float, float], int, Kind]]
+    seen: int
+    node: int = -1
+    lost: float = 0.0
+
+
 class Rooms:
     """Room by number of the node.
 
@@ -76,7 +95,10 @@ class Rooms:
         self._nodes: dict[Kind, set[int]] = {}
         self._order: dict[Kind, list[int]] = {}
         self._fills: dict[tuple[Kind, Amounts, int, bool], list[Fill]] = {}
-        self._searches: dict[tuple[Amounts, Constraint, bool], list[tuple[tuple[float, float], int, Kind]]] = {}
+        self._wastes: dict[Amounts, float] = {}
+        self._searches: dict[tuple[Amounts, Constraint, bool], _Search] = {}
+        self._new: list[Kind] = []
+        """Kinds in the order in which they came up, which searches look at when they are asked next."""
         self._pushed = 0
         for number in range(len(nodes)):
             self._kinds.append(kind := self._kind(number))
@@ -130,8 +152,7 @@ class Rooms:
             heapq.heappush(self._order[kind], node)
             return
         self._nodes[kind], self._order[kind] = {node}, [node]
-        for (request, constraint, is_ps), heap in self._searches.items():
-            self._offer(heap, kind, request, constraint, is_ps)
+        self._new.append(kind)
 
     # Questions.
 
@@ -194,21 +215,34 @@ class Rooms:
 
     def _waste(self, room: Amounts) -> float:
         """What stays empty in a room that workers and ps fill as well as they can, as a share of the cluster."""
+        if room in self._wastes:
+            return self._wastes[room]
         least, left = 1.0, room
-        for _ in range(count(self.ps, room) + 1):
+        for _ in range(min(count(self.ps, room), _PS_TRIED) + 1):
             rest = add(left, self.worker, -count(self.worker, left))
             least = min(least, share(rest, self.total))
             left = subtract(left, self.ps)
+        self._wastes[room] = least
         return least
 
     def best(self, request: Amounts, constraint: Constraint, is_ps: bool = False) -> int | None:
         """The free node where one more pod costs the fewest places for workers; None: no node has room."""
         key = request, constraint, is_ps
-        heap = self._searches.get(key)
-        if heap is None:
-            heap = self._searches[key] = []
-            for kind in self.kinds(constraint):
-                self._offer(heap, kind, request, constraint, is_ps)
+        search = self._searches.get(key)
+        if search is None:
+            search = self._searches[key] = _Search([], 0)
+        elif (
+            search.node >= 0
+            and not is_ps
+            and fits(request, self.free[search.node])
+            and self.fills(self._kinds[search.node], request, 1, is_ps)[0].lost <= search.lost
+        ):
+            return search.node  # A node is filled up first. Most answers are found so.
+        for kind in dict.fromkeys(self._new[search.seen :]):
+            if kind in self._nodes:
+                self._offer(search.heap, kind, request, constraint, is_ps)
+        search.seen, heap = len(self._new), search.heap
+        search.node = -1
         while heap:
             score, _, kind = heap[0]
             if kind not in self._nodes:
@@ -222,7 +256,8 @@ class Rooms:
                     ties.append(entry)
             for entry in ties:
                 heapq.heappush(heap, entry)
-            return min(self.first(entry[2]) for entry in ties)
+            search.node, search.lost = min(self.first(entry[2]) for entry in ties), score[0]
+            return search.node
         return None
 
     def _offer(

@@ -94,7 +94,7 @@ def _grow(plan: Plan, job: Job, policy: Policy, givers: Givers) -> str:
     if needs_ps:
         more = plus(more, job.ps.request)
     refusal = plan.quotas.refusal(job, more)
-    if needs_ps and (refusal or not _start_ps(plan, job)):
+    if needs_ps and (refusal or not _start_ps(plan, job, givers)):
         plan.undo(mark)
         return refusal or "its share: no room for the ps that one more worker needs"
     if (
@@ -109,8 +109,11 @@ def _grow(plan: Plan, job: Job, policy: Policy, givers: Givers) -> str:
     return f"its share: {refusal}" if refusal else "its share: no room without taking from a job with less"
 
 
-def _start_ps(plan: Plan, job: Job) -> bool:
+def _start_ps(plan: Plan, job: Job, givers: Givers) -> bool:
     """One more ps, if need be instead of a worker of a job that still has the larger share then."""
+    free = plan.rooms.best(plan.requests[job.name, Role.PS], job.ps.constraint, is_ps=True)
+    if free is None and not givers.of(job):
+        return False  # No need to look at all nodes.
     return start_all(plan, job.name, Role.PS, 1, lambda other: may_take(plan, other, job))
 
 

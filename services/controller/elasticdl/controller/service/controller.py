@@ -132,6 +132,7 @@ class Controller:
         self._logs = JobLogs(changed)
         self._records: dict[str, _Record] = {}
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="step")
+        self._is_warm = False
         self.turned_s = time.monotonic()
         """When the loop has turned last."""
 
@@ -158,6 +159,9 @@ class Controller:
             self._wake.clear()
             self.turn(time.time())
             self.turned_s = time.monotonic()
+            if not self._is_warm:
+                self._is_warm = True
+                self._pool.submit(steps.warm_up)
             time.sleep(PAUSE_S)
 
     def close(self) -> None:
