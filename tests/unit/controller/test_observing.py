@@ -10,7 +10,7 @@ from tests.unit.controller.manifests import pod, training_job
 from elasticdl.controller.core import Constraint, Phase, Queue, Requirement, Role, Taint, Toleration
 from elasticdl.controller.service.observing import read_node, read_pod, request_of
 from elasticdl.controller.service.placement import constraint_of, constraint_of_role
-from elasticdl.controller.service.quotas import read_queues
+from elasticdl.controller.service.quotas import budgets_of, read_queues, read_resource_quota
 from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import labels, pod_labels
 from elasticdl.shared.kubernetes.training_job import TrainingJobSpec
@@ -89,6 +89,20 @@ def test_the_pods_of_a_role_demand_what_their_template_will() -> None:
     assert [each.key for each in worker.tolerations] == ["gpu", "spot"]
     assert ps.selector == (("disk", "ssd"), ("zone", "a"))
     assert [each.key for each in ps.tolerations] == ["all"]
+
+
+def test_resource_quotas_leave_what_other_pods_do_not_use() -> None:
+    def quota(**spec: Any) -> Manifest:
+        return {"metadata": {"name": "compute", "namespace": "team"}, "spec": spec}
+
+    hard = {"requests.cpu": "10", "requests.nvidia.com/gpu": "2", "limits.memory": "1Gi", "count/jobs.batch": "3"}
+    found = read_resource_quota(quota(hard=hard))
+    assert found is not None
+    (budget,) = budgets_of([found], {"team": {"cpu": 4000, "memory": 7}, "other": {"cpu": 9000}})
+    assert budget.name == "ResourceQuota team/compute"
+    assert budget.most == {"cpu": 6000, "nvidia.com/gpu": 2}
+    assert read_resource_quota(quota(hard={"limits.cpu": "1"})) is None
+    assert read_resource_quota(quota(hard={"pods": "1"}, scopes=["BestEffort"])) is None
 
 
 def test_queues_are_read_and_wrong_ones_named() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.controller.clusters import after, job, nodes, number, orders, service
 
-from elasticdl.controller.core import Cluster, Job, Queue, Role, decide
+from elasticdl.controller.core import Budget, Cluster, Job, Queue, Role, decide
 
 
 def cluster(*cpu: int, **quotas: int) -> Cluster:
@@ -104,3 +104,20 @@ def test_services_do_not_count(share: int) -> None:
     found = replace(found, pods=(service("web", 4, node="n0"),))
     target = decide(found, [a_job("one", "a")], 0.0).of("one")
     assert target.workers == (share - 2) // 2
+
+
+def test_the_budget_of_a_namespace_is_named_and_shared() -> None:
+    budget = Budget(name="ResourceQuota team/compute", namespace="team", most={"cpu": 10})
+    limited = replace(cluster(40), budgets=(budget,))
+    first = job("one", namespace="team", workers=(1, 99))
+    target = decide(limited, [first], 0.0).of("one")
+    assert target.workers == 4
+    assert "ResourceQuota team/compute leaves 0.01 cpu, of which 0.01 are used" in target.reason
+    second = job("two", namespace="team", workers=(1, 99), created_s=1.0)
+    other = job("three", namespace="else", workers=(1, 99), created_s=2.0)
+    found = settled(settled(limited, first), first, second, other)
+    assert [number(found, name, Role.WORKER) for name in ("one", "two", "three")] == [2, 1, 14]
+    wide = replace(second, worker=replace(second.worker, min=9))
+    targets = decide(settled(limited, first), [first, wide], 0.0)
+    assert targets.of("two").reason.startswith("waits for its quota: ResourceQuota team/compute leaves")
+    assert not targets.of("one").drains

@@ -11,11 +11,12 @@ from elasticdl.controller.core.decide import decide
 from elasticdl.controller.core.job import Curve, Group, Job
 from elasticdl.controller.core.placement import ANYWHERE, Constraint, Requirement, Taint, Toleration
 from elasticdl.controller.core.policy import Policy
-from elasticdl.controller.core.queues import Queue
+from elasticdl.controller.core.queues import Budget, Queue
 from elasticdl.controller.core.targets import JobTarget, Targets
 
 __all__ = [
     "ANYWHERE",
+    "Budget",
     "Cluster",
     "Constraint",
     "Curve",

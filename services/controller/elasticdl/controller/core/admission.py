@@ -94,7 +94,7 @@ def _remove_job(plan: Plan, job: str) -> None:
 
 def admit(plan: Plan, order: Iterable[Job], now_s: float, policy: Policy, reasons: dict[str, str]) -> None:
     """Complete the gangs of the jobs, in this order. No job passes one that waits: later ones would starve it."""
-    first, closed, behind = "", frozenset[int](), dict[str, str]()
+    first, closed, behind = "", frozenset[int](), dict[tuple[str, str], str]()
     for job in order:
         if not any(_lacking(plan, job).values()):
             continue
@@ -102,8 +102,8 @@ def admit(plan: Plan, order: Iterable[Job], now_s: float, policy: Policy, reason
             continue  # It has just given its room away.
         if not _ready(plan, job, now_s, policy, reasons):
             continue
-        if not plan.has_pods(job.name) and job.queue in behind:
-            reasons[job.name] = f"waits behind {behind[job.queue]} in queue {job.queue}"
+        if not plan.has_pods(job.name) and (waiting := behind.get((job.namespace, job.queue))):
+            reasons[job.name] = f"waits behind {waiting}" + (f" in queue {job.queue}" if job.queue else "")
             continue
         failed: list[Role | str] = []
         attempt = partial(_start_gang, plan, job, frozenset() if plan.has_pods(job.name) else closed, failed)
@@ -112,7 +112,7 @@ def admit(plan: Plan, order: Iterable[Job], now_s: float, policy: Policy, reason
             _remove_job(plan, job.name)  # What is left of a gang would hold room and train nothing.
             if not isinstance(role := failed[-1], Role):
                 reasons[job.name] = f"waits for its quota: {role}"
-                behind[job.queue] = job.name
+                behind[job.namespace, job.queue] = job.name
                 continue
             needed = _needed_nodes(plan, job, role)
             if first and needed & closed:
@@ -227,7 +227,9 @@ def _gang(job: Job) -> str:
 def _claim(plan: Plan, job: Job) -> str:
     """Let workers of the job's own queue leave, as far as the quota needs that; returns why that is not enough."""
     request = _gang_request(plan, job)
-    others = [other for other in plan.jobs.values() if job.queue == other.queue != "" and other.name != job.name]
+    if not plan.quotas.refusal(job, request):
+        return ""
+    others = [other for other in plan.jobs.values() if other.name != job.name and plan.quotas.share_limits(job, other)]
     while refusal := plan.quotas.refusal(job, request):
         givers = [other.name for other in others if plan.surplus(other.name)]
         if not givers:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from elasticdl.controller.core.placement import ANYWHERE, Constraint, Taint
-from elasticdl.controller.core.queues import Queue
+from elasticdl.controller.core.queues import Budget, Queue
 from elasticdl.controller.core.resources import Resources
 
 
@@ -85,3 +85,4 @@ class Cluster:
     ordered: tuple[Start | Drain, ...] = ()
     """What was ordered and is neither seen nor refused. It counts as done, so nothing is ordered twice."""
     queues: tuple[Queue, ...] = ()
+    budgets: tuple[Budget, ...] = ()

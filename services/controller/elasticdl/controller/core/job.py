@@ -68,6 +68,8 @@ class Job:
     """Share of the spare room, relative to other jobs."""
     queue: str = ""
     """Whose quota it uses; empty: it needs none."""
+    namespace: str = ""
+    """Whose budgets it uses, if that has any."""
     finished: bool = False
     suspended: bool = False
     curve: Curve = field(default_factory=Curve)

@@ -40,7 +40,7 @@ class Plan:
         self.total = self.units.zero
         for number in range(len(nodes)):
             self.total = add(self.total, self.rooms.free[number])
-        self.quotas = Quotas(cluster.queues)
+        self.quotas = Quotas(cluster.queues, cluster.budgets)
         self.requests = {
             (job.name, role): self.units.amounts(job.group(role).request) for job in self.jobs.values() for role in Role
         }
@@ -214,8 +214,8 @@ class Plan:
         self.members[job.name][member.role][member.pod] = member
         self.taken[job.name] = add(self.taken[job.name], request)
         self._shares.pop(job.name, None)
-        if job.queue:
-            self.quotas.change(job.queue, job.group(member.role).request, 1)
+        if self.quotas.is_limiting:
+            self.quotas.change(job, job.group(member.role).request, 1)
         if member.role is Role.WORKER:
             self.workers_on[member.node][member.pod] = member
             self.rooms.take_for_worker(member.node, request)
@@ -227,8 +227,8 @@ class Plan:
         del self.members[job.name][member.role][member.pod]
         self.taken[job.name] = subtract(self.taken[job.name], request)
         self._shares.pop(job.name, None)
-        if job.queue:
-            self.quotas.change(job.queue, job.group(member.role).request, -1)
+        if self.quotas.is_limiting:
+            self.quotas.change(job, job.group(member.role).request, -1)
         if member.role is Role.WORKER:
             del self.workers_on[member.node][member.pod]
             self.rooms.give_from_worker(member.node, request)

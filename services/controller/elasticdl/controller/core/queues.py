@@ -27,6 +27,20 @@ class Queue:
     limit: Resources | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What the jobs of a namespace may use together, as Kubernetes enforces it: nothing is borrowed.
+
+    Attributes:
+        name: as people know it, for example ``ResourceQuota team/compute``.
+        most: what other pods of the namespace leave of it.
+    """
+
+    name: str
+    namespace: str
+    most: Resources
+
+
 def exceeded(used: Resources, most: Resources) -> str:
     """The first resource of which more is used than the most; empty: none."""
     return next((name for name, amount in sorted(most.items()) if used.get(name, 0) > amount), "")
@@ -37,19 +51,27 @@ class Quotas:
 
     Args:
         queues: jobs without a queue are not limited.
+        budgets: of namespaces, besides.
     """
 
-    def __init__(self, queues: tuple[Queue, ...]) -> None:
+    def __init__(self, queues: tuple[Queue, ...], budgets: tuple[Budget, ...] = ()) -> None:
+        self._budgets: dict[str, list[Budget]] = {}
+        for budget in budgets:
+            self._budgets.setdefault(budget.namespace, []).append(budget)
+        self._used_in: dict[str, dict[str, int]] = {namespace: {} for namespace in self._budgets}
+        self.is_limiting = bool(queues or budgets)
         self.queues: Mapping[str, Queue] = {each.name: each for each in queues}
         self.used: dict[str, dict[str, int]] = {each.name: {} for each in queues}
         self._pool: Resources = {}
         for each in queues:
             self._pool = plus(self._pool, each.quota)
 
-    def change(self, queue: str, request: Resources, times: int) -> None:
-        """Count pods that come or go."""
-        if queue in self.used:
-            self.used[queue] = plus(self.used[queue], request, times)
+    def change(self, job: Job, request: Resources, times: int) -> None:
+        """Count pods of a job that come or go."""
+        if job.queue in self.used:
+            self.used[job.queue] = plus(self.used[job.queue], request, times)
+        if job.namespace in self._used_in:
+            self._used_in[job.namespace] = plus(self._used_in[job.namespace], request, times)
 
     def is_over(self, job: Job, more: Resources | None = None) -> bool:
         """Whether the job's queue uses more than its quota, with more pods."""
@@ -57,7 +79,13 @@ class Quotas:
         return queue is not None and bool(exceeded(plus(self.used[job.queue], more or {}), queue.quota))
 
     def refusal(self, job: Job, more: Resources) -> str:
-        """Why the job's queue can't use more; empty: it can."""
+        """Why the job's queue or namespace can't use more; empty: it can."""
+        for budget in self._budgets.get(job.namespace, ()):
+            used = self._used_in[job.namespace]
+            if name := exceeded(plus(used, more), {each: most for each, most in budget.most.items() if more.get(each)}):
+                return (
+                    f"{budget.name} leaves {_amount(name, budget.most)} {name}, of which {_amount(name, used)} are used"
+                )
         if not job.queue:
             return ""
         queue = self.queues.get(job.queue)
@@ -77,6 +105,11 @@ class Quotas:
                 f"{before} {_amount(name, queue.quota)} {name}, and other queues leave too little {lacking} to borrow"
             )
         return ""
+
+    def share_limits(self, job: Job, other: Job) -> bool:
+        """Whether what one job returns may be what the other one lacks."""
+        is_one_queue = job.queue == other.queue != ""
+        return is_one_queue or (job.namespace == other.namespace and job.namespace in self._budgets)
 
     def overdrawn(self, more: Resources | None = None) -> str:
         """The first resource of which all queues use more than all quotas; empty: none."""

@@ -11,7 +11,7 @@ from elasticdl.controller.core.moves import gain
 from elasticdl.controller.core.packing import start_all
 from elasticdl.controller.core.plan import Plan
 from elasticdl.controller.core.policy import Policy
-from elasticdl.controller.core.resources import Resources, add, fits, plus
+from elasticdl.controller.core.resources import add, fits, plus
 
 _GIVERS_TRIED = 64
 """Most jobs from which a worker is tried to be taken for one of another job."""
@@ -178,14 +178,10 @@ def _transfer(plan: Plan, taker: Job, givers: Givers) -> bool:
             if not plan.rooms.allows(constraint, member.node) or not fits(request, room):
                 continue
             plan.drain(member)
-            if _refusal(plan, taker, taker.worker.request):
+            if plan.quotas.is_limiting and plan.quotas.refusal(taker, taker.worker.request):
                 plan.undo(mark)
                 break
             plan.start(taker.name, Role.WORKER, member.node)
             givers.note(giver)
             return True
     return False
-
-
-def _refusal(plan: Plan, job: Job, request: Resources) -> str:
-    return plan.quotas.refusal(job, request) if job.queue else ""

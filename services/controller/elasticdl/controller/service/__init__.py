@@ -7,6 +7,7 @@
 ``job_log``       what the event logs of the jobs say
 ``lifecycle``     what is to be done for one TrainingJob; pure
 ``status``        its status, as people read it; pure
+``metrics``       what Prometheus reads; pure
 ``steps``         does it: creates Jobs, asks masters to scale or stop, resumes
 ``controller``    the loop
 ``leadership``    one controller at a time

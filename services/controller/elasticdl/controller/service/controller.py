@@ -15,8 +15,9 @@ from typing import Any
 import structlog
 
 from elasticdl.cli.kubernetes.condition import RUNNING
-from elasticdl.controller.core import Cluster, Drain, JobTarget, Pod, Policy, Queue, Role, Start, decide
+from elasticdl.controller.core import Budget, Cluster, Drain, JobTarget, Pod, Policy, Queue, Role, Start, decide
 from elasticdl.controller.core import Phase as PodPhase
+from elasticdl.controller.core.resources import Resources, plus
 from elasticdl.controller.service import steps
 from elasticdl.controller.service.informer import BACKOFF, Informer
 from elasticdl.controller.service.job_log import JobLogs
@@ -34,12 +35,23 @@ from elasticdl.controller.service.lifecycle import (
     expected_orders,
     next_step,
 )
+from elasticdl.controller.service.metrics import Metrics
 from elasticdl.controller.service.observing import by_job, job_of, read_node, read_pod
-from elasticdl.controller.service.quotas import read_queues
+from elasticdl.controller.service.quotas import budgets_of, read_queues, read_resource_quota
 from elasticdl.controller.service.status import status_of
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
-from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, EVENT, JOB, NODE, POD, PRIORITY_CLASS, TRAINING_JOB, Manifest
+from elasticdl.shared.kubernetes.kinds import (
+    CONFIG_MAP,
+    EVENT,
+    JOB,
+    NODE,
+    POD,
+    PRIORITY_CLASS,
+    RESOURCE_QUOTA,
+    TRAINING_JOB,
+    Manifest,
+)
 from elasticdl.shared.kubernetes.names import (
     COMPONENT_LABEL,
     NAME_LABEL,
@@ -125,6 +137,7 @@ class Controller:
         self._queues = Informer(
             api, CONFIG_MAP, _read_queues, changed, everywhere=False, labels=selector({QUEUES_LABEL: "true"})
         )
+        self._quotas = Informer(api, RESOURCE_QUOTA, read_resource_quota, changed, everywhere=True)
         masters = selector({NAME_LABEL: "elasticdl", COMPONENT_LABEL: Service.MASTER.value})
         self._masters = Informer(own, POD, dict, changed, everywhere=not namespace, labels=masters)
         self._jobs = Informer(own, JOB, dict, changed, everywhere=not namespace, labels=TRAINING_JOB_LABEL)
@@ -132,6 +145,7 @@ class Controller:
         self._logs = JobLogs(changed)
         self._records: dict[str, _Record] = {}
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="step")
+        self.metrics = Metrics()
         self._is_warm = False
         self.turned_s = time.monotonic()
         """When the loop has turned last."""
@@ -143,7 +157,16 @@ class Controller:
 
     @property
     def _informers(self) -> Sequence[Informer[Any]]:
-        return self._nodes, self._pods, self._masters, self._classes, self._queues, self._jobs, self._training_jobs
+        return (
+            self._nodes,
+            self._pods,
+            self._masters,
+            self._classes,
+            self._queues,
+            self._quotas,
+            self._jobs,
+            self._training_jobs,
+        )
 
     def watch(self) -> None:
         """Watch the cluster from now on, and wait until everything was listed."""
@@ -174,7 +197,10 @@ class Controller:
     def turn(self, now_s: float) -> None:
         """Look once, and begin what is to be done; ``now_s``: seconds since the epoch."""
         cases = self._cases(now_s)
-        targets = decide(self._cluster(cases), filter(None, map(core_job, cases)), now_s, self._policy)
+        cluster, began_s = self._cluster(cases), time.perf_counter()
+        targets = decide(cluster, filter(None, map(core_job, cases)), now_s, self._policy)
+        self.metrics.decided(time.perf_counter() - began_s)
+        self.metrics.saw(cluster, (case.phase.value for case in cases))
         found = {each.job: each for each in targets.jobs}
         slow_s = max(CHANGING_EVERY_S, len(cases) / WRITES_PER_S)
         for case in cases:
@@ -234,8 +260,22 @@ class Controller:
         ordered: list[Start | Drain] = []
         for case in cases:
             ordered += expected_orders(case, self._records[case.key].chosen)
-        queues = tuple(queue for each in self._queues.all() for queue in each)
-        return Cluster(nodes=tuple(self._nodes.all()), pods=pods, ordered=tuple(ordered), queues=queues)
+        return Cluster(
+            nodes=tuple(self._nodes.all()),
+            pods=pods,
+            ordered=tuple(ordered),
+            queues=tuple(queue for each in self._queues.all() for queue in each),
+            budgets=self._budgets(owners),
+        )
+
+    def _budgets(self, owners: Mapping[str, str]) -> tuple[Budget, ...]:
+        """What ResourceQuotas leave beside the pods of others."""
+        quotas, others = self._quotas.all(), dict[str, Resources]()
+        limited = {each.namespace for each in quotas}
+        for each in self._pods.all() if limited else ():
+            if each.namespace in limited and each.pod.name not in owners:
+                others[each.namespace] = plus(others.get(each.namespace, {}), each.pod.request)
+        return budgets_of(quotas, others)
 
     def _follow(self, case: Case) -> None:
         """Follow the log of a job whose master runs; that of a suspended job is forgotten."""
@@ -277,6 +317,7 @@ class Controller:
             steps.execute(self._api, case, step)
         except ElasticDLError as error:
             record.failures += 1
+            self.metrics.refusals += 1
             record.refusal, record.ordered = str(error), None
             record.refused_s = time.time()
             record.retry_s = record.refused_s + BACKOFF.pause_s(record.failures)
@@ -284,6 +325,7 @@ class Controller:
             self._announce(case, "Refused", f"{_named(step)} was refused: {error}", is_warning=True)
         else:
             record.failures, record.refusal = 0, ""
+            self.metrics.steps[type(step).__name__.lower()] += 1
             self._announce(case, _EVENTS[type(step)], f"{_named(step)}: {reason}" if reason else _named(step))
 
     def _submit(self, function: Callable[..., None], *arguments: Any) -> Future[None]:

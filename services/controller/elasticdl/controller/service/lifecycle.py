@@ -190,6 +190,7 @@ def core_job(case: Case) -> Job | None:
         priority=case.priority,
         weight=case.weight,
         queue=spec.queue,
+        namespace=case.manifest["metadata"]["namespace"],
         finished=phase.is_final,
         suspended=spec.suspend,
         remaining_s=case.facts.remaining_s if case.facts else None,

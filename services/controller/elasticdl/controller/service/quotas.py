@@ -1,12 +1,13 @@
-"""Queues, as a ConfigMap has them. Pure."""
+"""Queues, as a ConfigMap has them, and the ResourceQuotas of namespaces. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from elasticdl.controller.core import Queue
+from elasticdl.controller.core import Budget, Queue
 from elasticdl.controller.core.resources import Resources
 from elasticdl.controller.service.observing import resources_of
 from elasticdl.shared.errors import UserError
@@ -26,6 +27,46 @@ def read_queues(config_map: Manifest) -> tuple[list[Queue], list[str]]:
         except (yaml.YAMLError, UserError, ValueError) as error:
             problems.append(f"queue {name}: {' '.join(str(error).split())}")
     return queues, problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceQuota:
+    """What a ResourceQuota says of the requests of pods."""
+
+    name: str
+    namespace: str
+    hard: Resources
+
+
+def read_resource_quota(manifest: Manifest) -> NamespaceQuota | None:
+    """A ResourceQuota; None: it is for some pods only, or does not limit their requests."""
+    spec, metadata = manifest.get("spec") or {}, manifest["metadata"]
+    if spec.get("scopes") or spec.get("scopeSelector"):
+        return None
+    hard = {}
+    for name, quantity in (spec.get("hard") or {}).items():
+        if name in ("cpu", "memory", "ephemeral-storage", "pods"):
+            hard[name] = quantity
+        elif name.startswith("requests.") and name != "requests.storage":
+            hard[name.removeprefix("requests.")] = quantity
+        elif name == "count/pods":
+            hard["pods"] = quantity
+    if not hard:
+        return None
+    name = f"ResourceQuota {metadata['namespace']}/{metadata['name']}"
+    return NamespaceQuota(name=name, namespace=metadata["namespace"], hard=resources_of(hard, math.floor))
+
+
+def budgets_of(quotas: Iterable[NamespaceQuota], others: Mapping[str, Resources]) -> tuple[Budget, ...]:
+    """What ResourceQuotas leave for jobs; ``others``: by namespace, the requests of all other pods."""
+    return tuple(
+        Budget(
+            name=each.name,
+            namespace=each.namespace,
+            most={name: most - others.get(each.namespace, {}).get(name, 0) for name, most in each.hard.items()},
+        )
+        for each in sorted(quotas, key=lambda each: each.name)
+    )
 
 
 def _queue(name: str, fields: Any) -> Queue:
