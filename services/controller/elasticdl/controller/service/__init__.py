@@ -5,6 +5,7 @@
 ``placement``     what pods demand of their node; pure
 ``quotas``        queues, as a ConfigMap has them; pure
 ``job_log``       what the event logs of the jobs say
+``measuring``     throughput by number of workers, and the load of ps; pure
 ``lifecycle``     what is to be done for one TrainingJob; pure
 ``status``        its status, as people read it; pure
 ``metrics``       what Prometheus reads; pure

@@ -290,6 +290,7 @@ class Controller:
         keys = {case.key for case in cases}
         for key in [key for key in self._records if key not in keys]:
             self._logs.forget(key)
+            self._logs.forget_measurements(key)
             del self._records[key]
         for case in cases:
             ended = (case.manifest.get("status") or {}).get("completionTime")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from functools import cached_property, lru_cache
+from typing import Any
 
 from elasticdl.cli.jobs.handle import Condition
 from elasticdl.cli.kubernetes.condition import condition_of
@@ -181,10 +182,11 @@ def core_job(case: Case) -> Job | None:
     spec, phase = case.spec, case.phase
     if spec is None or (phase.is_final and not case.pods):
         return None
+    ps_request = request_of("ps", spec)
     return Job(
         name=case.key,
         master=Group(request=request_of("master", spec), constraint=constraint_of_role(spec, spec.master)),
-        ps=_group(spec.ps, request_of("ps", spec), constraint_of_role(spec, spec.ps)),
+        ps=_group(spec.ps, ps_request, constraint_of_role(spec, spec.ps)),
         worker=_group(spec.worker, request_of("worker", spec), constraint_of_role(spec, spec.worker)),
         created_s=created_s(case.manifest),
         priority=case.priority,
@@ -194,8 +196,20 @@ def core_job(case: Case) -> Job | None:
         finished=phase.is_final,
         suspended=spec.suspend,
         remaining_s=case.facts.remaining_s if case.facts else None,
+        **_measured(case.facts, ps_request),
         refused_s=case.refused_s,
     )
+
+
+def _measured(facts: JobFacts | None, ps_request: Resources) -> dict[str, Any]:
+    """What was measured, as the core has it. A ps that uses the CPU that it requests is busy."""
+    if facts is None:
+        return {}
+    load, milli_cpus = facts.ps_load, ps_request.get("cpu", 0)
+    if load is None or not milli_cpus:
+        return {"curve": facts.curve}
+    busy = min(1.0, 1000 * load.cpus / milli_cpus)
+    return {"curve": facts.curve, "ps_load": busy, "ps_load_workers": load.workers, "ps_load_ps": load.ps}
 
 
 def request_of(role: str, spec: TrainingJobSpec) -> Resources:
