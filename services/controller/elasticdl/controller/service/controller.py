@@ -97,7 +97,8 @@ class _Record:
     """What the controller remembers of a TrainingJob. Without it, it decides a little worse for a while.
 
     Attributes:
-        ordered: the workers and ps that were asked for last, until the job's log says so.
+        ordered: the workers and ps that were asked for last, until the job's log says so. ``leaving``: the numbers of
+            the workers that leave for that.
         chosen: by role, the nodes that the core has chosen for pods that have no node yet.
         refusal: why the last step was refused; empty: it was not.
     """
@@ -106,6 +107,7 @@ class _Record:
     spec: TrainingJobSpec | None = None
     problem: str = ""
     ordered: tuple[int, int] | None = None
+    leaving: frozenset[int] = frozenset()
     chosen: dict[Role, list[str]] = field(default_factory=dict)
     refusal: str = ""
     refused_s: float | None = None
@@ -234,7 +236,10 @@ class Controller:
             job = jobs.get((namespace, name))
             facts = self._logs.facts(key)
             if facts is not None and facts.wanted == record.ordered:
-                record.ordered = None  # From now on the log says what the master aims at, which users may change, too.
+                record.ordered, record.leaving = (
+                    None,
+                    frozenset(),
+                )  # From now on the log says what the master aims at, which users may change, too.
             own = (namespace, job["metadata"]["name"] if job is not None else "")
             priority = record.spec.priority_class if record.spec else ""
             case = Case(
@@ -247,6 +252,7 @@ class Controller:
                 masters=masters.get(own, ()),
                 facts=facts,
                 ordered=record.ordered,
+                leaving=record.leaving,
                 priority=classes.get(priority or PRIORITY_LOW, _NO_CLASS)[0],
                 weight=classes.get(priority or PRIORITY_LOW, _NO_CLASS)[1],
                 refused_s=record.refused_s,
@@ -305,6 +311,7 @@ class Controller:
     def _begin(self, case: Case, record: _Record, step: Step, target: JobTarget | None) -> None:
         if isinstance(step, Create | Scale):
             record.ordered = step.workers, step.ps
+            record.leaving = frozenset(step.leaving) if isinstance(step, Scale) else frozenset()
         if isinstance(step, Resume | Suspend):
             record.ordered = None
             record.chosen.clear()

@@ -33,12 +33,14 @@ class JobFacts:
 
     Attributes:
         wanted: the workers and ps that its master aims at.
+        left_out: numbers of the workers that were asked to leave.
         curve: its throughput by number of workers.
         ps_load: None: not known yet.
     """
 
     progress: ProgressSnapshot
     wanted: tuple[int, int]
+    left_out: tuple[int, ...] = ()
     curve: Curve = field(default_factory=Curve)
     ps_load: PsLoad | None = None
 
@@ -121,6 +123,7 @@ class JobLogs:
             facts = JobFacts(
                 progress=replace(progress, goodput=monitor.meter.goodput(state)),
                 wanted=(state.workers, state.ps),
+                left_out=state.left_out,
                 curve=throughput.curve(),
                 ps_load=ps_cpu.update(monitor.heartbeats.values(), workers),
             )

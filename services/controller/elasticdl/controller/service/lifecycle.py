@@ -56,10 +56,11 @@ class Create:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """Ask the master for other numbers of workers and ps."""
+    """Ask the master for other numbers of workers and ps; ``leaving``: numbers of workers that go first."""
 
     workers: int
     ps: int
+    leaving: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,7 @@ class Case:
         masters: pods of its masters, ended ones, too.
         facts: by the job's log; None: not known yet.
         ordered: the workers and ps that were asked for last; None: nothing was since this controller has started.
+        leaving: numbers of the workers that were asked to leave with it.
         priority: of its priority class.
         weight: of its priority class: its part of the spare room, relative to other jobs.
     """
@@ -118,6 +120,7 @@ class Case:
     masters: Sequence[Manifest] = ()
     facts: JobFacts | None = None
     ordered: tuple[int, int] | None = None
+    leaving: frozenset[int] = frozenset()
     priority: int = 0
     weight: float = 1.0
     refused_s: float | None = None
@@ -253,9 +256,21 @@ def expected_orders(case: Case, nodes: dict[Role, list[str]]) -> list[Start | Dr
             Start(pod=f"{case.key}/{role.value}-expected-{number}", job=case.key, role=role, node=node)
             for number, node in enumerate(chosen)
         ]
-        surplus = sorted(placed, key=lambda each: -each.number)[: max(0, len(placed) - wanted)]
+        leaves_first = lambda each, role=role: (role is Role.WORKER and _is_leaving(case, each), each.number)  # noqa: E731
+        surplus = sorted(placed, key=leaves_first, reverse=True)[: max(0, len(placed) - wanted)]
         orders += [Drain(pod=each.pod.name, job=case.key) for each in surplus]
     return orders
+
+
+def _is_leaving(case: Case, worker: SeenPod) -> bool:
+    """Whether a worker was asked to leave, by the last request or by one that the master has recorded."""
+    return worker.number in case.leaving or (case.facts is not None and worker.number in case.facts.left_out)
+
+
+def _leaving(case: Case, target: JobTarget) -> tuple[int, ...]:
+    """The numbers of the workers that the core has chosen to leave."""
+    chosen = set(target.drains)
+    return tuple(sorted(each.number for each in case.pods if each.pod.role is Role.WORKER and each.pod.name in chosen))
 
 
 def _is_late(case: Case, spec: TrainingJobSpec, now_s: float) -> bool:
@@ -283,5 +298,5 @@ def next_step(case: Case, target: JobTarget | None, now_s: float) -> Step | None
         return Suspend(reason=target.reason)
     # Before its log is known, a job is not asked for anything: it may not have a master yet.
     if case.facts is not None and (target.workers, target.ps) != case.wanted:
-        return Scale(**numbers)
+        return Scale(**numbers, leaving=_leaving(case, target))
     return None

@@ -28,7 +28,7 @@ from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.kubernetes.refusals import ApiRefusedError
 from elasticdl.shared.kubernetes.training_job import TrainingJobSpec
 from elasticdl.shared.messages.events import ScaleRequested, StopRequested
-from elasticdl.shared.names import new_incarnation
+from elasticdl.shared.names import Service, new_incarnation, pod_name
 
 if TYPE_CHECKING:
     from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
@@ -44,8 +44,9 @@ def execute(api: KubernetesApi, case: Case, step: Step) -> None:
     match step:
         case Create(workers=workers, ps=ps):
             _create(api, case, workers, ps)
-        case Scale(workers=workers, ps=ps):
-            _ask(api, case, ScaleRequested(workers=workers, ps=ps))
+        case Scale(workers=workers, ps=ps, leaving=numbers):
+            leaving = tuple(pod_name(Service.WORKER, number) for number in numbers)
+            _ask(api, case, ScaleRequested(workers=workers, ps=ps, leaving=leaving))
         case Suspend(reason=reason):
             # The note first: without it, a job that has stopped would have ended for good.
             api.patch(JOB, job_id(case.manifest), {"metadata": {"annotations": {SUSPENDED: reason}}})
