@@ -27,7 +27,7 @@ from elasticdl.shared.messages.events import (
 )
 from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured
 from elasticdl.shared.messages.sender_times import agreed_s
-from elasticdl.shared.names import NOBODY, Incarnation, PodName, Purpose, Service, pod_names
+from elasticdl.shared.names import NOBODY, Incarnation, PodName, Purpose, Service
 from elasticdl.views.lost_time import GOODPUT_BATCHES_MIN, WorkerTime, goodput
 
 RECENT_S = 2.0
@@ -77,7 +77,7 @@ class RunMeter:
         """What the workers had computed at their first heartbeats, if a former meter has counted that."""
         self._computed_before: deque[tuple[float, int]] = deque()
         self._worker_time = WorkerTime()
-        self._expected_workers = 0
+        self._expected_workers: tuple[int, tuple[int, ...]] = (0, ())
         self._taken_s: dict[Incarnation, float] = {}
         """When each worker took its first task in this run."""
         self._have_finished: set[Incarnation] = set()
@@ -229,9 +229,9 @@ class RunMeter:
         if isinstance(event, PodExited) and self._former_processes.get(event.pod) == NOBODY:
             del self._former_processes[event.pod]  # The next process of this name is a new one.
         is_training = state.job_state in (JobState.STARTING, JobState.TRAINING)
-        expected = state.workers if is_training else 0
+        expected = (state.workers, state.left_out) if is_training else (0, ())
         if expected != self._expected_workers:  # Few records change it, and there may be thousands of workers.
-            self._worker_time.expect(pod_names(Service.WORKER, expected), envelope.time_s)
+            self._worker_time.expect(state.wanted_workers if is_training else (), envelope.time_s)
             self._expected_workers = expected
         if isinstance(event, PodExited) and event.service is Service.WORKER:
             self._worker_time.on_exit(event.pod, envelope.time_s, has_hung=event.cause is ExitCause.HUNG)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from elasticdl.controller.core import Cluster, Group, Job, Node, Phase, Pod, Role, Targets
+from elasticdl.controller.core import ANYWHERE, Cluster, Group, Job, Node, Phase, Pod, Role, Targets
 
 
 def nodes(*cpu: int, **more: int) -> tuple[Node, ...]:
@@ -16,11 +16,12 @@ def nodes(*cpu: int, **more: int) -> tuple[Node, ...]:
 def job(name: str = "a", *, workers: tuple[int, int] = (1, 10), ps: tuple[int, int] = (1, 1), **fields: Any) -> Job:
     """A job whose master and ps take 1 CPU each, and workers ``worker`` CPU (2)."""
     worker = fields.pop("worker", {"cpu": 2})
+    constraint = fields.pop("constraint", ANYWHERE)
     return Job(
         name=name,
-        master=Group(request={"cpu": 1}),
-        ps=Group(request=fields.pop("ps_request", {"cpu": 1}), min=ps[0], max=ps[1]),
-        worker=Group(request=worker, min=workers[0], max=workers[1]),
+        master=Group(request={"cpu": 1}, constraint=constraint),
+        ps=Group(request=fields.pop("ps_request", {"cpu": 1}), min=ps[0], max=ps[1], constraint=constraint),
+        worker=Group(request=worker, min=workers[0], max=workers[1], constraint=constraint),
         **fields,
     )
 

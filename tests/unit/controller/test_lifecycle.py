@@ -146,3 +146,22 @@ def test_pods_that_are_not_there_yet_are_expected_where_the_core_wanted_them() -
 def test_the_workers_with_the_highest_numbers_are_expected_to_leave() -> None:
     orders = expected_orders(running(4, ordered=(2, 1)), {})
     assert [order.pod.rpartition("/")[2].split("-")[-2] for order in orders if isinstance(order, Drain)] == ["3", "2"]
+
+
+def test_the_request_names_the_workers_that_the_core_has_chosen() -> None:
+    found = running(3)
+    name = next(each.pod.name for each in found.pods if each.number == 1)
+    step = next_step(found, replace(target(workers=2), drains=(name,)), CREATED_S)
+    assert step == Scale(workers=2, ps=1, leaving=(1,))
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_workers_that_were_asked_to_leave_count_as_gone(recorded: bool) -> None:
+    """At first as this controller has asked, then as the job's log says."""
+    if recorded:
+        found = running(3, facts=replace(facts(2, 1), left_out=(1,)))
+    else:
+        found = running(3, ordered=(2, 1), leaving=frozenset({1}))
+    (order,) = expected_orders(found, {})
+    assert isinstance(order, Drain)
+    assert order.pod == next(each.pod.name for each in found.pods if each.number == 1)

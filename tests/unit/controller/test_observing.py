@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.controller.manifests import pod
+from tests.unit.controller.manifests import pod, training_job
 
-from elasticdl.controller.core import Phase, Role
+from elasticdl.controller.core import Constraint, Phase, Queue, Requirement, Role, Taint, Toleration
 from elasticdl.controller.service.observing import read_node, read_pod, request_of
+from elasticdl.controller.service.placement import constraint_of, constraint_of_role
+from elasticdl.controller.service.quotas import budgets_of, read_queues, read_resource_quota
 from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import labels, pod_labels
+from elasticdl.shared.kubernetes.training_job import TrainingJobSpec
 from elasticdl.shared.names import JobId, PodName, Service
 
 
@@ -28,14 +31,92 @@ def test_amounts_of_a_node_are_rounded_down() -> None:
 
 @pytest.mark.parametrize(
     "closed",
-    [node(ready="False"), node(unschedulable=True), node(taints=[{"key": "gpu", "effect": "NoSchedule"}])],
+    [node(ready="False"), node(unschedulable=True)],
 )
 def test_a_node_that_takes_no_pods_is_none(closed: Manifest) -> None:
     assert read_node(closed) is None
 
 
-def test_a_taint_that_only_prefers_changes_nothing() -> None:
-    assert read_node(node(taints=[{"key": "spot", "effect": "PreferNoSchedule"}])) is not None
+def test_a_node_has_its_labels_and_its_taints() -> None:
+    found = read_node(
+        node(taints=[{"key": "gpu", "effect": "NoSchedule"}]) | {"metadata": {"name": "n", "labels": {"a": "b"}}}
+    )
+    assert found is not None
+    assert (found.labels, found.taints) == ({"a": "b"}, (Taint(key="gpu"),))
+
+
+def test_a_pod_demands_what_its_manifest_says() -> None:
+    spec = {
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]},
+                        {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n3"]}]},
+                    ]
+                }
+            }
+        },
+    }
+    assert constraint_of(spec) == Constraint(
+        selector=(("disk", "ssd"),),
+        terms=(
+            (Requirement(key="zone", operator="In", values=("a", "b")),),
+            (Requirement(key="metadata.name", operator="NotIn", values=("n3",)),),
+        ),
+        tolerations=(Toleration(key="gpu", operator="Exists"),),
+    )
+    assert constraint_of({"affinity": {"podAntiAffinity": {}}}) == Constraint()
+
+
+def test_the_pods_of_a_role_demand_what_their_template_will() -> None:
+    """The constraint is that of the pods that the job will have, see ``TrainingJobSpec.patches``."""
+    manifest = training_job(
+        nodeSelector={"disk": "ssd"},
+        podTemplate={"spec": {"tolerations": [{"key": "all", "operator": "Exists"}], "nodeSelector": {"zone": "a"}}},
+        worker={
+            "max": 2,
+            "nodeSelector": {"pool": "gpu"},
+            "tolerations": [{"key": "gpu", "operator": "Exists"}],
+            "podTemplate": {"spec": {"tolerations": [{"key": "spot", "operator": "Exists"}]}},
+        },
+    )
+    spec = TrainingJobSpec.from_manifest(manifest)
+    worker, ps = constraint_of_role(spec, spec.worker), constraint_of_role(spec, spec.ps)
+    assert worker.selector == (("disk", "ssd"), ("pool", "gpu"), ("zone", "a"))
+    assert [each.key for each in worker.tolerations] == ["gpu", "spot"]
+    assert ps.selector == (("disk", "ssd"), ("zone", "a"))
+    assert [each.key for each in ps.tolerations] == ["all"]
+
+
+def test_resource_quotas_leave_what_other_pods_do_not_use() -> None:
+    def quota(**spec: Any) -> Manifest:
+        return {"metadata": {"name": "compute", "namespace": "team"}, "spec": spec}
+
+    hard = {"requests.cpu": "10", "requests.nvidia.com/gpu": "2", "limits.memory": "1Gi", "count/jobs.batch": "3"}
+    found = read_resource_quota(quota(hard=hard))
+    assert found is not None
+    (budget,) = budgets_of([found], {"team": {"cpu": 4000, "memory": 7}, "other": {"cpu": 9000}})
+    assert budget.name == "ResourceQuota team/compute"
+    assert budget.most == {"cpu": 6000, "nvidia.com/gpu": 2}
+    assert read_resource_quota(quota(hard={"limits.cpu": "1"})) is None
+    assert read_resource_quota(quota(hard={"pods": "1"}, scopes=["BestEffort"])) is None
+
+
+def test_queues_are_read_and_wrong_ones_named() -> None:
+    data = {
+        "team-a": "quota: {cpu: 40, memory: 2Gi}\nlimit: {cpu: 60}",
+        "team-b": "quota: 40",
+        "team-c": "quotas: {cpu: 40}",
+        "team-d": "quota: {cpu: 1}\nborrow: true",
+        "team-e": "[",
+        "team-f": "quota: {cpu: many}",
+    }
+    queues, problems = read_queues({"data": data})
+    assert queues == [Queue(name="team-a", quota={"cpu": 40_000, "memory": 2048}, limit={"cpu": 60_000})]
+    assert [each.partition(":")[0] for each in problems] == [f"queue team-{letter}" for letter in "bcdef"]
 
 
 def test_the_request_of_a_pod_is_what_the_scheduler_counts() -> None:

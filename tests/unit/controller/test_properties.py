@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.controller.clusters import after, job, orders, service
 
-from elasticdl.controller.core import Cluster, Curve, Job, Node, Role, Targets, decide
+from elasticdl.controller.core import (
+    ANYWHERE,
+    Cluster,
+    Constraint,
+    Curve,
+    Job,
+    Node,
+    Queue,
+    Role,
+    Taint,
+    Targets,
+    Toleration,
+    decide,
+)
 
 ROUNDS = 30
+POOL = Constraint(selector=(("pool", "p"),), tolerations=(Toleration(key="p", operator="Exists"),))
 
 
 @st.composite
@@ -25,6 +40,8 @@ def jobs(draw: st.DrawFn) -> list[Job]:
             created_s=draw(st.floats(0, 10)),
             priority=draw(st.integers(0, 2)),
             weight=draw(st.sampled_from([0.5, 1.0, 3.0])),
+            queue=draw(st.sampled_from(["", "", "x", "y"])),
+            constraint=draw(st.sampled_from([ANYWHERE, ANYWHERE, POOL])),
             curve=draw(st.sampled_from([Curve(), Curve(((1, 10.0), (4, 30.0), (6, 31.0)))])),
         )
         for number in range(draw(st.integers(1, 5)))
@@ -34,15 +51,27 @@ def jobs(draw: st.DrawFn) -> list[Job]:
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
     sizes = draw(st.lists(st.tuples(st.integers(1, 18), st.integers(0, 2)), min_size=1, max_size=6))
+    pooled = [number > 0 and draw(st.booleans()) for number in range(len(sizes))]
     nodes = tuple(
-        Node(name=f"n{number}", allocatable={"cpu": cpu, "gpu": gpu}) for number, (cpu, gpu) in enumerate(sizes)
+        Node(
+            name=f"n{number}",
+            allocatable={"cpu": cpu, "gpu": gpu},
+            labels={"pool": "p"} if pooled[number] else {},
+            taints=(Taint(key="p"),) if pooled[number] else (),
+        )
+        for number, (cpu, gpu) in enumerate(sizes)
     )
     placed = [
         service(f"s{number}", draw(st.integers(1, node.allocatable["cpu"])), node=node.name)
         for number, node in enumerate(nodes)
         if draw(st.booleans())
     ]
-    return Cluster(nodes=nodes, pods=tuple(placed))
+    limit = draw(st.none() | st.integers(0, 40))
+    queues = (
+        Queue(name="x", quota={"cpu": draw(st.integers(0, 30))}, limit=None if limit is None else {"cpu": limit}),
+        Queue(name="y", quota={"cpu": draw(st.integers(0, 30))}),
+    )
+    return Cluster(nodes=nodes, pods=tuple(placed), queues=queues)
 
 
 def check(cluster: Cluster, wanted: list[Job], targets: Targets) -> Cluster:
@@ -67,6 +96,19 @@ def check(cluster: Cluster, wanted: list[Job], targets: Targets) -> Cluster:
         else:
             assert not pods
     assert len({pod.name for pod in done.pods}) == len(done.pods)
+    owners, where = {each.name: each for each in wanted}, {node.name: node for node in done.nodes}
+    for pod in done.pods:
+        if pod.job and pod.role:
+            node = where[pod.node]
+            assert owners[pod.job].group(pod.role).constraint.allows(node.name, node.labels, node.taints)
+    by_queue = {
+        queue.name: sum(pod.request["cpu"] for pod in done.pods if pod.job and owners[pod.job].queue == queue.name)
+        for queue in done.queues
+    }
+    assert sum(by_queue.values()) <= sum(queue.quota["cpu"] for queue in done.queues)
+    for queue in done.queues:
+        if queue.limit is not None:
+            assert by_queue[queue.name] <= max(queue.limit["cpu"], queue.quota["cpu"])
     return done
 
 
@@ -83,5 +125,5 @@ def test_decisions_fit_repeat_and_come_to_rest(cluster, wanted, demands, random)
     else:
         raise AssertionError(f"orders without end: {orders(targets)}")
     pending = tuple(service(f"web-{number}", cpu) for number, cpu in enumerate(demands))
-    squeezed = decide(Cluster(nodes=cluster.nodes, pods=(*cluster.pods, *pending)), wanted, 0.0)
+    squeezed = decide(replace(cluster, pods=(*cluster.pods, *pending)), wanted, 0.0)
     check(cluster, wanted, squeezed)

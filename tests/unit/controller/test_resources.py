@@ -7,19 +7,28 @@ from collections import Counter
 import pytest
 
 from elasticdl.controller.core import Curve, Group
-from elasticdl.controller.core.resources import count, fits, plus, share
+from elasticdl.controller.core.resources import Units, count, fits, has_room, plus, share
 from elasticdl.controller.sim.bound import packing_bound
 from elasticdl.controller.sim.measures import jain
 
 
 def test_amounts() -> None:
     room = {"cpu": 7, "gpu": 2}
-    assert fits({"cpu": 7}, room)
-    assert not fits({"cpu": 1, "disk": 1}, room)
+    assert has_room({"cpu": 7}, room)
+    assert not has_room({"cpu": 1, "disk": 1}, room)
     assert plus(room, {"cpu": 2, "disk": 1}, -2) == {"cpu": 3, "gpu": 2, "disk": -2}
-    assert count({"cpu": 3, "gpu": 1}, room) == 2
-    assert count({"cpu": 3}, {"cpu": -4}) == 0
-    assert share({"cpu": 1, "gpu": 1}, room) == 0.5
+
+
+def test_amounts_in_the_order_of_the_units() -> None:
+    units = Units([{"cpu": 7, "gpu": 2}, {"disk": 1}])
+    room = units.amounts({"gpu": 2, "cpu": 7})
+    assert room == (7, 0, 2)
+    assert fits(units.amounts({"cpu": 7}), room)
+    assert not fits(units.amounts({"cpu": 1, "disk": 1}), room)
+    assert fits(units.amounts({"gpu": 1}), (-1, 0, 2))
+    assert count(units.amounts({"cpu": 3, "gpu": 1}), room) == 2
+    assert count(units.amounts({"cpu": 3}), (-4, 0, 0)) == 0
+    assert share(units.amounts({"cpu": 1, "gpu": 1}), room) == 0.5
 
 
 def test_a_curve_is_straight_between_and_beyond_its_points() -> None:

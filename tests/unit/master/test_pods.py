@@ -56,6 +56,28 @@ def test_out_of_memory_is_counted_and_the_message_says_what_to_do(driver: Driver
     assert "Use more ps, or fewer workers." in driver.state.failure.message
 
 
+@pytest.mark.parametrize(
+    ("requests", "wanted"),
+    [
+        ([(3, ())], (0, 1, 2)),
+        ([(4, ()), (3, ("worker-1",))], (0, 2, 3)),
+        ([(4, ()), (2, ("worker-0", "worker-2"))], (1, 3)),
+        ([(4, ()), (2, ("worker-0",))], (1, 2)),
+        ([(4, ()), (3, ("worker-1",)), (5, ())], (0, 1, 2, 3, 4)),
+        ([(4, ()), (3, ("worker-1",)), (2, ("worker-3",))], (0, 2)),
+        ([(3, ()), (3, ("worker-1",))], (0, 2, 3)),
+        ([(3, ()), (2, ("ps-0", "nothing", "worker-9"))], (0, 1)),
+    ],
+)
+def test_a_request_may_name_the_workers_that_leave(
+    driver: Driver, requests: list[tuple[int, tuple[str, ...]]], wanted: tuple[int, ...]
+) -> None:
+    for workers, leaving in requests:
+        names = tuple(PodName(name) for name in leaving)
+        driver.feed(events.ScaleRequested(workers=workers, leaving=names), Service.CLIENT, "client")
+    assert driver.state.wanted_workers == tuple(f"worker-{number}" for number in wanted)
+
+
 def test_a_pod_that_ran_out_of_memory_is_not_to_blame_while_the_next_one_gets_more(driver: Driver) -> None:
     """Neither it nor the batch that it was running, however many workers run out of memory with it."""
     driver.feed(events.ScaleRequested(workers=3), Service.CLIENT, "client")

@@ -143,10 +143,16 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleRequested:
-    """A user asked for another number of workers or ps; 0: as before."""
+    """A user asked for another number of workers or ps; 0: as before.
+
+    Attributes:
+        leaving: workers that leave first, for example because others need the room on their nodes. Without them those
+            with the highest numbers leave.
+    """
 
     workers: int = 0
     ps: int = 0
+    leaving: tuple[PodName, ...] = ()
 
 
 # --- pods (reported by the pod supervisor) ----------------------------------------------------------------------

@@ -9,11 +9,16 @@ Must not import asyncio, sockets, clocks, randomness, the environment, NumPy or 
 from elasticdl.controller.core.cluster import Cluster, Drain, Node, Phase, Pod, Role, Start
 from elasticdl.controller.core.decide import decide
 from elasticdl.controller.core.job import Curve, Group, Job
+from elasticdl.controller.core.placement import ANYWHERE, Constraint, Requirement, Taint, Toleration
 from elasticdl.controller.core.policy import Policy
+from elasticdl.controller.core.queues import Budget, Queue
 from elasticdl.controller.core.targets import JobTarget, Targets
 
 __all__ = [
+    "ANYWHERE",
+    "Budget",
     "Cluster",
+    "Constraint",
     "Curve",
     "Drain",
     "Group",
@@ -23,8 +28,12 @@ __all__ = [
     "Phase",
     "Pod",
     "Policy",
+    "Queue",
+    "Requirement",
     "Role",
     "Start",
+    "Taint",
     "Targets",
+    "Toleration",
     "decide",
 ]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from elasticdl.controller.core.cluster import Cluster, Role
+from elasticdl.controller.core.cluster import Cluster, Pod, Role
 from elasticdl.controller.core.job import Job
 from elasticdl.controller.core.packing import Wish, place, start_all
+from elasticdl.controller.core.placement import Constraint
 from elasticdl.controller.core.plan import Plan, pending_services
 from elasticdl.controller.core.policy import Policy
-from elasticdl.controller.core.resources import Resources, fits, plus
+from elasticdl.controller.core.resources import Amounts, Resources, add, fits, plus
 
 
 def return_stuck(plan: Plan, reasons: dict[str, str]) -> None:
@@ -21,7 +22,7 @@ def return_stuck(plan: Plan, reasons: dict[str, str]) -> None:
         plan.drain(member)
         job = plan.jobs[member.job]
         reasons[job.name] = f"{member.pod} can't start and returns its room"
-        least = {Role.MASTER: 1, Role.PS: job.ps.min, Role.WORKER: job.workers_min}[member.role]
+        least = _least(job)[member.role]
         if len(plan.members[job.name][member.role]) < least:
             _remove_job(plan, job.name)
 
@@ -32,41 +33,57 @@ def make_room(plan: Plan, cluster: Cluster, reasons: dict[str, str]) -> None:
     start = 0
     while start < len(waiting):
         first, end = waiting[start], start
-        while end < len(waiting) and (waiting[end].request, waiting[end].priority) == (first.request, first.priority):
+        while end < len(waiting) and _is_alike(waiting[end], first):
             end += 1
-        if not _reserve(plan, first.request, end - start, first.priority):
-            attempt = partial(_reserve, plan, first.request, 1, first.priority)
+        request = plan.units.amounts(first.request)
+        if not _reserve(plan, request, first.constraint, end - start, first.priority):
+            attempt = partial(_reserve, plan, request, first.constraint, 1, first.priority)
+            leaves = partial(_is_below, first.priority)
             for _ in range(end - start):
-                if not _with_leavers(plan, attempt, first.priority, first.name, reasons):
+                reason = f"gives all its room to {first.name} (priority {first.priority})"
+                if not _with_leavers(plan, attempt, leaves, reason, reasons):
                     break
         start = end
 
 
-def _reserve(plan: Plan, request: Resources, pods: int, priority: int) -> bool:
+def _is_alike(pod: Pod, other: Pod) -> bool:
+    return (pod.request, pod.priority, pod.constraint) == (other.request, other.priority, other.constraint)
+
+
+def _is_below(priority: int, job: Job) -> bool:
+    return job.priority < priority
+
+
+def _reserve(plan: Plan, request: Amounts, constraint: Constraint, pods: int, priority: int) -> bool:
     def yields(job: str) -> bool:
         return plan.jobs[job].priority < priority
 
-    return place(plan, Wish(request=request, pods=pods), yields, lambda node: plan.reserve(node, request))
+    wish = Wish(request=request, constraint=constraint, pods=pods)
+    return place(plan, wish, yields, lambda node: plan.reserve(node, request))
 
 
-def _with_leavers(plan: Plan, attempt: Callable[[], bool], priority: int, whom: str, reasons: dict[str, str]) -> bool:
-    """Try to place something; while workers above the minimum are not enough, whole jobs of lower priority leave."""
+def _with_leavers(
+    plan: Plan, attempt: Callable[[], bool], leaves: Callable[[Job], bool], reason: str, reasons: dict[str, str]
+) -> bool:
+    """Try to place something; while workers above the minimum are not enough, whole jobs leave.
+
+    Args:
+        leaves: whether a job would leave for it; those with the lowest priority go first, and of these the newest.
+    """
+    if attempt():
+        return True
     mark, left = plan.mark(), []
-    while not attempt():
-        lower = _lowest(plan, priority)
-        if lower is None:
-            plan.undo(mark)
-            return False
+    running = [job for job in plan.jobs.values() if plan.admitted(job.name) and leaves(job)]
+    for lower in sorted(running, key=lambda job: (job.priority, -job.created_s, job.name)):
+        if not leaves(lower):
+            continue  # Its queue is within its quota by now.
         _remove_job(plan, lower.name)
         left.append(lower.name)
-    reasons.update(dict.fromkeys(left, f"gives all its room to {whom} (priority {priority})"))
-    return True
-
-
-def _lowest(plan: Plan, priority: int) -> Job | None:
-    """The running job that leaves first for something of this priority."""
-    running = [job for job in plan.jobs.values() if plan.admitted(job.name) and job.priority < priority]
-    return min(running, key=lambda job: (job.priority, -job.created_s, job.name), default=None)
+        if attempt():
+            reasons.update(dict.fromkeys(left, reason))
+            return True
+    plan.undo(mark)
+    return False
 
 
 def _remove_job(plan: Plan, job: str) -> None:
@@ -77,18 +94,96 @@ def _remove_job(plan: Plan, job: str) -> None:
 
 def admit(plan: Plan, order: Iterable[Job], now_s: float, policy: Policy, reasons: dict[str, str]) -> None:
     """Complete the gangs of the jobs, in this order. No job passes one that waits: later ones would starve it."""
-    first = ""
+    first, closed, behind = "", frozenset[int](), dict[tuple[str, str], str]()
     for job in order:
+        if not any(_lacking(plan, job).values()):
+            continue
         if job.name in reasons and not plan.admitted(job.name):
             continue  # It has just given its room away.
         if not _ready(plan, job, now_s, policy, reasons):
             continue
-        if first and not plan.admitted(job.name):
-            reasons[job.name] = f"waits behind {first}"
-        elif not _with_leavers(plan, partial(_start_gang, plan, job), job.priority, f"job {job.name}", reasons):
+        if not plan.has_pods(job.name) and (waiting := behind.get((job.namespace, job.queue))):
+            reasons[job.name] = f"waits behind {waiting}" + (f" in queue {job.queue}" if job.queue else "")
+            continue
+        failed: list[Role | str] = []
+        attempt = partial(_start_gang, plan, job, frozenset() if plan.has_pods(job.name) else closed, failed)
+        reason = f"gives all its room to job {job.name} (priority {job.priority})"
+        if not _with_leavers(plan, attempt, partial(_leaves_for, plan, job), reason, reasons):
             _remove_job(plan, job.name)  # What is left of a gang would hold room and train nothing.
-            reasons[job.name] = f"waits for room: {_gang(job)} at once"
-            first = first or job.name
+            if not isinstance(role := failed[-1], Role):
+                reasons[job.name] = f"waits for its quota: {role}"
+                behind[job.namespace, job.queue] = job.name
+                continue
+            needed = _needed_nodes(plan, job, role)
+            if first and needed & closed:
+                reasons[job.name] = f"waits behind {first}"
+            else:
+                reasons[job.name] = f"waits for room: {_gang(job)} at once"
+                first = first or job.name
+            closed |= needed
+
+
+def _needed_nodes(plan: Plan, job: Job, role: Role) -> frozenset[int]:
+    """The groups of nodes that a job waits for. Jobs behind it pass only if they do without these."""
+    return frozenset(plan.rooms.large_enough(plan.requests[job.name, role], job.group(role).constraint))
+
+
+def _leaves_for(plan: Plan, taker: Job, job: Job) -> bool:
+    """Whether a whole job leaves for the gang of another one.
+
+    What is borrowed goes back to a queue within its quota, and is never a reason to take from such a queue.
+    """
+    if job.queue != taker.queue:
+        gives_back, borrows = plan.quotas.is_over(job), plan.quotas.is_over(taker, _gang_request(plan, taker))
+        if gives_back != borrows:
+            return gives_back and bool(taker.queue)
+    return job.priority < taker.priority
+
+
+def _least(job: Job) -> dict[Role, int]:
+    """The gang, those first that are hardest to place."""
+    return {Role.PS: job.ps.min, Role.MASTER: 1, Role.WORKER: job.workers_min}
+
+
+def _lacking(plan: Plan, job: Job) -> dict[Role, int]:
+    """What the gang lacks."""
+    return {role: max(0, pods - len(plan.members[job.name][role])) for role, pods in _least(job).items()}
+
+
+def _gang_request(plan: Plan, job: Job) -> Resources:
+    """The amounts that the gang lacks."""
+    needed: Resources = {}
+    for role, pods in _lacking(plan, job).items():
+        needed = plus(needed, job.group(role).request, pods)
+    return needed
+
+
+def reclaim(plan: Plan, running: Sequence[Job], reasons: dict[str, str]) -> None:
+    """Queues that use more than they may give back: workers above the minimum first, then whole jobs, the newest first.
+
+    That happens when a queue claims its quota while others have borrowed it, and when an administrator lowers a limit.
+    Whole jobs leave only for quotas that are claimed.
+    """
+    if not plan.quotas.queues:
+        return
+    while True:
+        is_claimed = bool(plan.quotas.overdrawn())
+        over = [
+            job
+            for job in running
+            if plan.admitted(job.name)
+            and (plan.quotas.is_beyond_limit(job) or (is_claimed and plan.quotas.is_over(job)))
+        ]
+        if not over:
+            return
+        if givers := [job for job in over if plan.surplus(job.name)]:
+            plan.drain(plan.newest(max(givers, key=lambda job: (plan.share(job.name), job.name)).name)[0])
+        elif is_claimed:
+            leaver = min(over, key=lambda job: (job.priority, -job.created_s, job.name))
+            _remove_job(plan, leaver.name)
+            reasons[leaver.name] = f"gives back what queue {leaver.queue} has borrowed from others"
+        else:
+            return
 
 
 def _ready(plan: Plan, job: Job, now_s: float, policy: Policy, reasons: dict[str, str]) -> bool:
@@ -97,24 +192,31 @@ def _ready(plan: Plan, job: Job, now_s: float, policy: Policy, reasons: dict[str
         reasons.setdefault(job.name, "waits, because pods could not start or were refused")
         return False
     if (lacking := _never_fits(plan, job)) and not plan.admitted(job.name):
+        _remove_job(plan, job.name)
         reasons[job.name] = f"{lacking}: {_gang(job)} needed"
         return False
     return True
 
 
-def _start_gang(plan: Plan, job: Job) -> bool:
-    """Start what the gang lacks, or nothing. The ps come first, because they are hardest to place."""
-    mark, members = plan.mark(), plan.members[job.name]
-    for role, least in ((Role.PS, job.ps.min), (Role.MASTER, 1), (Role.WORKER, job.workers_min)):
-        if not start_all(plan, job.name, role, least - len(members[role]), _all_yield):
+def _start_gang(plan: Plan, job: Job, closed: frozenset[int], failed: list[Role | str]) -> bool:
+    """Start what the gang lacks, or nothing; then ``failed`` says for which role there was no room, or no quota."""
+    mark = plan.mark()
+    if refusal := _claim(plan, job):
+        plan.undo(mark)
+        failed.append(refusal)
+        return False
+    borrows = plan.quotas.is_over(job, _gang_request(plan, job))
+
+    def yields(other: str) -> bool:
+        """A gang comes before the surplus of every job, its own included, but for what others have by their quota."""
+        giver = plan.jobs[other]
+        return not borrows or giver.queue == job.queue or not giver.queue or plan.quotas.is_over(giver)
+
+    for role, pods in _lacking(plan, job).items():
+        if not start_all(plan, job.name, role, pods, yields, closed):
             plan.undo(mark)
+            failed.append(role)
             return False
-    return True
-
-
-def _all_yield(job: str) -> bool:
-    """A gang comes before the surplus of every job, its own included."""
-    del job
     return True
 
 
@@ -122,12 +224,28 @@ def _gang(job: Job) -> str:
     return f"1 master, {job.ps.min} ps and {job.workers_min} workers"
 
 
+def _claim(plan: Plan, job: Job) -> str:
+    """Let workers of the job's own queue leave, as far as the quota needs that; returns why that is not enough."""
+    request = _gang_request(plan, job)
+    if not plan.quotas.refusal(job, request):
+        return ""
+    others = [other for other in plan.jobs.values() if other.name != job.name and plan.quotas.share_limits(job, other)]
+    while refusal := plan.quotas.refusal(job, request):
+        givers = [other.name for other in others if plan.surplus(other.name)]
+        if not givers:
+            return refusal
+        plan.drain(plan.newest(max(givers, key=lambda name: (plan.share(name), name)))[0])
+    return ""
+
+
 def _never_fits(plan: Plan, job: Job) -> str:
     """Why the job could not even have an empty cluster; empty if it could."""
-    needed: Resources = {}
-    for role, pods in ((Role.MASTER, 1), (Role.PS, job.ps.min), (Role.WORKER, job.workers_min)):
-        request = job.group(role).request
-        needed = plus(needed, request, pods)
-        if pods and not any(fits(request, node.allocatable) for node in plan.cluster_nodes):
+    needed = plan.units.zero
+    for role, pods in _least(job).items():
+        request, constraint = plan.requests[job.name, role], job.group(role).constraint
+        needed = add(needed, request, pods)
+        if pods and not plan.rooms.any_allows(constraint):
+            return f"no node has what the node selector, affinity and tolerations of a {role.value} ask for"
+        if pods and not plan.rooms.large_enough(request, constraint):
             return f"no node is large enough for a {role.value}"
     return "" if fits(needed, plan.total) else "the cluster is too small"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
+from elasticdl.controller.core.placement import ANYWHERE, Constraint, Taint
+from elasticdl.controller.core.queues import Budget, Queue
 from elasticdl.controller.core.resources import Resources
 
 
@@ -30,10 +33,12 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node that takes pods."""
+    """A node that takes pods, at least those that tolerate its taints."""
 
     name: str
     allocatable: Resources
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,8 @@ class Pod:
     """Of a service. Pods of jobs have the priority of their job."""
     job: str = ""
     role: Role | None = None
+    constraint: Constraint = ANYWHERE
+    """Of a service. Pods of jobs have those of their groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +84,5 @@ class Cluster:
     pods: tuple[Pod, ...] = ()
     ordered: tuple[Start | Drain, ...] = ()
     """What was ordered and is neither seen nor refused. It counts as done, so nothing is ordered twice."""
+    queues: tuple[Queue, ...] = ()
+    budgets: tuple[Budget, ...] = ()

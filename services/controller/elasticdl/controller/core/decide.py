@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from elasticdl.controller.core.admission import admit, make_room, return_stuck
+from elasticdl.controller.core.admission import admit, make_room, reclaim, return_stuck
 from elasticdl.controller.core.cluster import Cluster, Role
 from elasticdl.controller.core.job import Job
 from elasticdl.controller.core.moves import move_ps
@@ -31,15 +31,18 @@ def decide(cluster: Cluster, jobs: Iterable[Job], now_s: float, policy: Policy |
         if job.finished or job.suspended:
             _release(plan, job, reasons)
     return_stuck(plan, reasons)
+    _return_excess(plan)
     _return_overbooked(plan)
     make_room(plan, cluster, reasons)
     order = sorted(
         (job for job in plan.jobs.values() if not (job.finished or job.suspended)),
-        key=lambda job: (-job.priority, not plan.admitted(job.name), job.created_s, job.name),
+        key=lambda job: (-job.priority, not plan.has_pods(job.name), job.created_s, job.name),
     )
     admit(plan, order, now_s, policy, reasons)
     stuck = {member.job for member in plan.stuck}
-    running = [job for job in order if plan.admitted(job.name) and job.name not in stuck]
+    running = [job for job in order if plan.admitted(job.name)]
+    reclaim(plan, running, reasons)
+    running = [job for job in running if plan.admitted(job.name) and job.name not in stuck]
     scale_ps(plan, running, now_s, policy)
     move_ps(plan, running, now_s, policy)
     fill(plan, running, now_s, policy, reasons)
@@ -56,11 +59,24 @@ def _release(plan: Plan, job: Job, reasons: dict[str, str]) -> None:
     reasons[job.name] = f"{what}; {left} pods still hold room" if left else what
 
 
+def _return_excess(plan: Plan) -> None:
+    """Pods above the maximum leave: somebody has lowered it, or has asked for a number."""
+    for job in plan.jobs.values():
+        if (excess := plan.workers(job.name) - job.worker.max) > 0:
+            for member in plan.newest(job.name)[:excess]:
+                plan.drain(member)
+        if (excess := plan.ps(job.name) - job.ps.max) > 0:
+            members = sorted(plan.members[job.name][Role.PS].values(), key=lambda each: (len(each.pod), each.pod))
+            for member in members[-excess:]:
+                plan.drain(member)
+
+
 def _return_overbooked(plan: Plan) -> None:
     """Another pod took the room that was meant for a pod of a job: that one goes elsewhere."""
-    for node in plan.nodes:
-        waiting = sorted(plan.waiting[node], key=lambda member: (list(Role).index(member.role), member.pod))
-        while waiting and min(plan.free[node].values(), default=0) < 0:
+    roles = list(Role)
+    for node, members in sorted(plan.waiting.items()):
+        waiting = sorted(members, key=lambda member: (roles.index(member.role), member.pod))
+        while waiting and min(plan.rooms.free[node], default=0) < 0:
             member = waiting.pop()
             if member.pod in plan.members[member.job][member.role]:
                 plan.drain(member)

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from elasticdl.controller.core.cluster import Role
+from elasticdl.controller.core.placement import ANYWHERE, Constraint
 from elasticdl.controller.core.resources import Resources
 
 
@@ -16,6 +17,7 @@ class Group:
     request: Resources
     min: int = 1
     max: int = 1
+    constraint: Constraint = ANYWHERE
 
     def __post_init__(self) -> None:
         """Check the limits."""
@@ -64,6 +66,10 @@ class Job:
     priority: int = 0
     weight: float = 1.0
     """Share of the spare room, relative to other jobs."""
+    queue: str = ""
+    """Whose quota it uses; empty: it needs none."""
+    namespace: str = ""
+    """Whose budgets it uses, if that has any."""
     finished: bool = False
     suspended: bool = False
     curve: Curve = field(default_factory=Curve)
@@ -71,6 +77,8 @@ class Job:
     """Busy fraction (0 to 1) of the ps, averaged over them. None: not measured yet."""
     ps_load_workers: int = 0
     """Number of workers that trained while the load was measured."""
+    ps_load_ps: int = 0
+    """Number of ps that worked then. 0: as many as there are now."""
     remaining_s: float | None = None
     """Estimate of the time that is left. None: unknown."""
     pause_s: float = 0.0

@@ -6,36 +6,45 @@ from collections.abc import Sequence
 
 from elasticdl.controller.core.cluster import Role
 from elasticdl.controller.core.job import Job
-from elasticdl.controller.core.packing import FreeRoom
 from elasticdl.controller.core.plan import Member, Plan
 from elasticdl.controller.core.policy import Policy
-from elasticdl.controller.core.resources import count, plus
-from elasticdl.controller.core.sharing import gain
+from elasticdl.controller.core.resources import add, count, subtract
 
 
 def move_ps(plan: Plan, running: Sequence[Job], now_s: float, policy: Policy) -> None:
     """Move ps if a node gains a place for a worker and no other node loses one. A move starts the new ps first."""
     if not any(plan.workers(job.name) < job.worker.max for job in running):
         return
-    room = FreeRoom(plan)
     for job in running:
-        if plan.leaving[job.name, Role.PS] or not policy.may_grow(job, now_s):
+        if plan.leaving[job.name, Role.PS] or not policy.may_grow(job, now_s) or _target(plan, job) is None:
             continue
         moved = 0
-        for member in list(plan.members[job.name][Role.PS].values()):
-            if moved < policy.ps_moves and member.pod not in plan.starts and _move(plan, member, room):
+        for member in sorted(plan.members[job.name][Role.PS].values(), key=lambda each: each.pod):
+            if moved < policy.ps_moves and member.pod not in plan.starts and _move(plan, job, member):
                 moved += 1
 
 
-def _move(plan: Plan, member: Member, room: FreeRoom) -> bool:
+def gain(plan: Plan, member: Member) -> int:
+    """Places for workers that a node gains when a member leaves."""
+    room, worker = plan.rooms.kind(member.node).potential, plan.rooms.worker
+    return count(worker, add(room, plan.request(member))) - count(worker, room)
+
+
+def _target(plan: Plan, job: Job) -> int | None:
+    """A node that has room for one more ps of the job, and then as many places for workers as now."""
+    request = plan.requests[job.name, Role.PS]
+    node = plan.rooms.best(request, job.ps.constraint, is_ps=True)
+    if node is None:
+        return None
+    there, worker = plan.rooms.kind(node).potential, plan.rooms.worker
+    return node if count(worker, subtract(there, request)) >= count(worker, there) else None
+
+
+def _move(plan: Plan, job: Job, member: Member) -> bool:
     if gain(plan, member) < 1:
         return False
-    request = plan.request(member)
-    node = room.node(request, is_ps=True)
+    node = _target(plan, job)
     if node is None or node == member.node:
-        return False
-    there = plan.potential(node)
-    if count(plan.filler, plus(there, request, -1)) < count(plan.filler, there):
         return False
     plan.start(member.job, Role.PS, node)
     plan.drain(member)

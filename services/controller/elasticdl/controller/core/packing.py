@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from elasticdl.controller.core.cluster import Role
-from elasticdl.controller.core.plan import Member, Plan, waste
-from elasticdl.controller.core.resources import Resources, Shape, count, fits, plus, shape_of
+from elasticdl.controller.core.placement import Constraint
+from elasticdl.controller.core.plan import Member, Plan
+from elasticdl.controller.core.resources import Amounts, add, fits
+from elasticdl.controller.core.rooms import Fill, Kind
 
 Yields = Callable[[str], bool]
 """Whether a job gives workers above its minimum."""
-Put = Callable[[str], None]
+Put = Callable[[int], None]
 """Put one pod on a node."""
 Score = tuple[float, float, float, int]
+"""Places for workers that are lost for each pod, victims for each pod, waste, number of the node."""
+
+_KINDS_COMPARED = 1000
+"""Kinds of nodes that are compared with each other. In large clusters, the first ones that have a place decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,22 +30,17 @@ class Offer:
     pods: int
     victims: tuple[Member, ...]
     score: Score
-    """Places for workers that are lost for each pod, victims for each pod, waste, number of the node."""
-
-
-def gives_nothing(job: str) -> bool:
-    """No job gives workers."""
-    del job
-    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """Several equal pods that need nodes."""
+    """Several equal pods that need nodes; ``closed``: groups of nodes that are not for them."""
 
-    request: Resources
+    request: Amounts
+    constraint: Constraint
     pods: int
     is_ps: bool = False
+    closed: frozenset[int] = frozenset()
 
 
 def place(plan: Plan, wish: Wish, yields: Yields, put: Put) -> bool:
@@ -50,68 +50,93 @@ def place(plan: Plan, wish: Wish, yields: Yields, put: Put) -> bool:
     three ps, where one worker would leave for each ps elsewhere.
     """
     mark, left = plan.mark(), wish
-    heap = [(found.score, number) for number in range(len(plan.nodes)) if (found := _offer(plan, number, wish, yields))]
-    heapq.heapify(heap)
-    while left.pods and heap:
-        score, number = heapq.heappop(heap)
-        found = _offer(plan, number, left, yields)
+    while left.pods:
+        found = _best(plan, left, yields)
         if found is None:
-            continue
-        if found.score > score:  # It is worse by now.
-            heapq.heappush(heap, (found.score, number))
-            continue
+            plan.undo(mark)
+            return False
         for victim in found.victims:
             plan.drain(victim)
         for _ in range(found.pods):
-            put(plan.nodes[number])
+            put(found.score[3])
         left = replace(left, pods=left.pods - found.pods)
-        if left.pods and (rest := _offer(plan, number, left, yields)):
-            heapq.heappush(heap, (rest.score, number))
-    if left.pods:
-        plan.undo(mark)
-    return not left.pods
+    return True
 
 
-def start_all(plan: Plan, job: str, role: Role, pods: int, yields: Yields) -> bool:
-    """Start several pods of a job, or none."""
-    if pods <= 0:
-        return True
-    wish = Wish(request=plan.jobs[job].group(role).request, pods=pods, is_ps=role is Role.PS)
-    return place(plan, wish, yields, lambda node: _start(plan, job, role, node))
+def _best(plan: Plan, wish: Wish, yields: Yields) -> Offer | None:
+    """The best node for some of the pods. Kinds of nodes are looked at by the best that they could offer."""
+    kinds = [kind for kind in plan.rooms.kinds(wish.constraint) if kind.group not in wish.closed]
+    for start in range(0, len(kinds), _KINDS_COMPARED):
+        if (best := _best_of(plan, kinds[start : start + _KINDS_COMPARED], wish, yields)) is not None:
+            return best
+    return None
 
 
-def _start(plan: Plan, job: str, role: Role, node: str) -> None:
-    plan.start(job, role, node)
-
-
-def _offer(plan: Plan, number: int, wish: Wish, yields: Yields) -> Offer | None:
-    """The best number of pods for a node."""
-    node, request = plan.nodes[number], wish.request
-    room, potential = plan.room(node, wish.is_ps), plan.potential(node, wish.is_ps)
-    most = min(wish.pods, count(request, potential))
-    victims = [] if fits(_times(request, most), room) else _victims(plan, node, yields)
-    before, leaving, best = count(plan.filler, potential), 0, None
-    for pods in range(1, most + 1):
-        needed = _times(request, pods)
-        while not fits(needed, room) and leaving < len(victims):
-            room = plus(room, plan.request(victims[leaving]))
-            leaving += 1
-        if not fits(needed, room):
+def _best_of(plan: Plan, kinds: list[Kind], wish: Wish, yields: Yields) -> Offer | None:
+    bounds: list[tuple[Score, Kind]] = []
+    for kind in kinds:
+        if fills := plan.rooms.fills(kind, wish.request, wish.pods, wish.is_ps):
+            least = min([(fill.lost, 0.0 if fill.is_free else 1 / fill.pods, fill.waste) for fill in fills])
+            bounds.append(((*least, plan.rooms.first(kind)), kind))
+    bounds.sort(key=lambda entry: entry[0])
+    best: Offer | None = None
+    for bound, kind in bounds:
+        if best is not None and best.score <= bound:
             break
-        after = plus(potential, request, -pods)
-        lost = before - count(plan.filler, after)
-        score = (lost / pods, leaving / pods, waste(plan, after), number)
-        if best is None or score < best.score:
-            best = Offer(pods, tuple(victims[:leaving]), score)
+        fills = plan.rooms.fills(kind, wish.request, wish.pods, wish.is_ps)
+        for node in (bound[3],) if bound[1] == 0.0 else plan.rooms.nodes(kind):
+            if best is not None and best.score <= (*bound[:3], node):
+                break
+            offer = _offer(plan, node, fills, kind.room(wish.is_ps), yields)
+            if offer is not None and (best is None or offer.score < best.score):
+                best = offer
     return best
 
 
-def _victims(plan: Plan, node: str, yields: Yields) -> list[Member]:
+def _offer(plan: Plan, node: int, fills: list[Fill], room: Amounts, yields: Yields) -> Offer | None:
+    """The best number of pods for a node."""
+    victims = [] if fills[-1].is_free else _victims(plan, node, yields)
+    leaving, best = 0, None
+    for fill in fills:
+        while not fits(fill.needed, room) and leaving < len(victims):
+            room = add(room, plan.request(victims[leaving]))
+            leaving += 1
+        if not fits(fill.needed, room):
+            break
+        score = (fill.lost, leaving / fill.pods, fill.waste, node)
+        if best is None or score < best.score:
+            best = Offer(fill.pods, tuple(victims[:leaving]), score)
+    return best
+
+
+def start_all(
+    plan: Plan, job: str, role: Role, pods: int, yields: Yields, closed: frozenset[int] = frozenset()
+) -> bool:
+    """Start several pods of a job, or none."""
+    if pods <= 0:
+        return True
+    wish = Wish(
+        request=plan.requests[job, role],
+        constraint=plan.jobs[job].group(role).constraint,
+        pods=pods,
+        is_ps=role is Role.PS,
+        closed=closed,
+    )
+
+    def put(node: int) -> None:
+        plan.start(job, role, node)
+
+    return place(plan, wish, yields, put)
+
+
+def _victims(plan: Plan, node: int, yields: Yields) -> list[Member]:
     """Workers of a node that may leave: those of the job with the largest share first, its newest first."""
     left: Counter[str] = Counter()
     victims = []
     owners = {member.job for member in plan.workers_on[node].values()}
     shares = {job: plan.share(job) for job in owners if plan.surplus(job) and yields(job)}
+    if not shares:
+        return []
     for member in sorted(
         (member for member in plan.workers_on[node].values() if member.job in shares),
         key=lambda member: (
@@ -126,39 +151,3 @@ def _victims(plan: Plan, node: str, yields: Yields) -> list[Member]:
         if left[member.job] <= plan.surplus(member.job):
             victims.append(member)
     return victims
-
-
-def _times(request: Resources, pods: int) -> Resources:
-    return {name: amount * pods for name, amount in request.items()}
-
-
-class FreeRoom:
-    """Nodes with room for one more pod of a shape, best first. Valid while room only shrinks."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._heaps: dict[tuple[Shape, bool], list[tuple[Score, int]]] = {}
-
-    def node(self, request: Resources, is_ps: bool = False) -> str | None:
-        """The node where the pod costs the fewest places for workers; None: no node has room."""
-        key = shape_of(request), is_ps
-        wish = Wish(request=request, pods=1, is_ps=is_ps)
-        if key not in self._heaps:
-            found = [_offer(self._plan, number, wish, gives_nothing) for number in range(len(self._plan.nodes))]
-            self._heaps[key] = [(each.score, each.score[3]) for each in found if each]
-            heapq.heapify(self._heaps[key])
-        heap = self._heaps[key]
-        while heap:
-            score, number = heap[0]
-            offer = _offer(self._plan, number, wish, gives_nothing)
-            if offer is None:
-                heapq.heappop(heap)
-            elif offer.score > score:
-                heapq.heapreplace(heap, (offer.score, number))
-            else:
-                return self._plan.nodes[number]
-        return None
-
-    def changed(self) -> None:
-        """Forget everything, because room has become free."""
-        self._heaps.clear()

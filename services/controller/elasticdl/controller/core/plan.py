@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from elasticdl.controller.core.cluster import Cluster, Drain, Phase, Pod, Role, Start
 from elasticdl.controller.core.job import Group, Job
-from elasticdl.controller.core.resources import Resources, Shape, count, plus, shape_of, share
+from elasticdl.controller.core.queues import Quotas
+from elasticdl.controller.core.resources import Amounts, Resources, Shape, Units, add, shape_of, subtract
+from elasticdl.controller.core.rooms import Rooms
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,42 +23,64 @@ class Member:
     pod: str
     job: str
     role: Role
-    node: str
+    node: int
+    """Number of the node."""
 
 
 class Plan:
-    """Pods per job and room per node, as this decision wants them."""
+    """Pods per job and room per node, as this decision wants them. Nodes have numbers, in the order of their names."""
 
     def __init__(self, cluster: Cluster, jobs: Iterable[Job]) -> None:
         self.jobs = {job.name: job for job in sorted(jobs, key=lambda job: job.name)}
-        self.cluster_nodes = cluster.nodes
-        self.nodes = [node.name for node in cluster.nodes]
-        self.free: dict[str, dict[str, int]] = {node.name: dict(node.allocatable) for node in cluster.nodes}
-        self.held: dict[str, dict[str, int]] = {node.name: {} for node in cluster.nodes}
-        """Node -> room that ps hold until their groups have moved."""
-        self.total: Resources = {}
-        for node in cluster.nodes:
-            self.total = plus(self.total, node.allocatable)
-        self.taken: dict[str, dict[str, int]] = {name: {} for name in self.jobs}
+        nodes = sorted(cluster.nodes, key=lambda node: node.name)
+        self.nodes = [node.name for node in nodes]
+        self.numbers = {name: number for number, name in enumerate(self.nodes)}
+        self.units = Units(self._requests(cluster))
+        self.rooms = Rooms(nodes, self.units, self._usual(), self._constraints(cluster))
+        self.total = self.units.zero
+        for number in range(len(nodes)):
+            self.total = add(self.total, self.rooms.free[number])
+        self.quotas = Quotas(cluster.queues, cluster.budgets)
+        self.requests = {
+            (job.name, role): self.units.amounts(job.group(role).request) for job in self.jobs.values() for role in Role
+        }
+        self.taken: dict[str, Amounts] = dict.fromkeys(self.jobs, self.units.zero)
         self.members: dict[str, dict[Role, dict[str, Member]]] = {
             name: {role: {} for role in Role} for name in self.jobs
         }
-        self.workers_on: dict[str, dict[str, Member]] = {name: {} for name in self.nodes}
+        self.workers_on: list[dict[str, Member]] = [{} for _ in nodes]
         self.starts: dict[str, Start] = {}
         self.drains: dict[str, str] = {}
         """Pod -> job."""
         self.leaving: Counter[tuple[str, Role]] = Counter()
         """Pods that are about to leave since an earlier decision."""
-        self.waiting: dict[str, list[Member]] = {name: [] for name in self.nodes}
+        self.waiting: dict[int, list[Member]] = {}
         """Node -> members that it does not hold yet."""
         self.stuck: list[Member] = []
         self.names: set[str] = set()
-        active = [job for job in self.jobs.values() if not (job.finished or job.suspended)]
-        self.filler: Resources = _most_common(job.worker for job in active)
-        """What most workers request: room that does not hold one is lost for them."""
-        self.ps_request: Resources = _most_common(job.ps for job in active)
+        self._shares: dict[str, dict[int, float]] = {}
+        self._next: dict[tuple[str, Role], int] = {}
         self._undo: list[Callable[[], None]] = []
         self._read(cluster)
+
+    def _active(self) -> list[Job]:
+        return [job for job in self.jobs.values() if not (job.finished or job.suspended)]
+
+    def _requests(self, cluster: Cluster) -> Iterable[Resources]:
+        """Everything that has amounts of resources."""
+        yield from (node.allocatable for node in cluster.nodes)
+        yield from (job.group(role).request for job in self.jobs.values() for role in Role)
+        yield from (pod.request for pod in cluster.pods if pod.job not in self.jobs)
+
+    def _usual(self) -> tuple[Amounts, Amounts]:
+        """The requests of most workers and of most ps."""
+        active = self._active()
+        worker, ps = _most_common(job.worker for job in active), _most_common(job.ps for job in active)
+        return self.units.amounts(worker), self.units.amounts(ps)
+
+    def _constraints(self, cluster: Cluster) -> set[object]:
+        found: set[object] = {job.group(role).constraint for job in self.jobs.values() for role in Role}
+        return found | {pod.constraint for pod in cluster.pods if pod.phase is Phase.PENDING}
 
     def _read(self, cluster: Cluster) -> None:
         """Count what is there: expected starts as pods, expected drains as gone."""
@@ -64,25 +88,25 @@ class Plan:
         seen = {pod.name for pod in cluster.pods}
         for pod in cluster.pods:
             self.names.add(pod.name)
+            node = self.numbers.get(pod.node)
             if pod.job in self.jobs and pod.role and (pod.phase is Phase.LEAVING or pod.name in gone):
                 self.leaving[pod.job, pod.role] += 1
-                if pod.role is Role.PS and pod.node in self.held:
-                    self.held[pod.node] = plus(self.held[pod.node], pod.request)
-            elif pod.job in self.jobs and pod.role and pod.node in self.free:
-                self._add(member := Member(pod.name, pod.job, pod.role, pod.node))
+                if pod.role is Role.PS and node is not None:
+                    self.rooms.hold(node, self.requests[pod.job, Role.PS], 1)
+            elif pod.job in self.jobs and pod.role and node is not None:
+                self._put(member := Member(pod.name, pod.job, pod.role, node))
                 if pod.phase is Phase.PENDING:
-                    self.waiting[pod.node].append(member)
+                    self.waiting.setdefault(node, []).append(member)
                 elif pod.phase is Phase.STUCK:
                     self.stuck.append(member)
-            elif pod.node in self.free and pod.phase is not Phase.LEAVING:
-                self.free[pod.node] = plus(self.free[pod.node], pod.request, -1)
+            elif node is not None and pod.phase is not Phase.LEAVING:
+                self.rooms.take(node, self.units.amounts(pod.request))
         for order in cluster.ordered:
             if isinstance(order, Start) and order.pod not in seen | gone and order.job in self.jobs:
                 self.names.add(order.pod)
-                if order.node in self.free:
-                    self._add(member := Member(order.pod, order.job, order.role, order.node))
-                    self.waiting[order.node].append(member)
-        self._undo.clear()
+                if (node := self.numbers.get(order.node)) is not None:
+                    self._put(member := Member(order.pod, order.job, order.role, node))
+                    self.waiting.setdefault(node, []).append(member)
 
     def workers(self, job: str) -> int:
         """Number of workers."""
@@ -96,75 +120,85 @@ class Plan:
         """Whether the job has its master."""
         return bool(self.members[job][Role.MASTER])
 
+    def has_pods(self, job: str) -> bool:
+        """Whether the job has any pod. It keeps its place even if its master has just crashed."""
+        return any(self.members[job].values())
+
     def surplus(self, job: str) -> int:
         """Workers above the minimum."""
         return max(0, self.workers(job) - self.jobs[job].workers_min)
 
     def share(self, job: str, workers: int = 0) -> float:
         """Dominant share by weight, with this many workers more."""
-        taken = plus(self.taken[job], self.jobs[job].worker.request, workers)
-        return share(taken, self.total) / self.jobs[job].weight
+        known = self._shares.setdefault(job, {})
+        if workers not in known:
+            known[workers] = self._share(job, add(self.taken[job], self.requests[job, Role.WORKER], workers))
+        return known[workers]
 
-    def room(self, node: str, for_ps: bool = False) -> dict[str, int]:
-        """Room once all that leaves is gone.
+    def _share(self, job: str, taken: Amounts) -> float:
+        largest = max(
+            (amount / whole for amount, whole in zip(taken, self.total, strict=True) if whole > 0), default=0.0
+        )
+        return largest / self.jobs[job].weight
 
-        A ps gets no room of another ps: that one may wait for a third to start, and so on in a circle.
-        """
-        return plus(self.free[node], self.held[node], -1) if for_ps else self.free[node]
-
-    def potential(self, node: str, for_ps: bool = False) -> dict[str, int]:
-        """Room of a node without workers."""
-        room = self.room(node, for_ps)
-        for member in self.workers_on[node].values():
-            room = plus(room, self.request(member))
-        return room
-
-    def request(self, member: Member) -> Resources:
+    def request(self, member: Member) -> Amounts:
         """What a member takes."""
-        return self.jobs[member.job].group(member.role).request
+        return self.requests[member.job, member.role]
 
-    def start(self, job: str, role: Role, node: str) -> Member:
+    def newest(self, job: str) -> list[Member]:
+        """The workers of a job, those with the highest numbers first."""
+        return sorted(self.members[job][Role.WORKER].values(), key=lambda each: (len(each.pod), each.pod), reverse=True)
+
+    def start(self, job: str, role: Role, node: int) -> Member:
         """Start a pod of a job on a node."""
-        number = 0
+        number = self._next.get((job, role), 0)
         while (pod := f"{job}-{role.value}-{number}") in self.names:
             number += 1
+        self._next[job, role] = number
         member = Member(pod, job, role, node)
-        self._add(member)
+        self._put(member)
         self.names.add(pod)
-        self.starts[pod] = Start(pod=pod, job=job, role=role, node=node)
+        self.starts[pod] = Start(pod=pod, job=job, role=role, node=self.nodes[node])
 
         def undo() -> None:
             del self.starts[pod]
-            self.names.remove(pod)
+            self._free_name(member)
+            self._take(member)
 
         self._undo.append(undo)
         return member
 
+    def _free_name(self, member: Member) -> None:
+        self.names.remove(member.pod)
+        self._next[member.job, member.role] = 0
+
     def drain(self, member: Member) -> None:
         """Let a pod go; a start of this decision is taken back."""
-        self._remove(member)
+        self._take(member)
         if (start := self.starts.pop(member.pod, None)) is not None:
-            self.names.remove(member.pod)
+            self._free_name(member)
 
             def undo() -> None:
                 self.starts[member.pod] = start
                 self.names.add(member.pod)
+                self._put(member)
 
         else:
             self.drains[member.pod] = member.job
-            held = self.request(member) if member.role is Role.PS else {}
-            self.held[member.node] = plus(self.held[member.node], held)
+            held = self.request(member) if member.role is Role.PS else self.units.zero
+            self.rooms.hold(member.node, held, 1)
 
             def undo() -> None:
                 del self.drains[member.pod]
-                self.held[member.node] = plus(self.held[member.node], held, -1)
+                self.rooms.hold(member.node, held, -1)
+                self._put(member)
 
         self._undo.append(undo)
 
-    def reserve(self, node: str, request: Resources) -> None:
+    def reserve(self, node: int, request: Amounts) -> None:
         """Keep room for a pod that the plain scheduler places."""
-        self._change(node, request, -1)
-        self._undo.append(lambda: self._change(node, request, 1))
+        self.rooms.take(node, request)
+        self._undo.append(lambda: self.rooms.give(node, request))
 
     def mark(self) -> int:
         """A point to return to."""
@@ -175,30 +209,31 @@ class Plan:
         while len(self._undo) > mark:
             self._undo.pop()()
 
-    def _change(self, node: str, request: Resources, times: int) -> None:
-        self.free[node] = plus(self.free[node], request, times)
-
-    def _add(self, member: Member) -> None:
-        self._put(member)
-        self._undo.append(lambda: self._take(member))
-
-    def _remove(self, member: Member) -> None:
-        self._take(member)
-        self._undo.append(lambda: self._put(member))
-
     def _put(self, member: Member) -> None:
-        self.members[member.job][member.role][member.pod] = member
-        self.taken[member.job] = plus(self.taken[member.job], self.request(member))
-        self._change(member.node, self.request(member), -1)
+        job, request = self.jobs[member.job], self.request(member)
+        self.members[job.name][member.role][member.pod] = member
+        self.taken[job.name] = add(self.taken[job.name], request)
+        self._shares.pop(job.name, None)
+        if self.quotas.is_limiting:
+            self.quotas.change(job, job.group(member.role).request, 1)
         if member.role is Role.WORKER:
             self.workers_on[member.node][member.pod] = member
+            self.rooms.take_for_worker(member.node, request)
+        else:
+            self.rooms.take(member.node, request)
 
     def _take(self, member: Member) -> None:
-        del self.members[member.job][member.role][member.pod]
-        self.taken[member.job] = plus(self.taken[member.job], self.request(member), -1)
-        self._change(member.node, self.request(member), 1)
+        job, request = self.jobs[member.job], self.request(member)
+        del self.members[job.name][member.role][member.pod]
+        self.taken[job.name] = subtract(self.taken[job.name], request)
+        self._shares.pop(job.name, None)
+        if self.quotas.is_limiting:
+            self.quotas.change(job, job.group(member.role).request, -1)
         if member.role is Role.WORKER:
             del self.workers_on[member.node][member.pod]
+            self.rooms.give_from_worker(member.node, request)
+        else:
+            self.rooms.give(member.node, request)
 
 
 def pending_services(pods: Iterable[Pod], jobs: Collection[Job]) -> list[Pod]:
@@ -220,12 +255,3 @@ def _most_common(groups: Iterable[Group]) -> Resources:
         numbers[shape_of(group.request)] += group.max
     most: Shape = max(numbers, key=lambda shape: (numbers[shape], shape), default=())
     return dict(most)
-
-
-def waste(plan: Plan, room: Resources) -> float:
-    """What stays empty in a room that workers and ps fill as well as they can, as a share of the cluster."""
-    least, left = 1.0, dict(room)
-    for _ in range(count(plan.ps_request, room) + 1):
-        least = min(least, share(plus(left, plan.filler, -count(plan.filler, left)), plan.total))
-        left = plus(left, plan.ps_request, -1)
-    return least

@@ -43,8 +43,8 @@ class Policy:
     def ps_wanted(self, job: Job, workers: int, ps: int) -> int:
         """How many ps a number of workers needs, between the job's min and max."""
         low, high = self.workers_per_ps, self.workers_per_ps
-        if job.ps_load is not None and job.ps_load_workers > 0 and ps > 0:
-            load = max(job.ps_load, 1e-6) * ps / job.ps_load_workers  # What one worker is for one ps.
+        if job.ps_load is not None and job.ps_load_workers > 0 and (measured_ps := job.ps_load_ps or ps) > 0:
+            load = max(job.ps_load, 1e-6) * measured_ps / job.ps_load_workers  # What one worker is for one ps.
             low, high = self.ps_load_low / load, self.ps_load_high / load
         needed, enough = math.ceil(workers / high - 1e-9), math.ceil(workers / low - 1e-9)
         wanted = needed if ps < needed else min(ps, max(enough, needed)) if job.ps_load is not None else ps

@@ -7,20 +7,33 @@ from collections.abc import Callable, Sequence
 
 from elasticdl.controller.core.cluster import Role
 from elasticdl.controller.core.job import Job
-from elasticdl.controller.core.packing import FreeRoom, start_all
-from elasticdl.controller.core.plan import Member, Plan
+from elasticdl.controller.core.moves import gain
+from elasticdl.controller.core.packing import start_all
+from elasticdl.controller.core.plan import Plan
 from elasticdl.controller.core.policy import Policy
-from elasticdl.controller.core.resources import count, fits, plus
+from elasticdl.controller.core.resources import add, fits, plus
+
+_GIVERS_TRIED = 64
+"""Most jobs from which a worker is tried to be taken for one of another job."""
 
 
 def scale_ps(plan: Plan, running: Sequence[Job], now_s: float, policy: Policy) -> None:
-    """Match the ps to the workers that are there. A job's own workers make room for its ps, if need be."""
+    """Match the ps to the workers that are there. A job's own workers make room for its ps, if need be.
+
+    But not if there are so few workers then that the ps would leave again.
+    """
     for job in running:
         ps = plan.ps(job.name)
         wanted = policy.ps_wanted(job, plan.workers(job.name), ps)
         if wanted > ps and policy.may_grow(job, now_s):
             for _ in range(wanted - ps):
+                if plan.quotas.refusal(job, job.ps.request):
+                    break
+                mark = plan.mark()
                 if not start_all(plan, job.name, Role.PS, 1, _only(job.name)):
+                    break
+                if policy.ps_wanted(job, plan.workers(job.name), plan.ps(job.name)) < plan.ps(job.name):
+                    plan.undo(mark)
                     break
         elif wanted < ps and not plan.leaving[job.name, Role.PS]:
             plan.drain(
@@ -32,28 +45,32 @@ def _only(job: str) -> Callable[[str], bool]:
     return lambda other: other == job
 
 
-def gain(plan: Plan, member: Member) -> int:
-    """Places for workers that a node gains when a member leaves."""
-    room = plan.potential(member.node)
-    return count(plan.filler, plus(room, plan.request(member))) - count(plan.filler, room)
-
-
 def fill(plan: Plan, running: Sequence[Job], now_s: float, policy: Policy, reasons: dict[str, str]) -> None:
-    """Give workers one by one to the job with the smallest share, from free room or from a job with a larger share."""
-    room = FreeRoom(plan)
-    heap = [(plan.share(job.name), number, job) for number, job in enumerate(running)]
+    """Give workers one by one to the job with the smallest share, from free room or from a job with a larger share.
+
+    Jobs of queues that stay within their quota come first.
+    """
+    givers = Givers(plan, running)
+    heap = [(_rank(plan, job), number, job) for number, job in enumerate(running)]
     heapq.heapify(heap)
     while heap:
-        share, number, job = heapq.heappop(heap)
-        if (now := plan.share(job.name)) != share:  # It gave a worker away meanwhile.
+        rank, number, job = heapq.heappop(heap)
+        if (now := _rank(plan, job)) != rank:  # It gave a worker away meanwhile, or its queue did.
             heapq.heappush(heap, (now, number, job))
             continue
         if stop := _full(plan, job, now_s, policy):
-            reasons.setdefault(job.name, f"{plan.workers(job.name)} workers and {plan.ps(job.name)} ps: {stop}")
-        elif _grow(plan, job, policy, room, running):
-            heapq.heappush(heap, (plan.share(job.name), number, job))
+            if job.name not in reasons:
+                reasons[job.name] = f"{plan.workers(job.name)} workers and {plan.ps(job.name)} ps: {stop}"
+        elif not (refusal := _grow(plan, job, policy, givers)):
+            givers.note(job.name)
+            heapq.heappush(heap, (_rank(plan, job), number, job))
         else:
-            reasons.setdefault(job.name, "its share: no room without taking from a job with less")
+            reasons.setdefault(job.name, refusal)
+
+
+def _rank(plan: Plan, job: Job) -> tuple[bool, float]:
+    """Jobs with the smallest rank get the next worker."""
+    return bool(job.queue) and plan.quotas.is_over(job, job.worker.request), plan.share(job.name)
 
 
 def _full(plan: Plan, job: Job, now_s: float, policy: Policy) -> str:
@@ -70,47 +87,101 @@ def _full(plan: Plan, job: Job, now_s: float, policy: Policy) -> str:
     return ""
 
 
-def _grow(plan: Plan, job: Job, policy: Policy, room: FreeRoom, running: Sequence[Job]) -> bool:
-    """Start one worker, and the ps that it needs; or nothing."""
-    mark = plan.mark()
-    ps = plan.ps(job.name)
-    if policy.ps_wanted(job, plan.workers(job.name) + 1, ps) > ps and not _start_ps(plan, job, room):
+def _grow(plan: Plan, job: Job, policy: Policy, givers: Givers) -> str:
+    """Start one worker, and the ps that it needs; or nothing: why not."""
+    mark, more = plan.mark(), job.worker.request
+    needs_ps = policy.ps_wanted(job, plan.workers(job.name) + 1, plan.ps(job.name)) > plan.ps(job.name)
+    if needs_ps:
+        more = plus(more, job.ps.request)
+    refusal = plan.quotas.refusal(job, more)
+    if needs_ps and (refusal or not _start_ps(plan, job, givers)):
         plan.undo(mark)
-        return False
-    if (node := room.node(job.worker.request)) is not None:
+        return refusal or "its share: no room for the ps that one more worker needs"
+    if (
+        not refusal
+        and (node := plan.rooms.best(plan.requests[job.name, Role.WORKER], job.worker.constraint)) is not None
+    ):
         plan.start(job.name, Role.WORKER, node)
-        return True
-    transferred = _transfer(plan, job, running, room)
-    if not transferred:
-        plan.undo(mark)
-        room.changed()
-    return transferred
+        return ""
+    if _transfer(plan, job, givers):
+        return ""
+    plan.undo(mark)
+    return f"its share: {refusal}" if refusal else "its share: no room without taking from a job with less"
 
 
-def _start_ps(plan: Plan, job: Job, room: FreeRoom) -> bool:
+def _start_ps(plan: Plan, job: Job, givers: Givers) -> bool:
     """One more ps, if need be instead of a worker of a job that still has the larger share then."""
-    started = start_all(plan, job.name, Role.PS, 1, lambda other: _has_more(plan, other, job))
-    room.changed()
-    return started
+    free = plan.rooms.best(plan.requests[job.name, Role.PS], job.ps.constraint, is_ps=True)
+    if free is None and not givers.of(job):
+        return False  # No need to look at all nodes.
+    return start_all(plan, job.name, Role.PS, 1, lambda other: may_take(plan, other, job))
 
 
-def _has_more(plan: Plan, giver: str, taker: Job) -> bool:
-    """Whether a job has at least the taker's share even after a worker went from it to the taker.
+def may_take(plan: Plan, giver: str, taker: Job) -> bool:
+    """Whether a worker may leave one job for another one.
 
-    So each transfer raises the smaller share, and two jobs never take from each other in turns.
+    A queue within its quota takes from one above it, never the other way round. Otherwise the giver must keep at least
+    the taker's share. So each transfer lowers what is borrowed or raises the smaller share, and two jobs never take
+    from each other in turns.
     """
-    return giver != taker.name and plan.share(giver, -1) >= plan.share(taker.name, 1)
+    if giver == taker.name:
+        return False
+    if (job := plan.jobs[giver]).queue != taker.queue:
+        gives_back, borrows = plan.quotas.is_over(job), plan.quotas.is_over(taker, taker.worker.request)
+        if gives_back != borrows:
+            return gives_back
+    return plan.share(giver, -1) >= plan.share(taker.name, 1)
 
 
-def _transfer(plan: Plan, taker: Job, running: Sequence[Job], room: FreeRoom) -> bool:
+class Givers:
+    """The jobs that have workers above their minimum, by share."""
+
+    def __init__(self, plan: Plan, running: Sequence[Job]) -> None:
+        self._plan = plan
+        self._has_queues = bool(plan.quotas.queues)
+        self._heap = [(-plan.share(job.name), job.name) for job in running if plan.surplus(job.name)]
+        heapq.heapify(self._heap)
+
+    def note(self, job: str) -> None:
+        """The share of a job has changed."""
+        if self._plan.surplus(job):
+            heapq.heappush(self._heap, (-self._plan.share(job), job))
+
+    def of(self, taker: Job) -> list[str]:
+        """Those that may give the taker a worker, the largest share first."""
+        plan, heap = self._plan, self._heap
+        found: list[tuple[float, str]] = []
+        names: set[str] = set()
+        wanted = plan.share(taker.name, 1)
+        while heap and len(found) < _GIVERS_TRIED:
+            share, name = heap[0]
+            if name in names or not plan.surplus(name) or -share != plan.share(name):
+                heapq.heappop(heap)
+                if name not in names and plan.surplus(name):
+                    heapq.heappush(heap, (-plan.share(name), name))
+                continue
+            if -share < wanted and not self._has_queues:
+                break  # After giving it would have even less, as would all that follow.
+            names.add(name)
+            found.append(heapq.heappop(heap))
+        for entry in found:
+            heapq.heappush(heap, entry)
+        return [name for _, name in found if may_take(plan, name, taker)]
+
+
+def _transfer(plan: Plan, taker: Job, givers: Givers) -> bool:
     """A worker of the job with the largest share leaves for a worker of this one."""
-    givers = [job for job in running if plan.surplus(job.name) and _has_more(plan, job.name, taker)]
-    for giver in sorted(givers, key=lambda job: (-plan.share(job.name), job.name)):
-        for member in reversed(plan.members[giver.name][Role.WORKER].values()):
-            if fits(taker.worker.request, plus(plan.free[member.node], plan.request(member))):
-                plan.drain(member)
-                plan.start(taker.name, Role.WORKER, member.node)
-                if giver.worker.request != taker.worker.request:
-                    room.changed()
-                return True
+    mark, request, constraint = plan.mark(), plan.requests[taker.name, Role.WORKER], taker.worker.constraint
+    for giver in givers.of(taker):
+        for member in plan.newest(giver):
+            room = add(plan.rooms.kind(member.node).free, plan.request(member))
+            if not plan.rooms.allows(constraint, member.node) or not fits(request, room):
+                continue
+            plan.drain(member)
+            if plan.quotas.is_limiting and plan.quotas.refusal(taker, taker.worker.request):
+                plan.undo(mark)
+                break
+            plan.start(taker.name, Role.WORKER, member.node)
+            givers.note(giver)
+            return True
     return False

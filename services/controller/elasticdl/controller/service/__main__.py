@@ -31,7 +31,7 @@ def main(
     namespace: Annotated[
         str, typer.Option("--namespace", help="Namespace whose TrainingJobs it acts on. Empty: all.")
     ] = "",
-    port: Annotated[int, typer.Option("--port", help="Port of /healthz and /readyz; 0: none.")] = 8080,
+    port: Annotated[int, typer.Option("--port", help="Port of /healthz, /readyz and /metrics; 0: none.")] = 8080,
     log_level: Annotated[str, typer.Option("--log_level", help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
 ) -> None:
     """Start TrainingJobs, and scale them while they run, so that a shared cluster is full and jobs need not wait."""
@@ -76,6 +76,12 @@ def _serve(api: KubernetesApi, namespace: str, identity: str, port: int) -> None
 def _answer_probes(controller: Controller, port: int) -> None:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if self.path == "/metrics":
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.end_headers()
+                self.wfile.write(controller.metrics.text().encode())
+                return
             lives = time.monotonic() - controller.turned_s < STUCK_S
             fine = {"/healthz": lives or not controller.is_ready, "/readyz": controller.is_ready}.get(self.path)
             self.send_response(404 if fine is None else 200 if fine else 503)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import uuid
@@ -14,8 +15,9 @@ from typing import Any
 import structlog
 
 from elasticdl.cli.kubernetes.condition import RUNNING
-from elasticdl.controller.core import Cluster, Drain, JobTarget, Pod, Policy, Role, Start, decide
+from elasticdl.controller.core import Budget, Cluster, Drain, JobTarget, Pod, Policy, Queue, Role, Start, decide
 from elasticdl.controller.core import Phase as PodPhase
+from elasticdl.controller.core.resources import Resources, plus
 from elasticdl.controller.service import steps
 from elasticdl.controller.service.informer import BACKOFF, Informer
 from elasticdl.controller.service.job_log import JobLogs
@@ -33,16 +35,30 @@ from elasticdl.controller.service.lifecycle import (
     expected_orders,
     next_step,
 )
+from elasticdl.controller.service.metrics import Metrics
 from elasticdl.controller.service.observing import by_job, job_of, read_node, read_pod
+from elasticdl.controller.service.quotas import budgets_of, read_queues, read_resource_quota
 from elasticdl.controller.service.status import status_of
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
-from elasticdl.shared.kubernetes.kinds import EVENT, JOB, NODE, POD, PRIORITY_CLASS, TRAINING_JOB, Manifest
+from elasticdl.shared.kubernetes.kinds import (
+    CONFIG_MAP,
+    EVENT,
+    JOB,
+    NODE,
+    POD,
+    PRIORITY_CLASS,
+    RESOURCE_QUOTA,
+    TRAINING_JOB,
+    Manifest,
+)
 from elasticdl.shared.kubernetes.names import (
     COMPONENT_LABEL,
     NAME_LABEL,
     PRIORITY_LOW,
+    QUEUES_LABEL,
     TRAINING_JOB_LABEL,
+    WEIGHT,
     selector,
 )
 from elasticdl.shared.kubernetes.training_job import TrainingJobSpec
@@ -61,6 +77,8 @@ CHANGING_EVERY_S = 10.0
 WRITES_PER_S = 25.0
 """Most requests per second for fields that change all the time."""
 THREADS = 8
+_NO_CLASS = (0, 1.0)
+"""Priority and weight of a class that is not known."""
 _EVENTS: Mapping[type, str] = {
     Create: "Created",
     Scale: "Scaled",
@@ -79,7 +97,8 @@ class _Record:
     """What the controller remembers of a TrainingJob. Without it, it decides a little worse for a while.
 
     Attributes:
-        ordered: the workers and ps that were asked for last, until the job's log says so.
+        ordered: the workers and ps that were asked for last, until the job's log says so. ``leaving``: the numbers of
+            the workers that leave for that.
         chosen: by role, the nodes that the core has chosen for pods that have no node yet.
         refusal: why the last step was refused; empty: it was not.
     """
@@ -88,6 +107,7 @@ class _Record:
     spec: TrainingJobSpec | None = None
     problem: str = ""
     ordered: tuple[int, int] | None = None
+    leaving: frozenset[int] = frozenset()
     chosen: dict[Role, list[str]] = field(default_factory=dict)
     refusal: str = ""
     refused_s: float | None = None
@@ -116,6 +136,10 @@ class Controller:
         self._nodes = Informer(api, NODE, read_node, changed, everywhere=True)
         self._pods = Informer(api, POD, read_pod, changed, everywhere=True)
         self._classes = Informer(api, PRIORITY_CLASS, _read_class, changed, everywhere=True)
+        self._queues = Informer(
+            api, CONFIG_MAP, _read_queues, changed, everywhere=False, labels=selector({QUEUES_LABEL: "true"})
+        )
+        self._quotas = Informer(api, RESOURCE_QUOTA, read_resource_quota, changed, everywhere=True)
         masters = selector({NAME_LABEL: "elasticdl", COMPONENT_LABEL: Service.MASTER.value})
         self._masters = Informer(own, POD, dict, changed, everywhere=not namespace, labels=masters)
         self._jobs = Informer(own, JOB, dict, changed, everywhere=not namespace, labels=TRAINING_JOB_LABEL)
@@ -123,6 +147,8 @@ class Controller:
         self._logs = JobLogs(changed)
         self._records: dict[str, _Record] = {}
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="step")
+        self.metrics = Metrics()
+        self._is_warm = False
         self.turned_s = time.monotonic()
         """When the loop has turned last."""
 
@@ -133,7 +159,16 @@ class Controller:
 
     @property
     def _informers(self) -> Sequence[Informer[Any]]:
-        return self._nodes, self._pods, self._masters, self._classes, self._jobs, self._training_jobs
+        return (
+            self._nodes,
+            self._pods,
+            self._masters,
+            self._classes,
+            self._queues,
+            self._quotas,
+            self._jobs,
+            self._training_jobs,
+        )
 
     def watch(self) -> None:
         """Watch the cluster from now on, and wait until everything was listed."""
@@ -149,6 +184,9 @@ class Controller:
             self._wake.clear()
             self.turn(time.time())
             self.turned_s = time.monotonic()
+            if not self._is_warm:
+                self._is_warm = True
+                self._pool.submit(steps.warm_up)
             time.sleep(PAUSE_S)
 
     def close(self) -> None:
@@ -161,7 +199,10 @@ class Controller:
     def turn(self, now_s: float) -> None:
         """Look once, and begin what is to be done; ``now_s``: seconds since the epoch."""
         cases = self._cases(now_s)
-        targets = decide(self._cluster(cases), filter(None, map(core_job, cases)), now_s, self._policy)
+        cluster, began_s = self._cluster(cases), time.perf_counter()
+        targets = decide(cluster, filter(None, map(core_job, cases)), now_s, self._policy)
+        self.metrics.decided(time.perf_counter() - began_s)
+        self.metrics.saw(cluster, (case.phase.value for case in cases))
         found = {each.job: each for each in targets.jobs}
         slow_s = max(CHANGING_EVERY_S, len(cases) / WRITES_PER_S)
         for case in cases:
@@ -195,7 +236,10 @@ class Controller:
             job = jobs.get((namespace, name))
             facts = self._logs.facts(key)
             if facts is not None and facts.wanted == record.ordered:
-                record.ordered = None  # From now on the log says what the master aims at, which users may change, too.
+                record.ordered, record.leaving = (
+                    None,
+                    frozenset(),
+                )  # From now on the log says what the master aims at, which users may change, too.
             own = (namespace, job["metadata"]["name"] if job is not None else "")
             priority = record.spec.priority_class if record.spec else ""
             case = Case(
@@ -208,7 +252,9 @@ class Controller:
                 masters=masters.get(own, ()),
                 facts=facts,
                 ordered=record.ordered,
-                priority=classes.get(priority or PRIORITY_LOW, 0),
+                leaving=record.leaving,
+                priority=classes.get(priority or PRIORITY_LOW, _NO_CLASS)[0],
+                weight=classes.get(priority or PRIORITY_LOW, _NO_CLASS)[1],
                 refused_s=record.refused_s,
             )
             cases.append(_without_place(case, record, now_s))
@@ -220,7 +266,22 @@ class Controller:
         ordered: list[Start | Drain] = []
         for case in cases:
             ordered += expected_orders(case, self._records[case.key].chosen)
-        return Cluster(nodes=tuple(self._nodes.all()), pods=pods, ordered=tuple(ordered))
+        return Cluster(
+            nodes=tuple(self._nodes.all()),
+            pods=pods,
+            ordered=tuple(ordered),
+            queues=tuple(queue for each in self._queues.all() for queue in each),
+            budgets=self._budgets(owners),
+        )
+
+    def _budgets(self, owners: Mapping[str, str]) -> tuple[Budget, ...]:
+        """What ResourceQuotas leave beside the pods of others."""
+        quotas, others = self._quotas.all(), dict[str, Resources]()
+        limited = {each.namespace for each in quotas}
+        for each in self._pods.all() if limited else ():
+            if each.namespace in limited and each.pod.name not in owners:
+                others[each.namespace] = plus(others.get(each.namespace, {}), each.pod.request)
+        return budgets_of(quotas, others)
 
     def _follow(self, case: Case) -> None:
         """Follow the log of a job whose master runs; that of a suspended job is forgotten."""
@@ -235,6 +296,7 @@ class Controller:
         keys = {case.key for case in cases}
         for key in [key for key in self._records if key not in keys]:
             self._logs.forget(key)
+            self._logs.forget_measurements(key)
             del self._records[key]
         for case in cases:
             ended = (case.manifest.get("status") or {}).get("completionTime")
@@ -249,6 +311,7 @@ class Controller:
     def _begin(self, case: Case, record: _Record, step: Step, target: JobTarget | None) -> None:
         if isinstance(step, Create | Scale):
             record.ordered = step.workers, step.ps
+            record.leaving = frozenset(step.leaving) if isinstance(step, Scale) else frozenset()
         if isinstance(step, Resume | Suspend):
             record.ordered = None
             record.chosen.clear()
@@ -262,6 +325,7 @@ class Controller:
             steps.execute(self._api, case, step)
         except ElasticDLError as error:
             record.failures += 1
+            self.metrics.refusals += 1
             record.refusal, record.ordered = str(error), None
             record.refused_s = time.time()
             record.retry_s = record.refused_s + BACKOFF.pause_s(record.failures)
@@ -269,6 +333,7 @@ class Controller:
             self._announce(case, "Refused", f"{_named(step)} was refused: {error}", is_warning=True)
         else:
             record.failures, record.refusal = 0, ""
+            self.metrics.steps[type(step).__name__.lower()] += 1
             self._announce(case, _EVENTS[type(step)], f"{_named(step)}: {reason}" if reason else _named(step))
 
     def _submit(self, function: Callable[..., None], *arguments: Any) -> Future[None]:
@@ -350,8 +415,25 @@ def _owner_of(job: Manifest) -> tuple[str, str]:
     return job["metadata"]["namespace"], job["metadata"]["labels"][TRAINING_JOB_LABEL]
 
 
-def _read_class(manifest: Manifest) -> tuple[str, int]:
-    return manifest["metadata"]["name"], int(manifest["value"])
+def _read_class(manifest: Manifest) -> tuple[str, tuple[int, float]]:
+    """Name, priority and weight of a PriorityClass."""
+    metadata = manifest["metadata"]
+    text = (metadata.get("annotations") or {}).get(WEIGHT, "1")
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = 0.0
+    if not 0 < weight < math.inf:
+        _log.warning("a weight is no positive number and counts as 1", priority_class=metadata["name"], weight=text)
+        weight = 1.0
+    return metadata["name"], (int(manifest["value"]), weight)
+
+
+def _read_queues(manifest: Manifest) -> list[Queue]:
+    queues, problems = read_queues(manifest)
+    for each in problems:
+        _log.warning("a queue is wrong", config_map=manifest["metadata"]["name"], reason=each)
+    return queues
 
 
 def _read_spec(record: _Record, manifest: Manifest) -> None:

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
+from elasticdl.controller.core import Curve
+from elasticdl.controller.service.measuring import PsCpu, PsLoad, Throughput
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.process.clock import SystemClock
@@ -27,10 +29,20 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """A job by its log; ``wanted``: the workers and ps that its master aims at."""
+    """A job by its log.
+
+    Attributes:
+        wanted: the workers and ps that its master aims at.
+        left_out: numbers of the workers that were asked to leave.
+        curve: its throughput by number of workers.
+        ps_load: None: not known yet.
+    """
 
     progress: ProgressSnapshot
     wanted: tuple[int, int]
+    left_out: tuple[int, ...] = ()
+    curve: Curve = field(default_factory=Curve)
+    ps_load: PsLoad | None = None
 
     @property
     def remaining_s(self) -> float | None:
@@ -53,6 +65,8 @@ class JobLogs:
         self._loop = LoopThread()
         self._facts: dict[str, JobFacts] = {}
         self._followed: dict[str, Future[None]] = {}
+        self._throughputs: dict[str, Throughput] = {}
+        """What was measured lasts as long as the TrainingJob is suspended and resumed."""
 
     def follow(self, key: str, handle: KubernetesJobHandle) -> None:
         """Follow a job from now on, unless that is done."""
@@ -68,6 +82,10 @@ class JobLogs:
     def facts(self, key: str) -> JobFacts | None:
         """What is known of a job; None: nothing yet."""
         return self._facts.get(key)
+
+    def forget_measurements(self, key: str) -> None:
+        """A TrainingJob is gone."""
+        self._throughputs.pop(key, None)
 
     def stop(self) -> None:
         """Follow nothing any more."""
@@ -95,12 +113,19 @@ class JobLogs:
             await asyncio.sleep(pause_s)
 
     async def _tick(self, key: str, monitor: JobMonitor) -> None:
-        rate = Rate()
+        rate, ps_cpu = Rate(), PsCpu()
+        throughput = self._throughputs.setdefault(key, Throughput())
         while True:
             state, now_s = monitor.state, reading.clock_of(monitor.state).now()
             progress = progress_snapshot(state, monitor.heartbeats, now_s, rate.update(now_s, records_of(state)))
+            workers = progress.workers[0]
+            throughput.update(now_s, workers, progress.records_per_s)
             facts = JobFacts(
-                progress=replace(progress, goodput=monitor.meter.goodput(state)), wanted=(state.workers, state.ps)
+                progress=replace(progress, goodput=monitor.meter.goodput(state)),
+                wanted=(state.workers, state.ps),
+                left_out=state.left_out,
+                curve=throughput.curve(),
+                ps_load=ps_cpu.update(monitor.heartbeats.values(), workers),
             )
             if facts != self._facts.get(key):
                 self._facts[key] = facts

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from functools import cached_property, lru_cache
+from typing import Any
 
 from elasticdl.cli.jobs.handle import Condition
 from elasticdl.cli.kubernetes.condition import condition_of
 from elasticdl.cli.kubernetes.manifests.resources import parse_resources
-from elasticdl.controller.core import Drain, Group, Job, JobTarget, Role, Start
+from elasticdl.controller.core import Constraint, Drain, Group, Job, JobTarget, Role, Start
 from elasticdl.controller.core.resources import Resources
 from elasticdl.controller.service.job_log import JobFacts
 from elasticdl.controller.service.observing import SeenPod, created_s, resources_of
+from elasticdl.controller.service.placement import constraint_of_role
 from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import SUSPENDED
 from elasticdl.shared.kubernetes.training_job import RoleSpec, TrainingJobSpec
@@ -54,10 +56,11 @@ class Create:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """Ask the master for other numbers of workers and ps."""
+    """Ask the master for other numbers of workers and ps; ``leaving``: numbers of workers that go first."""
 
     workers: int
     ps: int
+    leaving: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +106,9 @@ class Case:
         masters: pods of its masters, ended ones, too.
         facts: by the job's log; None: not known yet.
         ordered: the workers and ps that were asked for last; None: nothing was since this controller has started.
+        leaving: numbers of the workers that were asked to leave with it.
         priority: of its priority class.
+        weight: of its priority class: its part of the spare room, relative to other jobs.
     """
 
     key: str
@@ -115,7 +120,9 @@ class Case:
     masters: Sequence[Manifest] = ()
     facts: JobFacts | None = None
     ordered: tuple[int, int] | None = None
+    leaving: frozenset[int] = frozenset()
     priority: int = 0
+    weight: float = 1.0
     refused_s: float | None = None
 
     @cached_property
@@ -178,18 +185,34 @@ def core_job(case: Case) -> Job | None:
     spec, phase = case.spec, case.phase
     if spec is None or (phase.is_final and not case.pods):
         return None
+    ps_request = request_of("ps", spec)
     return Job(
         name=case.key,
-        master=Group(request=request_of("master", spec)),
-        ps=_group(spec.ps, request_of("ps", spec)),
-        worker=_group(spec.worker, request_of("worker", spec)),
+        master=Group(request=request_of("master", spec), constraint=constraint_of_role(spec, spec.master)),
+        ps=_group(spec.ps, ps_request, constraint_of_role(spec, spec.ps)),
+        worker=_group(spec.worker, request_of("worker", spec), constraint_of_role(spec, spec.worker)),
         created_s=created_s(case.manifest),
         priority=case.priority,
+        weight=case.weight,
+        queue=spec.queue,
+        namespace=case.manifest["metadata"]["namespace"],
         finished=phase.is_final,
         suspended=spec.suspend,
         remaining_s=case.facts.remaining_s if case.facts else None,
+        **_measured(case.facts, ps_request),
         refused_s=case.refused_s,
     )
+
+
+def _measured(facts: JobFacts | None, ps_request: Resources) -> dict[str, Any]:
+    """What was measured, as the core has it. A ps that uses the CPU that it requests is busy."""
+    if facts is None:
+        return {}
+    load, milli_cpus = facts.ps_load, ps_request.get("cpu", 0)
+    if load is None or not milli_cpus:
+        return {"curve": facts.curve}
+    busy = min(1.0, 1000 * load.cpus / milli_cpus)
+    return {"curve": facts.curve, "ps_load": busy, "ps_load_workers": load.workers, "ps_load_ps": load.ps}
 
 
 def request_of(role: str, spec: TrainingJobSpec) -> Resources:
@@ -205,11 +228,11 @@ def _request_of(role: str, request: str, limit: str) -> Resources:
     return {**resources_of(parse_resources(role, request, limit).requests, round), "pods": 1}
 
 
-def _group(role: RoleSpec, request: Resources) -> Group:
+def _group(role: RoleSpec, request: Resources, constraint: Constraint) -> Group:
     if role.replicas is not None:  # A person has chosen the number.
         number = min(max(role.replicas, role.min), role.max)
-        return Group(request=request, min=number, max=number)
-    return Group(request=request, min=role.min, max=role.max)
+        return Group(request=request, min=number, max=number, constraint=constraint)
+    return Group(request=request, min=role.min, max=role.max, constraint=constraint)
 
 
 def expected_orders(case: Case, nodes: dict[Role, list[str]]) -> list[Start | Drain]:
@@ -233,9 +256,21 @@ def expected_orders(case: Case, nodes: dict[Role, list[str]]) -> list[Start | Dr
             Start(pod=f"{case.key}/{role.value}-expected-{number}", job=case.key, role=role, node=node)
             for number, node in enumerate(chosen)
         ]
-        surplus = sorted(placed, key=lambda each: -each.number)[: max(0, len(placed) - wanted)]
+        leaves_first = lambda each, role=role: (role is Role.WORKER and _is_leaving(case, each), each.number)  # noqa: E731
+        surplus = sorted(placed, key=leaves_first, reverse=True)[: max(0, len(placed) - wanted)]
         orders += [Drain(pod=each.pod.name, job=case.key) for each in surplus]
     return orders
+
+
+def _is_leaving(case: Case, worker: SeenPod) -> bool:
+    """Whether a worker was asked to leave, by the last request or by one that the master has recorded."""
+    return worker.number in case.leaving or (case.facts is not None and worker.number in case.facts.left_out)
+
+
+def _leaving(case: Case, target: JobTarget) -> tuple[int, ...]:
+    """The numbers of the workers that the core has chosen to leave."""
+    chosen = set(target.drains)
+    return tuple(sorted(each.number for each in case.pods if each.pod.role is Role.WORKER and each.pod.name in chosen))
 
 
 def _is_late(case: Case, spec: TrainingJobSpec, now_s: float) -> bool:
@@ -263,5 +298,5 @@ def next_step(case: Case, target: JobTarget | None, now_s: float) -> Step | None
         return Suspend(reason=target.reason)
     # Before its log is known, a job is not asked for anything: it may not have a master yet.
     if case.facts is not None and (target.workers, target.ps) != case.wanted:
-        return Scale(**numbers)
+        return Scale(**numbers, leaving=_leaving(case, target))
     return None

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from elasticdl.controller.core import Node, Phase, Pod, Role
+from elasticdl.controller.core import ANYWHERE, Node, Phase, Pod, Role
 from elasticdl.controller.core.resources import Resources, plus
+from elasticdl.controller.service.placement import constraint_of, taints_of
 from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import COMPONENT_LABEL, JOB_LABEL, NAME_LABEL, POD_LABEL
 from elasticdl.shared.kubernetes.pod_status import start_problem
@@ -18,7 +19,6 @@ from elasticdl.shared.names import pod_number
 
 T = TypeVar("T")
 _MEBIBYTE = 1 << 20
-_KEEPS_PODS_AWAY = ("NoSchedule", "NoExecute")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +44,18 @@ class SeenPod:
 
 
 def read_node(node: Manifest) -> Node | None:
-    """A node that takes pods without a toleration; None: it does not."""
+    """A node that takes pods; None: it does not."""
     spec, status = node.get("spec") or {}, node.get("status") or {}
     is_ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())
-    is_tainted = any(each.get("effect") in _KEEPS_PODS_AWAY for each in spec.get("taints") or ())
-    if not is_ready or is_tainted or spec.get("unschedulable"):
+    if not is_ready or spec.get("unschedulable") or "deletionTimestamp" in node["metadata"]:
         return None
     amounts = resources_of(status.get("allocatable") or {}, math.floor)
-    return Node(name=node["metadata"]["name"], allocatable=amounts)
+    return Node(
+        name=node["metadata"]["name"],
+        allocatable=amounts,
+        labels=node["metadata"].get("labels") or {},
+        taints=taints_of(node),
+    )
 
 
 def read_pod(pod: Manifest) -> SeenPod | None:
@@ -73,6 +77,7 @@ def read_pod(pod: Manifest) -> SeenPod | None:
             priority=spec.get("priority") or 0,
             job=labels[JOB_LABEL] if role else "",
             role=role,
+            constraint=ANYWHERE if role else constraint_of(spec),
         ),
         namespace=metadata["namespace"],
         number=pod_number(labels[POD_LABEL]) if role and POD_LABEL in labels else -1,

@@ -1,4 +1,8 @@
-"""Does what is to be done for a TrainingJob, with the code that the command line uses."""
+"""Does what is to be done for a TrainingJob, with the code that the command line uses.
+
+What creates and resumes jobs is imported when it is needed first, or by ``warm_up``: it takes seconds of CPU, and a
+controller that has just started must decide before that.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +15,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from elasticdl.cli.jobs.requests import request
-from elasticdl.cli.jobs.resume_changes import ResumeChanges
-from elasticdl.cli.kubernetes.ended_jobs.resume import create_next_run
-from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
-from elasticdl.cli.kubernetes.new_job.creation import create_job
-from elasticdl.cli.kubernetes.new_job.planning import Identity, plan_job
-from elasticdl.cli.kubernetes.new_job.source_job import find_source_job
-from elasticdl.cli.kubernetes.new_job.start import namespace_defaults
 from elasticdl.controller.service.lifecycle import Case, Create, Discard, Resume, Scale, Step, Stop, Suspend, job_id
 from elasticdl.controller.service.observing import created_s
 from elasticdl.shared.errors import InvariantError, UserError
@@ -31,7 +28,10 @@ from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.kubernetes.refusals import ApiRefusedError
 from elasticdl.shared.kubernetes.training_job import TrainingJobSpec
 from elasticdl.shared.messages.events import ScaleRequested, StopRequested
-from elasticdl.shared.names import new_incarnation
+from elasticdl.shared.names import Service, new_incarnation, pod_name
+
+if TYPE_CHECKING:
+    from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 
 
 def execute(api: KubernetesApi, case: Case, step: Step) -> None:
@@ -44,15 +44,19 @@ def execute(api: KubernetesApi, case: Case, step: Step) -> None:
     match step:
         case Create(workers=workers, ps=ps):
             _create(api, case, workers, ps)
-        case Scale(workers=workers, ps=ps):
-            asyncio.run(request(handle_of(api, case), ScaleRequested(workers=workers, ps=ps)))
+        case Scale(workers=workers, ps=ps, leaving=numbers):
+            leaving = tuple(pod_name(Service.WORKER, number) for number in numbers)
+            _ask(api, case, ScaleRequested(workers=workers, ps=ps, leaving=leaving))
         case Suspend(reason=reason):
             # The note first: without it, a job that has stopped would have ended for good.
             api.patch(JOB, job_id(case.manifest), {"metadata": {"annotations": {SUSPENDED: reason}}})
-            asyncio.run(request(handle_of(api, case), StopRequested(reason=reason)))
+            _ask(api, case, StopRequested(reason=reason))
         case Stop(reason=reason):
-            asyncio.run(request(handle_of(api, case), StopRequested(reason=reason)))
+            _ask(api, case, StopRequested(reason=reason))
         case Resume(ps=ps):
+            from elasticdl.cli.jobs.resume_changes import ResumeChanges
+            from elasticdl.cli.kubernetes.ended_jobs.resume import create_next_run
+
             create_next_run(handle_of(api, case), ResumeChanges(ps=ps))
         case Discard():
             # Kubernetes removes what belongs to the Job, but some time later, and the next creation uses these names.
@@ -60,13 +64,33 @@ def execute(api: KubernetesApi, case: Case, step: Step) -> None:
                 _delete(api, kind, job_id(case.manifest))
 
 
+def warm_up() -> None:
+    """Import what creates and resumes jobs."""
+    import elasticdl.cli.kubernetes.ended_jobs.resume
+    import elasticdl.cli.kubernetes.new_job.creation
+    import elasticdl.cli.kubernetes.new_job.planning  # noqa: F401
+
+
+def _ask(api: KubernetesApi, case: Case, event: ScaleRequested | StopRequested) -> None:
+    from elasticdl.cli.jobs.requests import request
+
+    asyncio.run(request(handle_of(api, case), event))
+
+
 def handle_of(api: KubernetesApi, case: Case) -> KubernetesJobHandle:
     """The job of a TrainingJob, as commands see it."""
+    from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
+
     own = api.in_namespace(case.manifest["metadata"]["namespace"])
     return KubernetesJobHandle(own, job_id(case.manifest), is_default=False)
 
 
 def _create(api: KubernetesApi, case: Case, workers: int, ps: int) -> None:
+    from elasticdl.cli.kubernetes.new_job.creation import create_job
+    from elasticdl.cli.kubernetes.new_job.planning import Identity, plan_job
+    from elasticdl.cli.kubernetes.new_job.source_job import find_source_job
+    from elasticdl.cli.kubernetes.new_job.start import namespace_defaults
+
     if case.spec is None:
         raise InvariantError(f"TrainingJob {case.key} is invalid and starts")
     identity = Identity(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elasticdl.controller.core import Phase, Role, Start
-from elasticdl.controller.core.resources import fits, plus
+from elasticdl.controller.core.resources import has_room, plus
 from elasticdl.controller.sim.world import SimJob, World
 
 
@@ -14,10 +14,10 @@ def gang(world: World) -> None:
     """
     free = _free_soon(world)
     for pod in _pending_services(world):
-        while not any(fits(pod, room) for room in free.values()) and (newest := _newest(world)):
+        while not any(has_room(pod, room) for room in free.values()) and (newest := _newest(world)):
             _stop(world, newest)
             free = _free_soon(world)
-        if node := next((name for name, room in free.items() if fits(pod, room)), ""):
+        if node := next((name for name, room in free.items() if has_room(pod, room)), ""):
             free[node] = plus(free[node], pod, -1)
     for job in world.jobs.values():
         if job.finished_s is not None:
@@ -67,7 +67,7 @@ def _gang(job: SimJob, free: dict[str, dict[str, int]]) -> list[Start]:
         (Role.MASTER, spec.master, 1),
     ):
         for number in range(pods):
-            nodes = [name for name, amounts in room.items() if fits(group.request, amounts)]
+            nodes = [name for name, amounts in room.items() if has_room(group.request, amounts)]
             if not nodes:
                 return []
             node = min(nodes, key=lambda name: (sum(room[name].values()), name))
@@ -139,7 +139,7 @@ class Edl:
             for name in sorted(self._parallelism, key=lambda name: self._fulfillment(world, name)):
                 worker = world.jobs[name].spec.worker
                 cpu = worker.request.get("cpu", 0)
-                node = next((each for each, room in idle.items() if fits(worker.request, room)), "")
+                node = next((each for each, room in idle.items() if has_room(worker.request, room)), "")
                 if self._parallelism[name] < worker.max and used + cpu <= self._load_max * total and node:
                     idle[node] = plus(idle[node], worker.request, -1)
                     used += cpu

@@ -8,8 +8,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from elasticdl.controller.core import Curve, Group
-from elasticdl.controller.core.resources import Resources, fits, plus
+from elasticdl.controller.core import ANYWHERE, Constraint, Curve, Group, Queue
+from elasticdl.controller.core.resources import Resources, has_room, plus
 from elasticdl.shared.errors import UserError, file_errors
 
 _SCENARIOS = resources.files("elasticdl.controller.sim") / "scenarios"
@@ -36,6 +36,7 @@ class JobSpec:
     """Seconds of one worker. None: the job trains until the experiment ends."""
     priority: int
     weight: float
+    queue: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,9 @@ class Scenario:
     times: Times = field(default_factory=Times)
     windows: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Name -> from and to second: measured apart."""
+    queues: tuple[Queue, ...] = ()
+    node_labels: tuple[Mapping[str, str], ...] = ()
+    """Of each node; without it, nodes have no labels."""
 
 
 def shipped() -> list[str]:
@@ -200,7 +204,7 @@ def _span(value: Any, what: str) -> tuple[float, float]:
 
 
 def _scenario(data: _Fields, name: str) -> Scenario:
-    data.check("about", "seconds", "nodes", "system", "jobs", "services", "times", "windows")
+    data.check("about", "seconds", "nodes", "system", "jobs", "services", "times", "windows", "queues")
     data.needed("nodes"), data.needed("jobs")
     jobs = tuple(job for each in data.list("jobs") for job in _jobs(_named(each, "job")))
     services = tuple(_service(_named(each, "service")) for each in data.list("services"))
@@ -208,15 +212,19 @@ def _scenario(data: _Fields, name: str) -> Scenario:
         if twice := [each for each in names if names.count(each) > 1]:
             raise ValueError(f"two {what} have the name {twice[0]}")
     windows = data.fields("windows").values if "windows" in data.values else {}
+    queues = data.fields("queues").values if "queues" in data.values else {}
+    if unknown := sorted({job.queue for job in jobs} - {"", *queues}):
+        raise ValueError(f"there is no queue {unknown[0]}")
+    nodes = [
+        node for number, each in enumerate(data.list("nodes")) for node in _nodes(_Fields.of(each, f"nodes[{number}]"))
+    ]
     return Scenario(
         name=name,
         about=str(data.values.get("about", "")).strip(),
         seconds=data.optional("seconds"),
-        nodes=tuple(
-            amounts
-            for number, each in enumerate(data.list("nodes"))
-            for amounts in _nodes(_Fields.of(each, f"nodes[{number}]"))
-        ),
+        nodes=tuple(amounts for amounts, _ in nodes),
+        node_labels=tuple(labels for _, labels in nodes),
+        queues=tuple(_queue(key, _Fields.of(each, f"queue {key}")) for key, each in queues.items()),
         system=data.fields("system").amounts() if "system" in data.values else {},
         jobs=jobs,
         services=services,
@@ -239,16 +247,29 @@ def _times(data: _Fields) -> Times:
     return Times(**given, **drain)  # type: ignore[arg-type]
 
 
-def _nodes(data: _Fields) -> list[Resources]:
-    amounts = data.amounts("count")
+def _nodes(data: _Fields) -> list[tuple[Resources, Mapping[str, str]]]:
+    """Amounts and labels of equal nodes."""
+    amounts = data.amounts("count", "labels")
     if not amounts:
         raise ValueError(f"{data.where} has no resources, such as cpu")
-    return [amounts] * data.whole("count", 1, 1)
+    return [(amounts, _labels(data, "labels"))] * data.whole("count", 1, 1)
+
+
+def _labels(data: _Fields, name: str) -> dict[str, str]:
+    if name not in data.values:
+        return {}
+    return {key: str(value) for key, value in data.fields(name).values.items()}
+
+
+def _queue(name: str, data: _Fields) -> Queue:
+    data.check("quota", "limit")
+    limit = data.fields("limit").amounts() if "limit" in data.values else None
+    return Queue(name=name, quota=data.fields("quota").amounts(), limit=limit)
 
 
 def _jobs(data: _Fields) -> list[JobSpec]:
     known = ("name", "count", "submit", "every", "master", "ps", "worker", "curve", "workers_per_ps", "work")
-    data.check(*known, "priority", "weight")
+    data.check(*known, "priority", "weight", "queue")
     number, name = data.whole("count", 1, 1), data.text("name")
     curve = [_pair(each, f"{data.where}: a point of curve") for each in data.list("curve")]
     what = f"{data.where}: curve"
@@ -276,6 +297,7 @@ def _jobs(data: _Fields) -> list[JobSpec]:
             work=data.optional("work"),
             priority=data.whole("priority", 0, None),
             weight=data.number("weight", 1, positive=True),
+            queue=data.text("queue") if "queue" in data.values else "",
         )
         for index in range(number)
     ]
@@ -286,7 +308,13 @@ def _group(data: _Fields) -> Group:
     most = data.whole("max", least)
     if least > most:
         raise ValueError(f"{data.where}: min is {least} and max is {most}")
-    return Group(request=data.amounts("min", "max"), min=least, max=most)
+    selector = tuple(sorted(_labels(data, "node_selector").items()))
+    return Group(
+        request=data.amounts("min", "max", "node_selector"),
+        min=least,
+        max=most,
+        constraint=Constraint(selector=selector) if selector else ANYWHERE,
+    )
 
 
 def _service(data: _Fields) -> Service:
@@ -318,7 +346,7 @@ def _check_room(scenario: Scenario) -> None:
         if scenario.seconds is None and job.work is None:
             raise ValueError(f"job {job.name} never finishes: give it work, or give the scenario seconds")
     for what, request in requests:
-        if not any(fits(request, room) for room in kinds):
+        if not any(has_room(request, room) for room in kinds):
             asked = ", ".join(f"{name} {amount / _SCALE.get(name, 1):g}" for name, amount in request.items())
             raise ValueError(f"{what} fits on no node: it asks for {asked}")
     total: Resources = {}
@@ -327,5 +355,5 @@ def _check_room(scenario: Scenario) -> None:
     for job in scenario.jobs if scenario.seconds is None else ():
         least = plus(job.master.request, job.ps.request, job.ps.min)
         least = plus(least, job.worker.request, max(job.worker.min, 1))
-        if not fits(least, total):
+        if not has_room(least, total):
             raise ValueError(f"job {job.name} never finishes: all nodes together have no room for its least pods")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from elasticdl.controller.core import Cluster, Drain, Job, Node, Phase, Pod, Role, Start
-from elasticdl.controller.core.resources import Resources, Shape, fits, plus, shape_of
+from elasticdl.controller.core.resources import Resources, Shape, has_room, plus, shape_of
 from elasticdl.controller.sim.scenario import JobSpec, Scenario, Service
 
 
@@ -78,6 +78,7 @@ class World:
             f"node-{number:03}": plus(amounts, scenario.system, -1) for number, amounts in enumerate(scenario.nodes)
         }
         self.free = {name: dict(amounts) for name, amounts in self.nodes.items()}
+        self.node_labels = dict(zip(self.nodes, scenario.node_labels, strict=False))
         self.jobs: dict[str, SimJob] = {}
         self.services: dict[str, list[SimPod]] = {service.name: [] for service in scenario.services}
         self.wanted = dict.fromkeys(self.services, 0)
@@ -179,11 +180,11 @@ class World:
         for pod in sorted(waiting, key=lambda pod: (-pod.priority, pod.number)):
             shape = shape_of(pod.request)
             if pod.node:
-                nodes = [pod.node] if fits(pod.request, self.free[pod.node]) else []
+                nodes = [pod.node] if has_room(pod.request, self.free[pod.node]) else []
             elif shape in full:
                 nodes = []
             else:
-                nodes = [name for name, room in self.free.items() if fits(pod.request, room)]
+                nodes = [name for name, room in self.free.items() if has_room(pod.request, room)]
                 full |= set() if nodes else {shape}
             if nodes:
                 self._bind(pod, max(nodes, key=self._emptiness))
@@ -256,7 +257,10 @@ class World:
 
     def cluster(self) -> Cluster:
         """The cluster as the core sees it."""
-        nodes = tuple(Node(name=name, allocatable=amounts) for name, amounts in self.nodes.items())
+        nodes = tuple(
+            Node(name=name, allocatable=amounts, labels=self.node_labels.get(name, {}))
+            for name, amounts in self.nodes.items()
+        )
         pods = tuple(
             Pod(
                 name=pod.name,
@@ -270,7 +274,7 @@ class World:
             for pod in self.pods.values()
         )
         ordered: list[Start | Drain] = [start for job in self.jobs.values() for start in job.ordered.values()]
-        return Cluster(nodes=nodes, pods=pods, ordered=tuple(ordered))
+        return Cluster(nodes=nodes, pods=pods, ordered=tuple(ordered), queues=self.scenario.queues)
 
     def core_jobs(self) -> list[Job]:
         """The jobs as the core sees them."""
@@ -283,10 +287,12 @@ class World:
                 created_s=job.spec.submit_s,
                 priority=job.spec.priority,
                 weight=job.spec.weight,
+                queue=job.spec.queue,
                 finished=job.finished_s is not None,
                 curve=job.spec.curve,
                 ps_load=min(1.0, job.ps_load) if job.workers else None,
                 ps_load_workers=job.workers,
+                ps_load_ps=job.number(Role.PS),
                 remaining_s=self._remaining_s(job),
             )
             for name, job in self.jobs.items()

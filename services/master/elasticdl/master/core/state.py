@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count, islice
 from operator import attrgetter
 
 from elasticdl.master.core.callbacks.state import Callbacks
@@ -23,7 +24,7 @@ from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Decided, FailureKind, LostLog, RunningBatch, SnapshotDamaged, TaskFailed
 from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured, TableCounted
 from elasticdl.shared.model.placement import Placement, Ranges
-from elasticdl.shared.names import NOBODY, Incarnation, PodInstance, PodName, Service, pod_number
+from elasticdl.shared.names import NOBODY, Incarnation, PodInstance, PodName, Service, pod_name, pod_names, pod_number
 
 _name_of = attrgetter("name")
 
@@ -46,6 +47,8 @@ class State:
     """The service that asked it to stop: a ps or worker does so if its storage is full."""
     workers: int = 0
     ps: int = 0
+    left_out: tuple[int, ...] = ()
+    """Numbers of workers that were asked to leave, below the highest one that is wanted."""
     placement: Placement = field(default_factory=lambda: Placement.even(1))
     """The latest version that was decided."""
     is_placement_published: bool = True
@@ -191,6 +194,14 @@ class State:
     def running(self, service: Service) -> list[Pod]:
         """The pods of one service that have reported ready."""
         return [pod for pod in self.pods_of(service) if pod.phase is PodPhase.RUNNING]
+
+    @property
+    def wanted_workers(self) -> tuple[PodName, ...]:
+        """The workers that should run, by number."""
+        if not self.left_out:
+            return pod_names(Service.WORKER, self.workers)
+        numbers = (number for number in count() if number not in self.left_out)
+        return tuple(pod_name(Service.WORKER, number) for number in islice(numbers, self.workers))
 
     @property
     def running_pods(self) -> list[Pod]:

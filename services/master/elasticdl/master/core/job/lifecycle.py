@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count, islice
 
 from elasticdl.master.core.closing.apply import reset_closing
 from elasticdl.master.core.closing.state import Stopping
@@ -22,6 +23,7 @@ from elasticdl.shared.messages.events import (
 )
 from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured
 from elasticdl.shared.model.placement import Placement
+from elasticdl.shared.names import pod_number
 
 
 def on_job_submitted(state: State, envelope: Envelope, event: JobSubmitted) -> None:
@@ -43,6 +45,7 @@ def on_job_submitted(state: State, envelope: Envelope, event: JobSubmitted) -> N
 def on_job_resumed(state: State, envelope: Envelope, event: JobResumed) -> None:
     """Apply a resume: every process starts again, from the snapshots."""
     state.resumes += 1
+    state.left_out = ()
     state.ps = event.ps or state.ps
     if state.move:
         abort_move(state, state.move.number)
@@ -127,9 +130,19 @@ def on_stop_requested(state: State, envelope: Envelope, event: StopRequested) ->
 
 
 def on_scale_requested(state: State, _envelope: Envelope, event: ScaleRequested) -> None:
-    """Apply a request for another number of workers or ps."""
+    """Apply a request for another number of workers or ps.
+
+    Those that stay keep their numbers. New ones get the lowest that are free, but not those of workers that leave now.
+    """
+    before = state.wanted_workers
+    leaving = {pod_number(name) for name in event.leaving if name in before}
+    staying = [number for name in before if (number := pod_number(name)) not in leaving]
     state.workers = event.workers or state.workers
     state.ps = event.ps or state.ps
+    wanted = set(staying[: state.workers])
+    free = (number for number in count() if number not in leaving and number not in staying)
+    wanted |= set(islice(free, state.workers - len(wanted)))
+    state.left_out = tuple(number for number in range(max(wanted, default=0)) if number not in wanted)
 
 
 def on_term_started(state: State, _envelope: Envelope, event: TermStarted) -> None:

@@ -12,7 +12,7 @@ from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import restart_of
 from elasticdl.shared.messages.commands import JobState, StartPod, StopPod
 from elasticdl.shared.messages.events import ExitCause, PodExited
-from elasticdl.shared.names import PodName, Service, pod_names
+from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.pods.causes import describe_exit
 from elasticdl.shared.process.exit_codes import EXIT_NO_MEMORY
 from elasticdl.shared.process.retries import Backoff
@@ -50,7 +50,7 @@ def decide_pods(state: State) -> Decisions:
     """Start every wanted pod that is not running; one that failed by its own fault waits for its restart timer."""
     # The ps first: workers need them.
     wanted = dict.fromkeys(wanted_ps(state), Service.PS)
-    wanted |= dict.fromkeys(pod_names(Service.WORKER, state.workers), Service.WORKER)
+    wanted |= dict.fromkeys(state.wanted_workers, Service.WORKER)
     unwanted = sorted(state.pods.keys() - wanted.keys())
     decisions: Decisions = [
         (

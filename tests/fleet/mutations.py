@@ -1,0 +1,192 @@
+"""Mutations: each removes one rule of the scheduling core, and the simulated fleets have to show the damage.
+
+``python -m tests.fleet.mutations`` searches for seeds that show it; they are in ``SEEDS``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from tests.fleet.run import run_seed
+from tests.sim.mutations.registry import replaced
+
+from elasticdl.controller.core import Constraint, Policy, Role, admission, queues, rooms, sharing
+from elasticdl.controller.core.plan import Plan
+
+SEARCHED = 150
+stages = import_module("elasticdl.controller.core.decide")
+"""The module, which the package hides behind its function."""
+
+SEEDS: Mapping[str, int] = {}
+"""Mutation -> a seed that shows it."""
+
+MUTATIONS: dict[str, tuple[str, Callable[[], AbstractContextManager[None]]]] = {}
+"""Name -> what is true without it, and the patch."""
+
+
+def mutation(rule: str) -> Callable[[Callable[[], Iterator[None]]], None]:
+    """Register a patch."""
+
+    def register(function: Callable[[], Iterator[None]]) -> None:
+        MUTATIONS[function.__name__.replace("_", " ")] = rule, contextmanager(function)
+
+    return register
+
+
+def _nothing(*_arguments: Any) -> None:
+    pass
+
+
+@mutation("What was ordered and is not seen yet counts as done.")
+def orders_are_forgotten() -> Iterator[None]:
+    read = Plan._read
+    with replaced(Plan, "_read", lambda self, cluster: read(self, replace(cluster, ordered=()))):
+        yield
+
+
+@mutation("What can't be done as a whole is undone.")
+def nothing_is_undone() -> Iterator[None]:
+    with replaced(Plan, "undo", _nothing):
+        yield
+
+
+@mutation("A job gives a worker only if it keeps at least the share of the other one.")
+def every_job_gives() -> Iterator[None]:
+    with replaced(sharing, "may_take", lambda _plan, giver, taker: giver != taker.name):
+        yield
+
+
+@mutation("Pods that can't start return their room.")
+def stuck_pods_stay() -> Iterator[None]:
+    with replaced(stages, "return_stuck", _nothing):
+        yield
+
+
+@mutation("What finished and suspended jobs hold is returned.")
+def finished_jobs_keep_their_pods() -> Iterator[None]:
+    with replaced(stages, "_release", lambda _plan, job, reasons: reasons.update({job.name: "finished"})):
+        yield
+
+
+@mutation("Pods above the maximum leave.")
+def a_lower_maximum_is_ignored() -> Iterator[None]:
+    with replaced(stages, "_return_excess", _nothing):
+        yield
+
+
+@mutation("A pod whose room was taken goes elsewhere.")
+def pods_wait_where_there_is_no_room() -> Iterator[None]:
+    with replaced(stages, "_return_overbooked", _nothing):
+        yield
+
+
+@mutation("Pending pods of higher priority get room first.")
+def services_wait() -> Iterator[None]:
+    with replaced(stages, "make_room", _nothing):
+        yield
+
+
+@mutation("A gang starts as a whole.")
+def a_gang_is_its_master() -> Iterator[None]:
+    with replaced(admission, "_least", lambda _job: {Role.MASTER: 1}):
+        yield
+
+
+@mutation("A job of higher priority gets the room of whole jobs.")
+def no_job_leaves() -> Iterator[None]:
+    with replaced(admission, "_leaves_for", lambda *_: False):
+        yield
+
+
+@mutation("Only jobs of lower priority, or that borrow, leave as a whole.")
+def every_job_leaves() -> Iterator[None]:
+    with replaced(admission, "_leaves_for", lambda _plan, taker, job: taker.name != job.name):
+        yield
+
+
+@mutation("Queues use no more than all quotas.")
+def quotas_are_ignored() -> Iterator[None]:
+    with replaced(queues.Quotas, "refusal", lambda *_: ""):
+        yield
+
+
+@mutation("What is borrowed goes back.")
+def nothing_is_reclaimed() -> Iterator[None]:
+    with replaced(stages, "reclaim", _nothing):
+        yield
+
+
+@mutation("A queue within its quota takes from one above it, never the other way round.")
+def quotas_are_no_reason_to_give() -> Iterator[None]:
+    with replaced(queues.Quotas, "is_over", lambda *_: False):
+        yield
+
+
+@mutation("Pods stand only on nodes that allow them.")
+def selectors_are_ignored() -> Iterator[None]:
+    groups = rooms._groups
+
+    def everywhere(nodes: Any, constraints: list[Constraint]) -> Any:
+        numbers, allowed = groups(nodes, constraints)
+        return numbers, dict.fromkeys(allowed, frozenset(numbers))
+
+    with replaced(rooms, "_groups", everywhere):
+        yield
+
+
+@mutation("A job gets nothing for a while after it was refused something.")
+def refusals_are_forgotten() -> Iterator[None]:
+    with replaced(Policy, "may_grow", lambda *_: True):
+        yield
+
+
+@mutation("A worker must add something by the measured curve.")
+def every_worker_is_worth_it() -> Iterator[None]:
+    with replaced(Policy, "worth", lambda *_: True):
+        yield
+
+
+@mutation("Shares are by weight.")
+def weights_are_ignored() -> Iterator[None]:
+    share = Plan._share
+    with replaced(Plan, "_share", lambda self, job, taken: share(self, job, taken) * self.jobs[job].weight):
+        yield
+
+
+@mutation("A job whose master has crashed keeps its place.")
+def a_crashed_master_costs_the_place() -> Iterator[None]:
+    with replaced(Plan, "has_pods", Plan.admitted):
+        yield
+
+
+@mutation("Jobs that are alike get ps by their load.")
+def ps_are_not_scaled() -> Iterator[None]:
+    with replaced(Policy, "ps_wanted", lambda _self, job, _workers, _ps: job.ps.max):
+        yield
+
+
+def find(name: str, seeds: range) -> int | None:
+    """The first seed that shows a mutation; None: none does."""
+    _, patch = MUTATIONS[name]
+    with patch():
+        return next((seed for seed in seeds if run_seed(seed).problems), None)
+
+
+def main() -> int:
+    """Search, and print the table; the exit code is 1 when a mutation is not found."""
+    is_complete = True
+    for name in sys.argv[1:] or list(MUTATIONS):
+        seed = find(name, range(SEARCHED))
+        is_complete &= seed is not None
+        sys.stdout.write(f'    "{name}": {seed},\n')
+        sys.stdout.flush()
+    return int(not is_complete)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""Fleets under random faults in the normal test run, and that planted bugs are still found.
+
+``python -m tests.fleet`` runs 10,000 seeds.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from tests.fleet.mutations import MUTATIONS, SEEDS
+from tests.fleet.run import run_seed, tell
+
+COUNT = int(os.environ.get("ELASTICDL_FLEET_SEEDS", "30"))
+BLOCK = 10
+
+
+@pytest.mark.parametrize("first", range(0, COUNT, BLOCK))
+def test_fleets_keep_their_rules_under_faults(first: int) -> None:
+    for seed in range(first, min(first + BLOCK, COUNT)):
+        outcome = run_seed(seed)
+        assert not outcome.problems, f"python -m tests.fleet --seed {seed}\n{tell(seed, outcome)}"
+
+
+def test_every_mutation_has_a_seed() -> None:
+    assert set(SEEDS) == set(MUTATIONS)
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_a_planted_bug_is_found(name: str) -> None:
+    rule, patch = MUTATIONS[name]
+    with patch():
+        assert run_seed(SEEDS[name]).problems, f"nothing shows that this is not true: {rule}"
