@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +15,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.job_options import PATH_FLAGS
 from elasticdl.shared.job.kind_options import CommandFlags, EvaluateFlags, PredictFlags, TrainFlags
 from elasticdl.shared.job.options import types_of
+from elasticdl.shared.job.script_options import ScriptFlags
 from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.names import Service, check_job_name
 from elasticdl.shared.process.clock import SystemClock
@@ -47,6 +49,22 @@ def predict(
     Exit codes as of train.
     """
     _new_job(flags, pods, context, _INTERRUPTED, prints=print_job_file)
+
+
+def run(
+    flags: ScriptFlags,  # type: ignore[valid-type]
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A Python script that calls fit() of Keras models.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENTS", help="Arguments of the script.")] = None,
+) -> None:
+    """Run a Keras script as it is: each fit() in it becomes a job, and the lines after it see the trained model.
+
+    Options of this command come before the script. Exit codes: that of the script; as of train if a job fails.
+    """
+    from elasticdl.cli.script.runner import run_script
+    from elasticdl.cli.submission.extras import check_extras
+
+    check_extras()
+    raise typer.Exit(run_script(flags, script, arguments or [], root_of(flags.run_dir)))  # type: ignore[attr-defined]
 
 
 _INTERRUPTED = "Interrupted before the job began; nothing is left of it."

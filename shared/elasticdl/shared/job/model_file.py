@@ -30,6 +30,8 @@ KERAS_FILE = "model.keras"
 """Name of the file that holds the whole model in an export."""
 SAVED_MODEL = "saved_model"
 """Name of the folder that holds the same model as a SavedModel."""
+WEIGHTS_ALONE = "model.weights.h5"
+"""Name of the file that is exported with ``--export_weights``."""
 WEIGHTS_FILE = "trained.weights.h5"
 """Name of the file with the weights alone, which an export leaves if it can't write the model."""
 _REQUIRED = ("loss", "optimizer")
