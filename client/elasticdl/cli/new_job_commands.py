@@ -14,7 +14,7 @@ from elasticdl.cli.options import PrintJobFile, given_values
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.job_options import PATH_FLAGS
 from elasticdl.shared.job.kind_options import CommandFlags, EvaluateFlags, PredictFlags, TrainFlags
-from elasticdl.shared.job.options import types_of
+from elasticdl.shared.job.options import Flag, types_of
 from elasticdl.shared.job.script_options import ScriptFlags
 from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.names import Service, check_job_name
@@ -55,6 +55,14 @@ def run(
     flags: ScriptFlags,  # type: ignore[valid-type]
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A Python script that calls fit() of Keras models.")],
     arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENTS", help="Arguments of the script.")] = None,
+    resume: Annotated[
+        str,
+        Flag(
+            "Run the script again, and continue it at the fit() whose job was interrupted or stopped. Earlier calls of "
+            "fit() take the results of their jobs.",
+            metavar="JOB",
+        ),
+    ] = "",
 ) -> None:
     """Run a Keras script as it is: each fit() in it becomes a job, and the lines after it see the trained model.
 
@@ -64,7 +72,18 @@ def run(
     from elasticdl.cli.submission.extras import check_extras
 
     check_extras()
-    raise typer.Exit(run_script(flags, script, arguments or [], root_of(flags.run_dir)))  # type: ignore[attr-defined]
+    _refuse_clusters(flags)
+    root = root_of(flags.run_dir)  # type: ignore[attr-defined]
+    raise typer.Exit(run_script(flags, script, arguments or [], root, resume))
+
+
+def _refuse_clusters(flags: ScriptFlags) -> None:  # type: ignore[valid-type]
+    if flags.platform != "local":  # type: ignore[attr-defined]
+        raise UserError(
+            "elasticdl run starts its jobs on this machine only",
+            hint="For a cluster write a model file: elasticdl train --platform=kubernetes.",
+            usage=True,
+        )
 
 
 _INTERRUPTED = "Interrupted before the job began; nothing is left of it."

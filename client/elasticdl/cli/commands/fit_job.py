@@ -59,11 +59,12 @@ def _run(request: dict[str, Any], given: dict[str, Any], root: Path, forks: Any)
         sys.stderr.write("Interrupted before training began; nothing is left of the job.\n")
         code = exit_codes.INTERRUPTED
     except ElasticDLError as error:
-        if flags.debug:
+        if given.get("debug"):
             raise
-        from elasticdl.cli.main import show_error
+        from elasticdl.cli.display.consoles import error_console, error_text
 
-        show_error(error)
+        # The file that gives workers the model is not the user's; its name would say nothing.
+        error_console().print(error_text(str(error).replace(*request["replace"])), soft_wrap=True)
         code = exit_codes.USAGE if isinstance(error, UserError) and error.usage else exit_codes.FAILURE
     if not (root / job / "job.json").exists():
         shutil.rmtree(root / job, ignore_errors=True)

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from elasticdl.cli.script import arrays
+from elasticdl.cli.script import arrays, streams
 from elasticdl.cli.script.launcher import Launchers
 from elasticdl.cli.submission.submit import job_name
 from elasticdl.shared.errors import UserError
@@ -27,7 +27,6 @@ BATCH_SIZE = 32
 """Records of a batch of a ``fit()`` without ``batch_size``."""
 _BUILT_WITH = 2
 """Records with which a model is called that has no weights yet."""
-_EPOCH_RESULTS = ("metrics",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +39,7 @@ class Call:
     validation: dict[str, arrays.Array] | None
     epochs: int
     batch_size: int
+    shuffle: bool
 
 
 def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers, script: Path) -> Any:
@@ -55,30 +55,42 @@ def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers,
         UserError: something that the call is given can't become a job.
         JobError: the job has failed or was interrupted.
     """
-    given = inspect.signature(original).bind(model, *args, **kwargs)
-    given.apply_defaults()
-    call = _checked(model, given.arguments)
-    if call.epochs <= 0:
-        return _history(model, [], given.arguments["initial_epoch"], {})
-    _build(model, call)
-    name = launchers.flags.job_name or job_name(script.stem)
-    job = new_job_id(name)
-    folder = launchers.root / job
-    try:
-        file = shipped.write(folder / "model", script, model, call.layout, call.given, name.replace("-", "_"))
-        values = _values(call, folder, file)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    launchers.run(job, values, quiet=given.arguments["verbose"] in (0, "0"))
+    bound = inspect.signature(original).bind(model, *args, **kwargs)
+    bound.apply_defaults()
+    given = bound.arguments
+    _check(model, given)
+    if given["epochs"] <= given["initial_epoch"]:
+        return _history(model, [], 0)
+    folder = launchers.former() or _trained(model, given, launchers, script)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # The optimizer of the file has no state.
         model.load_weights(folder / "output" / WEIGHTS_ALONE)
     report = json.loads((folder / "report.json").read_text())
-    return _history(model, report["history"]["epochs"], given.arguments["initial_epoch"], call.given)
+    return _history(model, report["history"]["epochs"], given["initial_epoch"])
 
 
-def _checked(model: Any, given: Mapping[str, Any]) -> Call:
+def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script: Path) -> Path:
+    """Run the job; returns its folder."""
+    name = launchers.flags.job_name or job_name(script.stem)
+    job = new_job_id(name)
+    folder = launchers.root / job
+    try:
+        call = _with_data(given, folder)
+        _build(model, call)
+        file = shipped.write(folder / "model", script, model, call.layout, given, name.replace("-", "_"))
+        values = _values(call, folder, file)
+        for part in ("stream", "validation_stream"):
+            shutil.rmtree(folder / part, ignore_errors=True)
+        launchers.note(job, script)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    quiet = given["verbose"] in (0, "0")
+    launchers.run(job, values, quiet=quiet, replace=(str(file), str(script)))
+    return folder
+
+
+def _check(model: Any, given: Mapping[str, Any]) -> None:
     """Refuse, by name and before anything is written, what no job can do."""
     if keras.backend.backend() != "tensorflow":
         raise UserError(
@@ -103,42 +115,58 @@ def _checked(model: Any, given: Mapping[str, Any]) -> Call:
         raise UserError("fit() is given class_weight and sample_weight, of which it takes one")
     if given["initial_epoch"] and given["callbacks"]:
         raise UserError("fit() is given initial_epoch and callbacks, but the callbacks of a job count its own epochs")
+
+
+def _with_data(given: Mapping[str, Any], folder: Path) -> Call:
+    """The data of the call; a data set that gives batches is written into the folder."""
     batch_size = given["batch_size"] or BATCH_SIZE
-    return _with_data(model, given, batch_size)
-
-
-def _with_data(model: Any, given: Mapping[str, Any], batch_size: int) -> Call:
-    x, y, weights = given["x"], given["y"], given["sample_weight"]
-    if (given["validation_data"] is None) and given["validation_split"]:
-        features, training = _three(x, y, weights)
-        count = arrays.records_of(training)
-        split = int(np.floor(count * (1.0 - given["validation_split"])))
-        if split in (0, count):
-            raise UserError(f"validation_split={given['validation_split']} of fit() leaves one part without records")
-        validation: dict[str, arrays.Array] | None = {name: array[split:] for name, array in training.items()}
-        training = {name: array[:split] for name, array in training.items()}
+    shuffle, split = given["shuffle"], given["validation_split"]
+    if streams.is_stream(given["x"]):
+        if split and given["validation_data"] is None:
+            raise UserError(
+                "fit() is given validation_split and a dataset", hint="Give validation_data: take(), skip()."
+            )
+        stream = streams.read(given["x"], given["steps_per_epoch"], folder / "stream", shuffle=shuffle)
+        layout, training, batch_size, shuffle = stream
     else:
-        features, training = _three(x, y, weights)
-        arrays.records_of(training)
-        validation = None
-        if given["validation_data"] is not None:
-            parts = keras.utils.unpack_x_y_sample_weight(given["validation_data"])
-            _, validation = _three(*parts)
-            arrays.records_of(validation)
-    layout, training, validation = _with_weights(features, training, validation)
-    steps = -(-len(next(iter(training.values()))) // batch_size)
-    if given["steps_per_epoch"] not in (None, steps):
-        raise UserError(
-            f"steps_per_epoch={given['steps_per_epoch']} of fit() with arrays of {steps:,} batches",
-            hint="Leave it out: an epoch of a job is one pass over the data.",
-        )
-    if validation and given["validation_steps"]:
-        kept = given["validation_steps"] * (given["validation_batch_size"] or batch_size)
-        validation = {name: array[:kept] for name, array in validation.items()}
-    epochs = given["epochs"] - given["initial_epoch"]
+        layout, training = _three(given["x"], given["y"], given["sample_weight"])
+        steps = -(-arrays.records_of(training) // batch_size)
+        if given["steps_per_epoch"] not in (None, steps):
+            raise UserError(
+                f"steps_per_epoch={given['steps_per_epoch']} of fit() with arrays of {steps:,} batches",
+                hint="Leave it out: an epoch of a job is one pass over the data.",
+            )
+    validation = None
+    if given["validation_data"] is not None:
+        validation = _validation(given, batch_size, folder)
+    elif split:
+        at = int(np.floor(arrays.records_of(training) * (1.0 - split)))
+        if at in (0, arrays.records_of(training)):
+            raise UserError(f"validation_split={split} of fit() leaves one part without records")
+        validation = {name: array[at:] for name, array in training.items()}
+        training = {name: array[:at] for name, array in training.items()}
+    layout, training, validation = _with_weights(layout, training, validation)
     return Call(
-        given=given, layout=layout, training=training, validation=validation, epochs=epochs, batch_size=batch_size
+        given=given,
+        layout=layout,
+        training=training,
+        validation=validation,
+        epochs=given["epochs"] - given["initial_epoch"],
+        batch_size=batch_size,
+        shuffle=shuffle,
     )
+
+
+def _validation(given: Mapping[str, Any], batch_size: int, folder: Path) -> dict[str, arrays.Array]:
+    data, steps = given["validation_data"], given["validation_steps"]
+    if streams.is_stream(data):
+        return streams.read(data, steps, folder / "validation_stream").columns
+    _, columns = _three(*keras.utils.unpack_x_y_sample_weight(data))
+    arrays.records_of(columns)
+    if not steps:
+        return columns
+    kept = steps * (given["validation_batch_size"] or batch_size)
+    return {name: array[:kept] for name, array in columns.items()}
 
 
 def _three(x: Any, y: Any, weights: Any) -> tuple[shipped.Layout, dict[str, arrays.Array]]:
@@ -182,7 +210,7 @@ def _values(call: Call, folder: Path, file: Path) -> dict[str, Any]:
         "export_weights": True,
         "num_epochs": call.epochs,
         "minibatch_size": call.batch_size,
-        "shuffle": None if call.given["shuffle"] else Shuffle.NONE.value,
+        "shuffle": None if call.shuffle else Shuffle.NONE.value,
     }
     arrays.write(Path(values["training_data"]), call.training)
     if call.validation is not None:
@@ -191,9 +219,8 @@ def _values(call: Call, folder: Path, file: Path) -> dict[str, Any]:
     return values
 
 
-def _history(model: Any, epochs: list[Mapping[str, Any]], first: int, given: Mapping[str, Any]) -> Any:
+def _history(model: Any, epochs: list[Mapping[str, Any]], first: int) -> Any:
     """What ``fit()`` returns, from the curves of the job."""
-    del given
     history = keras.callbacks.History()
     history.set_model(model)
     history.on_train_begin()

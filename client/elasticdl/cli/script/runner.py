@@ -21,13 +21,14 @@ _OUR_FRAMES = 2
 """Frames of a traceback that are ours: that of ``_execute`` and that of its caller."""
 
 
-def run_script(flags: Any, script: Path, arguments: Sequence[str], root: Path) -> int:
+def run_script(flags: Any, script: Path, arguments: Sequence[str], root: Path, resumed: str = "") -> int:
     """Run a script to its end.
 
     Args:
         flags: ``ScriptFlags`` for its jobs.
         arguments: of the script.
         root: folder of the jobs' folders.
+        resumed: id of the job at which to continue the script; empty: run it from its beginning.
 
     Returns:
         The exit code: that of the script, or of a job that has failed.
@@ -41,7 +42,7 @@ def run_script(flags: Any, script: Path, arguments: Sequence[str], root: Path) -
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault(KERAS_BACKEND, TENSORFLOW)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    with Launchers(flags, root) as launchers:
+    with Launchers(flags, root, resumed) as launchers:
 
         def fit(model: Any, original: Any, args: Any, kwargs: Any) -> Any:
             from elasticdl.cli.script.fit import fit as run  # Keras is there now.

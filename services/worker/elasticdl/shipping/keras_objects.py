@@ -1,7 +1,7 @@
 """How objects of Keras are taken apart and put together again, attribute by attribute.
 
-Keras' own serialisation needs a ``get_config()`` of every class and a constructor that takes it. Classes of scripts have
-neither. Both processes run the same Keras, so an object can travel as what it is: its class, and its attributes.
+Keras' own serialisation needs a ``get_config()`` of every class and a constructor that takes it. Classes of scripts
+have neither. Both processes run the same Keras, so an object can travel as what it is: its class, and its attributes.
 """
 
 from __future__ import annotations

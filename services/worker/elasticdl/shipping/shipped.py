@@ -17,6 +17,7 @@ _TEXT = '''"""Gives workers the model that {script} passed to fit()."""
 
 from elasticdl.shipping.shipped import Shipped
 
+SCRIPT_FOLDER = {folder!r}
 _SHIPPED = Shipped(__file__)
 class_weight = _SHIPPED.class_weight
 
@@ -73,7 +74,7 @@ def write(folder: Path, script: Path, model: Any, layout: Layout, extras: Mappin
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SHIPPED).write_bytes(dumps(parts, script.parent, "class_weight"))
     file = folder / f"{name}.py"
-    file.write_text(_TEXT.format(script=script.name))
+    file.write_text(_TEXT.format(script=script.name, folder=str(script.parent)))
     return file
 
 
