@@ -107,10 +107,9 @@ class Shipped:
 
     def feed(self, records: Mapping[str, Any], mode: str) -> Any:
         """The arguments of ``fit()`` for one batch: columns in the structure in which the script gave them."""
-        features, labels, weights = (
-            None if each is None else keras.tree.map_structure(records.__getitem__, each)
-            for each in self._parts["layout"]
-        )
+        parts = self._parts["layout"][:1] if mode == "predict" else self._parts["layout"]
+        found = [None if each is None else keras.tree.map_structure(records.__getitem__, each) for each in parts]
+        features, labels, weights = (*found, None, None)[:3]
         if mode == "predict" or (labels is None and weights is None):
             return features
         return (features, labels) if weights is None else (features, labels, weights)
