@@ -1,8 +1,9 @@
-"""``elasticdl run``: a Keras script runs unchanged, and its fit() is an elastic job that the lines after it don't notice."""
+"""``elasticdl run``: a Keras script runs unchanged, each fit() is a job, and the lines after it see a trained model."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 from pathlib import Path
@@ -155,8 +156,8 @@ def test_a_script_does_not_notice_that_a_worker_and_the_ps_are_killed(elastic: E
     write_script(elastic, SLOW)
     with elastic.start("run", "--num_workers=2", "script.py") as running:
         running.wait_for_progress()
-        elastic.kill("worker-0")
-        elastic.kill("ps-0")
+        for pid in elastic.pids("worker-0", "ps-0"):
+            os.kill(pid, signal.SIGKILL)
         elastic.remove_delay()
         assert running.wait() == 0, running.output
     (report,) = reports(elastic)

@@ -52,7 +52,7 @@ def predict(
 
 
 def run(
-    flags: ScriptFlags,  # type: ignore[valid-type]
+    flags: ScriptFlags,
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A Python script that calls fit() of Keras models.")],
     arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENTS", help="Arguments of the script.")] = None,
     resume: Annotated[
@@ -73,12 +73,12 @@ def run(
 
     check_extras()
     _refuse_clusters(flags)
-    root = root_of(flags.run_dir)  # type: ignore[attr-defined]
+    root = root_of(flags.run_dir)
     raise typer.Exit(run_script(flags, script, arguments or [], root, resume))
 
 
-def _refuse_clusters(flags: ScriptFlags) -> None:  # type: ignore[valid-type]
-    if flags.platform != "local":  # type: ignore[attr-defined]
+def _refuse_clusters(flags: ScriptFlags) -> None:
+    if flags.platform != "local":
         raise UserError(
             "elasticdl run starts its jobs on this machine only",
             hint="For a cluster write a model file: elasticdl train --platform=kubernetes.",

@@ -76,7 +76,7 @@ def test_one_pass_over_a_dataset_is_written(tmp_path: Path) -> None:
 
 
 def test_a_py_dataset_is_read_by_number(tmp_path: Path) -> None:
-    class Squares(keras.utils.PyDataset):
+    class Squares(keras.utils.PyDataset):  # type: ignore[misc]
         def __len__(self) -> int:
             return 3
 

@@ -111,7 +111,7 @@ def test_weights_of_one_data_set_are_1_in_the_other(jobs: Jobs) -> None:
         assert validation["sample_weight"].tolist() == [1, 1, 1]
 
 
-class Trained(keras.Model):
+class Trained(keras.Model):  # type: ignore[misc]
     def train_step(self, data: Any) -> Any:
         return super().train_step(data)
 

@@ -20,7 +20,7 @@ X = np.random.default_rng(0).normal(size=(12, 4)).astype("float32")
 Y = X.sum(axis=1, keepdims=True)
 
 
-class Scaled(keras.layers.Layer):
+class Scaled(keras.layers.Layer):  # type: ignore[misc]
     """A layer as scripts have it: without get_config(), with a function and a list of layers as attributes."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
@@ -34,7 +34,7 @@ class Scaled(keras.layers.Layer):
         return self.function(inputs)
 
 
-class Net(keras.Model):
+class Net(keras.Model):  # type: ignore[misc]
     def __init__(self, factor: float) -> None:
         super().__init__()
         self.scaled = Scaled(lambda inputs: inputs * factor)
@@ -92,7 +92,7 @@ def test_layers_that_two_parts_share_are_shared_again() -> None:
 
 
 def test_a_metric_without_get_config_is_copied_with_its_function() -> None:
-    class Off(keras.metrics.Metric):
+    class Off(keras.metrics.Metric):  # type: ignore[misc]
         def __init__(self, by: float) -> None:
             super().__init__(name="off")
             self.by, self.total = by, self.add_weight(name="total", initializer="zeros")

@@ -203,7 +203,7 @@ def _build(model: Any, call: Call) -> None:
 
 def _values(call: Call, folder: Path, file: Path) -> dict[str, Any]:
     """The flags of the job; writes its data."""
-    values = {
+    values: dict[str, Any] = {
         "model_def": str(file),
         "training_data": str(folder / "data" / "training.npz"),
         "output": str(folder / "output"),

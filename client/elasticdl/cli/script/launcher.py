@@ -51,7 +51,7 @@ class Launchers:
         self.flags = flags
         self.root = root
         self._jobs: list[str] = []
-        self._former = [*_record(root, resumed)["before"], resumed] if resumed else []
+        self._former: list[str] = [*_record(root, resumed)["before"], resumed] if resumed else []
         self._standby: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -75,11 +75,11 @@ class Launchers:
         number = len(self._jobs)
         if number >= len(self._former):
             return None
-        job = self._former[number]
+        job: str = self._former[number]
         self._jobs.append(job)
         if not (self.root / job / "output").exists():
             command = [*module_command("elasticdl.cli"), "resume", job, f"--run_dir={self.root}"]
-            if code := _ended(subprocess.Popen(command)):
+            if code := _ended(subprocess.Popen(command, text=True)):
                 raise JobError(job, code if code > 0 else exit_codes.FAILURE)
         return self.root / job
 

@@ -94,8 +94,8 @@ def _of_dataset(given: Any, steps: int | None) -> Iterable[Any]:
                 hint="Put random changes into the model, where they differ in each epoch: keras.layers.RandomFlip() "
                 "and its like.",
             )
-    taken = given if steps is None else given.take(steps)
-    return iter(taken)
+    taken: Iterable[Any] = given if steps is None else given.take(steps)
+    return taken
 
 
 def _of_py_dataset(given: Any, steps: int | None) -> Iterator[Any]:

@@ -7,7 +7,7 @@ have neither. Both processes run the same Keras, so an object can travel as what
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -22,13 +22,8 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shipping import graph
 
 Reduced = tuple[Any, ...]
-_TRACKED: Mapping[type, Callable[[Any, Any], None]] = {
-    TrackedList: list.extend,
-    TrackedDict: dict.update,
-    TrackedOrderedDict: lambda made, content: [dict.__setitem__(made, *item) for item in content.items()] and None,
-    TrackedSet: set.update,
-}
-"""Collections of Keras that watch what is put into them -> how to put something into them unwatched."""
+_TRACKED = (TrackedList, TrackedDict, TrackedOrderedDict, TrackedSet)
+"""Collections of Keras that watch what is put into them."""
 _LOCKS = {type(threading.Lock()): threading.Lock, type(threading.RLock()): threading.RLock}
 _OF_ONE_PROCESS = ("_inbound_nodes", "_outbound_nodes")
 """Attributes of layers that are made again: the graph that they are part of."""
@@ -144,7 +139,8 @@ def _empty(kind: type) -> Any:
 
 
 def _empty_plain(kind: type) -> Any:
-    return kind.__new__(kind)
+    made: Any = kind.__new__(kind)  # type: ignore[call-overload]
+    return made
 
 
 def _set_plain(made: Any, attributes: Mapping[str, Any]) -> None:
@@ -158,8 +154,10 @@ def _set_tracker(made: Any, attributes: Mapping[str, Any]) -> None:
 
 
 def _fill(made: Any, state: tuple[Any, Any]) -> None:
-    content, made.tracker = state
-    _TRACKED[type(made)](made, content)
+    made.tracker = None
+    content, tracker = state
+    (made.extend if isinstance(made, list) else made.update)(content)
+    made.tracker = tracker
 
 
 def _variable(value: Any) -> Reduced:

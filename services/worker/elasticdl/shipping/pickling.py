@@ -20,7 +20,7 @@ _RECURSION_MAX = 5_000
 """Layers may be nested, or lists of Python objects linked, deeper than Python's default limit allows."""
 
 
-class _Pickler(cloudpickle.Pickler):
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         """See ``pickle``."""
         reduced = keras_objects.reduce(obj)
