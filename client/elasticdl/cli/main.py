@@ -16,7 +16,7 @@ from elasticdl.cli.data_commands import data, zoo
 from elasticdl.cli.fleet_commands import fleet
 from elasticdl.cli.former_flags import refuse_former_flags
 from elasticdl.cli.opening import open_job, root_of
-from elasticdl.cli.options import Job, Json, command, plain_switches, with_default_choice
+from elasticdl.cli.options import Job, Json, command, plain_switches, split_script, with_default_choice
 from elasticdl.cli.sql_command import sql
 from elasticdl.cli.surroundings import check_working_folder, ensure_home
 from elasticdl.cli.training_job_commands import trainingjob
@@ -49,14 +49,15 @@ app.add_typer(trainingjob, name="trainingjob", rich_help_panel=CLUSTERS)
 
 def main() -> None:
     """Run the command of this process, and end the process; ``elasticdl.cli.__main__`` handles signals."""
-    arguments = plain_switches(sys.argv[1:], TrainFlags, EvaluateFlags, PredictFlags)
+    given, of_script = split_script(sys.argv[1:])
+    arguments = plain_switches(given, TrainFlags, EvaluateFlags, PredictFlags)
     arguments = with_default_choice(arguments, "--trainingjob", types_of(KubernetesFlags)["trainingjob"].choices)
     try:
         check_working_folder()
         if note := ensure_home(os.environ):
             sys.stderr.write(f"{note}\n")
         refuse_former_flags(arguments)
-        app(args=arguments)
+        app(args=[*arguments, *of_script])
     except ElasticDLError as error:
         if "--debug" in arguments:
             raise
@@ -93,6 +94,7 @@ command(app, panel=TRAIN, bare_help=True)(new_job_commands.train)
 command(app, panel=TRAIN, bare_help=True)(new_job_commands.evaluate)
 command(app, panel=TRAIN, bare_help=True)(new_job_commands.predict)
 command(app, panel=TRAIN)(sql)
+command(app, panel=TRAIN, bare_help=True, for_script=True)(new_job_commands.run)
 for each in (ended_job_commands.resume, ended_job_commands.export):
     command(app, panel=TRAIN)(each)
 

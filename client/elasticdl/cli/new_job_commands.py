@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -13,7 +14,8 @@ from elasticdl.cli.options import PrintJobFile, given_values
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.job_options import PATH_FLAGS
 from elasticdl.shared.job.kind_options import CommandFlags, EvaluateFlags, PredictFlags, TrainFlags
-from elasticdl.shared.job.options import types_of
+from elasticdl.shared.job.options import Flag, types_of
+from elasticdl.shared.job.script_options import ScriptFlags
 from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.names import Service, check_job_name
 from elasticdl.shared.process.clock import SystemClock
@@ -47,6 +49,41 @@ def predict(
     Exit codes as of train.
     """
     _new_job(flags, pods, context, _INTERRUPTED, prints=print_job_file)
+
+
+def run(
+    flags: ScriptFlags,
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A Python script that calls fit() of Keras models.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENTS", help="Arguments of the script.")] = None,
+    resume: Annotated[
+        str,
+        Flag(
+            "Run the script again, and continue it at the fit() whose job was interrupted or stopped. Earlier calls of "
+            "fit() take the results of their jobs.",
+            metavar="JOB",
+        ),
+    ] = "",
+) -> None:
+    """Run a Keras script as it is: each fit() in it becomes a job, and the lines after it see the trained model.
+
+    Options of this command come before the script. Exit codes: that of the script; as of train if a job fails.
+    """
+    from elasticdl.cli.script.runner import run_script
+    from elasticdl.cli.submission.extras import check_extras
+
+    check_extras()
+    _refuse_clusters(flags)
+    root = root_of(flags.run_dir)
+    raise typer.Exit(run_script(flags, script, arguments or [], root, resume))
+
+
+def _refuse_clusters(flags: ScriptFlags) -> None:
+    if flags.platform != "local":
+        raise UserError(
+            "elasticdl run starts its jobs on this machine only",
+            hint="For a cluster write a model file: elasticdl train --platform=kubernetes.",
+            usage=True,
+        )
 
 
 _INTERRUPTED = "Interrupted before the job began; nothing is left of it."

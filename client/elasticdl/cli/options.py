@@ -31,18 +31,25 @@ PrintJobFile = Annotated[
 ]
 
 
-def command(app: typer.Typer, name: str = "", *, panel: str = "", bare_help: bool = False) -> Callable[..., Any]:
+def command(
+    app: typer.Typer, name: str = "", *, panel: str = "", bare_help: bool = False, for_script: bool = False
+) -> Callable[..., Any]:
     """Register a function as a command; every command also takes ``--debug``.
 
     Args:
         name: the command's name; the function's if empty.
+        for_script: its options end at its first argument; all that follows is for a script.
     """
+    settings = {"allow_interspersed_args": False} if for_script else None
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         options, run = _translated(function)
         run.__name__, run.__doc__ = function.__name__, inspect.getdoc(function)
         run.__dict__["__signature__"] = inspect.Signature(options)
-        app.command(name or None, rich_help_panel=panel or None, no_args_is_help=bare_help)(run)
+        registered = app.command(
+            name or None, rich_help_panel=panel or None, no_args_is_help=bare_help, context_settings=settings
+        )
+        registered(run)
         return function
 
     return register
@@ -78,6 +85,16 @@ def plain_switches(arguments: list[str], *owners: type) -> list[str]:
             continue
         kept.append(name if equals and name in switches and value.lower() in _TRUE else argument)
     return kept
+
+
+def split_script(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The arguments of ``elasticdl run``, and the script with its own arguments; of other commands, all and none."""
+    if arguments[:1] != ["run"]:
+        return arguments, []
+    place = next(
+        (n for n, one in enumerate(arguments) if one.endswith(".py") and not one.startswith("-")), len(arguments)
+    )
+    return arguments[:place], arguments[place:]
 
 
 def with_default_choice(arguments: Sequence[str], flag: str, choices: Sequence[str]) -> list[str]:

@@ -91,6 +91,7 @@ them.
 ``predictions``             of a prediction: predicted ``files`` and ``records``, ``format`` of the files; else null
 ``output``                  folder of the exported model or of the predictions, or empty
 ``export_tables``           whether tables are in the files of the exported model (``model``) or beside it (``parquet``)
+``export_weights``          whether only the weights are exported, as one file
 ==========================  ==========================================================================================
 """
 
@@ -172,6 +173,7 @@ def build(state: State) -> Report:
         "predictions": _predictions(state),
         "output": display(spec.output),
         "export_tables": spec.export_tables.value,
+        "export_weights": spec.export_weights,
     }
 
 

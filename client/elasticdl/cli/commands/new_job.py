@@ -17,15 +17,23 @@ from elasticdl.cli.submission.submit import Submission, prepare
 from elasticdl.shared.job.kind_options import CommandFlags, PredictFlags, TrainFlags
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import JobSubmitted
-from elasticdl.shared.names import Service
+from elasticdl.shared.names import JobId, Service
 from elasticdl.shared.storage import display
 
 
-def start(flags: CommandFlags, root: Path, forks: ForkServers, started_s: float, accept: Accept | None) -> int:
+def start(
+    flags: CommandFlags,
+    root: Path,
+    forks: ForkServers,
+    started_s: float,
+    accept: Accept | None,
+    job: JobId | None = None,
+) -> int:
     """Plan a job and run it; with ``--dry_run`` print the plan and try the model.
 
     Args:
         flags: with a seed, if the job trains.
+        job: id of a job that trains, whose folder has its model and data; None: a new one.
 
     Raises:
         KeyboardInterrupt: the user interrupted it before it started. It has left nothing behind.
@@ -34,7 +42,7 @@ def start(flags: CommandFlags, root: Path, forks: ForkServers, started_s: float,
     if not isinstance(flags, TrainFlags):
         submission = trained_model.prepare(flags, root, console.print_line, forks=forks)
         return _run(submission, root, flags, forks, started_s, accept)
-    submission = prepare(flags, root, console.print_line, forks=forks)
+    submission = prepare(flags, root, console.print_line, job, forks=forks)
     if flags.dry_run:
         return _dry_run(submission, forks, console)
     return _run(submission, root, flags, forks, started_s, accept)

@@ -11,6 +11,7 @@ from elasticdl.cli import exit_codes
 from elasticdl.cli.display.consoles import error_console, error_text, wrapped
 from elasticdl.master.core import State
 from elasticdl.shared.job.kinds import JobKind
+from elasticdl.shared.job.model_file import WEIGHTS_ALONE
 from elasticdl.shared.job.spec import ExportTables
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.words import count, duration, size, times, transfers
@@ -91,7 +92,10 @@ def _summary(report: Report) -> Iterator[tuple[str, str]]:
         written = f"{count(predictions['files'], 'file')}, {count(predictions['records'], 'record')}"
         yield "predictions", f"{report['output']}: {written}, {predictions['format']}"
     elif report["output"] and report["state"] == JobState.SUCCEEDED.value:
-        yield "model", exported_text(report["output"], report["export_tables"])
+        if report["export_weights"]:
+            yield "weights", f"{report['output']}/{WEIGHTS_ALONE}"
+        else:
+            yield "model", exported_text(report["output"], report["export_tables"])
 
 
 def _performance(report: Report) -> Iterator[tuple[str, str]]:

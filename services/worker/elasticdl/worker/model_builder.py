@@ -19,7 +19,7 @@ from elasticdl.shared.data.schema import schema_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.exported.writing import Parts, TablesExport
 from elasticdl.shared.job.kinds import JobKind
-from elasticdl.shared.job.model_file import KERAS_FILE, literal_params
+from elasticdl.shared.job.model_file import KERAS_FILE, WEIGHTS_ALONE, literal_params
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import DataSpec, ExportTables, JobSpec
 from elasticdl.shared.storage import display, open_store, scheme_of
@@ -77,6 +77,7 @@ class Built:
         export_notes: where the tables of the exported model will be, for the user.
         loading_notes: what the exported files need to be loaded elsewhere.
         export_tables: where the tables of the exported model will be.
+        export_weights: the weights alone are exported.
         outputs: what a prediction job writes; None: the job is of another kind.
         adapter: has the states of layers that are adapted to the training data; None: the model is from a file.
     """
@@ -87,6 +88,7 @@ class Built:
     export_notes: tuple[str, ...] = ()
     loading_notes: tuple[str, ...] = ()
     export_tables: ExportTables = ExportTables.MODEL
+    export_weights: bool = False
     kind: JobKind = JobKind.TRAIN
     outputs: ModelOutputs | None = None
     callbacks: FoundCallbacks = field(default_factory=FoundCallbacks)
@@ -134,6 +136,9 @@ class Built:
         Returns:
             What the user has to know about files that don't load.
         """
+        if self.export_weights:
+            export_file(self.runner, dense, rows_of, folder / WEIGHTS_ALONE)
+            return []
         return export_or_save_weights(self.runner, dense, rows_of, folder)
 
     def with_tables(self, spec: JobSpec, dense: Floats, parts: Parts) -> TablesExport:
@@ -198,7 +203,10 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
         outputs = ModelOutputs(runner=runner, processor=load_processor(module, spec.prediction.processor))
     elif spec.output or (spec.best and spec.best.save) or found.best or found.checkpoint_folder:
         whole = bool((spec.best and spec.best.save) or found.best or found.checkpoint_folder)
-        exports = _Exports.of(runner, spec, needs_whole_models=whole)
+        if not spec.export_weights:
+            exports = _Exports.of(runner, spec, needs_whole_models=whole)
+        else:
+            check_export(runner, spec.limits.export_bytes_max)
     built = Built(
         runner=runner,
         training=training,
@@ -206,6 +214,7 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
         export_notes=exports.notes,
         loading_notes=exports.loading_notes,
         export_tables=exports.tables,
+        export_weights=spec.export_weights,
         kind=spec.kind,
         outputs=outputs,
         callbacks=found,

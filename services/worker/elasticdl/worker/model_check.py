@@ -171,7 +171,7 @@ def _try_export(spec: JobSpec, built: Built, name: str, folder: Path, number: in
     """Why a file of the model can't be exported, or what to know about it; empty if no export is wanted."""
     from elasticdl.worker.model_trial import try_export
 
-    output = spec.output if spec.prediction is None else ""
+    output = spec.output if spec.prediction is None and not spec.export_weights else ""
     if not output and name == KERAS_FILE:
         output = built.callbacks.checkpoint_folder
     if not output:

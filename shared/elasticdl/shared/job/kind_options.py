@@ -277,6 +277,15 @@ class TrainFlags(JobFlags):
             sets="JobSpec.export_tables",
         ),
     ] = ExportTables.AUTO
+    export_weights: Annotated[
+        bool,
+        Flag(
+            "Write only the weights to --output: model.weights.h5, for the load_weights() of the model that the model "
+            "file makes.",
+            panel=RUN,
+            sets="JobSpec.export_weights",
+        ),
+    ] = False
     tensorboard_log_dir: Annotated[
         str,
         Flag(
@@ -313,8 +322,7 @@ class TrainFlags(JobFlags):
                 "use --distribution_strategy=ParameterServerStrategy.",
                 usage=True,
             )
-        if self.export_tables is not ExportTables.AUTO and not self.output:
-            raise UserError(f"--export_tables={self.export_tables.value} needs --output.", usage=True)
+        self._check_export()
         self._check_max_staleness()
         for name in ("lr_staleness_modulation", "max_staleness"):
             if self.is_synchronous and getattr(self, name):
@@ -341,6 +349,14 @@ class TrainFlags(JobFlags):
             raise UserError(
                 "--checkpoint_dir and --storage are two names of the same flag; give only one of them.", usage=True
             )
+
+    def _check_export(self) -> None:
+        if self.export_tables is not ExportTables.AUTO and not self.output:
+            raise UserError(f"--export_tables={self.export_tables.value} needs --output.", usage=True)
+        if self.export_weights and not self.output:
+            raise UserError("--export_weights needs --output.", usage=True)
+        if self.export_weights and self.export_tables is ExportTables.PARQUET:
+            raise UserError("--export_weights has tables in its file; leave --export_tables out.", usage=True)
 
     def _check_max_staleness(self) -> None:
         given = self.max_staleness or _UNBOUNDED

@@ -30,8 +30,12 @@ KERAS_FILE = "model.keras"
 """Name of the file that holds the whole model in an export."""
 SAVED_MODEL = "saved_model"
 """Name of the folder that holds the same model as a SavedModel."""
+WEIGHTS_ALONE = "model.weights.h5"
+"""Name of the file that is exported with ``--export_weights``."""
 WEIGHTS_FILE = "trained.weights.h5"
 """Name of the file with the weights alone, which an export leaves if it can't write the model."""
+_FIT_KEYWORDS = {"epochs", "batch_size", "callbacks", "validation_data", "validation_split", "steps_per_epoch"}
+"""Arguments that tell ``fit()`` of a Keras model."""
 _REQUIRED = ("loss", "optimizer")
 READER = "custom_data_reader"
 """Name of the function that returns a reader for the data, unless ``--custom_data_reader`` names another one."""
@@ -162,6 +166,7 @@ def check_syntax(file: ModelFile) -> None:
     if _imports_all(tree.body):
         return  # The name may be imported; loading the module will show.
     names = set(_names(tree.body))
+    _refuse_fit(file, tree)
     for needed in (file.symbol, *required):
         if needed not in names:
             raise _missing(file, needed, names)
@@ -171,6 +176,23 @@ def check_syntax(file: ModelFile) -> None:
     for name, meant in _MISSPELLED.items():
         if name in names - used and meant not in names:
             raise UserError(f"{file.path} defines {name!r} and does not use it", hint=f"Did you mean {meant!r}?")
+
+
+def _refuse_fit(file: ModelFile, tree: ast.Module) -> None:
+    """Refuse a script, whose ``fit()`` each worker would run several times.
+
+    ``fit()`` of something else, such as a scaler, has no argument of Keras' and is called on no ``model``.
+    """
+    statements = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.If)]
+    for node in (each for statement in statements for each in ast.walk(statement)):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "fit":
+            continue
+        is_model = isinstance(node.func.value, ast.Name) and node.func.value.id == MODEL_OBJECT
+        if is_model or not _FIT_KEYWORDS.isdisjoint(keyword.arg for keyword in node.keywords):
+            raise UserError(
+                f"{file.path}, line {node.lineno} calls fit(), and a model file only makes the model",
+                hint=f"Run the script as it is: elasticdl run {file.path}. Its fit() becomes the job.",
+            )
 
 
 def _imports_all(body: list[ast.stmt]) -> bool:

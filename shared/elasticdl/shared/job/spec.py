@@ -283,6 +283,7 @@ class JobSpec:
         validation_data: how its records are read.
         output: URI of the folder for the exported model, or for the predictions; empty: no export.
         export_tables: where the tables of the exported model are; the model check resolves ``AUTO``.
+        export_weights: export the weights alone, as one file, instead of the model.
         storage: URI of the folder for snapshots and indices.
         workers: number of workers.
         ps: number of parameter servers.
@@ -353,6 +354,7 @@ class JobSpec:
     export_tables: ExportTables = ExportTables.AUTO
     data_cache_dir: str = ""
     data_cache_bytes: int = DATA_CACHE_BYTES
+    export_weights: bool = False
 
     @property
     def work(self) -> Plan:

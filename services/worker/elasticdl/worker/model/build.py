@@ -176,11 +176,11 @@ def _tables(layers: list[Any], census: Census) -> tuple[ServedTable, ...]:
 
 
 def _refuse(module: UserModule, model: Any) -> None:
-    for method in ("train_step", "test_step", "compute_loss"):
+    for method in ("train_step", "test_step"):
         if getattr(type(model), method) is not getattr(keras.Model, method):
             raise UserError(
                 f"{module.path}: the model overrides {method}(), which is never called",
-                hint="Put the computation into loss(), add_loss() or a layer.",
+                hint="Put the computation into compute_loss(), loss(), add_loss() or a layer.",
             )
     for layer in model._flatten_layers():
         if getattr(layer, "stateful", False) is True:

@@ -101,6 +101,7 @@ class CompiledStep:
         self._metrics_code = user_code(module.path, "the metrics")
         self._loss = module.required("loss")
         self._model, self._census = built.model, built.census
+        self._own_loss = computes_loss(module, built.model)
         self._dense = dense
         self._optimizer = optimizer
         self._metrics = metrics
@@ -294,7 +295,7 @@ class CompiledStep:
             sums = StepSums(number).taking() if self._synchronizes else nullcontext()
             with self._stateless(values, pulled, seeds=drawn) as scope, sums:
                 predictions = self._model(features, training=True)
-                loss = self._mean_loss(labels, predictions, weights, pulled)
+                loss = self._mean_loss(features, labels, predictions, weights, pulled, training=True)
             aim = loss * scale if self._scales else loss
         if not tf.executing_eagerly():
             self._draws = any(seed.consumers() for _, seed in drawn)
@@ -324,7 +325,7 @@ class CompiledStep:
         self._traced("evaluate")
         with self._stateless(self._dense.split(pulled.dense), pulled):
             predictions = self._model(features, training=False)
-            loss = self._mean_loss(labels, predictions, weights, pulled)
+            loss = self._mean_loss(features, labels, predictions, weights, pulled, training=False)
         self._metrics["evaluate"].update(labels, predictions, _absent(weights), loss)
         return loss
 
@@ -340,21 +341,40 @@ class CompiledStep:
         with keras.StatelessScope(mapping, collect_losses=True) as scope, serving.looking_up(lookup):
             yield scope
 
-    def _mean_loss(self, labels: Any, predictions: Any, weights: Any, pulled: PulledTensors) -> Any:
-        """The user's loss, averaged if it is one value per record, plus what layers and regularizers add."""
+    def _mean_loss(
+        self, features: Any, labels: Any, predictions: Any, weights: Any, pulled: PulledTensors, *, training: bool
+    ) -> Any:
+        """The user's loss, averaged if it is one value per record, plus what layers and regularizers add.
+
+        A model's own ``compute_loss()`` decides for itself what layers add, as in ``fit()``.
+        """
+        if self._own_loss:
+            weight = _absent(weights)
+            mode = {"training": training} if self._model._compute_loss_has_training_arg else {}
+            found = self._model.compute_loss(x=features, y=labels, y_pred=predictions, sample_weight=weight, **mode)
+            return self._with_tables(tf.reduce_mean(tf.cast(tf.convert_to_tensor(found), tf.float32)), [], pulled)
         arguments = (labels, predictions) if isinstance(weights, tuple) else (labels, predictions, weights)
         loss = tf.reduce_mean(tf.cast(tf.convert_to_tensor(self._loss(*arguments)), tf.float32))
         added = [tf.reduce_sum(tf.cast(extra, tf.float32)) for extra in self._model.losses]
-        for layer, rows, spec in zip(self._layers, pulled.rows, self._specs, strict=True):
-            if layer.embeddings_regularizer is not None and spec.kind is VariableKind.TRAINABLE:
-                added.append(tf.cast(layer.embeddings_regularizer(rows), tf.float32))
         regularized = sum(variable.regularizer is not None for variable in self._model.trainable_weights)
         if not self._module.has_loss and len(self._model.losses) == regularized:
             raise UserError(
                 f"{self._module.path}: the model is compiled without a loss, and no layer adds one",
                 hint="Give compile() a loss, call add_loss() in a layer, or define loss(labels, predictions).",
             )
+        return self._with_tables(loss, added, pulled)
+
+    def _with_tables(self, loss: Any, added: list[Any], pulled: PulledTensors) -> Any:
+        """The sum of losses, with what regularizers of tables on the ps add."""
+        for layer, rows, spec in zip(self._layers, pulled.rows, self._specs, strict=True):
+            if layer.embeddings_regularizer is not None and spec.kind is VariableKind.TRAINABLE:
+                added.append(tf.cast(layer.embeddings_regularizer(rows), tf.float32))
         return tf.add_n([loss, *added])
+
+
+def computes_loss(module: UserModule, model: Any) -> bool:
+    """Whether the model has a ``compute_loss()`` of its own, and the model file no ``loss`` in its place."""
+    return type(model).compute_loss is not keras.Model.compute_loss and module.value("loss") is None
 
 
 def _seed_states(model: Any) -> list[Any]:

@@ -24,6 +24,8 @@ _IN_LAYER = re.compile(r"^Exception encountered when calling .+\.\s+", re.MULTIL
 _GRAPH_NOISE = ("Graph execution error:", "Detected at node", "<stack traces unavailable>", "[[")
 _WRONG_VALUES = "InvalidArgumentError"
 _on_change: Callable[[str], None] | None = None
+_more_folders: set[Path] = set()
+"""Folders with files of the user, besides that of the model file."""
 _running: list[str] = []
 """What runs, on all threads together, in the order of its begin."""
 
@@ -59,6 +61,11 @@ def follow_user_code(on_change: Callable[[str], None] | None) -> None:
     """
     global _on_change
     _on_change = on_change
+
+
+def also_of_user(folder: Path) -> None:
+    """Count the files of a folder as the user's: that of a script whose model was shipped."""
+    _more_folders.add(folder)
 
 
 class user_code:  # noqa: N801  A ``with`` statement reads like a call.
@@ -123,9 +130,10 @@ def _columns_hint(error: BaseException, columns: Collection[str]) -> str:
 
 def is_users(file: Path, folder: Path) -> bool:
     """Whether a file is the user's own, also where this package or an environment lies in the user's folder."""
-    if not file.is_relative_to(folder) or file.is_relative_to(_OUR_FOLDER):
+    found = next((one for one in (folder, *_more_folders) if file.is_relative_to(one)), None)
+    if found is None or file.is_relative_to(_OUR_FOLDER):
         return False
-    return "site-packages" not in file.relative_to(folder).parts
+    return "site-packages" not in file.relative_to(found).parts
 
 
 def _original(error: BaseException) -> BaseException:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras.src.trainers.compile_utils import CompileMetrics, MetricsList  # Keras has no public name for these.
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shipping.pickling import copied
 from elasticdl.worker.model.user.calls import user_code
 
 
@@ -172,7 +173,12 @@ class Compiled:
         try:
             return type(metric).from_config(metric.get_config())
         except (TypeError, ValueError, NotImplementedError) as error:
-            raise UserError(
-                f"{self._path}: metric {metric.name!r} can't be made again from its get_config(): {error}",
-                hint="Correct its get_config(), or return the metric from eval_metrics_fn() instead.",
-            ) from error
+            try:
+                fresh = copied(metric)  # A class of a script seldom has a get_config().
+                fresh.reset_state()
+            except (UserError, TypeError, ValueError, AttributeError):
+                raise UserError(
+                    f"{self._path}: metric {metric.name!r} can't be made again from its get_config(): {error}",
+                    hint="Correct its get_config(), or return the metric from eval_metrics_fn() instead.",
+                ) from error
+            return fresh

@@ -36,7 +36,7 @@ import keras
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import FEEDS, ModelFile, may_compile
-from elasticdl.worker.model.user.calls import user_code
+from elasticdl.worker.model.user.calls import also_of_user, user_code
 from elasticdl.worker.model.user.class_names import ClassNames
 from elasticdl.worker.model.user.compiled import Compiled
 from elasticdl.worker.model.user.default_feed import DefaultFeed
@@ -250,6 +250,8 @@ def load(file: ModelFile, params: Mapping[str, object] | None = None) -> UserMod
     module = UserModule(
         file=file, params=MappingProxyType(dict(params or {})), module=_without_bytecode(lambda: _import(file.path))
     )
+    if folder := module.value("SCRIPT_FOLDER"):
+        also_of_user(Path(folder))
     for name in (file.symbol, *(() if may_compile(file) else COMPILED)):
         module.required(name)
     return module

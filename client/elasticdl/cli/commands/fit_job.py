@@ -1,0 +1,83 @@
+"""``python -m elasticdl.cli.commands.fit_job``: waits for a call of ``fit()`` in a script, and runs it as a job.
+
+It starts with the script, and imports TensorFlow for the workers while the script does so for itself. The call comes on
+its standard input; if the script ends without one, it ends, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from elasticdl.cli import exit_codes, interrupts
+from elasticdl.cli.local.processes.fork_server import fork_servers
+from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.shared.job.kind_options import TrainFlags
+from elasticdl.shared.job.options import Seconds, types_of
+from elasticdl.shared.names import JobId, Service
+from elasticdl.shared.process.clock import SystemClock
+from elasticdl.shared.process.exit_codes import leave
+
+SEED_BITS = 32
+
+
+def main() -> int:
+    """Entry point; returns the exit code of the job."""
+    from elasticdl.cli.submission.flag_items import parse_envs
+
+    given = _typed(json.loads(os.environ.pop("ELASTICDL_SCRIPT")))
+    root = Path(os.environ.pop("ELASTICDL_SCRIPT_ROOT"))
+    given.setdefault("seed", secrets.randbits(SEED_BITS))
+    flags = TrainFlags(model_def="", training_data="", **given)
+    processes = flags.num_workers + flags.num_ps_pods
+    with fork_servers(processes=processes, seed=given["seed"], envs=parse_envs(flags.envs)) as forks:
+        forks.begin(None, [Service.WORKER])
+        with contextlib.suppress(KeyboardInterrupt):
+            if request := sys.stdin.read():
+                return _run(json.loads(request), given, root, forks)
+    return exit_codes.INTERRUPTED
+
+
+def _run(request: dict[str, Any], given: dict[str, Any], root: Path, forks: Any) -> int:
+    started_s = SystemClock().now()
+    os.chdir(request["folder"])
+    if request["quiet"]:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    job = JobId(request["job"])
+    from elasticdl.cli.commands.new_job import start
+
+    try:
+        flags = TrainFlags(**given, **request["values"])
+        code = start(flags, root, forks, started_s, None, job)
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted before training began; nothing is left of the job.\n")
+        code = exit_codes.INTERRUPTED
+    except ElasticDLError as error:
+        if given.get("debug"):
+            raise
+        from elasticdl.cli.display.consoles import error_console, error_text
+
+        # The file that gives workers the model is not the user's; its name would say nothing.
+        error_console().print(error_text(str(error).replace(*request["replace"])), soft_wrap=True)
+        code = exit_codes.USAGE if isinstance(error, UserError) and error.usage else exit_codes.FAILURE
+    if not (root / job / "job.json").exists():
+        shutil.rmtree(root / job, ignore_errors=True)
+    return code
+
+
+def _typed(values: dict[str, Any]) -> dict[str, Any]:
+    """Values of flags with the types of their declarations."""
+    kinds = types_of(TrainFlags)
+    convert = {Path: Path, Seconds: Seconds}
+    return {name: convert.get(kinds[name].kind, lambda value: value)(value) for name, value in values.items()}
+
+
+if __name__ == "__main__":
+    interrupts.catch()
+    leave(main())

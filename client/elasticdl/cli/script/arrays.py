@@ -1,0 +1,105 @@
+"""The data of a call of ``fit()``: arrays in any structure become columns of one NumPy file in the job's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from keras.src.trainers.data_adapters.array_slicing import convert_to_sliceable  # Keras has no public name for it.
+
+from elasticdl.shared.errors import UserError, file_errors
+
+Array = np.ndarray[Any, Any]
+_SPARSE = ("RaggedTensor", "SparseTensor")
+
+
+def columns_of(name: str, given: Any) -> tuple[Any, dict[str, Array]]:
+    """The columns of an argument of ``fit()``.
+
+    Args:
+        name: ``x``, ``y`` or ``sample_weight``.
+        given: an array, or dicts, lists and tuples of arrays; None.
+
+    Returns:
+        The structure, with the name of a column in place of each array; and the columns.
+
+    Raises:
+        UserError: a part of it can't be kept as an array.
+    """
+    columns: dict[str, Array] = {}
+
+    def structure(value: Any, path: str) -> Any:
+        if value is None:
+            return None
+        if hasattr(value, "column_names") and hasattr(value, "to_pydict"):
+            value = {column: value[column].to_numpy() for column in value.column_names}
+        if isinstance(value, Mapping):
+            return {key: structure(one, f"{path}.{key}") for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            made = [structure(one, f"{path}.{place}") for place, one in enumerate(value)]
+            return tuple(made) if isinstance(value, tuple) else made
+        columns[path] = _as_array(value, path)
+        return path
+
+    return structure(given, name), columns
+
+
+def _as_array(value: Any, name: str) -> Array:
+    """An array as ``fit()`` would convert it: floats as Keras' ``floatx``, a Series as a column."""
+    if (kind := type(value).__name__) in _SPARSE:
+        raise UserError(
+            f"fit() is given a {kind} as {name}, whose records have no fixed size",
+            hint="Give a dense tensor: to_tensor(), or tf.sparse.to_dense().",
+        )
+    try:
+        sliceable: Any = convert_to_sliceable(value, target_backend="numpy")
+        array = np.asarray(sliceable.convert_to_numpy(sliceable[:]))
+    except (ValueError, TypeError) as error:
+        raise UserError(
+            f"fit() is given {name} of type {type(value).__name__}, which can't be kept as an array",
+            hint="Give NumPy arrays, pandas or Polars frames, Arrow tables, tensors, or a tf.data.Dataset.",
+        ) from error
+    if array.dtype == object:
+        array = np.asarray([one.decode() if isinstance(one, bytes) else str(one) for one in array.flat]).reshape(
+            array.shape
+        )
+    if array.ndim == 0 or array.dtype.kind not in "biufUSMm":
+        raise UserError(f"fit() is given {name} with shape {array.shape} and type {array.dtype}, which has no records")
+    return array
+
+
+def records_of(columns: Mapping[str, Array]) -> int:
+    """How many records columns have.
+
+    Raises:
+        UserError: they differ, or there are none.
+    """
+    counts = {name: len(array) for name, array in columns.items()}
+    if len(set(counts.values())) > 1:
+        raise UserError(
+            f"the data of fit() differs in length: {', '.join(f'{n} has {c:,}' for n, c in counts.items())}"
+        )
+    if not counts or not next(iter(counts.values())):
+        raise UserError("fit() is given no records")
+    return next(iter(counts.values()))
+
+
+def write(file: Path, columns: Mapping[str, Array]) -> None:
+    """Write columns to an ``.npz`` file that workers read at any place: uncompressed, record after record."""
+    with file_errors(f"the data of fit() can't be written to {file}"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        ordered: Any = {name: np.ascontiguousarray(array) for name, array in columns.items()}
+        np.savez(file, **ordered)
+
+
+def flat(structure: Any) -> Iterator[str]:
+    """The columns of a structure."""
+    if isinstance(structure, Mapping):
+        structure = list(structure.values())
+    if isinstance(structure, list | tuple):
+        for one in structure:
+            yield from flat(one)
+    elif structure is not None:
+        yield structure

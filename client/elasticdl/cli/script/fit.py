@@ -1,0 +1,231 @@
+"""One call of ``fit()``: its model, data and arguments become a job, and the job's result that of the call."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shutil
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from elasticdl.cli.script import arrays, streams
+from elasticdl.cli.script.launcher import Launchers
+from elasticdl.cli.submission.submit import job_name
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.model_file import WEIGHTS_ALONE
+from elasticdl.shared.job.plan import Shuffle
+from elasticdl.shared.names import new_job_id
+from elasticdl.shipping import shipped
+
+BATCH_SIZE = 32
+"""Records of a batch of a ``fit()`` without ``batch_size``."""
+_BUILT_WITH = 2
+"""Records with which a model is called that has no weights yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """The arguments of ``fit()``, checked. ``validation`` is None or columns as ``training``."""
+
+    given: Mapping[str, Any]
+    layout: shipped.Layout
+    training: dict[str, arrays.Array]
+    validation: dict[str, arrays.Array] | None
+    epochs: int
+    batch_size: int
+    shuffle: bool
+
+
+def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers, script: Path) -> Any:
+    """Train a model as a job; the counterpart of ``keras.Model.fit``.
+
+    Args:
+        original: Keras' own ``fit``, whose arguments these are.
+
+    Returns:
+        The ``keras.callbacks.History`` of the call.
+
+    Raises:
+        UserError: something that the call is given can't become a job.
+        JobError: the job has failed or was interrupted.
+    """
+    bound = inspect.signature(original).bind(model, *args, **kwargs)
+    bound.apply_defaults()
+    given = bound.arguments
+    _check(model, given)
+    if given["epochs"] <= given["initial_epoch"]:
+        return _history(model, [], 0)
+    folder = launchers.former() or _trained(model, given, launchers, script)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # The optimizer of the file has no state.
+        model.load_weights(folder / "output" / WEIGHTS_ALONE)
+    report = json.loads((folder / "report.json").read_text())
+    return _history(model, report["history"]["epochs"], given["initial_epoch"])
+
+
+def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script: Path) -> Path:
+    """Run the job; returns its folder."""
+    name = launchers.flags.job_name or job_name(script.stem)
+    job = new_job_id(name)
+    folder = launchers.root / job
+    try:
+        call = _with_data(given, folder)
+        _build(model, call)
+        file = shipped.write(folder / "model", script, model, call.layout, given, name.replace("-", "_"))
+        values = _values(call, folder, file)
+        for part in ("stream", "validation_stream"):
+            shutil.rmtree(folder / part, ignore_errors=True)
+        launchers.note(job, script)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    quiet = given["verbose"] in (0, "0")
+    launchers.run(job, values, quiet=quiet, replace=(str(file), str(script)))
+    return folder
+
+
+def _check(model: Any, given: Mapping[str, Any]) -> None:
+    """Refuse, by name and before anything is written, what no job can do."""
+    if keras.backend.backend() != "tensorflow":
+        raise UserError(
+            f"Keras runs on {keras.backend.backend()} in this script, and jobs run Keras on TensorFlow",
+            hint="Set KERAS_BACKEND=tensorflow.",
+        )
+    if not model.compiled:
+        raise UserError(f"the model {model.name!r} is not compiled", hint="Call its compile() before fit().")
+    for method in ("train_step", "test_step"):
+        if getattr(type(model), method) is not getattr(keras.Model, method):
+            raise UserError(
+                f"{type(model).__name__} overrides {method}(), which no worker can run: the parameter servers have the "
+                "weights, and apply the gradients",
+                hint="Write the loss as compute_loss(self, x, y, y_pred, sample_weight), or with add_loss() in call(), "
+                "and its parts as metrics. The rest of train_step() is what fit() does anyway.",
+            )
+    if given["validation_freq"] != 1:
+        raise UserError(f"validation_freq={given['validation_freq']} of fit(): a job evaluates after every epoch")
+    if not isinstance(given["shuffle"], bool):
+        raise UserError(f"shuffle={given['shuffle']!r} of fit() is not supported", hint="Give True or False.")
+    if given["class_weight"] and given["sample_weight"] is not None:
+        raise UserError("fit() is given class_weight and sample_weight, of which it takes one")
+    if given["initial_epoch"] and given["callbacks"]:
+        raise UserError("fit() is given initial_epoch and callbacks, but the callbacks of a job count its own epochs")
+
+
+def _with_data(given: Mapping[str, Any], folder: Path) -> Call:
+    """The data of the call; a data set that gives batches is written into the folder."""
+    batch_size = given["batch_size"] or BATCH_SIZE
+    shuffle, split = given["shuffle"], given["validation_split"]
+    if streams.is_stream(given["x"]):
+        if split and given["validation_data"] is None:
+            raise UserError(
+                "fit() is given validation_split and a dataset", hint="Give validation_data: take(), skip()."
+            )
+        stream = streams.read(given["x"], given["steps_per_epoch"], folder / "stream", shuffle=shuffle)
+        layout, training, batch_size, shuffle = stream
+    else:
+        layout, training = _three(given["x"], given["y"], given["sample_weight"])
+        steps = -(-arrays.records_of(training) // batch_size)
+        if given["steps_per_epoch"] not in (None, steps):
+            raise UserError(
+                f"steps_per_epoch={given['steps_per_epoch']} of fit() with arrays of {steps:,} batches",
+                hint="Leave it out: an epoch of a job is one pass over the data.",
+            )
+    validation = None
+    if given["validation_data"] is not None:
+        validation = _validation(given, batch_size, folder)
+    elif split:
+        at = int(np.floor(arrays.records_of(training) * (1.0 - split)))
+        if at in (0, arrays.records_of(training)):
+            raise UserError(f"validation_split={split} of fit() leaves one part without records")
+        validation = {name: array[at:] for name, array in training.items()}
+        training = {name: array[:at] for name, array in training.items()}
+    layout, training, validation = _with_weights(layout, training, validation)
+    return Call(
+        given=given,
+        layout=layout,
+        training=training,
+        validation=validation,
+        epochs=given["epochs"] - given["initial_epoch"],
+        batch_size=batch_size,
+        shuffle=shuffle,
+    )
+
+
+def _validation(given: Mapping[str, Any], batch_size: int, folder: Path) -> dict[str, arrays.Array]:
+    data, steps = given["validation_data"], given["validation_steps"]
+    if streams.is_stream(data):
+        return streams.read(data, steps, folder / "validation_stream").columns
+    _, columns = _three(*keras.utils.unpack_x_y_sample_weight(data))
+    arrays.records_of(columns)
+    if not steps:
+        return columns
+    kept = steps * (given["validation_batch_size"] or batch_size)
+    return {name: array[:kept] for name, array in columns.items()}
+
+
+def _three(x: Any, y: Any, weights: Any) -> tuple[shipped.Layout, dict[str, arrays.Array]]:
+    parts = [arrays.columns_of(*one) for one in (("x", x), ("y", y), ("sample_weight", weights))]
+    structures, columns = zip(*parts, strict=True)
+    layout = shipped.Layout(features=structures[0], labels=structures[1], weights=structures[2])
+    return layout, {name: array for one in columns for name, array in one.items()}
+
+
+def _with_weights(
+    layout: shipped.Layout, training: dict[str, arrays.Array], validation: dict[str, arrays.Array] | None
+) -> tuple[shipped.Layout, dict[str, arrays.Array], dict[str, arrays.Array] | None]:
+    """Both data sets with the same columns: a sample weight of 1 changes nothing."""
+    if validation is None or training.keys() == validation.keys():
+        return layout, training, validation
+    missing = training.keys() ^ validation.keys()
+    if any(not name.startswith("sample_weight") for name in missing):
+        raise UserError(
+            f"the training data of fit() has {', '.join(training)}, its validation data {', '.join(validation)}"
+        )
+    for one, other in ((training, validation), (validation, training)):
+        for name in one.keys() - other.keys():
+            other[name] = np.ones((len(next(iter(other.values()))), *one[name].shape[1:]), one[name].dtype)
+    return shipped.Layout(features=layout.features, labels=layout.labels, weights="sample_weight"), training, validation
+
+
+def _build(model: Any, call: Call) -> None:
+    """Make the weights of a model that waits for its first call."""
+    if model.built and model.weights:
+        return
+    few = {name: keras.ops.convert_to_tensor(array[:_BUILT_WITH]) for name, array in call.training.items()}
+    model(keras.tree.map_structure(few.__getitem__, call.layout.features), training=False)
+
+
+def _values(call: Call, folder: Path, file: Path) -> dict[str, Any]:
+    """The flags of the job; writes its data."""
+    values: dict[str, Any] = {
+        "model_def": str(file),
+        "training_data": str(folder / "data" / "training.npz"),
+        "output": str(folder / "output"),
+        "export_weights": True,
+        "num_epochs": call.epochs,
+        "minibatch_size": call.batch_size,
+        "shuffle": None if call.shuffle else Shuffle.NONE.value,
+    }
+    arrays.write(Path(values["training_data"]), call.training)
+    if call.validation is not None:
+        values["validation_data"] = str(folder / "data" / "validation.npz")
+        arrays.write(Path(values["validation_data"]), call.validation)
+    return values
+
+
+def _history(model: Any, epochs: list[Mapping[str, Any]], first: int) -> Any:
+    """What ``fit()`` returns, from the curves of the job."""
+    history = keras.callbacks.History()
+    history.set_model(model)
+    history.on_train_begin()
+    for place, epoch in enumerate(epochs):
+        validation = {f"val_{name}": value for name, value in epoch["validation"].items()}
+        history.on_epoch_end(first + place, {"loss": epoch["loss"], **epoch["metrics"], **validation})
+    model.history = history
+    return history

@@ -1,0 +1,155 @@
+"""The processes that start and follow a script's jobs: one waits ready, so that imports overlap the script's own."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from elasticdl.cli import exit_codes
+from elasticdl.cli.local.processes.imports import module_command
+from elasticdl.shared.errors import ElasticDLError, UserError
+
+MODULE = "elasticdl.cli.commands.fit_job"
+RECORD = "script.json"
+"""In a job's folder: the script, and the jobs that its earlier calls of ``fit()`` became."""
+
+
+class JobError(ElasticDLError):
+    """A job has failed, or the user has interrupted it; its launcher has said so.
+
+    Attributes:
+        exit_code: of the job.
+    """
+
+    def __init__(self, job: str, exit_code: int) -> None:
+        super().__init__(f"the job {job} has ended with exit code {exit_code}")
+        self.exit_code = exit_code
+
+
+class Launchers:
+    """Runs one job after the other.
+
+    Args:
+        flags: ``ScriptFlags`` of the command.
+        root: folder of the jobs' folders.
+        resumed: id of the job that an interrupted run of the script has left; empty: it starts at its first call.
+
+    Raises:
+        UserError: there is no such job, or it is not that of a script.
+    """
+
+    def __init__(self, flags: Any, root: Path, resumed: str = "") -> None:
+        self.flags = flags
+        self.root = root
+        self._jobs: list[str] = []
+        self._former: list[str] = [*_record(root, resumed)["before"], resumed] if resumed else []
+        self._standby: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        self._standby = self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._standby is not None:
+            assert self._standby.stdin is not None
+            self._standby.stdin.close()
+            self._standby.wait()
+
+    def former(self) -> Path | None:
+        """The folder of the job that this call of ``fit()`` has had in the interrupted run; None: it has had none.
+
+        Raises:
+            JobError: the interrupted job was resumed, and has failed or was interrupted again.
+        """
+        number = len(self._jobs)
+        if number >= len(self._former):
+            return None
+        job: str = self._former[number]
+        self._jobs.append(job)
+        if not (self.root / job / "output").exists():
+            command = [*module_command("elasticdl.cli"), "resume", job, f"--run_dir={self.root}"]
+            if code := _ended(subprocess.Popen(command, text=True)):
+                raise JobError(job, code if code > 0 else exit_codes.FAILURE)
+        return self.root / job
+
+    def note(self, job: str, script: Path) -> None:
+        """Keep in the job's folder which call of ``fit()`` it is."""
+        record = {"script": str(script), "before": self._jobs}
+        (self.root / job / RECORD).write_text(json.dumps(record))
+        self._jobs.append(job)
+
+    def run(self, job: str, values: dict[str, Any], *, quiet: bool, replace: tuple[str, str]) -> None:
+        """Run a job to its end, with its progress on this process' output.
+
+        Args:
+            values: flags of ``train`` that the script's call gives.
+            quiet: print errors only.
+            replace: the model file, and what messages call it.
+
+        Raises:
+            JobError: the job has failed, or the user interrupted it.
+        """
+        process, self._standby = self._standby or self._start(), None
+        request = {"job": job, "values": values, "quiet": quiet, "replace": replace, "folder": os.getcwd()}
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
+            pipe.write(json.dumps(request))
+        sys.stdout.flush()
+        code = _ended(process)
+        if code == exit_codes.INTERRUPTED and (self.root / job / "job.json").exists():
+            command = shlex.join(["elasticdl", "run", f"--resume={job}", f"--run_dir={self.root}", *sys.argv])
+            sys.stderr.write(f"To continue this job and then the script: {command}\n")
+        if code:
+            raise JobError(job, code if code > 0 else exit_codes.FAILURE)
+
+    def _start(self) -> subprocess.Popen[str]:
+        given = {
+            field.name: _as_json(value)
+            for field in dataclasses.fields(self.flags)
+            if (value := getattr(self.flags, field.name)) != field.default
+        }
+        # Flags may have credentials, which all users of the machine could read in a command line.
+        environment = {**os.environ, "ELASTICDL_SCRIPT": json.dumps(given), "ELASTICDL_SCRIPT_ROOT": str(self.root)}
+        return subprocess.Popen(module_command(MODULE), stdin=subprocess.PIPE, text=True, env=environment)
+
+
+def _record(root: Path, job: str) -> dict[str, Any]:
+    try:
+        record: dict[str, Any] = json.loads((root / job / RECORD).read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"--resume={job}: {root} has no job of a script with this id", usage=True) from error
+    return record
+
+
+def _ended(process: subprocess.Popen[str]) -> int:
+    """Wait for a process. Ctrl-C of a terminal reaches it, too, and it says what becomes of the job."""
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            if not _has_terminal():
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGINT)
+
+
+def _has_terminal() -> bool:
+    """Whether this process is in the foreground of a terminal, which sends Ctrl-C to all of its processes."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False
+
+
+def _as_json(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value

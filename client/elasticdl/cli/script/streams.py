@@ -1,0 +1,198 @@
+"""Data that ``fit()`` is given batch by batch: one pass over it is written to disk, with the memory of one batch."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import GeneratorType
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from elasticdl.cli.script import arrays
+from elasticdl.shared.errors import UserError, file_errors
+from elasticdl.shared.words import size
+from elasticdl.shipping.shipped import Layout
+
+BYTES_MAX = 64 << 30
+"""Largest data set that is copied to disk."""
+_PROGRESS_S = 5.0
+_RANDOM = ("Random", "Rng", "Multinomial")
+"""Parts of the names of TensorFlow's operations that draw random numbers."""
+
+
+class Stream(NamedTuple):
+    """What one pass has written.
+
+    Attributes:
+        columns: memory-mapped files.
+        batch_size: records of the first batch.
+        shuffled: whether the order of the data was random, so that the job shuffles it.
+    """
+
+    layout: Layout
+    columns: dict[str, arrays.Array]
+    batch_size: int
+    shuffled: bool
+
+
+def is_stream(given: Any) -> bool:
+    """Whether an argument of ``fit()`` is a data set that gives batches.
+
+    Raises:
+        UserError: it is one that no job can read.
+    """
+    kind = type(given)
+    if any(base.__module__.partition(".")[0] == "torch" and base.__name__ == "DataLoader" for base in kind.__mro__):
+        raise UserError(
+            "fit() is given a DataLoader of PyTorch, which workers without PyTorch can't read",
+            hint="Give fit() its arrays, or a keras.utils.PyDataset.",
+        )
+    if isinstance(given, GeneratorType):
+        raise UserError(
+            "fit() is given a generator, which has no length and can be read once only",
+            hint="Make a keras.utils.PyDataset of it, which gives batches by their numbers, or tf.data.Dataset.",
+        )
+    return isinstance(given, tf.data.Dataset | keras.utils.PyDataset)
+
+
+def read(given: Any, steps: int | None, folder: Path, *, shuffle: bool = True) -> Stream:
+    """Write one pass over a data set into a folder.
+
+    Args:
+        steps: batches of an epoch; None: all.
+        shuffle: what ``fit()`` was given, which counts for a ``PyDataset``.
+
+    Raises:
+        UserError: it has no end, gives other data in each pass, is too large, or its batches differ in structure.
+    """
+    if isinstance(given, tf.data.Dataset):
+        batches, shuffled = _of_dataset(given, steps), any("Shuffle" in type(one).__name__ for one in _parts(given))
+    else:
+        batches, shuffled = _of_py_dataset(given, steps), shuffle
+    return _written(batches, folder)._replace(shuffled=shuffled)
+
+
+def _of_dataset(given: Any, steps: int | None) -> Iterable[Any]:
+    known = int(given.cardinality())
+    if known == tf.data.INFINITE_CARDINALITY and steps is None:
+        raise UserError("the dataset of fit() has no end", hint="Give fit() steps_per_epoch, or remove repeat().")
+    if known >= 0 and steps is not None and steps != known:
+        raise UserError(
+            f"steps_per_epoch={steps} of fit() with a dataset of {known:,} batches",
+            hint="Leave it out: an epoch of a job is one pass over the data.",
+        )
+    for part in _parts(given):
+        if found := _random_operation(part):
+            raise UserError(
+                f"a map() of the dataset of fit() draws random numbers ({found}), and a job reads the dataset once",
+                hint="Put random changes into the model, where they differ in each epoch: keras.layers.RandomFlip() "
+                "and its like.",
+            )
+    taken: Iterable[Any] = given if steps is None else given.take(steps)
+    return taken
+
+
+def _of_py_dataset(given: Any, steps: int | None) -> Iterator[Any]:
+    count = given.num_batches if steps is None else steps
+    if count is None:
+        raise UserError("the PyDataset of fit() has no end", hint="Give fit() steps_per_epoch.")
+    return (given[number] for number in range(count))
+
+
+def _parts(dataset: Any) -> Iterator[Any]:
+    yield dataset
+    for part in dataset._inputs():
+        yield from _parts(part)
+
+
+def _random_operation(part: Any) -> str:
+    """An operation in the function of a ``map()`` that draws random numbers; empty if absent."""
+    function = getattr(part, "_map_func", None)
+    graph = getattr(getattr(function, "function", None), "graph", None)
+    if graph is None:
+        return ""
+    definition = graph.as_graph_def()
+    nodes = itertools.chain(definition.node, *(one.node_def for one in definition.library.function))
+    return next((node.op for node in nodes if any(part in node.op for part in _RANDOM)), "")
+
+
+def _written(batches: Iterable[Any], folder: Path) -> Stream:
+    layout: Layout | None = None
+    kinds: dict[str, tuple[Any, tuple[int, ...]]] = {}
+    texts: dict[str, list[arrays.Array]] = {}
+    records = written = first = 0
+    said_s = time.monotonic()
+    with file_errors(f"the data of fit() can't be written to {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for batch in batches:
+            found, columns = _columns(batch)
+            if layout is None:
+                layout, first = found, arrays.records_of(columns)
+                kinds = {name: (array.dtype, array.shape[1:]) for name, array in columns.items()}
+            _check(layout, kinds, found, columns)
+            for name, array in columns.items():
+                if array.dtype.kind in "SU":
+                    texts.setdefault(name, []).append(array)
+                else:
+                    with (folder / f"{name}.part").open("ab") as file:
+                        np.ascontiguousarray(array).tofile(file)
+                written += array.nbytes
+            records += arrays.records_of(columns)
+            if written > BYTES_MAX:
+                raise UserError(
+                    f"the dataset of fit() has more than {size(BYTES_MAX)}",
+                    hint="Write it to files, and train a model file on them: elasticdl train.",
+                )
+            if time.monotonic() > said_s + _PROGRESS_S:
+                said_s = time.monotonic()
+                sys.stdout.write(f"Reading the dataset of fit(): {records:,} records, {size(written)}\n")
+                sys.stdout.flush()
+    if layout is None:
+        raise UserError("the dataset of fit() gives no batch")
+    columns = {
+        name: np.concatenate(texts[name]) if name in texts else _mapped(folder / f"{name}.part", kind, shape, records)
+        for name, (kind, shape) in kinds.items()
+    }
+    return Stream(layout, columns, first, shuffled=False)
+
+
+def _mapped(file: Path, kind: Any, shape: tuple[int, ...], records: int) -> arrays.Array:
+    return np.memmap(file, kind, "r", shape=(records, *shape))
+
+
+def _columns(batch: Any) -> tuple[Layout, dict[str, arrays.Array]]:
+    parts = [arrays.columns_of(name, one) for name, one in zip(_NAMES, _three(batch), strict=True)]
+    (features, x), (labels, y), (weights, w) = parts
+    return Layout(features=features, labels=labels, weights=weights), {**x, **y, **w}
+
+
+_NAMES = ("x", "y", "sample_weight")
+
+
+def _three(batch: Any) -> tuple[Any, Any, Any]:
+    x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
+    return x, y, weights
+
+
+def _check(
+    layout: Layout,
+    kinds: Mapping[str, tuple[Any, tuple[int, ...]]],
+    found: Layout,
+    columns: Mapping[str, arrays.Array],
+) -> None:
+    """Refuse a batch that is not like the first one."""
+    if found != layout:
+        raise UserError("the batches of the dataset of fit() differ in their structure")
+    for name, array in columns.items():
+        kind, shape = kinds[name]
+        if array.shape[1:] != shape or (array.dtype != kind and array.dtype.kind not in "SU"):
+            raise UserError(
+                f"the batches of the dataset of fit() differ: {name} has the shape {array.shape[1:]} after {shape}",
+                hint="Pad all records to one length: padded_batch(..., padded_shapes=...).",
+            )

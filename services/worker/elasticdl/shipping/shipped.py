@@ -1,0 +1,115 @@
+"""What one call of ``fit()`` ships, and the model file that unpacks it in a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from elasticdl.shipping.pickling import dumps, loads
+
+SHIPPED = "shipped.pickle"
+"""The file beside the model file that holds all of it."""
+_TEXT = '''"""Gives workers the model that {script} passed to fit()."""
+
+from elasticdl.shipping.shipped import Shipped
+
+SCRIPT_FOLDER = {folder!r}
+_SHIPPED = Shipped(__file__)
+class_weight = _SHIPPED.class_weight
+
+
+def custom_model():
+    return _SHIPPED.load_model()
+
+
+def feed_batch(records, mode, metadata):
+    return _SHIPPED.feed(records, mode)
+
+
+def callbacks():
+    return _SHIPPED.callbacks()
+'''
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Which columns of the data are what ``fit()`` was given: structures of the names of columns.
+
+    Attributes:
+        labels, weights: None if absent.
+    """
+
+    features: Any
+    labels: Any = None
+    weights: Any = None
+
+
+def write(folder: Path, script: Path, model: Any, layout: Layout, extras: Mapping[str, Any], name: str) -> Path:
+    """Write a model file and what it loads into a folder.
+
+    Args:
+        script: whose modules travel by value.
+        extras: ``callbacks`` and ``class_weight`` of ``fit()``.
+        name: of the file, without its suffix.
+
+    Returns:
+        The model file.
+
+    Raises:
+        UserError: the model or a callback can't travel.
+    """
+    callbacks = [_without_model(callback) for callback in extras.get("callbacks") or ()]
+    parts = {
+        "model": dumps(model, script.parent, f"the model {model.name!r}"),
+        "callbacks": dumps([one for one, _ in callbacks], script.parent, "the callbacks"),
+        "class_weight": extras.get("class_weight"),
+        "layout": (layout.features, layout.labels, layout.weights),
+    }
+    for callback, attributes in callbacks:
+        vars(callback).update(attributes)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / SHIPPED).write_bytes(dumps(parts, script.parent, "class_weight"))
+    file = folder / f"{name}.py"
+    file.write_text(_TEXT.format(script=script.name, folder=str(script.parent)))
+    return file
+
+
+def _without_model(callback: Any) -> tuple[Any, dict[str, Any]]:
+    """A callback that has been used before refers to the model; returns what has to be put back into it."""
+    kept = {name: vars(callback)[name] for name in ("_model", "params") if name in vars(callback)}
+    vars(callback).update(dict.fromkeys(kept))
+    return callback, kept
+
+
+class Shipped:
+    """What was shipped with a model file. Each call gives new objects, as functions of a model file do.
+
+    Args:
+        file: the model file.
+    """
+
+    def __init__(self, file: str) -> None:
+        self._parts = loads(Path(file).with_name(SHIPPED).read_bytes())
+        self.class_weight = self._parts["class_weight"]
+
+    def load_model(self) -> Any:
+        """The model with the weights that it had when ``fit()`` was called."""
+        return loads(self._parts["model"])
+
+    def callbacks(self) -> list[Any]:
+        """The callbacks of the call."""
+        made: list[Any] = loads(self._parts["callbacks"])
+        return made
+
+    def feed(self, records: Mapping[str, Any], mode: str) -> Any:
+        """The arguments of ``fit()`` for one batch: columns in the structure in which the script gave them."""
+        parts = self._parts["layout"][:1] if mode == "predict" else self._parts["layout"]
+        found = [None if each is None else keras.tree.map_structure(records.__getitem__, each) for each in parts]
+        features, labels, weights = (*found, None, None)[:3]
+        if mode == "predict" or (labels is None and weights is None):
+            return features
+        return (features, labels) if weights is None else (features, labels, weights)

@@ -1,0 +1,203 @@
+"""``elasticdl run``: a Keras script runs unchanged, each fit() is a job, and the lines after it see a trained model."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.elastic import Elastic
+
+DATA = """
+import json
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+from helpers import scaled
+
+rng = np.random.default_rng(0)
+x = rng.normal(size=(1200, 6)).astype("float32")
+y = (x[:, :1] * 2 + x[:, 1:2]).astype("float32")
+"""
+SUBCLASSED = (
+    DATA
+    + """
+class Wide(keras.layers.Layer):
+    def __init__(self, units, function):
+        super().__init__()
+        self.dense, self.function = keras.layers.Dense(units), function
+
+    def call(self, inputs):
+        return self.function(self.dense(inputs))
+
+
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.wide = Wide(16, lambda inputs: keras.ops.tanh(scaled(inputs)))
+        self.head = keras.layers.Dense(1)
+
+    def call(self, inputs):
+        return self.head(self.wide(inputs["features"]))
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return keras.ops.mean(keras.ops.square(y - y_pred)) + 1.0
+
+
+def far_off(labels, predictions):
+    return keras.ops.mean(keras.ops.cast(keras.ops.abs(labels - predictions) > 1.0, "float32"))
+
+
+data = tf.data.Dataset.from_tensor_slices(({"features": x[:1000]}, y[:1000])).shuffle(1000).batch(20)
+test = ({"features": x[1000:]}, y[1000:])
+model = Net()
+model.compile(keras.optimizers.Adam(0.01), metrics=[far_off])
+stop = keras.callbacks.EarlyStopping("val_loss", patience=5)
+first = model.fit(data, epochs=3, validation_data=test, callbacks=[stop])
+second = model.fit({"features": x}, y, epochs=1, batch_size=20, verbose=0)
+errors = np.square(model.predict(test[0], verbose=0) - test[1])
+
+plain = keras.Sequential([keras.Input((6,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)])
+plain.compile(keras.optimizers.Adam(0.01), "mse")
+for epoch in range(4):
+    for batch in data:
+        plain.train_on_batch(batch[0]["features"], batch[1])
+print("after fit", sys.argv[1:])
+results = {
+    "first": first.history,
+    "second": second.history,
+    "epochs": first.epoch,
+    "error": float(errors.mean()),
+    "plain": float(plain.evaluate(x[1000:], y[1000:], verbose=0)),
+    "arguments": sys.argv[1:],
+}
+open("results.json", "w").write(json.dumps(results))
+sys.exit(3)
+"""
+)
+SLOW = (
+    DATA
+    + """
+import os
+import time
+
+
+class Slow(keras.layers.Layer):
+    def call(self, inputs):
+        def wait(values):
+            if not os.path.exists("remove_delay"):
+                time.sleep(0.02)
+            return values
+
+        waited = tf.numpy_function(wait, [inputs], tf.float32)
+        waited.set_shape(inputs.shape)
+        return inputs + tf.stop_gradient(waited - inputs)
+
+    def compute_output_shape(self, shape):
+        return shape
+
+
+model = keras.Sequential([keras.Input((6,)), Slow(), keras.layers.Dense(8, "tanh"), keras.layers.Dense(1)])
+model.compile("adam", "mse")
+history = model.fit(x, y, epochs=4, batch_size=8)
+open("results.json", "w").write(json.dumps({"history": history.history, "mse": float(model.evaluate(x, y, verbose=0))}))
+"""
+)
+
+
+def write_script(elastic: Elastic, text: str) -> None:
+    (elastic.folder / "script.py").write_text(text)
+    (elastic.folder / "helpers.py").write_text("def scaled(values):\n    return values * 0.9\n")
+
+
+def results_of(elastic: Elastic) -> dict[str, Any]:
+    results: dict[str, Any] = json.loads((elastic.folder / "results.json").read_text())
+    return results
+
+
+def reports(elastic: Elastic) -> list[dict[str, Any]]:
+    """The reports of all jobs, in the order of their calls of fit()."""
+    folders = sorted(elastic.jobs.iterdir(), key=lambda folder: len(_before(folder)))
+    return [json.loads((folder / "report.json").read_text()) for folder in folders]
+
+
+def _before(folder: Path) -> list[str]:
+    before: list[str] = json.loads((folder / "script.json").read_text())["before"]
+    return before
+
+
+def test_each_fit_of_a_script_is_a_job_and_the_lines_after_it_see_the_trained_model(elastic: Elastic) -> None:
+    write_script(elastic, SUBCLASSED)
+    outcome = elastic.run("run", "--seed=1", "script.py", "--rate", "0.1", "--dry_run=true")
+    assert outcome.exit_code == 3, outcome.output
+    assert "after fit ['--rate', '0.1', '--dry_run=true']" in outcome.output
+    results, (first, second) = results_of(elastic), reports(elastic)
+    assert [report["audit"]["exact"] for report in (first, second)] == [True, True]
+    records = [[epoch["records"] for epoch in report["history"]["epochs"]] for report in (first, second)]
+    assert records == [[1000] * 3, [1200]]
+    assert set(results["first"]) == {"loss", "far_off", "val_loss", "val_far_off"}
+    assert results["epochs"] == [0, 1, 2]
+    losses = [*results["first"]["loss"], *results["second"]["loss"]]
+    assert losses == sorted(losses, reverse=True)
+    assert 1.0 < results["second"]["loss"][0] < results["first"]["val_loss"][-1] + 0.1
+    assert results["error"] == pytest.approx(results["second"]["loss"][0] - 1.0, abs=0.1)
+    assert results["error"] < 3 * results["plain"] + 0.05
+    assert outcome.output.count("succeeded") == 1  # The second call is told to print nothing.
+
+
+@pytest.mark.thorough
+def test_a_script_does_not_notice_that_a_worker_and_the_ps_are_killed(elastic: Elastic) -> None:
+    write_script(elastic, SLOW)
+    with elastic.start("run", "--num_workers=2", "script.py") as running:
+        running.wait_for_progress()
+        for pid in elastic.pids("worker-0", "ps-0"):
+            os.kill(pid, signal.SIGKILL)
+        elastic.remove_delay()
+        assert running.wait() == 0, running.output
+    (report,) = reports(elastic)
+    assert report["audit"]["exact"] is True
+    assert report["audit"]["repaired"] == 0
+    results = results_of(elastic)
+    assert len(results["history"]["loss"]) == 4
+    assert results["mse"] < results["history"]["loss"][0]
+
+
+@pytest.mark.thorough
+def test_an_interrupted_script_continues_at_its_fit(elastic: Elastic) -> None:
+    write_script(elastic, SLOW)
+    with elastic.start("run", "script.py") as running:
+        running.wait_for_progress()
+        running.process.send_signal(signal.SIGINT)
+        assert running.wait() == 130, running.output
+        line = running.wait_for(r"To continue this job and then the script: elasticdl (run .*)")
+    assert "Traceback" not in running.output
+    elastic.remove_delay()
+    resumed = elastic.run(*line.group(1).split())
+    assert resumed.exit_code == 0, resumed.output
+    (report,) = reports(elastic)
+    assert report["audit"]["exact"] is True
+    assert report["resumes"] == 1
+    assert len(results_of(elastic)["history"]["loss"]) == 4
+
+
+@pytest.mark.thorough
+def test_what_a_job_refuses_ends_the_script_with_its_own_name_and_leaves_nothing(elastic: Elastic) -> None:
+    wrong = DATA + (
+        "model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])\n"
+        "model.compile('adam', 'mse')\n"
+        "model.fit(x, y)\n"
+        "print('not reached')\n"
+    )
+    write_script(elastic, wrong)
+    outcome = elastic.run("run", "script.py")
+    assert outcome.exit_code == 1, outcome.output
+    assert re.search(r"Error: \S+/script\.py: ", outcome.output) or "script.py" in outcome.output
+    assert "not reached" not in outcome.output
+    assert "Traceback" not in outcome.output
+    assert not list(elastic.jobs.glob("*"))

@@ -1,0 +1,123 @@
+"""The data of fit(): arrays, frames and data sets become columns; what no job can read is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+
+from elasticdl.cli.script import arrays, streams
+from elasticdl.shared.errors import UserError
+
+pytestmark = pytest.mark.tensorflow
+
+
+def test_a_structure_of_arrays_becomes_columns_with_its_paths() -> None:
+    given = {"age": np.zeros(3), "more": (np.zeros((3, 2), "int64"), tf.constant([1, 2, 3]))}
+    structure, columns = arrays.columns_of("x", given)
+    assert structure == {"age": "x.age", "more": ("x.more.0", "x.more.1")}
+    assert {name: (array.dtype.name, array.shape) for name, array in columns.items()} == {
+        "x.age": ("float32", (3,)),
+        "x.more.0": ("int64", (3, 2)),
+        "x.more.1": ("int32", (3,)),
+    }
+    assert arrays.records_of(columns) == 3
+
+
+def test_frames_and_tables_are_arrays_as_for_fit() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1.5, 2.5], "b": [1, 2]})
+    assert arrays.columns_of("x", frame)[1]["x"].shape == (2, 2)
+    assert arrays.columns_of("y", frame["a"])[1]["y"].shape == (2, 1)
+    structure, columns = arrays.columns_of("x", pa.table({"a": [1, 2], "t": ["u", "v"]}))
+    assert structure == {"a": "x.a", "t": "x.t"}
+    assert columns["x.t"].tolist() == ["u", "v"]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (tf.ragged.constant([[1], [2, 3]]), "RaggedTensor as x"),
+        ("text", "x of type str"),
+        (np.zeros(2, "complex64"), "type complex64"),
+    ],
+)
+def test_what_is_no_array_is_refused_by_name(given: Any, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        arrays.columns_of("x", given)
+
+
+def test_arrays_of_different_lengths_are_refused() -> None:
+    with pytest.raises(UserError, match="x has 3, y has 2"):
+        arrays.records_of({"x": np.zeros(3), "y": np.zeros(2)})
+    with pytest.raises(UserError, match="no records"):
+        arrays.records_of({"x": np.zeros(0)})
+
+
+def test_columns_are_written_so_that_any_record_can_be_read(tmp_path: Path) -> None:
+    arrays.write(tmp_path / "data" / "a.npz", {"x.a": np.asfortranarray(np.arange(6).reshape(3, 2)), "y": np.ones(3)})
+    with np.load(tmp_path / "data" / "a.npz") as file:
+        assert file["x.a"].tolist() == [[0, 1], [2, 3], [4, 5]]
+        assert file["x.a"].flags.c_contiguous
+
+
+def test_one_pass_over_a_dataset_is_written(tmp_path: Path) -> None:
+    data = tf.data.Dataset.from_tensor_slices(({"a": np.arange(10), "t": [f"w{n}" for n in range(10)]}, np.ones(10)))
+    stream = streams.read(data.shuffle(10, seed=1).batch(4).prefetch(1), None, tmp_path)
+    assert stream.layout.features == {"a": "x.a", "t": "x.t"}
+    assert sorted(stream.columns["x.a"].tolist()) == list(range(10))
+    assert [f"w{n}" for n in stream.columns["x.a"]] == stream.columns["x.t"].tolist()
+    assert (stream.batch_size, stream.shuffled) == (4, True)
+
+
+def test_a_py_dataset_is_read_by_number(tmp_path: Path) -> None:
+    class Squares(keras.utils.PyDataset):  # type: ignore[misc]
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, index: int) -> Any:
+            numbers = np.arange(2) + 2 * index
+            return numbers, numbers**2
+
+    stream = streams.read(Squares(), None, tmp_path, shuffle=False)
+    assert stream.columns["y"].tolist() == [0, 1, 4, 9, 16, 25]
+    assert not stream.shuffled
+
+
+def test_an_endless_dataset_needs_its_steps(tmp_path: Path) -> None:
+    data = tf.data.Dataset.from_tensor_slices((np.arange(4), np.arange(4))).batch(2).repeat()
+    with pytest.raises(UserError, match="has no end"):
+        streams.read(data, None, tmp_path)
+    assert len(streams.read(data, 3, tmp_path).columns["x"]) == 6
+    with pytest.raises(UserError, match="steps_per_epoch=1 of fit\\(\\) with a dataset of 2 batches"):
+        streams.read(data.take(2), 1, tmp_path)
+
+
+def test_random_numbers_in_a_map_are_refused(tmp_path: Path) -> None:
+    data = tf.data.Dataset.from_tensor_slices((np.zeros((4, 2)), np.zeros(4)))
+    noisy = data.map(lambda x, y: (x + tf.random.normal((2,), dtype=x.dtype), y)).batch(2)
+    with pytest.raises(UserError, match="draws random numbers"):
+        streams.read(noisy, None, tmp_path)
+
+
+def test_batches_of_different_shapes_are_refused(tmp_path: Path) -> None:
+    data = tf.data.Dataset.from_generator(
+        lambda: iter([(np.zeros((2, 3)), np.zeros(2)), (np.zeros((2, 4)), np.zeros(2))]),
+        output_signature=(tf.TensorSpec((None, None)), tf.TensorSpec((None,))),
+    )
+    with pytest.raises(UserError, match="x has the shape \\(4,\\) after \\(3,\\)"):
+        streams.read(data, None, tmp_path)
+
+
+def test_what_workers_can_not_read_is_refused_with_a_hint() -> None:
+    with pytest.raises(UserError, match="is given a generator"):
+        streams.is_stream(one for one in range(3))
+    loader = type("DataLoader", (), {"__module__": "torch.utils.data.dataloader"})
+    with pytest.raises(UserError, match="DataLoader of PyTorch"):
+        streams.is_stream(loader())
+    assert not streams.is_stream(np.zeros(3))

@@ -1,0 +1,152 @@
+"""One call of fit(): what it writes for the job, what it returns, and what it refuses before anything is written."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from elasticdl.cli.script.fit import fit
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.model_file import ModelFile
+from elasticdl.worker.model.user.module import load
+
+pytestmark = pytest.mark.tensorflow
+X = np.arange(40, dtype="float64").reshape(10, 4)
+Y = np.arange(10)
+ORIGINAL = inspect.unwrap(keras.Model.fit)
+
+
+@dataclass
+class Jobs:
+    """Stands for the processes of jobs: training sets all weights to 0.5."""
+
+    root: Path
+    flags: Any = field(default_factory=lambda: SimpleNamespace(job_name=""))
+    ran: list[dict[str, Any]] = field(default_factory=list)
+
+    def former(self) -> None:
+        return None
+
+    def note(self, job: str, script: Path) -> None:
+        pass
+
+    def run(self, job: str, values: dict[str, Any], *, quiet: bool, replace: tuple[str, str]) -> None:
+        self.ran.append(values | {"quiet": quiet})
+        model = load(ModelFile(path=Path(values["model_def"]))).make_model()
+        model.set_weights([np.full(one.shape, 0.5) for one in model.get_weights()])
+        folder = self.root / job
+        (folder / "output").mkdir()
+        model.save_weights(folder / "output" / "model.weights.h5")
+        epoch = {
+            "loss": 1.5,
+            "metrics": {"mae": 2.0},
+            "validation": {"loss": 3.0} if "validation_data" in values else {},
+        }
+        history = {"epochs": [epoch] * values["num_epochs"]}
+        (folder / "report.json").write_text(json.dumps({"history": history}))
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Jobs:
+    return Jobs(tmp_path / "jobs")
+
+
+def linear(**compiled: Any) -> Any:
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile(**({"optimizer": "sgd", "loss": "mse", "metrics": ["mae"]} | compiled))
+    return model
+
+
+def call(jobs: Jobs, model: Any, *args: Any, **kwargs: Any) -> Any:
+    return fit(model, ORIGINAL, args, kwargs, jobs, Path("/nowhere/script.py"))  # type: ignore[arg-type]
+
+
+def test_a_call_becomes_a_job_and_its_result_that_of_the_call(jobs: Jobs) -> None:
+    model = linear()
+    history = call(jobs, model, X, Y, 4, 5, verbose=0, validation_split=0.25, initial_epoch=2)
+    assert history.history == {"loss": [1.5] * 3, "mae": [2.0] * 3, "val_loss": [3.0] * 3}
+    assert history.epoch == [2, 3, 4]
+    assert model.history is history
+    assert [weights.flatten().tolist() for weights in model.get_weights()] == [[0.5] * 4, [0.5]]
+    (values,) = jobs.ran
+    assert values["num_epochs"] == 3
+    assert (values["minibatch_size"], values["shuffle"], values["quiet"]) == (4, None, True)
+    with np.load(values["training_data"]) as training, np.load(values["validation_data"]) as validation:
+        assert training["x"].dtype == np.float32
+        assert (training["y"].tolist(), validation["y"].tolist()) == ([0, 1, 2, 3, 4, 5, 6], [7, 8, 9])
+
+
+def test_the_model_file_gives_workers_what_fit_was_given(jobs: Jobs) -> None:
+    inputs = {"a": keras.Input((2,), name="a"), "b": keras.Input((2,), name="b")}
+    model = keras.Model(inputs, keras.layers.Dense(1)(inputs["a"] + inputs["b"]))
+    model.compile("adam", "mse")
+    stop = keras.callbacks.EarlyStopping(patience=7)
+    given = {"a": X[:, :2], "b": X[:, 2:]}
+    call(jobs, model, given, Y, shuffle=False, callbacks=[stop], class_weight={0: 2.0}, validation_data=(given, Y))
+    (values,) = jobs.ran
+    assert values["shuffle"] == "none"
+    module = load(ModelFile(path=Path(values["model_def"])))
+    assert module.value("class_weight") == {0: 2.0}
+    assert [one.patience for one in module.required("callbacks")()] == [7]
+    feed = module.required("feed_batch")
+    features, labels = feed({"x.a": "A", "x.b": "B", "y": "Y"}, "train", None)
+    assert (features, labels) == ({"a": "A", "b": "B"}, "Y")
+    assert feed({"x.a": "A", "x.b": "B"}, "predict", None) == {"a": "A", "b": "B"}
+
+
+def test_weights_of_one_data_set_are_1_in_the_other(jobs: Jobs) -> None:
+    call(jobs, linear(), X, Y, sample_weight=np.arange(10), validation_data=(X[:3], Y[:3]))
+    (values,) = jobs.ran
+    with np.load(values["training_data"]) as training, np.load(values["validation_data"]) as validation:
+        assert training["sample_weight"].tolist() == list(range(10))
+        assert validation["sample_weight"].tolist() == [1, 1, 1]
+
+
+class Trained(keras.Model):  # type: ignore[misc]
+    def train_step(self, data: Any) -> Any:
+        return super().train_step(data)
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "says"),
+    [
+        (lambda: keras.Sequential([keras.layers.Dense(1)]), {}, "is not compiled"),
+        (linear, {"validation_freq": 2}, "validation_freq=2"),
+        (linear, {"shuffle": "batch"}, "shuffle='batch'"),
+        (linear, {"steps_per_epoch": 5}, "steps_per_epoch=5 of fit\\(\\) with arrays of 1 batches"),
+        (linear, {"class_weight": {0: 1.0}, "sample_weight": Y}, "class_weight and sample_weight"),
+        (linear, {"initial_epoch": 1, "epochs": 2, "callbacks": [keras.callbacks.History()]}, "initial_epoch and"),
+        (linear, {"validation_split": 0.95}, "leaves one part without records"),
+        (linear, {"validation_data": (X,)}, "the training data of fit\\(\\) has x, y"),
+        (linear, {"y": Y[:3]}, "x has 10, y has 3"),
+    ],
+)
+def test_what_no_job_can_do_is_refused_and_leaves_nothing(
+    jobs: Jobs, make: Callable[[], Any], given: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(UserError, match=says):
+        call(jobs, make(), **({"x": X, "y": Y} | given))
+    assert jobs.ran == []
+    assert not list(jobs.root.glob("*"))
+
+
+def test_a_train_step_of_its_own_is_refused_with_what_to_write_instead(jobs: Jobs) -> None:
+    model = Trained()
+    model.compile("sgd", "mse")
+    with pytest.raises(UserError, match="overrides train_step") as refused:
+        call(jobs, model, X, Y)
+    assert "compute_loss" in str(refused.value)
+
+
+def test_a_call_without_epochs_starts_no_job(jobs: Jobs) -> None:
+    assert call(jobs, linear(), X, Y, epochs=3, initial_epoch=3).history == {}
+    assert jobs.ran == []

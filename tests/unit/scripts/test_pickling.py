@@ -1,0 +1,123 @@
+"""Models of scripts, taken apart and put together again: what they predict, their names and their compile() stay."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from elasticdl.shared.errors import UserError
+from elasticdl.shipping.pickling import copied, dumps, loads
+
+pytestmark = pytest.mark.tensorflow
+FOLDER = Path(__file__).parent
+X = np.random.default_rng(0).normal(size=(12, 4)).astype("float32")
+Y = X.sum(axis=1, keepdims=True)
+
+
+class Scaled(keras.layers.Layer):  # type: ignore[misc]
+    """A layer as scripts have it: without get_config(), with a function and a list of layers as attributes."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.parts = [keras.layers.Dense(4), keras.layers.Dropout(0.1)]
+
+    def call(self, inputs: Any) -> Any:
+        for part in self.parts:
+            inputs = part(inputs)
+        return self.function(inputs)
+
+
+class Net(keras.Model):  # type: ignore[misc]
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.scaled = Scaled(lambda inputs: inputs * factor)
+        self.encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.BatchNormalization()])
+        self.head = keras.layers.Dense(1)
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        return self.head(self.encoder(self.scaled(inputs, training=training), training=training))
+
+
+def functional() -> Any:
+    inputs = keras.Input((4,))
+    shared = keras.layers.Dense(4, name="shared")
+    hidden = Scaled(keras.ops.tanh)(shared(shared(inputs)))
+    return keras.Model(inputs, keras.layers.Dense(1)(hidden) * 2 + hidden[:, :1])
+
+
+def with_submodel() -> Any:
+    inner = functional()
+    inputs = keras.Input((4,), name="outer")
+    return keras.Model(inputs, inner(inputs) + inner(inputs * 2))
+
+
+def not_yet_built() -> Any:
+    return keras.Sequential([keras.layers.Dense(3), keras.layers.Dense(1)])
+
+
+def loss(labels: Any, predictions: Any) -> Any:
+    return keras.ops.mean((labels - predictions) ** 2)
+
+
+@pytest.mark.parametrize("make", [functional, with_submodel, not_yet_built, lambda: Net(3.0)])
+def test_a_model_is_the_same_in_another_process(make: Callable[[], Any]) -> None:
+    model = make()
+    rate = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+    model.compile(keras.optimizers.AdamW(rate, weight_decay=0.1), loss=loss, metrics=["mae"])
+    expected = model.evaluate(X, Y, verbose=0, return_dict=True)
+    predicted = model.predict(X, verbose=0)
+    loads(dumps(model, FOLDER, "the model"))
+    made = loads(dumps(model, FOLDER, "the model"))
+    np.testing.assert_allclose(made.predict(X, verbose=0), predicted, rtol=1e-6)
+    assert made.evaluate(X, Y, verbose=0, return_dict=True) == pytest.approx(expected)
+    assert [one.path for one in made.weights] == [one.path for one in model.weights]
+    assert [one.value.name for one in made.weights] == [one.value.name for one in model.weights]
+    assert float(made.optimizer.weight_decay) == pytest.approx(0.1)
+    made.fit(X, Y, verbose=0)
+    assert [one.name for one in made.metrics] == [one.name for one in model.metrics]
+
+
+def test_layers_that_two_parts_share_are_shared_again() -> None:
+    inner = functional()
+    outer = keras.Sequential([keras.Input((4,)), inner.get_layer("shared"), keras.layers.Dense(1)])
+    one, other = loads(dumps([inner, outer], FOLDER, "both"))
+    assert other.layers[0] is one.get_layer("shared")
+
+
+def test_a_metric_without_get_config_is_copied_with_its_function() -> None:
+    class Off(keras.metrics.Metric):  # type: ignore[misc]
+        def __init__(self, by: float) -> None:
+            super().__init__(name="off")
+            self.by, self.total = by, self.add_weight(name="total", initializer="zeros")
+
+        def update_state(self, labels: Any, predictions: Any, sample_weight: Any = None) -> None:
+            self.total.assign_add(keras.ops.sum(predictions - labels) + self.by)
+
+        def result(self) -> Any:
+            return self.total
+
+    made = copied(Off(2.0))
+    made.update_state(np.zeros(3), np.ones(3))
+    assert float(made.result()) == 5.0
+
+
+def test_mixed_precision_and_bfloat16_variables_keep_their_types() -> None:
+    layer = keras.layers.Dense(2, dtype="mixed_bfloat16")
+    layer.build((None, 3))
+    made = loads(dumps([layer, keras.Variable(np.ones(2), dtype="bfloat16")], FOLDER, "both"))
+    assert made[0].dtype_policy.name == "mixed_bfloat16"
+    assert made[1].dtype == "bfloat16"
+
+
+def test_what_can_not_travel_is_named() -> None:
+    model = not_yet_built()
+    model.file = threading.current_thread()
+    with pytest.raises(UserError, match="the model 'seq' can't be sent to the workers"):
+        dumps(model, FOLDER, "the model 'seq'")

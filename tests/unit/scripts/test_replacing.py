@@ -1,0 +1,47 @@
+"""fit() of Keras is replaced when a script imports it, and the arguments of a script stay its own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticdl.cli.options import split_script
+from elasticdl.cli.script import replacing
+from elasticdl.cli.script.launcher import Launchers
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.script_options import ScriptFlags
+
+TRAINER = "class Trainer:\n    def fit(self, x, epochs=1):\n        return x * epochs\n"
+
+
+def test_fit_is_replaced_once_its_module_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "some_trainer.py").write_text(TRAINER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(replacing, "TRAINERS", {"some_trainer": "Trainer"})
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+
+    def fit(model: Any, original: Any, args: Any, kwargs: Any) -> Any:
+        return type(model).__name__, original(model, *args, **kwargs), kwargs
+
+    replacing.replace_fit(fit)
+    assert "some_trainer" not in sys.modules
+    import some_trainer  # type: ignore[import-not-found]
+
+    try:
+        assert some_trainer.Trainer().fit(2, epochs=3) == ("Trainer", 6, {"epochs": 3})
+    finally:
+        del sys.modules["some_trainer"]
+
+
+def test_what_follows_a_script_is_its_own() -> None:
+    ours, own = split_script(["run", "--num_workers=2", "a.py", "--dry_run=true", "b.py"])
+    assert (ours, own) == (["run", "--num_workers=2"], ["a.py", "--dry_run=true", "b.py"])
+    assert split_script(["train", "a.py"]) == (["train", "a.py"], [])
+
+
+def test_only_the_job_of_a_script_continues_one(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"--resume=job-1: .* has no job of a script"):
+        Launchers(ScriptFlags(), tmp_path, "job-1")
