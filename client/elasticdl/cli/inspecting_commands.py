@@ -98,6 +98,24 @@ def task(
     inspect.task(open_readable(job, run_dir, namespace), number, purpose, as_json=as_json)
 
 
+def why(
+    job: JobOrFile,
+    percent: Annotated[
+        float, Flag("Give advice about causes of at least this much of the time.", metavar="PERCENT")
+    ] = 3.0,
+    as_json: Json = False,
+    run_dir: RunDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Say where the time of a job went: causes that sum to the wall time, their events, and what to do.
+
+    While a job trains, each of its workers stands for an equal part of every second.
+    """
+    from elasticdl.cli.commands.why import why
+
+    why(open_readable(job, run_dir, namespace), percent_min=percent, as_json=as_json)
+
+
 def replay(
     job: JobOrFile,
     until: Until = "",

@@ -260,7 +260,8 @@ def logs(
     command.logs(open_job(job, run_dir, namespace), pods or [], lines=lines, follow=follow)
 
 
-command(app, panel=JOBS)(inspecting_commands.replay)
+for inspecting in (inspecting_commands.replay, inspecting_commands.why):
+    command(app, panel=JOBS)(inspecting)
 
 
 if __name__ == "__main__":

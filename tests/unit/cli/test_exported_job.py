@@ -31,7 +31,7 @@ def run(*arguments: str | Path) -> str:
     return result.output
 
 
-@pytest.mark.parametrize("command", ["status", "report", "tasks", "replay"])
+@pytest.mark.parametrize("command", ["status", "report", "tasks", "replay", "why"])
 def test_a_file_takes_the_place_of_the_job(command: str, file: Path) -> None:
     assert "model-836a85" in run(command, file) or command in ("tasks", "replay")
     assert json.loads(run(command, file, "--json"))
@@ -85,6 +85,15 @@ def test_a_job_that_ran_when_its_log_was_exported(tmp_path: Path) -> None:
     assert "was running when its event log was exported" in run("status", path)
     facts = json.loads(run("status", path, "--json"))
     assert (facts["job"], facts["state"], facts["alive"]) == (SPEC.job, "training", False)
+
+
+def test_why_names_causes_events_and_advice(file: Path) -> None:
+    printed = run("why", file)
+    assert "computing batches again that a lost ps had absorbed" in printed
+    assert "dispatch 8 tasks again that a ps lacks" in printed
+    assert "--checkpoint_steps" in printed
+    facts = json.loads(run("why", file, "--json"))
+    assert sum(part["percent"] for part in facts["parts"]) == pytest.approx(100.0, abs=0.1)
 
 
 def test_what_is_no_file_is_named(tmp_path: Path) -> None:
