@@ -188,7 +188,7 @@ def test_what_is_imported_is_declared() -> None:
     project = tomllib.loads(text(Path("pyproject.toml")))["project"]
     extras = [
         line
-        for name in ("kubernetes", "master", "ps", "worker", "examples", "notebook", "tensorboard")
+        for name in ("kubernetes", "master", "ps", "worker", "dashboard", "examples", "notebook", "tensorboard")
         for line in project["optional-dependencies"][name]
     ]
     declared = {re.split(r"[^\w.-]", line)[0].lower() for line in [*project["dependencies"], *extras]}

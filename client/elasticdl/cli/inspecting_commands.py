@@ -116,6 +116,27 @@ def why(
     why(open_readable(job, run_dir, namespace), percent_min=percent, as_json=as_json)
 
 
+def dashboard(
+    job: Annotated[
+        str,
+        typer.Argument(metavar="[JOB]", help="A job, or its exported event log. Default: all jobs of this machine."),
+    ] = "",
+    host: Annotated[
+        str, Flag("Address to serve at. Others than this machine's own are open to the network.", metavar="HOST")
+    ] = "127.0.0.1",
+    port: Annotated[int, Flag("Port (0: any that is free).", metavar="N", limits=(0, 65535))] = 0,
+    run_dir: RunDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Serve a page that shows jobs live, and replays them: a slider goes to any point of the event log.
+
+    Prints the address, with a token. The page reads only, and needs no network.
+    """
+    from elasticdl.cli.commands.dashboard import Address, dashboard
+
+    dashboard(job, run_dir, namespace, Address(host=host, port=port))
+
+
 def replay(
     job: JobOrFile,
     until: Until = "",

@@ -260,7 +260,7 @@ def logs(
     command.logs(open_job(job, run_dir, namespace), pods or [], lines=lines, follow=follow)
 
 
-for inspecting in (inspecting_commands.replay, inspecting_commands.why):
+for inspecting in (inspecting_commands.replay, inspecting_commands.why, inspecting_commands.dashboard):
     command(app, panel=JOBS)(inspecting)
 
 

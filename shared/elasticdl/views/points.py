@@ -23,7 +23,8 @@ from elasticdl.shared.words import did_you_mean
 from elasticdl.views.records import value_text
 
 TYPES: Mapping[str, type] = {each.__name__: each for each in get_args(Event)}
-_ORDERED = frozenset({ExitCause.FINISHED, ExitCause.STOPPED})
+ORDERED_ENDS = frozenset({ExitCause.FINISHED, ExitCause.STOPPED})
+"""Causes of exits that the job has ordered, or that were the end of the work."""
 _TIME = re.compile(r"(?:(\d{4}-\d{2}-\d{2})[T ])?(\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)")
 _PROCESS_FIELDS = ("pod", "ps", "donor", "recipient", "process", "guilty")
 _PROCESSES = ("worker", "ps", "pod", "process")
@@ -36,7 +37,7 @@ _KEYS = frozenset({*_PROCESSES, "name", "service", *_FIELDS})
 
 def _is_lost(service: Service) -> Callable[[Event], bool]:
     return lambda event: (
-        isinstance(event, events.PodExited) and event.service is service and event.cause not in _ORDERED
+        isinstance(event, events.PodExited) and event.service is service and event.cause not in ORDERED_ENDS
     )
 
 

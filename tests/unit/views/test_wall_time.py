@@ -16,9 +16,9 @@ from elasticdl.shared.messages.events import HeartbeatsMissed, LogRecord, TaskFi
 from elasticdl.shared.messages.measurements import BatchSlow
 from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import Incarnation, PodName
-from elasticdl.views.wall_time import WallTime, wall_time_facts
-from elasticdl.views.wall_time_causes import WORDS, Cause
-from elasticdl.views.wall_time_fold import EVIDENCE_MAX, wall_time
+from elasticdl.views.wall_time.causes import WORDS, Cause
+from elasticdl.views.wall_time.fold import EVIDENCE_MAX, wall_time
+from elasticdl.views.wall_time.values import WallTime, wall_time_facts
 
 NAMES = [path.stem for path in LOGS]
 HISTORIES = {name: recorded(name) for name in NAMES}

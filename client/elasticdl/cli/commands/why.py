@@ -12,9 +12,9 @@ from elasticdl.cli.jobs.handle import ReadableJob, read_records
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.words import duration
 from elasticdl.views.records import one_line
-from elasticdl.views.wall_time import WallTime, wall_time_facts
-from elasticdl.views.wall_time_causes import USEFUL, WORDS
-from elasticdl.views.wall_time_fold import wall_time
+from elasticdl.views.wall_time.causes import USEFUL, WORDS
+from elasticdl.views.wall_time.fold import wall_time
+from elasticdl.views.wall_time.values import WallTime, wall_time_facts
 
 COLUMNS = ("cause", "seconds", "percent", "events")
 _LINE_CHARS_MAX = 160

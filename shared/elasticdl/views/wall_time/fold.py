@@ -11,22 +11,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
-from elasticdl.shared.messages.events import Envelope, ExitCause, LogRecord, TaskFinished
+from elasticdl.shared.messages.events import Envelope, LogRecord, TaskFinished
 from elasticdl.shared.messages.measurements import BatchSlow, RunMeasured
 from elasticdl.shared.messages.sender_times import agreed_s
 from elasticdl.shared.names import JobId, PodName, Purpose, Service
-from elasticdl.views.slow_workers import Pace, without_slow_workers
-from elasticdl.views.task_parts import TaskWork, split
-from elasticdl.views.wall_time import Part, Phase, PhaseTime, WallTime
-from elasticdl.views.wall_time_causes import Cause
+from elasticdl.views.points import ORDERED_ENDS
+from elasticdl.views.wall_time.causes import Cause
+from elasticdl.views.wall_time.slow_workers import Pace, without_slow_workers
+from elasticdl.views.wall_time.task_parts import TaskWork, split
+from elasticdl.views.wall_time.values import Part, Phase, PhaseTime, WallTime
 
 EVIDENCE_MAX = 3
 """Events that are named for a cause: those that it took most of its time from."""
 _KEEP_TIME = frozenset({Service.MASTER, Service.LAUNCHER})
 """Services whose clocks are the job's: those of other machines count if they are near."""
-_ORDERED_ENDS = frozenset({ExitCause.STOPPED, ExitCause.FINISHED})
 _CLOSING_CAUSES = {
     Purpose.EXPORT: Cause.EXPORT,
     Purpose.EVALUATE: Cause.FINAL_EVALUATION,
@@ -113,7 +114,7 @@ class WallTimeFold:
         """The last exit of a ps, and the last decision to dispatch tasks again."""
         self._pending: dict[PodName, int] = {}
         """Pods that can't start yet -> the event that says so."""
-        self._finished: set[int] = set()
+        self._finished = RangeSet()
         """Training tasks that were finished at least once."""
         self._phase = Phase.STARTING
         self._path: list[PhaseTime] = []
@@ -294,7 +295,7 @@ class WallTimeFold:
         worker.is_ready, worker.has_finished, worker.held = True, False, 0
 
     def _exit(self, event: events.PodExited, seq: int) -> None:
-        is_ordered = event.cause in _ORDERED_ENDS
+        is_ordered = event.cause in ORDERED_ENDS
         self._pending.pop(event.pod, None)
         if event.service is Service.PS and not is_ordered:
             self._ps_away.setdefault(event.pod, seq)
@@ -406,7 +407,9 @@ class WallTimeFold:
     def _work(self, name: PodName, finished: Sequence[TaskFinished], seq: int) -> None:
         """A worker reports tasks."""
         again = [each.task.purpose is Purpose.TRAIN and each.task.number in self._finished for each in finished]
-        self._finished.update(each.task.number for each in finished if each.task.purpose is Purpose.TRAIN)
+        for each in finished:
+            if each.task.purpose is Purpose.TRAIN:
+                self._finished.add(each.task.number)
         worker = self._workers.get(name)
         if worker is None:
             return

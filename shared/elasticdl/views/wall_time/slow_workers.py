@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from elasticdl.shared.names import PodName
-from elasticdl.views.wall_time_causes import WORK, Cause
+from elasticdl.views.wall_time.causes import WORK, Cause
 
 SLOW = 1.5
 """A worker is slow if a batch takes it this many times as long as the others' median."""

@@ -1,4 +1,4 @@
-"""Where the wall time of a job went, as values and as JSON; ``wall_time_fold`` finds it. Pure."""
+"""Where the wall time of a job went, as values and as JSON; ``fold`` finds it. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from elasticdl.shared.names import JobId
-from elasticdl.views.wall_time_causes import USEFUL, WORDS, Cause
+from elasticdl.views.wall_time.causes import USEFUL, WORDS, Cause
 
 
 class Phase(Enum):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from elasticdl.shared.messages.events import TaskFinished
-from elasticdl.views.wall_time_causes import Cause
+from elasticdl.views.wall_time.causes import Cause
 
 _BOTTLENECK = 0.9
 """A worker whose feeding takes this part of its time is bound by it: everything else overlaps with the feeding."""
