@@ -19,7 +19,7 @@ TEST_TOOLS := hypothesis pytest pytest-asyncio pytest-timeout pytest-xdist
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup constraints train test unit sim sim-mutations histories contract integration e2e cluster-up cluster-down test-cluster bench-cluster s3-server postgres-server lowest cov docs recording lint format type imports proto proto-fresh crd bench bench-chaos bench-moves quality check wheel clean
+.PHONY: help setup constraints train test unit sim sim-mutations histories contract integration e2e cluster-up cluster-down test-cluster bench-cluster s3-server postgres-server lowest cov docs recording lint format type imports proto proto-fresh crd web bench bench-chaos bench-moves quality check wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -146,6 +146,9 @@ proto: $(READY) ## Generate the published schemas of messages, and the protobuf 
 
 crd: $(READY) ## Generate the definition of the Kubernetes resource TrainingJob
 	$(BIN)/python -m elasticdl.shared.kubernetes.training_job.definition deploy/kustomize/controller/crd.yaml
+
+web: ## Build the page of the dashboard from web/ with Node.js, as it is committed
+	cd web && npm ci --no-audit --no-fund && npm run build
 
 proto-fresh: proto ## Fail when the committed schemas or protobuf modules are stale
 	git diff --exit-code --stat -- '*control.proto' '*stored.proto' '*_pb2.py' '*_pb2.pyi'

@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
-from elasticdl.cli import ended_job_commands, exit_codes, new_job_commands
+from elasticdl.cli import ended_job_commands, exit_codes, inspecting_commands, new_job_commands
 from elasticdl.cli.data_commands import data, zoo
+from elasticdl.cli.event_commands import events
 from elasticdl.cli.fleet_commands import fleet
 from elasticdl.cli.former_flags import refuse_former_flags
 from elasticdl.cli.opening import open_job, root_of
@@ -234,94 +235,15 @@ def clean(
         clean(root_of(run_dir), jobs or [], settings)
 
 
-@command(app, panel=JOBS)
-def status(
-    job: Job,
-    as_json: Json = False,
-    evaluations: Annotated[int, Flag("Evaluations to show (0: all).", metavar="N", limits=(0, 1 << 31))] = 5,
-    run_dir: RunDir = None,
-    namespace: Namespace = "",
-) -> None:
-    """Show the status of a job: progress, processes, evaluations, snapshots."""
-    from elasticdl.cli.commands import inspect
-
-    inspect.status(open_job(job, run_dir, namespace), as_json=as_json, evaluations=evaluations)
-
-
-@command(app, panel=JOBS)
-def report(job: Job, as_json: Json = False, run_dir: RunDir = None, namespace: Namespace = "") -> None:
-    """Print the report of a job, as at the end of its training. A running job has a report, too.
-
-    The report follows from the event log alone. With --json it is the object that train --report=FILE writes.
-    """
-    from elasticdl.cli.commands import inspect
-
-    inspect.report(open_job(job, run_dir, namespace), as_json=as_json)
-
-
-@command(app, panel=JOBS)
-def tensorboard(
-    job: Job,
-    logdir: Annotated[
-        str, Flag("Folder or s3:// address. The event files are in DIR/JOB.", metavar="DIR", shows="tensorboard")
-    ] = "",
-    run_dir: RunDir = None,
-    namespace: Namespace = "",
-) -> None:
-    """Write TensorBoard event files for a job: loss, metrics, throughput, staleness, goodput, number of workers.
-
-    The job may be running or have ended. Run the command again to add what is new; no point is written twice.
-    """
-    from elasticdl.cli.commands.tensorboard import tensorboard
-
-    tensorboard(open_job(job, run_dir, namespace), logdir)
-
-
-@command(app, panel=JOBS)
-def tasks(
-    job: Job,
-    state: Annotated[
-        str,
-        Flag("Only tasks in this state: finished, running, dispatched, pending, requeued or failed.", metavar="STATE"),
-    ] = "",
-    limit: Annotated[int, Flag("Show at most this many tasks.", metavar="N", limits=(1, 1 << 31))] = 50,
-    as_json: Json = False,
-    run_dir: RunDir = None,
-    namespace: Namespace = "",
-) -> None:
-    """List the tasks of a job and their states. Finished tasks are shown once the job has ended, or with --state."""
-    from elasticdl.cli.commands import inspect
-
-    inspect.tasks(open_job(job, run_dir, namespace), limit, state, as_json=as_json)
-
-
-@command(app, panel=JOBS)
-def task(
-    job: Job,
-    number: Annotated[int, typer.Argument(metavar="N", min=0, help="The number of the task.")],
-    purpose: Annotated[str, Flag("Kind of task: train, evaluate, predict, merge or export.", metavar="KIND")] = "train",
-    as_json: Json = False,
-    run_dir: RunDir = None,
-    namespace: Namespace = "",
-) -> None:
-    """Show the history of one task: every dispatch, delivery, failure and result."""
-    from elasticdl.cli.commands import inspect
-
-    inspect.task(open_job(job, run_dir, namespace), number, purpose, as_json=as_json)
-
-
-@command(app, panel=JOBS)
-def events(
-    job: Job,
-    follow: Annotated[bool, Flag("Print new events until the job ends or its launcher is gone.", letter="f")] = False,
-    as_json: Annotated[bool, Flag("Print one JSON object per line.", name="json")] = False,
-    run_dir: RunDir = None,
-    namespace: Namespace = "",
-) -> None:
-    """Print the event log of a job, one line per event."""
-    from elasticdl.cli.commands import inspect
-
-    inspect.events(open_job(job, run_dir, namespace), follow=follow, as_json=as_json)
+for inspecting in (
+    inspecting_commands.status,
+    inspecting_commands.report,
+    inspecting_commands.tensorboard,
+    inspecting_commands.tasks,
+    inspecting_commands.task,
+):
+    command(app, panel=JOBS)(inspecting)
+app.add_typer(events, name="events", rich_help_panel=JOBS)
 
 
 @command(app, panel=JOBS)
@@ -342,20 +264,8 @@ def logs(
     command.logs(open_job(job, run_dir, namespace), pods or [], lines=lines, follow=follow)
 
 
-@command(app, panel=JOBS)
-def replay(
-    job: Job,
-    until: Annotated[int, Flag("Last event to apply (0: all).", metavar="SEQ", limits=(0, 1 << 62))] = 0,
-    verify: Annotated[bool, Flag("Start at the first event, re-run every decision of the master and compare.")] = False,
-    as_json: Json = False,
-    run_dir: RunDir = None,
-    namespace: Namespace = "",
-) -> None:
-    """Rebuild the master's state as it was after an event, from the event log."""
-    from elasticdl.cli.commands import inspect
-
-    if not inspect.replay(open_job(job, run_dir, namespace), until, check=verify, as_json=as_json):
-        raise typer.Exit(exit_codes.FAILURE)
+for inspecting in (inspecting_commands.replay, inspecting_commands.why, inspecting_commands.dashboard):
+    command(app, panel=JOBS)(inspecting)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from elasticdl.shared.errors import UserError
 
 if TYPE_CHECKING:
-    from elasticdl.cli.jobs.handle import JobHandle
+    from elasticdl.cli.jobs.handle import JobHandle, ReadableJob
     from elasticdl.cli.jobs.run_directory import RunDirectory
     from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 
@@ -27,6 +27,18 @@ def open_job(job: str, run_dir: Path | None, namespace: str) -> JobHandle:
 
     found = _find_run(job, run_dir, namespace)
     return LocalJobHandle(found) if found else _find_in_cluster(job, namespace)
+
+
+def open_readable(job: str, run_dir: Path | None, namespace: str) -> ReadableJob:
+    """Like ``open_job``, for commands that only inspect: ``job`` may also be a file with an exported event log."""
+    path = Path(job).expanduser()
+    if path.is_file():
+        from elasticdl.cli.jobs.exported import ExportedJobHandle
+
+        return ExportedJobHandle(path)
+    if "/" in job:
+        raise UserError(f"there is no file {job}", hint="Give the id of a job, its name, or an exported event log.")
+    return open_job(job, run_dir, namespace)
 
 
 def cluster_job(job: str, run_dir: Path | None, namespace: str) -> KubernetesJobHandle | None:

@@ -21,6 +21,12 @@ _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, or its name if only one job has that name.")]
+JobOrFile = Annotated[
+    str,
+    typer.Argument(metavar="JOB", help="The job's id or name, or a file that elasticdl events export has written."),
+]
+POINT = 'its number, a time (17:51:36, +90s), or "first" or "last" and a type of event ("first WorkerLost")'
+Until = Annotated[str, Flag(f"The last event that counts: {POINT}.", metavar="POINT", shows="the last one")]
 Json = Annotated[bool, Flag("Print one JSON object.", name="json")]
 PrintJobFile = Annotated[
     bool,

@@ -14,7 +14,7 @@ from elasticdl.master.core.decide import decide
 from elasticdl.master.core.evolve import evolve
 from elasticdl.master.core.fold import Fold, fold
 from elasticdl.master.core.state import State
-from elasticdl.shared.bus.ports import Bus, EventLog
+from elasticdl.shared.bus.ports import JobReader, LogReader
 from elasticdl.shared.bus.reading import present_records, record_at, submitted
 from elasticdl.shared.errors import ProtocolError, UnreadableError
 from elasticdl.shared.messages.events import Decided, LogRecord
@@ -54,7 +54,7 @@ class Reading:
     entry_seq: int = 0
 
 
-async def exact(bus: Bus, until: int = 0, *, all_evaluations: bool = False) -> Reading:
+async def exact(bus: JobReader, until: int = 0, *, all_evaluations: bool = False) -> Reading:
     """A job's log as it is now, from the core snapshot on, if that is usable.
 
     Args:
@@ -116,7 +116,7 @@ def _text(commands: tuple[object, ...]) -> str:
     return ", ".join(str(command) for command in commands) or "nothing"
 
 
-async def following(log: EventLog, past: Reading) -> AsyncIterator[LogRecord]:
+async def following(log: LogReader, past: Reading) -> AsyncIterator[LogRecord]:
     """The further records of a log, each as soon as it is applied to the state of ``past``; never ends.
 
     Records are applied in the order of the log, so decisions a little later than the master took them.
@@ -162,7 +162,7 @@ def clock_of(state: State, own: Clock | None = None) -> JobClock:
     return clock
 
 
-async def _usable(log: EventLog, data: bytes, until: int) -> State | None:
+async def _usable(log: LogReader, data: bytes, until: int) -> State | None:
     """A snapshot's state, if this version can read it and it belongs to this log."""
     seq = core_snapshot.seq_of(data)
     if not seq or (until and seq > until):

@@ -118,25 +118,26 @@ def _command_about(command: commands.Command, task: TaskRef, replies: set[str]) 
 
 def _named(value: events.Event | commands.Command) -> str:
     facts = [
-        f"{field.name}={_value(getattr(value, field.name))}"
+        f"{field.name}={value_text(getattr(value, field.name))}"
         for field in dataclasses.fields(value)
         if field.name not in _LONG and getattr(value, field.name) not in ("", (), None)
     ]
     return " ".join([type(value).__name__, *facts])
 
 
-def _value(value: object) -> str:
+def value_text(value: object) -> str:
+    """A value of a field in one line: enumerations as their values, numbers rounded, long texts cut."""
     match value:
         case Enum():
             return str(value.value)
         case float():
             return f"{value:.6g}" if abs(value) < _WHOLE_MIN else f"{value:.3f}"
         case Mapping():
-            return "{" + ", ".join(f"{name}: {_value(each)}" for name, each in value.items()) + "}"
+            return "{" + ", ".join(f"{name}: {value_text(each)}" for name, each in value.items()) + "}"
         case events.RunningBatch():
             return f"batch {value.batch} of {value.task}"
         case (events.RunningBatch(), *_):
-            return ", ".join(map(_value, value))
+            return ", ".join(map(value_text, value))
         case _:
             text = " ".join(str(value).split())
             return text if len(text) <= _VALUE_CHARS_MAX else text[: _VALUE_CHARS_MAX - 3] + "..."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 
 from elasticdl.master.core import State
@@ -10,7 +11,9 @@ from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.storage import display
-from elasticdl.shared.words import count, times
+from elasticdl.shared.words import count
+from elasticdl.shared.words import times as times_text
+from elasticdl.views.task_times import TaskTime, slowest
 
 TASK_COLUMNS = ("task", "epoch", "source", "records", "batches", "state")
 
@@ -51,23 +54,67 @@ def count_tasks(state: State) -> str:
     )
 
 
-def task_rows(state: State, wanted: TaskFilter | None, limit: int) -> tuple[list[tuple[str, ...]], bool]:
-    """The first ``limit`` rows (number, epoch, source, records, batches, state), and whether there are more.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskQuery:
+    """Which tasks to show.
+
+    Attributes:
+        state: those in this state; None: those that are not finished, or all tasks if training has finished.
+        epoch: those of this epoch, from 1; 0: of all.
+        worker: those that this worker has finished or is computing; empty: of all.
+        slowest: this many finished tasks that took longest, the slowest first; 0: in the order of their numbers.
+        limit: at most this many.
+    """
+
+    state: TaskFilter | None = None
+    epoch: int = 0
+    worker: str = ""
+    slowest: int = 0
+    limit: int = 50
+
+    @property
+    def needs_times(self) -> bool:
+        """Whether the durations of tasks are needed, which the state of a job does not hold."""
+        return bool(self.worker or self.slowest)
+
+
+def task_rows(
+    state: State, query: TaskQuery, times: Mapping[TaskId, TaskTime] | None = None
+) -> tuple[list[tuple[str, ...]], bool]:
+    """Rows with the values of ``TASK_COLUMNS``, and whether there are more.
 
     Args:
-        wanted: which tasks; None: those that are not finished, or all tasks if training has finished.
+        times: of the finished tasks, which also gives the values of ``TIME_COLUMNS``; None: without.
     """
     rows: list[tuple[str, ...]] = []
     plan = state.plan
-    for number in _candidates(state, wanted):
+    limit = min(query.limit, query.slowest or query.limit)
+    for number in _candidates(state, query, times or {}):
+        if query.epoch and plan.epoch(number) + 1 != query.epoch:
+            continue
         kind, text = _task_state(state, number)
-        failed = wanted is TaskFilter.FAILED and _failures(state, number) > 0
-        if wanted is not None and kind is not wanted and not failed:
+        failed = query.state is TaskFilter.FAILED and _failures(state, number) > 0
+        if query.state is not None and kind is not query.state and not failed:
+            continue
+        time = (times or {}).get(number)
+        if query.worker and not (time and time.worker == query.worker) and query.worker not in _workers(state, number):
             continue
         if len(rows) == limit:
-            return rows, True
+            return rows, not query.slowest
         source, records = _place(plan, number)
-        rows.append((str(number), str(plan.epoch(number) + 1), source, records, str(plan.batches_of(number)), text))
+        row: tuple[str, ...] = (
+            str(number),
+            str(plan.epoch(number) + 1),
+            source,
+            records,
+            str(plan.batches_of(number)),
+            text,
+        )
+        if times is not None:
+            row += (
+                (time.worker, f"{time.seconds:.3f}", str(time.finishes), f"#{time.seq}") if time else ("", "", "", "")
+            )
+        rows.append(row)
     return rows, False
 
 
@@ -80,15 +127,24 @@ def _place(plan: Plan, number: TaskId) -> tuple[str, str]:
     return display(plan.sources[shard.source].uri).rpartition("/")[2], f"{shard.start}-{shard.end - 1}"
 
 
-def _candidates(state: State, wanted: TaskFilter | None) -> Iterator[TaskId]:
+def _candidates(state: State, query: TaskQuery, times: Mapping[TaskId, TaskTime]) -> Iterator[TaskId]:
     training = state.training
     if training is None:
         return
-    if training.is_complete or wanted in (TaskFilter.FINISHED, TaskFilter.FAILED):
+    if query.slowest:
+        yield from (number for number in slowest(times) if number < state.plan.tasks)
+        return
+    if training.is_complete or query.worker or query.state in (TaskFilter.FINISHED, TaskFilter.FAILED):
         yield from state.plan.task_ids()
         return
     for start, end in training.complete.gaps(0, state.plan.tasks):
         yield from (TaskId(number) for number in range(start, end))
+
+
+def _workers(state: State, number: TaskId) -> set[str]:
+    """The workers that are computing a task."""
+    holders = state.running_attempts.get(TaskRef(purpose=Purpose.TRAIN, number=number), {})
+    return {holding.worker for holding in holders.values()}
 
 
 def _failures(state: State, number: TaskId) -> int:
@@ -99,7 +155,7 @@ def _task_state(state: State, number: TaskId) -> tuple[TaskFilter, str]:
     ref = TaskRef(purpose=Purpose.TRAIN, number=number)
     training = state.training
     failures = _failures(state, number)
-    failed = f", failed {times(failures)}" if failures else ""
+    failed = f", failed {times_text(failures)}" if failures else ""
     holders = state.running_attempts.get(ref)
     if holders:
         workers = ", ".join(holding.worker for holding in holders.values())

@@ -16,6 +16,7 @@ from tests.histories.logs import append
 from tests.unit.cli.job_log import SPEC, Log, finish, half_done
 
 from elasticdl.cli.commands import inspect, jobs
+from elasticdl.cli.commands.events import EventQuery, events
 from elasticdl.cli.commands.logs import logs
 from elasticdl.cli.commands.tensorboard import tensorboard
 from elasticdl.cli.jobs.handle import JobHandle
@@ -117,7 +118,7 @@ def test_the_log_tells_status_and_report(case: Case, capsys: pytest.CaptureFixtu
     case.fill(log)
     inspect.report(case.job, as_json=True)
     assert json.loads(capsys.readouterr().out)["history"]["epochs"][0]["batches"] == 4
-    inspect.events(case.job, follow=False)
+    events(case.job, EventQuery(), follow=False)
     assert len(capsys.readouterr().out.splitlines()) >= len(log.records)
 
 

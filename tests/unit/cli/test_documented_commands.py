@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import typer.main
 
+from elasticdl.cli.event_commands import DefaultGroup
 from elasticdl.cli.main import app
 from elasticdl.cli.options import plain_switches
 from elasticdl.shared.job.kind_options import TrainFlags
@@ -41,6 +42,7 @@ def documented() -> list[tuple[str, str]]:
 def parse(command: Any, words: list[str]) -> None:
     """Parse as the application would, without running anything."""
     while hasattr(command, "commands") and words and not words[0].startswith("-"):
+        words = command.named(words) if isinstance(command, DefaultGroup) else words
         assert words[0] in command.commands, f"there is no command {words[0]}"
         command, words = command.commands[words[0]], words[1:]
     with suppress(typer.Exit):  # --help

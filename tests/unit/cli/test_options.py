@@ -90,7 +90,7 @@ def test_the_learning_rate_follows_the_minibatches_per_update(
 def test_every_command_takes_debug() -> None:
     commands = getattr(typer.main.get_command(app), "commands", {})
     groups = {name: each.commands for name, each in commands.items() if hasattr(each, "commands")}
-    assert list(groups) == ["zoo", "data", "fleet", "trainingjob"]
+    assert list(groups) == ["zoo", "data", "fleet", "trainingjob", "events"]
     for each in [commands, *groups.values()]:
         without = [name for name, one in each.items() if not any("--debug" in option.opts for option in one.params)]
         assert without == [name for name in each if name in groups and each is commands]

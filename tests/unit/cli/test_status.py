@@ -23,7 +23,7 @@ from elasticdl.shared.messages.measurements import BatchSlow
 from elasticdl.shared.names import PodName, Purpose, Service
 from elasticdl.shared.pod_instances import own_instance
 from elasticdl.shared.words import time_of_day
-from elasticdl.views.tasks import TaskFilter, task_rows
+from elasticdl.views.tasks import TaskFilter, TaskQuery, task_rows
 
 GONE = Condition(is_running=False, state=INTERRUPTED)
 
@@ -142,18 +142,18 @@ def test_only_the_latest_evaluations_are_shown_unless_all_are_wanted(log: Log) -
 
 def test_tasks_are_listed_by_state(log: Log) -> None:
     log.decide(commands.Dispatch(purpose=Purpose.TRAIN, dispatch=1, tasks=((0, 2),)))
-    running, more = task_rows(log.state, TaskFilter.RUNNING, 10)
+    running, more = task_rows(log.state, TaskQuery(state=TaskFilter.RUNNING))
     assert [row[-1] for row in running] == ["running on worker-0"]
     assert not more
-    unfinished, more = task_rows(log.state, None, 1)
+    unfinished, more = task_rows(log.state, TaskQuery(limit=1))
     assert (len(unfinished), more) == (1, True)
-    assert task_rows(log.state, TaskFilter.FINISHED, 10) == ([], False)
-    assert task_rows(log.state, TaskFilter.FAILED, 10) == ([], False)
+    assert task_rows(log.state, TaskQuery(state=TaskFilter.FINISHED)) == ([], False)
+    assert task_rows(log.state, TaskQuery(state=TaskFilter.FAILED)) == ([], False)
     failed = events.TaskFailed(
         task=TASK, dispatch=1, attempt=1, kind=FailureKind.USER_CODE, message="feed() raised", batch=1
     )
     log.add(Service.WORKER, WORKER, failed)
-    ((*_, state),), _ = task_rows(log.state, TaskFilter.FAILED, 10)
+    ((*_, state),), _ = task_rows(log.state, TaskQuery(state=TaskFilter.FAILED))
     assert state.endswith(", failed once")
     with pytest.raises(UserError, match="--state=lost is not a state of tasks"):
         task_filter("lost")

@@ -1,43 +1,48 @@
-"""``elasticdl status``, ``tasks``, ``task``, ``events`` and ``replay``: views of a job's event log, live or afterwards.
+"""``elasticdl status``, ``tasks``, ``task`` and ``replay``: views of a job's event log, live or afterwards.
 
 They fold the log with the master's own core, so they show exactly what the master knows.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.display.next_steps import find_next_step, resume_line
+from elasticdl.cli.display.next_steps import find_next_step
 from elasticdl.cli.display.output import print_json, print_table
 from elasticdl.cli.display.report import print_summary
 from elasticdl.cli.display.status import print_state, status_facts, without_processes
-from elasticdl.cli.jobs.handle import JobHandle, read_bus, read_records, until_ended
+from elasticdl.cli.jobs.handle import ReadableJob, read_bus, read_records
 from elasticdl.master.core import State
-from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.bus.reading import present_records
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.plan import Plan, Shard
 from elasticdl.shared.job.spec import Limits
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.commands import JobState
-from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.storage import display
 from elasticdl.shared.words import count, time_of_day
 from elasticdl.views import reading
-from elasticdl.views.reading import Reading, Verification, clock_of, fold, following, verify
-from elasticdl.views.records import one_line, record_facts, task_history
+from elasticdl.views.points import Point
+from elasticdl.views.reading import Reading, Verification, clock_of, fold, verify
+from elasticdl.views.records import task_history
 from elasticdl.views.report import build, state_facts
-from elasticdl.views.tasks import TASK_COLUMNS, TaskFilter, count_tasks, task_counts, task_rows
+from elasticdl.views.task_times import TIME_COLUMNS, task_times
+from elasticdl.views.tasks import (
+    TASK_COLUMNS,
+    TaskFilter,
+    TaskQuery,
+    count_tasks,
+    task_counts,
+    task_rows,
+)
 
 
-def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
+def status(job: ReadableJob, *, as_json: bool, evaluations: int) -> None:
     """Print the status of a job; ``evaluations``: how many to show, 0: all. The JSON object holds all of them."""
     condition = job.condition()
     alive = condition.is_running
@@ -60,26 +65,28 @@ def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
         console.print(f"{job.job}: {condition.state}. Its event log {problem}.")
         if message := condition.message or condition.waiting:
             console.print(message)
-        elif not alive and condition.state != JobState.SUCCEEDED.value:
+        elif condition.is_ended and condition.state != JobState.SUCCEEDED.value:
             console.print(find_next_step(job, state))
         return
     if condition.waiting:
         console.print(condition.waiting)
-    if not alive and not state.is_final:
+    if condition.is_ended and not state.is_final:
         console.print(f"{job.job} {condition.end}. {condition.next_step or find_next_step(job, state)}")
-    if not alive:
+    if condition.is_ended:
         state = without_processes(state, condition)
+    elif not alive:
+        console.print("The job was running when its event log was exported.")
     print_state(state, console, clock_of(state).now() if alive else state.now_s, evaluations=evaluations)
 
 
-def report(job: JobHandle, *, as_json: bool) -> None:
+def report(job: ReadableJob, *, as_json: bool) -> None:
     """Print the report of a job, as at the end of its training."""
     condition = job.condition()
     state = recovered(job).state
     if state.spec is None:
         raise UserError(f"the event log of {job.job} holds no job")
     ended = state.measured is not None and state.measured.ended_s > 0
-    facts = build(state if condition.is_running or ended else without_processes(state, condition))
+    facts = build(state if ended or not condition.is_ended else without_processes(state, condition))
     console = plain_console()
     if as_json:
         print_json(console, facts)
@@ -87,32 +94,29 @@ def report(job: JobHandle, *, as_json: bool) -> None:
         print_summary(facts, console)
 
 
-def tasks(job: JobHandle, limit: int, task_state: str, *, as_json: bool = False) -> None:
-    """Print the training tasks that are not finished; all tasks if the job has finished them.
-
-    Args:
-        task_state: show only tasks in this state; empty: any.
-    """
-    wanted = task_filter(task_state)
+def tasks(job: ReadableJob, query: TaskQuery, *, as_json: bool = False) -> None:
+    """Print the training tasks that are not finished; all tasks if the job has finished them."""
     condition = job.condition()
+    times = task_times(read_records(job)) if query.needs_times else None
     state = recovered(job, all_evaluations=False).state
-    state = state if condition.is_running else without_processes(state, condition)
+    state = without_processes(state, condition) if condition.is_ended else state
     if state.spec is None or state.training is None:
         raise UserError(f"the event log of {job.job} holds no job yet")
     console = plain_console()
-    rows, more = task_rows(state, wanted, limit)
+    columns = (*TASK_COLUMNS, *(TIME_COLUMNS if times is not None else ()))
+    rows, more = task_rows(state, query, times)
     if as_json:
-        found = [dict(zip(TASK_COLUMNS, row, strict=True)) for row in rows]
+        found = [dict(zip(columns, row, strict=True)) for row in rows]
         print_json(console, {"job": job.job, "counts": task_counts(state), "tasks": found, "more": more})
         return
     console.print(count_tasks(state))
     if not rows:
-        console.print(f"No task is {task_state}." if task_state else "There are no tasks.")
+        console.print("No task is like that." if query != TaskQuery(limit=query.limit) else "There are no tasks.")
         return
-    print_table(console, TASK_COLUMNS, rows)
+    print_table(console, columns, rows)
     if more:
         states = ", ".join(each.value for each in TaskFilter)
-        console.print(f"The first {limit}. To show more: --limit=N. To filter: --state=STATE ({states}).")
+        console.print(f"The first {query.limit}. To show more: --limit=N. To filter: --state=STATE ({states}).")
 
 
 def task_filter(text: str) -> TaskFilter | None:
@@ -124,7 +128,7 @@ def task_filter(text: str) -> TaskFilter | None:
         raise UserError(f"--state={text} is not a state of tasks", hint=f"Use one of {names}.", usage=True) from error
 
 
-def task(job: JobHandle, number: int, purpose: str, *, as_json: bool = False) -> None:
+def task(job: ReadableJob, number: int, purpose: str, *, as_json: bool = False) -> None:
     """Print the history of one task, or one JSON object with it."""
     records = read_records(job)
     try:
@@ -150,35 +154,18 @@ def task(job: JobHandle, number: int, purpose: str, *, as_json: bool = False) ->
         console.print(line)
 
 
-def events(job: JobHandle, *, follow: bool, as_json: bool = False) -> None:
-    """Print the event log, one line per record; as JSON, one object per line."""
-    console = plain_console()
-
-    def show(record: LogRecord) -> None:
-        if as_json:
-            print_json(console, record_facts(record), one_line=True)
-        else:
-            console.print(one_line(record))
-
-    if not follow:
-        for record in read_records(job):
-            show(record)
-        return
-    if (interrupted := asyncio.run(_follow(job, show))) and not as_json:
-        console.print(interrupted)
-
-
-def replay(job: JobHandle, until: int, *, check: bool, as_json: bool = False) -> bool:
+def replay(job: ReadableJob, point: Point | None, *, check: bool, as_json: bool = False) -> bool:
     """Print the master's state after a record.
 
     Args:
-        until: sequence number of the last record to apply; 0: all.
+        point: the last record to apply; None: that of the log.
         check: start at the first record, re-run every decision and compare.
 
     Returns:
         Whether all decisions are the same again; True if ``check`` is not set.
     """
     console = plain_console()
+    until = seq_of(job, point) if point else 0
     verified: Verification | None = None
     if check:
         verified = read_bus(job, lambda bus: verify(present_records(bus.log, until=until)))
@@ -186,8 +173,8 @@ def replay(job: JobHandle, until: int, *, check: bool, as_json: bool = False) ->
     else:
         found = recovered(job, until)
         state, last = found.state, found.read_seq
-    if until and last < until:
-        raise UserError(f"--until={until}: the event log of {job.job} ends at #{last}")
+    if point and last < until:
+        raise UserError(f"--until={point.text}: the event log of {job.job} ends at #{last}")
     if as_json:
         print_json(console, _replay_facts(state, last, verified))
         return verified is None or not verified.differences
@@ -219,7 +206,15 @@ def _replay_facts(state: State, last: int, verified: Verification | None) -> dic
     return facts
 
 
-def recovered(job: JobHandle, until: int = 0, *, all_evaluations: bool = True) -> Reading:
+def seq_of(job: ReadableJob, point: Point) -> int:
+    """The number of the last record until a point. Raises ``UserError``: the log has no such record."""
+    seq = point.seq or point.find(read_records(job), is_end=True)
+    if not seq:
+        raise UserError(f"the event log of {job.job} has no event that is {point.text}")
+    return seq
+
+
+def recovered(job: ReadableJob, until: int = 0, *, all_evaluations: bool = True) -> Reading:
     """The state of a job, folded from its event log.
 
     Args:
@@ -227,34 +222,6 @@ def recovered(job: JobHandle, until: int = 0, *, all_evaluations: bool = True) -
         all_evaluations: of many evaluations the state has all, not only the latest, although this takes longer.
     """
     return read_bus(job, lambda bus: reading.exact(bus, until, all_evaluations=all_evaluations))
-
-
-async def _follow(job: JobHandle, show: Callable[[LogRecord], None]) -> str:
-    """Show records until the job has ended; returns what interrupted it, or nothing."""
-    alive = job.condition().is_running
-    async with job.open() as bus:
-        printing = asyncio.create_task(_show_until_final(bus.log, show, alive))
-        if not alive:
-            await printing
-            return ""
-        watching = asyncio.create_task(until_ended(job))
-        await asyncio.wait((printing, watching), return_when=asyncio.FIRST_COMPLETED)
-        printing.cancel()
-        watching.cancel()
-        await asyncio.gather(printing, watching, return_exceptions=True)
-    if printing.cancelled():
-        return f"{job.job} {job.condition().end}. To resume: {resume_line(job.arguments)}"
-    printing.result()
-    return ""
-
-
-async def _show_until_final(log: EventLog, show: Callable[[LogRecord], None], alive: bool) -> None:
-    """Show until the job has ended; without a launcher, until the end of the log."""
-    job, last = Reading(), await log.last_seq()
-    async for record in following(log, job):
-        show(record)
-        if record.seq >= last and (job.state.is_final or not alive):
-            return
 
 
 def _print_shard(state: State, number: TaskId, console: Console) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.jobs.handle import JobHandle, read_records
+from elasticdl.cli.jobs.handle import ReadableJob, read_records
 from elasticdl.master.tensorboard import event_files
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.events import JobSubmitted
@@ -14,7 +14,7 @@ from elasticdl.shared.words import count
 from elasticdl.views.curves import points
 
 
-def tensorboard(job: JobHandle, logdir: str) -> None:
+def tensorboard(job: ReadableJob, logdir: str) -> None:
     """Run the command.
 
     Args:

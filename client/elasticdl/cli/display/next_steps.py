@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elasticdl.cli.jobs.handle import JobHandle
+from elasticdl.cli.jobs.handle import ReadableJob
 from elasticdl.cli.jobs.resumption import NOTHING_TO_RESUME
 from elasticdl.master.core import State
 from elasticdl.master.core.job.failure import NOT_FINITE_AT_START
@@ -77,7 +77,7 @@ def _export_step(job: str, state: State, kind: FailureKind | None) -> str | None
     return None
 
 
-def find_next_step(job: JobHandle, state: State) -> str:
+def find_next_step(job: ReadableJob, state: State) -> str:
     """``next_step``; if the log is lost, searches the storage for snapshots, as a resume does."""
     if state.spec is not None:
         return next_step(job.arguments, state)

@@ -52,8 +52,8 @@ def _ended(pod: Pod) -> Pod:
 def status_facts(job: JobId, condition: Condition, state: State) -> dict[str, Any]:
     """``status --json``. The process id of a pod that is not running is 0."""
     alive = condition.is_running
-    name_of_state = state.job_state.value if alive or state.is_final else condition.state
-    if not alive:
+    name_of_state = condition.state if condition.is_ended and not state.is_final else state.job_state.value
+    if condition.is_ended:
         state = without_processes(state, condition)
     pods: dict[str, dict[str, Any]] = {
         name: {"service": name, "phase": "running" if alive else "exited", "pid": pid if alive else 0}

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from elasticdl.cli.jobs.run_directory import INTERRUPTED
-from elasticdl.shared.bus.ports import Bus
+from elasticdl.shared.bus.ports import Bus, JobReader
 from elasticdl.shared.bus.reading import read_present
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.events import LogRecord
@@ -60,6 +60,7 @@ class Condition:
         can_terminate: whether ``terminate`` leaves a job that has begun so that it can be resumed.
         pids: process ids on this machine of processes that are in no log.
         interruption: why a job that is not running has no end on its log.
+        was_running: it is known from an exported log, and ran when that was written.
     """
 
     is_running: bool
@@ -73,6 +74,12 @@ class Condition:
     can_terminate: bool = True
     pids: Mapping[str, int] = field(default_factory=dict)
     interruption: str = "its launcher is not running"
+    was_running: bool = False
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the processes on the log are gone, although the log may not say so."""
+        return not (self.is_running or self.was_running)
 
     @property
     def end(self) -> str:
@@ -102,12 +109,8 @@ class PodLogs(Protocol):
         ...
 
 
-class JobHandle(Protocol):
-    """A job, wherever it runs.
-
-    Stopping and scaling are requests on the event log (``elasticdl.cli.jobs.requests``). Status, history and report
-    are folded from the log.
-    """
+class ReadableJob(Protocol):
+    """A job, as commands see it that only inspect it: also one whose log was exported."""
 
     @property
     def job(self) -> JobId:
@@ -119,13 +122,25 @@ class JobHandle(Protocol):
         """The job on a command line."""
         ...
 
+    def condition(self) -> Condition:
+        """What is known about the job without its event log. Raises ``JobNotFoundError`` once the job is gone."""
+        ...
+
+    def open(self) -> AbstractAsyncContextManager[JobReader]:
+        """The job's event log."""
+        ...
+
+
+class JobHandle(ReadableJob, Protocol):
+    """A job, wherever it runs.
+
+    Stopping and scaling are requests on the event log (``elasticdl.cli.jobs.requests``). Status, history and report
+    are folded from the log.
+    """
+
     @property
     def logs(self) -> PodLogs:
         """The logs of its processes."""
-        ...
-
-    def condition(self) -> Condition:
-        """What is known about the job without its event log. Raises ``JobNotFoundError`` once the job is gone."""
         ...
 
     def open(self) -> AbstractAsyncContextManager[Bus]:
@@ -137,7 +152,7 @@ class JobHandle(Protocol):
         ...
 
 
-def read_bus(job: JobHandle, read: Callable[[Bus], Awaitable[T]]) -> T:
+def read_bus(job: ReadableJob, read: Callable[[JobReader], Awaitable[T]]) -> T:
     """What ``read`` finds on the bus of a job."""
 
     async def opened() -> T:
@@ -147,12 +162,12 @@ def read_bus(job: JobHandle, read: Callable[[Bus], Awaitable[T]]) -> T:
     return asyncio.run(opened())
 
 
-def read_records(job: JobHandle) -> list[LogRecord]:
+def read_records(job: ReadableJob) -> list[LogRecord]:
     """All records that the event log of a job holds now."""
     return read_bus(job, lambda bus: read_present(bus.log))
 
 
-async def until_ended(job: JobHandle, on_wait: Callable[[str], None] = lambda _text: None) -> None:
+async def until_ended(job: ReadableJob, on_wait: Callable[[str], None] = lambda _text: None) -> None:
     """Wait until nothing runs the job any more. Its NATS server ends with it.
 
     Args:

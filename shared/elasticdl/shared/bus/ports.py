@@ -24,7 +24,25 @@ EVENTS_AT_ONCE_MAX = 64
 """Most events that are appended at once: readers wait for a late event during at most this many others."""
 
 
-class EventLog(Protocol):
+class LogReader(Protocol):
+    """A job's log, for readers."""
+
+    def read(self, after: int) -> AsyncIterator[LogRecord]:
+        """All records with a sequence number above ``after``, then new ones as they arrive; in order, without gaps.
+
+        Raises:
+            PermanentError: the log, or a part of it that is still to be read, is gone.
+
+        A record that this version can't read has the event ``MessageUnreadable``.
+        """
+        ...
+
+    async def last_seq(self) -> int:
+        """Sequence number of the last record; 0 for an empty log."""
+        ...
+
+
+class EventLog(LogReader, Protocol):
     """A job's append-only log."""
 
     async def append(self, envelope: Envelope) -> int:
@@ -61,20 +79,6 @@ class EventLog(Protocol):
         Raises:
             FencedError: another master has added a record since.
         """
-        ...
-
-    def read(self, after: int) -> AsyncIterator[LogRecord]:
-        """All records with a sequence number above ``after``, then new ones as they arrive; in order, without gaps.
-
-        Raises:
-            PermanentError: the log, or a part of it that is still to be read, is gone.
-
-        A record that this version can't read has the event ``MessageUnreadable``.
-        """
-        ...
-
-    async def last_seq(self) -> int:
-        """Sequence number of the last record; 0 for an empty log."""
         ...
 
     async def last_fenced(self) -> LogRecord | None:
@@ -208,12 +212,16 @@ class KeyValue(Protocol):
         ...
 
 
-class LargeValues(Protocol):
-    """Named registers whose values may be larger than a message."""
+class ValueReader(Protocol):
+    """Named registers, for readers."""
 
     async def read(self, name: str) -> KeyValueEntry | None:
         """The present value, if any: a whole one, also while another process replaces it. Empty if a part is lost."""
         ...
+
+
+class LargeValues(ValueReader, Protocol):
+    """Named registers whose values may be larger than a message."""
 
     async def write(self, name: str, value: bytes, *, after: int) -> int:
         """Replace the value as a whole. Former ones are removed; arguments and errors as of ``KeyValue.write``."""
@@ -268,7 +276,21 @@ class Signals(Protocol):
         ...
 
 
-class Bus(Protocol):
+class JobReader(Protocol):
+    """What can be read of a job, from the broker or from a file."""
+
+    @property
+    def log(self) -> LogReader:
+        """The event log."""
+        ...
+
+    @property
+    def core_snapshots(self) -> ValueReader:
+        """The core snapshots, by the name of the service."""
+        ...
+
+
+class Bus(JobReader, Protocol):
     """One client's connection to the broker."""
 
     @property

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
-from elasticdl.shared.bus.ports import Delivery, EventLog
+from elasticdl.shared.bus.ports import Delivery, EventLog, LogReader
 from elasticdl.shared.errors import FencedError, ProtocolError, TransientError, UnreadableError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.events import Envelope, JobSubmitted, LogRecord, MessageUnreadable
@@ -27,7 +27,7 @@ async def readable(deliveries: Sequence[DeliveryT]) -> list[DeliveryT]:
     return found
 
 
-async def read_spec(log: EventLog) -> JobSpec:
+async def read_spec(log: LogReader) -> JobSpec:
     """The job's specification, from its log; waits for it.
 
     It is the first record, unless the log was lost and a process from before appended an event to the new one first.
@@ -53,7 +53,7 @@ async def read_spec(log: EventLog) -> JobSpec:
     raise TransientError("the log ended before a job was submitted")
 
 
-async def present_records(log: EventLog, *, after: int = 0, until: int = 0) -> AsyncIterator[LogRecord]:
+async def present_records(log: LogReader, *, after: int = 0, until: int = 0) -> AsyncIterator[LogRecord]:
     """The log as it is now, in its own order; records that are appended while reading are left out.
 
     Args:
@@ -70,7 +70,7 @@ async def present_records(log: EventLog, *, after: int = 0, until: int = 0) -> A
             return
 
 
-async def submitted(log: EventLog, until: int) -> JobSpec | None:
+async def submitted(log: LogReader, until: int) -> JobSpec | None:
     """The job as it was submitted, usually in the first record; ``until``: the last record to read, 0: all."""
     async for record in present_records(log, until=until):
         if isinstance(record.envelope.event, JobSubmitted):
@@ -78,14 +78,14 @@ async def submitted(log: EventLog, until: int) -> JobSpec | None:
     return None
 
 
-async def record_at(log: EventLog, seq: int) -> LogRecord | None:
+async def record_at(log: LogReader, seq: int) -> LogRecord | None:
     """One record of the log as it is now; None if there is no record of that number."""
     if not 0 < seq <= await log.last_seq():
         return None
     return await anext(log.read(seq - 1))
 
 
-async def read_present(log: EventLog) -> list[LogRecord]:
+async def read_present(log: LogReader) -> list[LogRecord]:
     """The whole log as it is now, in its own order."""
     return [record async for record in present_records(log)]
 

@@ -1,0 +1,135 @@
+"""``elasticdl dashboard``: serves the dashboard to the browsers of this machine."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticdl.cli.display.consoles import plain_console
+from elasticdl.cli.jobs import run_directory
+from elasticdl.cli.jobs.handle import ReadableJob
+from elasticdl.cli.jobs.local_handle import shown_state
+from elasticdl.cli.opening import open_readable, root_of
+from elasticdl.dashboard.sources import JobRow, JobSource
+from elasticdl.shared.bus.ports import JobReader
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.names import JobId
+
+LOOPBACK = "127.0.0.1"
+
+
+class HandleSource:
+    """See ``JobSource``."""
+
+    def __init__(self, handle: ReadableJob) -> None:
+        self._handle = handle
+
+    @property
+    def job(self) -> JobId:
+        """See ``JobSource``."""
+        return self._handle.job
+
+    def is_running(self) -> bool:
+        """See ``JobSource``."""
+        return self._handle.condition().is_running
+
+    def open(self) -> AbstractAsyncContextManager[JobReader]:
+        """See ``JobSource``."""
+        return self._handle.open()
+
+
+class OneJob:
+    """See ``Jobs``: the job or file that the user has named."""
+
+    def __init__(self, key: str, handle: ReadableJob) -> None:
+        self._key = key
+        self._handle = handle
+
+    def rows(self) -> Sequence[JobRow]:
+        """See ``Jobs``."""
+        return [JobRow(key=self._key, job=self._handle.job, state=self._handle.condition().state)]
+
+    def find(self, key: str) -> JobSource:
+        """See ``Jobs``."""
+        if key != self._key:
+            raise UserError(f"this dashboard does not show {key}")
+        return HandleSource(self._handle)
+
+
+class LocalJobs:
+    """See ``Jobs``: those of a folder of run directories."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def rows(self) -> Sequence[JobRow]:
+        """See ``Jobs``."""
+        found = []
+        for run in run_directory.run_directories(self._root):
+            try:
+                record = run.read()
+            except UserError:
+                found.append(JobRow(key=run.job, job=run.job, state="damaged"))
+                continue
+            submitted = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.created_s))
+            model, state = Path(record.model.rpartition(":")[0]).name, shown_state(run, record)
+            row = JobRow(
+                key=run.job, job=run.job, state=state, submitted=submitted, model=model, data=record.training_data
+            )
+            found.append(row)
+        return found[::-1]
+
+    def find(self, key: str) -> JobSource:
+        """See ``Jobs``."""
+        if "/" in key:
+            raise UserError(f"{key} is no job")
+        return HandleSource(open_readable(key, self._root, ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where to serve; port 0: any that is free."""
+
+    host: str
+    port: int
+
+    def bind(self) -> socket.socket:
+        """A socket there. Raises ``UserError``: it is taken."""
+        try:
+            return socket.create_server((self.host, self.port), family=_family(self.host))
+        except OSError as error:
+            hint = "--port=0 takes any that is free."
+            raise UserError(f"can't serve at {self.host}:{self.port}: {error.strerror}", hint=hint) from error
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def dashboard(job: str, run_dir: Path | None, namespace: str, address: Address) -> None:
+    """Serve until Ctrl-C."""
+    try:
+        import uvicorn
+
+        from elasticdl.dashboard.app import Dashboard
+    except ImportError as error:
+        raise UserError(f"the dashboard needs {error.name}", hint="pip install 'elasticdl[dashboard]'") from error
+    if namespace and not job:
+        raise UserError("--namespace needs a JOB", usage=True)
+    jobs = OneJob(job, open_readable(job, run_dir, namespace)) if job else LocalJobs(root_of(run_dir))
+    token = secrets.token_urlsafe(16)
+    is_local = address.host in (LOOPBACK, "localhost", "::1")
+    board = Dashboard(jobs, token, only=job) if is_local else Dashboard(jobs, token, only=job, hosts=frozenset())
+    config = uvicorn.Config(board.app(), log_level="warning", access_log=False, timeout_graceful_shutdown=1)
+    with address.bind() as bound:
+        host, port = bound.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        console = plain_console()
+        console.print(f"The dashboard is at http://{shown}:{port}/?token={token}")
+        console.print("Everyone with this address can look, and change nothing. To end it: Ctrl-C")
+        uvicorn.Server(config).run(sockets=[bound])

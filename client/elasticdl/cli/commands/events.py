@@ -1,0 +1,134 @@
+"""``elasticdl events``: prints the event log of a job, or a part of it, and exports it to a file."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from elasticdl.cli.display.consoles import plain_console
+from elasticdl.cli.display.next_steps import resume_line
+from elasticdl.cli.display.output import print_json
+from elasticdl.cli.jobs.handle import ReadableJob, read_bus, read_records, until_ended
+from elasticdl.shared.bus.ports import LogReader
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.messages.events import Envelope, LogRecord
+from elasticdl.shared.words import count, size
+from elasticdl.views.anonymous import Anonymizer
+from elasticdl.views.exported_log import Header, export
+from elasticdl.views.points import Point, condition, is_type
+from elasticdl.views.reading import Reading, following
+from elasticdl.views.records import one_line, record_facts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventQuery:
+    """Which events to print.
+
+    Attributes:
+        since, until: the first and the last one, as points; empty: those of the log.
+        types: their types, one of them; empty: any.
+        where: conditions, all of them.
+    """
+
+    since: str = ""
+    until: str = ""
+    types: Sequence[str] = ()
+    where: Sequence[str] = ()
+
+    def wanted(self) -> Callable[[Envelope], bool]:
+        """Whether an event is of the types and meets the conditions. Raises ``UserError``: a type is unknown."""
+        types, conditions = [is_type(name) for name in self.types], [condition(text) for text in self.where]
+        return lambda envelope: (
+            (not types or any(matches(envelope.event) for matches in types))
+            and all(meets(envelope) for meets in conditions)
+        )
+
+
+def events(job: ReadableJob, query: EventQuery, *, follow: bool, as_json: bool = False) -> None:
+    """Print the events, one line each; as JSON, one object per line."""
+    console = plain_console()
+    wanted = query.wanted()
+    since = Point.of("since", query.since) if query.since else None
+    until = Point.of("until", query.until) if query.until else None
+    if follow and until:
+        raise UserError("--follow prints new events, so it takes no --until", usage=True)
+
+    def show(record: LogRecord) -> None:
+        if not wanted(record.envelope):
+            return
+        if as_json:
+            print_json(console, record_facts(record), one_line=True)
+        else:
+            console.print(one_line(record))
+
+    if follow:
+        first = _found(job, since, read_records(job), is_end=False) if since else 0
+        interrupted = asyncio.run(_follow(job, lambda record: show(record) if record.seq >= first else None))
+        if interrupted and not as_json:
+            console.print(interrupted)
+        return
+    records = read_records(job)
+    first = _found(job, since, records, is_end=False) if since else 0
+    last = _found(job, until, records, is_end=True) if until else len(records)
+    for record in records:
+        if first <= record.seq <= last:
+            show(record)
+
+
+def _found(job: ReadableJob, point: Point, records: Sequence[LogRecord], *, is_end: bool) -> int:
+    seq = point.find(records, is_end=is_end)
+    if not seq and point.event:
+        raise UserError(f"the event log of {job.job} has no event that is {point.text}")
+    return seq or (0 if is_end else len(records) + 1)
+
+
+def export_events(job: ReadableJob, path: Path, *, anonymize: bool) -> None:
+    """Write the event log to a file that all commands take in place of the job."""
+    condition = job.condition()
+    anonymizer = Anonymizer(job.job) if anonymize else None
+    header = Header(
+        job=anonymizer.job if anonymizer else job.job,
+        records=0,
+        state=condition.state,
+        running=condition.is_running or condition.was_running,
+        message="" if anonymizer else condition.message,
+        program=version("elasticdl"),
+        exported_s=time.time(),
+        anonymized=anonymizer is not None,
+    )
+    change = anonymizer.envelope if anonymizer else (lambda envelope: envelope)
+    header = read_bus(job, lambda bus: export(bus.log, path, header, change))
+    written = f"{count(header.records, 'event')} ({size(path.stat().st_size)})"
+    plain_console().print(f"Wrote {written} of {job.job} to {path}.")
+
+
+async def _follow(job: ReadableJob, show: Callable[[LogRecord], None]) -> str:
+    """Show records until the job has ended; returns what interrupted it, or nothing."""
+    alive = job.condition().is_running
+    async with job.open() as bus:
+        printing = asyncio.create_task(_show_until_final(bus.log, show, alive))
+        if not alive:
+            await printing
+            return ""
+        watching = asyncio.create_task(until_ended(job))
+        await asyncio.wait((printing, watching), return_when=asyncio.FIRST_COMPLETED)
+        printing.cancel()
+        watching.cancel()
+        await asyncio.gather(printing, watching, return_exceptions=True)
+    if printing.cancelled():
+        return f"{job.job} {job.condition().end}. To resume: {resume_line(job.arguments)}"
+    printing.result()
+    return ""
+
+
+async def _show_until_final(log: LogReader, show: Callable[[LogRecord], None], alive: bool) -> None:
+    """Show until the job has ended; without a launcher, until the end of the log."""
+    job, last = Reading(), await log.last_seq()
+    async for record in following(log, job):
+        show(record)
+        if record.seq >= last and (job.state.is_final or not alive):
+            return

@@ -1,0 +1,154 @@
+"""The commands that inspect a job, which take a job or its exported event log."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from elasticdl.cli import exit_codes
+from elasticdl.cli.opening import open_readable
+from elasticdl.cli.options import JobOrFile, Json, Until
+from elasticdl.shared.job.job_options import RunDir
+from elasticdl.shared.job.options import Flag
+from elasticdl.shared.kubernetes.options import Namespace
+
+
+def status(
+    job: JobOrFile,
+    as_json: Json = False,
+    evaluations: Annotated[int, Flag("Evaluations to show (0: all).", metavar="N", limits=(0, 1 << 31))] = 5,
+    run_dir: RunDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Show the status of a job: progress, processes, evaluations, snapshots."""
+    from elasticdl.cli.commands import inspect
+
+    inspect.status(open_readable(job, run_dir, namespace), as_json=as_json, evaluations=evaluations)
+
+
+def report(job: JobOrFile, as_json: Json = False, run_dir: RunDir = None, namespace: Namespace = "") -> None:
+    """Print the report of a job, as at the end of its training. A running job has a report, too.
+
+    The report follows from the event log alone. With --json it is the object that train --report=FILE writes.
+    """
+    from elasticdl.cli.commands import inspect
+
+    inspect.report(open_readable(job, run_dir, namespace), as_json=as_json)
+
+
+def tensorboard(
+    job: JobOrFile,
+    logdir: Annotated[
+        str, Flag("Folder or s3:// address. The event files are in DIR/JOB.", metavar="DIR", shows="tensorboard")
+    ] = "",
+    run_dir: RunDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Write TensorBoard event files for a job: loss, metrics, throughput, staleness, goodput, number of workers.
+
+    The job may be running or have ended. Run the command again to add what is new; no point is written twice.
+    """
+    from elasticdl.cli.commands.tensorboard import tensorboard
+
+    tensorboard(open_readable(job, run_dir, namespace), logdir)
+
+
+def tasks(
+    job: JobOrFile,
+    state: Annotated[
+        str,
+        Flag("Only tasks in this state: finished, running, dispatched, pending, requeued or failed.", metavar="STATE"),
+    ] = "",
+    worker: Annotated[
+        str, Flag("Only tasks that this worker has finished last or is computing.", metavar="WORKER")
+    ] = "",
+    epoch: Annotated[int, Flag("Only tasks of this epoch (0: of all).", metavar="N", limits=(0, 1 << 31))] = 0,
+    slowest: Annotated[
+        int, Flag("The N finished tasks that took longest, the slowest first.", metavar="N", limits=(0, 1 << 31))
+    ] = 0,
+    limit: Annotated[int, Flag("Show at most this many tasks.", metavar="N", limits=(1, 1 << 31))] = 50,
+    as_json: Json = False,
+    run_dir: RunDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """List the tasks of a job and their states. Finished tasks are shown once the job has ended, or with a filter.
+
+    With --worker or --slowest, also the worker, the seconds, how often it was finished, and the event that says so.
+    """
+    from elasticdl.cli.commands import inspect
+    from elasticdl.views.tasks import TaskQuery
+
+    wanted = inspect.task_filter(state)
+    query = TaskQuery(state=wanted, epoch=epoch, worker=worker, slowest=slowest, limit=limit)
+    inspect.tasks(open_readable(job, run_dir, namespace), query, as_json=as_json)
+
+
+def task(
+    job: JobOrFile,
+    number: Annotated[int, typer.Argument(metavar="N", min=0, help="The number of the task.")],
+    purpose: Annotated[str, Flag("Kind of task: train, evaluate, predict, merge or export.", metavar="KIND")] = "train",
+    as_json: Json = False,
+    run_dir: RunDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Show the history of one task: every dispatch, delivery, failure and result."""
+    from elasticdl.cli.commands import inspect
+
+    inspect.task(open_readable(job, run_dir, namespace), number, purpose, as_json=as_json)
+
+
+def why(
+    job: JobOrFile,
+    percent: Annotated[
+        float, Flag("Give advice about causes of at least this much of the time.", metavar="PERCENT")
+    ] = 3.0,
+    as_json: Json = False,
+    run_dir: RunDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Say where the time of a job went: causes that sum to the wall time, their events, and what to do.
+
+    While a job trains, each of its workers stands for an equal part of every second.
+    """
+    from elasticdl.cli.commands.why import why
+
+    why(open_readable(job, run_dir, namespace), percent_min=percent, as_json=as_json)
+
+
+def dashboard(
+    job: Annotated[
+        str,
+        typer.Argument(metavar="[JOB]", help="A job, or its exported event log. Default: all jobs of this machine."),
+    ] = "",
+    host: Annotated[
+        str, Flag("Address to serve at. Others than this machine's own are open to the network.", metavar="HOST")
+    ] = "127.0.0.1",
+    port: Annotated[int, Flag("Port (0: any that is free).", metavar="N", limits=(0, 65535))] = 0,
+    run_dir: RunDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Serve a page that shows jobs live, and replays them: a slider goes to any point of the event log.
+
+    Prints the address, with a token. The page reads only, and needs no network.
+    """
+    from elasticdl.cli.commands.dashboard import Address, dashboard
+
+    dashboard(job, run_dir, namespace, Address(host=host, port=port))
+
+
+def replay(
+    job: JobOrFile,
+    until: Until = "",
+    verify: Annotated[bool, Flag("Start at the first event, re-run every decision of the master and compare.")] = False,
+    as_json: Json = False,
+    run_dir: RunDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Rebuild the master's state as it was after an event, from the event log."""
+    from elasticdl.cli.commands import inspect
+    from elasticdl.views.points import Point
+
+    point = Point.of("until", until) if until not in ("", "0") else None
+    if not inspect.replay(open_readable(job, run_dir, namespace), point, check=verify, as_json=as_json):
+        raise typer.Exit(exit_codes.FAILURE)

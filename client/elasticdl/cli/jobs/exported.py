@@ -1,0 +1,39 @@
+"""A job whose event log was exported to a file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from elasticdl.cli.jobs.handle import Condition
+from elasticdl.shared.bus.ports import JobReader
+from elasticdl.shared.names import JobId
+from elasticdl.views.exported_log import ExportedJob, ExportedLog
+
+
+class ExportedJobHandle:
+    """See ``ReadableJob``. Raises as ``ExportedLog``."""
+
+    def __init__(self, path: Path) -> None:
+        self._log = ExportedLog(path)
+
+    @property
+    def job(self) -> JobId:
+        """See ``ReadableJob``."""
+        return self._log.header.job
+
+    @property
+    def arguments(self) -> str:
+        """See ``ReadableJob``."""
+        return self.job
+
+    def condition(self) -> Condition:
+        """See ``ReadableJob``: what was known when the file was written."""
+        header = self._log.header
+        return Condition(is_running=False, state=header.state, message=header.message, was_running=header.running)
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[JobReader]:
+        """See ``ReadableJob``."""
+        yield ExportedJob(self._log)

@@ -1,0 +1,223 @@
+"""The dashboard's server: reads only, with a token, one stream for each page."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from elasticdl.dashboard import panels
+from elasticdl.dashboard.job_view import JobView
+from elasticdl.dashboard.sources import Jobs
+from elasticdl.shared.errors import ElasticDLError, UserError
+
+STATIC = Path(__file__).with_name("static")
+STREAM_S = 1.0
+"""Seconds between two messages of a stream, at least, so that a busy job does not flood pages."""
+IDLE_S = 15.0
+"""Seconds after which a stream says that it is there."""
+VIEWS_MAX = 8
+"""Jobs that are held in memory; of more, the one that was asked for least recently is forgotten."""
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+}
+_UNKNOWN = "Open the address that elasticdl dashboard has printed."
+_FILES = {"app.js": "text/javascript", "app.css": "text/css"}
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
+
+
+class Dashboard:
+    """The views of the jobs that pages have asked for.
+
+    Args:
+        jobs: what there is to see.
+        token: what a page has to know.
+        only: key of the only job; empty: an overview of all comes first.
+        hosts: names under which the server may be asked, against pages of others that guess its address; empty: any.
+    """
+
+    def __init__(self, jobs: Jobs, token: str, *, only: str = "", hosts: frozenset[str] = _LOOPBACK) -> None:
+        self._jobs = jobs
+        self._token = token
+        # Browsers give cookies to all servers of a host: each dashboard has its own.
+        self._cookie = f"elasticdl-{sha256(token.encode()).hexdigest()[:8]}"
+        self._only = only
+        self._hosts = hosts
+        self._views: dict[str, JobView] = {}
+
+    def app(self) -> Starlette:
+        """The application."""
+        routes: list[tuple[str, Callable[[Request], Awaitable[Response]]]] = [
+            ("/", self._page),
+            ("/static/{name}", self._file),
+            ("/api/jobs", self._list),
+            ("/api/stream", self._stream),
+            ("/api/view", self._view_at),
+            ("/api/curves", self._curves),
+            ("/api/timeline", self._timeline),
+            ("/api/events", self._events),
+            ("/api/tasks", self._tasks),
+            ("/api/task", self._task),
+        ]
+        return Starlette(
+            routes=[Route(path, self._guarded(answer), methods=["GET"]) for path, answer in routes],
+            lifespan=self._lifespan,
+        )
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        del app
+        yield
+        for view in self._views.values():
+            await view.close()
+
+    def _guarded(self, answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """Answer who knows the token; errors become their message."""
+
+        async def guarded(request: Request) -> Response:
+            host = request.headers.get("host", "")
+            name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+            if self._hosts and name not in self._hosts:
+                return JSONResponse({"error": f"this dashboard does not serve {name}"}, status_code=403)
+            if (given := request.query_params.get("token")) is not None and self._knows(given):
+                # The token leaves the address, so that it is in no history and no link.
+                rest = request.url.remove_query_params("token")
+                response: Response = RedirectResponse(rest.path + (f"?{rest.query}" if rest.query else ""))
+                response.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
+            elif not self._knows(request.cookies.get(self._cookie, "")) and not self._knows(_bearer(request)):
+                return JSONResponse({"error": _UNKNOWN}, status_code=401)
+            else:
+                response = await self._answered(answer, request)
+            response.headers.update(_HEADERS)
+            return response
+
+        return guarded
+
+    async def _answered(self, answer: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
+        try:
+            return await answer(request)
+        except UserError as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+        except ElasticDLError as error:
+            return JSONResponse({"error": str(error)}, status_code=502)
+
+    def _knows(self, token: str) -> bool:
+        return secrets.compare_digest(token.encode(), self._token.encode())
+
+    async def _page(self, request: Request) -> Response:
+        del request
+        return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+    async def _file(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in _FILES:
+            return JSONResponse({"error": "there is no such file"}, status_code=404)
+        return FileResponse(STATIC / name, media_type=_FILES[name], headers={"Cache-Control": "no-cache"})
+
+    async def _list(self, request: Request) -> Response:
+        del request
+        rows = await asyncio.to_thread(self._jobs.rows)
+        return _json({"only": self._only, "jobs": list(map(asdict, rows))})
+
+    def _view(self, request: Request) -> JobView:
+        """The view of the job that a request names; reading its log begins with the first one."""
+        key = request.query_params.get("job", self._only)
+        view = self._views.pop(key, None)
+        if view is None:
+            view = JobView(self._jobs.find(key))
+            view.start()
+        self._views[key] = view  # The last one is that which was asked for last.
+        return view
+
+    async def _forget(self) -> None:
+        while len(self._views) > VIEWS_MAX:
+            await self._views.pop(next(iter(self._views))).close()
+
+    async def _stream(self, request: Request) -> Response:
+        view = self._view(request)
+        await self._forget()
+
+        async def messages() -> AsyncIterator[str]:
+            told = ""
+            while not await request.is_disconnected():
+                message = json.dumps(_stream_facts(view))
+                yield f"data: {message}\n\n" if message != told else ": here\n\n"
+                told = message
+                await view.changed(IDLE_S)
+                await asyncio.sleep(STREAM_S if view.is_complete else STREAM_S / 4)
+
+        return StreamingResponse(messages(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+    async def _view_at(self, request: Request) -> Response:
+        view = self._view(request)
+        return _json({"job": view.source.job, **panels.overview(view.replay, _seq(request, view))})
+
+    async def _curves(self, request: Request) -> Response:
+        return _json(panels.curves(self._view(request).replay, _number(request, "after", 0)))
+
+    async def _timeline(self, request: Request) -> Response:
+        return _json(panels.timeline(self._view(request).replay))
+
+    async def _events(self, request: Request) -> Response:
+        view, query = self._view(request), request.query_params
+        types = [name for name in query.get("type", "").split(",") if name]
+        return _json(
+            panels.events(view.replay, _seq(request, view), types, query.getlist("where"), query.get("text", ""))
+        )
+
+    async def _tasks(self, request: Request) -> Response:
+        view = self._view(request)
+        query = panels.task_query(dict(request.query_params))
+        return _json(panels.tasks(view.replay, _seq(request, view), query))
+
+    async def _task(self, request: Request) -> Response:
+        view = self._view(request)
+        return _json(panels.story(view.replay, _seq(request, view), _number(request, "number", 0)))
+
+
+def _stream_facts(view: JobView) -> dict[str, Any]:
+    records = view.replay.records
+    return {
+        "job": view.source.job,
+        "read": view.read,
+        "total": view.total,
+        "live": view.is_live,
+        "problem": view.problem,
+        "first_s": records[0].envelope.time_s if records else 0.0,
+        "last_s": records[-1].envelope.time_s if records else 0.0,
+    }
+
+
+def _json(value: Any) -> Response:
+    return JSONResponse(panels.finite(value), headers={"Cache-Control": "no-store"})
+
+
+def _bearer(request: Request) -> str:
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    return token if kind.lower() == "bearer" else ""
+
+
+def _number(request: Request, name: str, otherwise: int) -> int:
+    text = request.query_params.get(name, "")
+    if text and not text.isdecimal():
+        raise UserError(f"{name}={text} is no number")
+    return int(text) if text else otherwise
+
+
+def _seq(request: Request, view: JobView) -> int:
+    """The point of a request; the last record if it names none, or one that is not read yet."""
+    return min(_number(request, "at", view.read), view.read)

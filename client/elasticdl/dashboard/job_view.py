@@ -1,0 +1,106 @@
+"""One job on the dashboard: its log is read once, and followed while the job runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from elasticdl.dashboard.sources import JobSource
+from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.messages.events import LogRecord
+from elasticdl.views.replaying import Replay
+
+AT_ONCE = 200
+"""Records that are folded before other requests are served."""
+POLL_S = 1.0
+"""Seconds between two checks whether a job still runs."""
+
+
+class JobView:
+    """Reads a job's log; ``replay`` holds what is read so far.
+
+    Attributes:
+        total: records that the log had when reading began, and at least those that are read.
+        is_live: whether the log may still grow.
+        problem: why reading has ended too early, or empty.
+    """
+
+    def __init__(self, source: JobSource) -> None:
+        self.source = source
+        self.replay = Replay()
+        self.total = 0
+        self.is_live = True
+        self.problem = ""
+        self._changed = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to read, once."""
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read())
+
+    async def close(self) -> None:
+        """Stop reading."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+
+    @property
+    def read(self) -> int:
+        """The number of the last record that is read."""
+        return len(self.replay.records)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all records are read that the log had when reading began."""
+        return self.total > 0 and self.read >= self.total
+
+    async def changed(self, timeout_s: float) -> None:
+        """Return when something has changed, or after a time."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), timeout_s)
+
+    async def _read(self) -> None:
+        try:
+            is_running = await asyncio.to_thread(self.source.is_running)
+            async with self.source.open() as bus:
+                self.total = await bus.log.last_seq()
+                following = asyncio.create_task(self._follow(bus.log.read(0), is_running=is_running))
+                ending = asyncio.create_task(self._until_ended(is_running=is_running))
+                await asyncio.wait((following, ending), return_when=asyncio.FIRST_COMPLETED)
+                for task in (following, ending):
+                    task.cancel()
+                results = await asyncio.gather(following, ending, return_exceptions=True)
+            error = next((each for each in results if isinstance(each, ElasticDLError)), None)
+            if error is not None and not is_running:
+                raise error
+        except (ElasticDLError, OSError) as error:
+            self.problem = str(error)
+        finally:
+            self.is_live = False
+            self._notify()
+
+    async def _follow(self, log: AsyncIterator[LogRecord], *, is_running: bool) -> None:
+        batch: list[LogRecord] = []
+        async for record in log:
+            batch.append(record)
+            if len(batch) >= AT_ONCE or record.seq >= self.total:
+                self.replay.extend(batch)
+                batch = []
+                self.total = max(self.total, record.seq)
+                self._notify()
+                await asyncio.sleep(0)
+                if not is_running and record.seq >= self.total:
+                    return
+
+    async def _until_ended(self, *, is_running: bool) -> None:
+        """Return once nothing runs the job any more; never for a job that had ended, whose log is read to its end."""
+        while is_running and await asyncio.to_thread(self.source.is_running):
+            await asyncio.sleep(POLL_S)
+        if not is_running:
+            await asyncio.Event().wait()
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

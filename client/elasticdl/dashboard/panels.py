@@ -1,0 +1,180 @@
+"""The contents of the page's panels at one point of a log, as JSON values. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from elasticdl.master.core import State
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages.events import Decided, Envelope
+from elasticdl.shared.names import Purpose
+from elasticdl.shared.storage import display
+from elasticdl.views.history import evaluation_rows
+from elasticdl.views.points import condition, is_type
+from elasticdl.views.progress import progress_snapshot
+from elasticdl.views.records import event_text, task_history
+from elasticdl.views.replaying import Replay
+from elasticdl.views.task_times import TIME_COLUMNS, task_times
+from elasticdl.views.tasks import TASK_COLUMNS, TaskFilter, TaskQuery, task_counts, task_rows
+from elasticdl.views.wall_time.values import wall_time_facts
+
+EVENTS_MAX = 200
+TEXT_CHARS_MAX = 600
+CURVE_POINTS_MAX = 2000
+"""Most points of one curve that the page gets; it says how many there are."""
+
+
+def overview(replay: Replay, seq: int) -> dict[str, Any]:
+    """Progress, processes, evaluations, snapshots and lost time after a record."""
+    state = replay.state_at(seq)
+    record = replay.records[seq - 1] if 0 < seq <= len(replay.records) else None
+    facts: dict[str, Any] = {
+        "seq": seq,
+        "time_s": state.now_s,
+        "event": event_text(record.envelope.event)[:TEXT_CHARS_MAX] if record else "",
+        "state": state.job_state.value,
+        "message": state.failure.message if state.failure else state.stop_reason,
+        "why": wall_time_facts(replay.wall_time_at(seq)),
+    }
+    if state.spec is None:
+        return facts
+    progress = progress_snapshot(state, {}, state.now_s, 0.0)
+    return {
+        **facts,
+        "progress": {**asdict(progress), "kind": progress.kind.value, "state": progress.state.value},
+        "tasks": task_counts(state),
+        "pods": _pods(state),
+        "evaluations": evaluation_rows(state)[-20:],
+        "snapshots": [
+            {"ps": ps, "step": each.step, "time_s": each.time_s, "bytes": each.size_bytes, "at": display(each.manifest)}
+            for ps, each in sorted(state.snapshots.items())
+        ],
+    }
+
+
+def _pods(state: State) -> list[dict[str, Any]]:
+    working: dict[str, list[str]] = {}
+    for ref, attempts in state.running_attempts.items():
+        for incarnation in attempts:
+            working.setdefault(incarnation, []).append(str(ref))
+    return [
+        {
+            "name": name,
+            "service": pod.service.value,
+            "phase": pod.phase.value,
+            "pending": pod.pending,
+            "starts": pod.starts,
+            "tasks": working.get(pod.incarnation, []),
+            "slow": pod.slow.work if pod.slow else "",
+        }
+        for name, pod in sorted(state.pods.items())
+    ]
+
+
+def curves(replay: Replay, after: int) -> dict[str, Any]:
+    """The points that records above a number made known, by run and name; large curves are sampled."""
+    found: dict[str, list[list[float | None]]] = {}
+    counts: dict[str, int] = {}
+    for each in replay.curve_points:
+        point = each.point
+        name = f"{point.run.value}/{point.tag}"
+        counts[name] = counts.get(name, 0) + 1
+        if each.seq > after:
+            value = point.value if math.isfinite(point.value) else None
+            found.setdefault(name, []).append([each.seq, point.step, point.time_s, value])
+    sampled = {name: _sampled(points) for name, points in found.items()}
+    return {"points": sampled, "counts": counts}
+
+
+def _sampled(points: list[list[float | None]]) -> list[list[float | None]]:
+    step = math.ceil(len(points) / CURVE_POINTS_MAX)
+    return points if step <= 1 else [*points[:-1:step], points[-1]]
+
+
+def timeline(replay: Replay) -> dict[str, Any]:
+    """When each process lived, and its work: rows of (process, kind, start, end, first and last event, text)."""
+    processes = replay.processes
+    return {
+        "processes": [{"name": name, "service": each.value} for name, each in sorted(processes.services.items())],
+        "spans": [
+            [each.process, each.kind, each.start_s, each.end_s, each.start_seq, each.end_seq, each.text]
+            for each in processes.spans
+        ],
+        "left_out": processes.left_out,
+    }
+
+
+def events(replay: Replay, before: int, types: Iterable[str], where: Iterable[str], text: str) -> dict[str, Any]:
+    """The latest events up to a record, the latest first.
+
+    Args:
+        types, where: as the flags of ``elasticdl events``. Raises ``UserError``: they name no type or field.
+        text: a part of the line, in any case.
+    """
+    matches: list[Callable[[Any], bool]] = [is_type(name) for name in types]
+    conditions: list[Callable[[Envelope], bool]] = [condition(each) for each in where]
+    rows: list[dict[str, Any]] = []
+    seq = min(before, len(replay.records))
+    while seq > 0 and len(rows) < EVENTS_MAX:
+        record = replay.records[seq - 1]
+        seq -= 1
+        envelope = record.envelope
+        if matches and not any(each(envelope.event) for each in matches):
+            continue
+        if not all(each(envelope) for each in conditions):
+            continue
+        line = event_text(envelope.event)
+        if text and text.lower() not in f"{envelope.name} {line}".lower():
+            continue
+        reasons = list(envelope.event.reasons) if isinstance(envelope.event, Decided) else []
+        row = {"seq": record.seq, "time_s": envelope.time_s, "name": envelope.name, "reasons": reasons}
+        rows.append({**row, "text": line[:TEXT_CHARS_MAX]})
+    return {"events": rows, "more": seq > 0}
+
+
+def tasks(replay: Replay, seq: int, query: TaskQuery) -> dict[str, Any]:
+    """Rows of the task table after a record."""
+    state = replay.state_at(seq)
+    if state.spec is None or state.training is None:
+        return {"columns": TASK_COLUMNS, "rows": [], "more": False, "counts": {}}
+    times = task_times(replay.records[:seq]) if query.needs_times else None
+    rows, more = task_rows(state, query, times)
+    columns = (*TASK_COLUMNS, *(TIME_COLUMNS if times is not None else ()))
+    return {"columns": columns, "rows": rows, "more": more, "counts": task_counts(state)}
+
+
+def task_query(values: dict[str, str]) -> TaskQuery:
+    """The query of a request. Raises ``UserError``: it is none."""
+    try:
+        return TaskQuery(
+            state=TaskFilter(values["state"]) if values.get("state") else None,
+            epoch=int(values.get("epoch") or 0),
+            worker=values.get("worker", ""),
+            slowest=int(values.get("slowest") or 0),
+            limit=min(1000, int(values.get("limit") or 100)),
+        )
+    except ValueError as error:
+        raise UserError(f"the filter is wrong: {error}") from error
+
+
+def story(replay: Replay, seq: int, number: int) -> dict[str, Any]:
+    """The history of one training task until a record."""
+    ref = TaskRef(purpose=Purpose.TRAIN, number=number)
+    return {"task": number, "history": [asdict(each) for each in task_history(replay.records[:seq], ref)]}
+
+
+def finite(value: Any) -> Any:
+    """A value as JSON has it: a number that is not finite becomes null, because JSON has none."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping():
+            return {name: finite(each) for name, each in value.items()}
+        case list() | tuple():
+            return [finite(each) for each in value]
+        case _:
+            return value

@@ -1,0 +1,54 @@
+"""How long each training task took, and on which worker. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from elasticdl.shared.messages.events import LogRecord, TaskFinished, one_by_one
+from elasticdl.shared.names import PodName, Purpose, TaskId
+
+TIME_COLUMNS = ("worker", "seconds", "finished", "event")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTime:
+    """A finished training task.
+
+    Attributes:
+        worker: the worker that finished it last.
+        seconds: of all parts of the work on it, by all workers that finished it. Parts overlap: a worker computes a
+            batch while it reads the next one.
+        finishes: how often it was finished.
+        seq: number of the last record that says so.
+    """
+
+    worker: PodName
+    seconds: float
+    finishes: int
+    seq: int
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """The values of ``TIME_COLUMNS``."""
+        return self.worker, f"{self.seconds:.3f}", str(self.finishes), f"#{self.seq}"
+
+
+def task_times(records: Iterable[LogRecord]) -> Mapping[TaskId, TaskTime]:
+    """The finished training tasks of a log, or of the beginning of one."""
+    found: dict[TaskId, TaskTime] = {}
+    for record in records:
+        for event in one_by_one(record.envelope.event):
+            if not isinstance(event, TaskFinished) or event.task.purpose is not Purpose.TRAIN:
+                continue
+            number = TaskId(event.task.number)
+            before = found.get(number)
+            seconds = event.times.seconds["total"] + (before.seconds if before else 0.0)
+            finishes = before.finishes + 1 if before else 1
+            found[number] = TaskTime(worker=record.envelope.name, seconds=seconds, finishes=finishes, seq=record.seq)
+    return found
+
+
+def slowest(times: Mapping[TaskId, TaskTime]) -> list[TaskId]:
+    """The tasks, those first that took longest."""
+    return sorted(times, key=lambda number: (-times[number].seconds, number))

@@ -1,0 +1,62 @@
+"""Workers that are slower than the others: how much of their time that has cost. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+
+from elasticdl.shared.names import PodName
+from elasticdl.views.wall_time.causes import WORK, Cause
+
+SLOW = 1.5
+"""A worker is slow if a batch takes it this many times as long as the others' median."""
+BATCHES_MIN = 16
+"""Batches below which nothing is said about the pace of a worker."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """What a worker's batches have taken.
+
+    Attributes:
+        shares: by cause, the share of the job's time.
+        seconds: between its reports; ``batches``: that it reported.
+        slowest: the report with most seconds for a batch, and these seconds.
+    """
+
+    shares: dict[Cause, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    batches: int = 0
+    slowest: tuple[float, int] = (0.0, 0)
+
+    def add(self, cause: Cause, share: float) -> None:
+        """A part of its time."""
+        if cause in WORK:
+            self.shares[cause] = self.shares.get(cause, 0.0) + share
+
+    def report(self, batches: int, seconds: float, seq: int) -> None:
+        """It has reported batches."""
+        self.batches += batches
+        self.seconds += seconds
+        if batches:
+            self.slowest = max(self.slowest, (seconds / batches, seq))
+
+    @property
+    def batch_s(self) -> float:
+        """Mean seconds for a batch; 0: too few are known."""
+        return self.seconds / self.batches if self.batches >= BATCHES_MIN else 0.0
+
+
+def without_slow_workers(paces: Mapping[PodName, Pace]) -> Iterator[tuple[Cause, float, int]]:
+    """What to move between causes because of slow workers: (cause, seconds, event). The seconds sum to 0."""
+    known = {name: pace for name, pace in paces.items() if pace.batch_s}
+    for name, pace in known.items():
+        others = [each.batch_s for other, each in known.items() if other != name]
+        usual_s = median(others) if others else 0.0
+        if not usual_s or pace.batch_s < SLOW * usual_s:
+            continue
+        part = 1.0 - usual_s / pace.batch_s
+        for cause, share in pace.shares.items():
+            yield cause, -part * share, 0
+            yield Cause.SLOW_WORKER, part * share, pace.slowest[1]

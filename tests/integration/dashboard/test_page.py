@@ -1,0 +1,110 @@
+"""The dashboard's page in a real browser: slider, filters, a log that grows, and no errors on its console."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from tests.integration.dashboard.served import TOKEN, GrowingJob, served
+from tests.unit.views.recorded import recorded
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="pip install 'elasticdl[dev]' installs playwright")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+WAIT_MS = 60_000
+"""How long a test waits for what the page shows: machines may be slow."""
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[sync_api.Browser]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: sync_api.Browser) -> Iterator[sync_api.Page]:
+    """A page; errors on its console, and requests that fail, fail the test."""
+    problems: list[str] = []
+    context = browser.new_context(viewport={"width": 1280, "height": 1600})
+    page = context.new_page()
+    page.set_default_timeout(WAIT_MS)
+    page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    yield page
+    context.close()
+    assert problems == []
+
+
+def shows(page: sync_api.Page, text: str) -> None:
+    page.get_by_text(text).first.wait_for(timeout=WAIT_MS)
+
+
+def test_the_slider_shows_the_state_at_its_point(page: sync_api.Page) -> None:
+    with served({"killed": GrowingJob(recorded("ps-killed"))}, only="killed") as address:
+        page.goto(f"{address}/?token={TOKEN}")
+        page.locator("[data-seq='134']").wait_for()
+        assert "token" not in page.url
+        assert page.locator(".state").first.inner_text() == "succeeded"
+        shows(page, "computing batches again that a lost ps had absorbed")
+        page.get_by_label("Event", exact=True).fill("39")
+        page.locator("[data-seq='39']").wait_for()
+        assert page.url.endswith("?at=39")
+        shows(page, "PodExited pod=ps-0")
+        assert page.locator(".state").first.inner_text() == "training"
+        assert page.get_by_text("computing batches again").count() == 0
+        page.get_by_label("Next event").click()
+        page.locator("[data-seq='40']").wait_for()
+        page.reload()
+        page.locator("[data-seq='40']").wait_for()
+        page.get_by_role("button", name="End").click()
+        page.locator("[data-seq='134']").wait_for()
+        assert "at=" not in page.url
+        page.get_by_role("button", name="Play").click()
+        page.locator("[data-seq='134']").wait_for()
+
+
+def test_tables_have_filters_and_lead_to_events(page: sync_api.Page) -> None:
+    with served({"killed": GrowingJob(recorded("ps-killed"))}, only="killed") as address:
+        page.goto(f"{address}/?token={TOKEN}")
+        events = page.locator("table.events tbody tr")
+        page.get_by_label("type").fill("PsLost")
+        page.get_by_label("type").blur()
+        sync_api.expect(events).to_have_count(1, timeout=WAIT_MS)
+        page.get_by_label("slowest first").check()
+        shows(page, "worker-0")
+        page.get_by_label("Story of task 0").click()
+        shows(page, "dispatched again (dispatch 2)")
+        page.get_by_label("Go to event 39").click()
+        page.locator("[data-seq='39']").wait_for()
+
+
+def test_a_log_that_grows_is_followed(page: sync_api.Page) -> None:
+    job = GrowingJob(recorded("worker-killed"), 30)
+    with served({"one": job, "two": GrowingJob(recorded("plain"))}) as address:
+        page.goto(f"{address}/?token={TOKEN}")
+        page.get_by_role("button", name="one").click()
+        page.locator("[data-seq='30']").wait_for()
+        shows(page, "live")
+        job.log.grow(40)
+        page.locator("[data-seq='40']").wait_for()
+        page.get_by_label("Event", exact=True).fill("12")
+        page.locator("[data-seq='12']").wait_for()
+        job.log.grow(len(recorded("worker-killed")))
+        page.get_by_role("button", name="End").click()
+        shows(page, "succeeded")
+        page.get_by_role("button", name="All jobs").click()
+        page.get_by_role("button", name="two").click()
+        shows(page, "succeeded")

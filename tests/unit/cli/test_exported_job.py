@@ -1,0 +1,101 @@
+"""Commands that inspect a job take its exported log in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.job_log import SPEC, half_done
+from tests.unit.views.recorded import Recorded, header_of, recorded
+from typer.testing import CliRunner
+
+from elasticdl.cli.main import app
+from elasticdl.shared.errors import UserError
+from elasticdl.views.exported_log import export
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    records, path = recorded("ps-killed"), tmp_path_factory.mktemp("exported") / "job.edl"
+    asyncio.run(export(Recorded(records), path, header_of(records), lambda envelope: envelope))
+    return path
+
+
+def run(*arguments: str | Path) -> str:
+    result = CliRunner().invoke(app, [str(each) for each in arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("command", ["status", "report", "tasks", "replay", "why"])
+def test_a_file_takes_the_place_of_the_job(command: str, file: Path) -> None:
+    assert "model-836a85" in run(command, file) or command in ("tasks", "replay")
+    assert json.loads(run(command, file, "--json"))
+
+
+def test_one_task(file: Path) -> None:
+    assert "#44 " in run("task", file, "3")
+
+
+def test_events_between_points(file: Path) -> None:
+    printed = run("events", file, "--since=first PsLost", "--until=+42s", "--type=PodExited,WorkerStopped")
+    assert [line.split()[0] for line in printed.splitlines()] == ["#39", "#119", "#120", "#121", "#123"]
+    assert run("events", "show", file, "--where=cause=preempted").startswith("#39 ")
+    assert len(run("events", file).splitlines()) == 134
+    assert len(run("events", file, "--follow", "--since=#130").splitlines()) == 5
+    (line,) = run("events", file, "--json", "--since=#39", "--until=#39").splitlines()
+    assert json.loads(line)["event"]["pod"] == "ps-0"
+
+
+def test_a_point_that_the_log_does_not_have(file: Path) -> None:
+    for arguments in (["events", file, "--since=first WorkerLost"], ["replay", file, "--until=first WorkerLost"]):
+        with pytest.raises(UserError, match="has no event that is first WorkerLost"):
+            run(*arguments)
+    with pytest.raises(UserError, match="ends at #134"):
+        run("replay", file, "--until=500")
+
+
+def test_replay_until_an_event(file: Path) -> None:
+    assert run("replay", file, "--until=first PsLost").startswith("State after #39,")
+    assert "all are the same" in run("replay", file, "--verify")
+
+
+def test_tasks_by_worker_epoch_and_duration(file: Path) -> None:
+    slowest = json.loads(run("tasks", file, "--slowest=3", "--json"))["tasks"]
+    assert [row["task"] for row in slowest] == ["0", "1", "2"], "these were computed twice"
+    assert {row["finished"] for row in slowest} == {"2"}
+    rows = json.loads(run("tasks", file, "--worker=worker-1", "--epoch=2", "--json"))["tasks"]
+    assert {row["worker"] for row in rows} == {"worker-1"} and {row["epoch"] for row in rows} == {"2"}
+    assert "No task is like that" in run("tasks", file, "--epoch=7")
+
+
+def test_an_exported_log_is_exported_again_without_names(file: Path, tmp_path: Path) -> None:
+    assert "Wrote 134 events" in run("events", "export", file, tmp_path / "other.edl", "--anonymize")
+    assert "job-836a85" in run("status", tmp_path / "other.edl")
+
+
+def test_a_job_that_ran_when_its_log_was_exported(tmp_path: Path) -> None:
+    records, path = half_done().records, tmp_path / "job.edl"
+    header = header_of(records, state="training", running=True)
+    asyncio.run(export(Recorded(records), path, header, lambda envelope: envelope))
+    assert "was running when its event log was exported" in run("status", path)
+    facts = json.loads(run("status", path, "--json"))
+    assert (facts["job"], facts["state"], facts["alive"]) == (SPEC.job, "training", False)
+
+
+def test_why_names_causes_events_and_advice(file: Path) -> None:
+    printed = run("why", file)
+    assert "computing batches again that a lost ps had absorbed" in printed
+    assert "dispatch 8 tasks again that a ps lacks" in printed
+    assert "--checkpoint_steps" in printed
+    facts = json.loads(run("why", file, "--json"))
+    assert sum(part["percent"] for part in facts["parts"]) == pytest.approx(100.0, abs=0.1)
+
+
+def test_what_is_no_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no file"):
+        run("status", tmp_path / "missing.edl")

@@ -1,0 +1,45 @@
+"""A replay with checkpoints gives at every point what a fold from the beginning gives."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from tests.unit.views.recorded import LOGS, recorded
+
+from elasticdl.master.core.fold import fold
+from elasticdl.views.curves import points
+from elasticdl.views.replaying import Replay
+from elasticdl.views.wall_time.fold import wall_time
+
+NAMES = [path.stem for path in LOGS]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_states_and_times_at_all_points_are_those_of_a_fold(name: str) -> None:
+    records = recorded(name)
+    replay = Replay(interval=10)
+    for start in range(0, len(records), 7):
+        replay.extend(records[start : start + 7])
+    for seq in [*range(0, len(records) + 1, 3), len(records), 2, 41]:
+        assert replay.state_at(seq) == fold(records[:seq]), seq
+        assert replay.wall_time_at(seq) == wall_time(records[:seq]), seq
+    assert [each.point for each in replay.curve_points] == list(points(records))
+
+
+def test_there_are_never_too_many_checkpoints() -> None:
+    replay = Replay(interval=1)
+    records = recorded("ps-killed")
+    replay.extend(records)
+    assert replay.state_at(100) == fold(records[:100])
+
+
+def test_the_timeline_tells_when_processes_lived() -> None:
+    replay = Replay()
+    replay.extend(recorded("worker-killed"))
+    spans = [span for span in replay.processes.spans if span.process == "worker-0"]
+    kinds = [span.kind for span in spans if span.kind != "work"]
+    assert kinds == ["starting", "running", "away", "starting", "running", "ended"]
+    assert all(span.end_s >= span.start_s for span in spans)
+    work = [span for span in spans if span.kind == "work"]
+    assert work and all(before.end_s <= after.start_s for before, after in pairwise(work))

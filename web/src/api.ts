@@ -1,0 +1,47 @@
+// What the server answers, and how to ask it. The shapes are those of elasticdl.dashboard.panels.
+
+export interface JobRow { key: string; job: string; state: string; submitted: string; model: string; data: string }
+export interface Stream {
+  job: string; read: number; total: number; live: boolean; problem: string; first_s: number; last_s: number;
+}
+export interface Evidence { seq: number; seconds: number }
+export interface Part {
+  cause: string; title: string; useful: boolean; seconds: number; percent: number; evidence: Evidence[]; advice: string;
+}
+export interface Why { wall_s: number; useful_s: number; parts: Part[]; path: { phase: string; seconds: number; seq: number }[] }
+export interface Pod {
+  name: string; service: string; phase: string; pending: string; starts: number; tasks: string[]; slow: string;
+}
+export interface Progress {
+  epoch: [number, number]; batches: [number, number]; records: number; loss: number | null; metrics: Record<string, number>;
+  metrics_of: string; workers: [number, number]; ps: [number, number]; queue: [number, number]; elapsed_s: number; waiting: string;
+}
+export interface Evaluation { evaluation: number; epoch: number; step: number; final: boolean; metrics: Record<string, number | null> }
+export interface Snapshot { ps: string; step: number; time_s: number; bytes: number; at: string }
+export interface View {
+  job: string; seq: number; time_s: number; event: string; state: string; message: string; why: Why;
+  progress?: Progress; tasks?: Record<string, number>; pods?: Pod[]; evaluations?: Evaluation[]; snapshots?: Snapshot[];
+}
+export type CurvePoint = [seq: number, step: number, time_s: number, value: number | null];
+export interface Curves { points: Record<string, CurvePoint[]>; counts: Record<string, number> }
+export type Span = [process: string, kind: string, start_s: number, end_s: number, start_seq: number, end_seq: number, text: string];
+export interface Timeline { processes: { name: string; service: string }[]; spans: Span[]; left_out: number }
+export interface EventRow { seq: number; time_s: number; name: string; text: string; reasons: string[] }
+export interface TaskTable { columns: string[]; rows: string[][]; more: boolean; counts: Record<string, number> }
+export interface Story { task: number; history: { seq: number; time_s: number; name: string; text: string }[] }
+
+type Values = Record<string, string | number | undefined>;
+
+export function address(path: string, values: Values): string {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) if (value !== undefined && value !== "") query.set(name, String(value));
+  return `/api/${path}?${query}`;
+}
+
+/** Ask the server; an error carries the server's message. */
+export async function ask<T>(path: string, values: Values, signal?: AbortSignal): Promise<T> {
+  const answer = await fetch(address(path, values), { signal: signal ?? null });
+  const value = await answer.json();
+  if (!answer.ok) throw new Error((value as { error?: string }).error ?? answer.statusText);
+  return value as T;
+}

@@ -1,0 +1,73 @@
+// Curves over time, up to the chosen point.
+
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { useEffect, useRef } from "preact/hooks";
+import type { CurvePoint, Curves as Facts } from "./api";
+import { number } from "./format";
+
+const COLORS = ["#1f6feb", "#d1680a", "#2c974b", "#8250df"];
+
+interface Chart { title: string; curves: { name: string; points: CurvePoint[]; count: number }[] }
+
+/** One chart for each quantity: that of training and that of validation are in the same one. */
+function charts(facts: Facts): Chart[] {
+  const found = new Map<string, Chart>();
+  for (const [name, points] of Object.entries(facts.points)) {
+    const [run, tag] = name.split("/") as [string, string];
+    const title = tag.replace(/^epoch_/, "").replace(/^evaluation_(.*)_vs_iterations$/, "$1");
+    if (tag.startsWith("epoch_") && run === "validation") continue;  // The evaluations are finer.
+    const chart = found.get(title) ?? { title, curves: [] };
+    chart.curves.push({ name: run, points, count: facts.counts[name] ?? points.length });
+    found.set(title, chart);
+  }
+  const order = ["loss", "records_per_second", "workers", "staleness", "goodput"];
+  const place = (title: string) => (order.indexOf(title) + 1 || order.length + 1);
+  return [...found.values()].sort((a, b) => place(a.title) - place(b.title) || a.title.localeCompare(b.title));
+}
+
+export function Curves({ facts, at, first_s }: { facts: Facts; at: number; first_s: number }) {
+  const all = charts(facts);
+  if (!all.length) return <p>No curve has a point yet.</p>;
+  return <div class="charts">{all.map((chart) => <Plot key={chart.title} chart={chart} at={at} first_s={first_s} />)}</div>;
+}
+
+function Plot({ chart, at, first_s }: { chart: Chart; at: number; first_s: number }) {
+  const place = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const shown = chart.curves.map((curve) => curve.points.filter((point) => point[0] <= at));
+  const last = shown.map((points) => points[points.length - 1]?.[3] ?? null);
+  const names = chart.curves.map((curve) => curve.name).join();
+  useEffect(() => {
+    if (!place.current) return;
+    const style = getComputedStyle(place.current);
+    const axis = { stroke: style.color, grid: { stroke: style.borderTopColor, width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+    const made = new uPlot({
+      width: Math.max(200, place.current.clientWidth), height: 150, legend: { show: false }, cursor: { y: false },
+      scales: { x: { time: false } },
+      axes: [{ ...axis, values: (_, ticks) => ticks.map((tick) => `${tick} s`), size: 24 }, { ...axis, size: 48 }],
+      series: [{}, ...chart.curves.map((curve, index) => ({ label: curve.name, stroke: COLORS[index % COLORS.length]!, width: 1.5, spanGaps: true, points: { show: true, size: 4 } }))],
+    }, [[], ...chart.curves.map(() => [])] as unknown as uPlot.AlignedData, place.current);
+    plot.current = made;
+    const watch = new ResizeObserver(() => place.current && made.setSize({ width: Math.max(200, place.current.clientWidth), height: 150 }));
+    watch.observe(place.current);
+    return () => { watch.disconnect(); made.destroy(); plot.current = null; };
+  }, [names]);
+  useEffect(() => {
+    const tables = shown.map((points) => [points.map((point) => point[2] - first_s), points.map((point) => point[3])] as uPlot.AlignedData);
+    plot.current?.setData(tables.length > 1 ? uPlot.join(tables) : (tables[0] ?? [[], []]));
+  });
+  const sampled = chart.curves.filter((curve) => curve.points.length < curve.count);
+  return (
+    <figure>
+      <figcaption>
+        {chart.title}
+        {chart.curves.map((curve, index) => (
+          <span key={curve.name} style={{ color: COLORS[index % COLORS.length] }}> {chart.curves.length > 1 ? `${curve.name} ` : ""}{number(last[index] ?? null)}</span>
+        ))}
+        {sampled.map((curve) => <span key={curve.name} class="quiet"> {curve.points.length} of {curve.count} points</span>)}
+      </figcaption>
+      <div ref={place} class="plot" role="img" aria-label={`${chart.title}: ${chart.curves.map((curve, index) => `${curve.name} ${number(last[index] ?? null)}`).join(", ")}`} />
+    </figure>
+  );
+}

@@ -1,0 +1,91 @@
+// One job: the slider over its log, and the panels at the chosen point.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type Curves as CurveFacts, type Stream, type Timeline as TimelineFacts, type View, address } from "./api";
+import { Curves } from "./curves";
+import { clock, seconds } from "./format";
+import { useAnswer } from "./hooks";
+import { Overview, Pods, Results } from "./overview";
+import { Events, Tasks } from "./tables";
+import { Timeline } from "./timeline";
+import { Why } from "./why";
+
+const PLAY_MS = 150, PLAY_STEPS = 200;
+
+interface Props { job: string; at: number | null; go: (at: number | null) => void; home: (() => void) | null }
+
+function useStream(job: string): Stream | null {
+  const [stream, setStream] = useState<Stream | null>(null);
+  useEffect(() => {
+    const source = new EventSource(address("stream", { job }));
+    source.onmessage = (message) => {
+      const facts = JSON.parse(message.data) as Stream;
+      setStream(facts);
+      if (!facts.live) source.close();
+    };
+    return () => source.close();
+  }, [job]);
+  return stream;
+}
+
+export function Job({ job, at, go, home }: Props) {
+  const stream = useStream(job);
+  const read = stream?.read ?? 0;
+  const point = at === null ? read : Math.min(at, read || at);
+  const isReady = read > 0 && (at === null || at <= read || !stream?.live);
+  const [view, problem] = useAnswer<View>("view", { job, at: point || undefined }, isReady);
+  const [curves] = useAnswer<CurveFacts>("curves", { job, read }, read > 0);
+  const [timeline] = useAnswer<TimelineFacts>("timeline", { job, read }, read > 0);
+  const [playing, setPlaying] = useState(false);
+  const latest = useRef({ point, read });
+  latest.current = { point, read };
+  useEffect(() => {
+    if (!playing) return;
+    const timer = setInterval(() => {
+      const next = latest.current.point + Math.max(1, Math.round(latest.current.read / PLAY_STEPS));
+      if (next >= latest.current.read) { setPlaying(false); go(null); } else go(next);
+    }, PLAY_MS);
+    return () => clearInterval(timer);
+  }, [playing]);
+  useEffect(() => { document.title = `${stream?.job ?? job} · ElasticDL`; }, [stream?.job, job]);
+
+  const goTo = (seq: number) => { setPlaying(false); go(seq >= read ? null : Math.max(1, seq)); };
+  const isPast = at !== null;
+  return (
+    <>
+      <header>
+        {home && <button onClick={home}>All jobs</button>}
+        <h1>{stream?.job ?? job}</h1>
+        {view && <span class={`state ${view.state}`}>{view.state}</span>}
+        {stream && <span class="quiet" role="status">{isPast ? "replay" : stream.live ? "live" : "ended log"}{read < stream.total ? `, read ${read} of ${stream.total} events` : ""}</span>}
+        {stream?.problem && <span class="problem" role="alert">{stream.problem}</span>}
+      </header>
+      <nav class="replay" aria-label="Point in the event log">
+        <button onClick={() => goTo(1)} aria-label="First event" disabled={!read}>|◀</button>
+        <button onClick={() => goTo(point - 1)} aria-label="Event before" disabled={point <= 1}>◀</button>
+        <button onClick={() => { if (!playing && !isPast) go(1); setPlaying(!playing); }} aria-pressed={playing} disabled={!read}>{playing ? "Pause" : "Play"}</button>
+        <button onClick={() => goTo(point + 1)} aria-label="Next event" disabled={!isPast}>▶</button>
+        <input type="range" min={1} max={Math.max(1, read)} value={point || 1} aria-label="Event" aria-valuetext={view ? `event ${view.seq}, ${clock(view.time_s)}` : ""}
+          onInput={(event) => goTo(Number(event.currentTarget.value))} />
+        <button onClick={() => { setPlaying(false); go(null); }} disabled={!isPast}>{stream?.live ? "Live" : "End"}</button>
+        {view && <p class="event" aria-live="off"><strong data-seq={view.seq}>#{view.seq}</strong> {clock(view.time_s)} (+{seconds(Math.max(0, view.time_s - (stream?.first_s ?? 0)))}) {view.event}</p>}
+      </nav>
+      {problem && <p class="problem" role="alert">{problem}</p>}
+      {!view && !problem && <p role="status">Reading the event log…</p>}
+      {view && (
+        <main>
+          <section class="panel"><h2>Progress</h2><Overview view={view} /></section>
+          <section class="panel"><h2>Where the time went</h2><Why why={view.why} go={goTo} /></section>
+          <section class="panel wide"><h2>Timeline</h2>
+            {timeline && stream && <Timeline facts={timeline} at={point} time_s={view.time_s} first_s={stream.first_s} last_s={stream.last_s} go={goTo} />}
+          </section>
+          <section class="panel wide"><h2>Curves</h2>{curves && <Curves facts={curves} at={point} first_s={stream?.first_s ?? 0} />}</section>
+          <section class="panel"><h2>Processes</h2><Pods view={view} /></section>
+          <section class="panel"><h2>Evaluations and snapshots</h2><Results view={view} /></section>
+          <section class="panel wide"><h2>Events</h2><Events job={job} at={point} go={goTo} /></section>
+          <section class="panel wide"><h2>Tasks</h2><Tasks job={job} at={point} go={goTo} /></section>
+        </main>
+      )}
+    </>
+  );
+}

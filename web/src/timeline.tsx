@@ -1,0 +1,90 @@
+// When each process lived and what it did. Only the rows in sight are drawn, so that thousands are no problem.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Span, Timeline as Facts } from "./api";
+import { clock, seconds } from "./format";
+
+const ROW = 20, NAMES = 90, HEIGHT_MAX = 320;
+const COLORS: Record<string, string> = { pending: "#bf8700", starting: "#8c959f", running: "#9cc7f5", work: "#1f6feb", away: "#cf222e", ended: "#8c959f55" };
+
+interface Props { facts: Facts; at: number; time_s: number; first_s: number; last_s: number; go: (seq: number) => void }
+
+export function Timeline({ facts, at, time_s, first_s, last_s, go }: Props) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const [top, setTop] = useState(0);
+  const [width, setWidth] = useState(600);
+  const [zoom, setZoom] = useState<[number, number] | null>(null);
+  const [under, setUnder] = useState("");
+  const drag = useRef<number | null>(null);
+  const [from_s, to_s] = zoom ?? [first_s, Math.max(last_s, first_s + 1)];
+  const rows = new Map(facts.processes.map((each, index) => [each.name, index]));
+  const height = Math.min(HEIGHT_MAX, Math.max(ROW, facts.processes.length * ROW));
+  const x = (time: number) => NAMES + ((time - from_s) / (to_s - from_s)) * (width - NAMES);
+  const time = (left: number) => from_s + (Math.max(0, left - NAMES) / (width - NAMES)) * (to_s - from_s);
+
+  useEffect(() => {
+    const element = canvas.current?.parentElement?.parentElement;
+    if (!element) return;
+    const watch = new ResizeObserver(() => setWidth(Math.max(300, element.clientWidth - 20)));
+    watch.observe(element);
+    return () => watch.disconnect();
+  }, []);
+  useEffect(() => {
+    const element = canvas.current, pen = element?.getContext("2d");
+    if (!element || !pen) return;
+    const scale = devicePixelRatio || 1;
+    element.width = width * scale;
+    element.height = height * scale;
+    pen.scale(scale, scale);
+    pen.clearRect(0, 0, width, height);
+    pen.font = "12px system-ui";
+    pen.fillStyle = getComputedStyle(element).color;
+    facts.processes.forEach((each, index) => {
+      const y = index * ROW - top;
+      if (y > -ROW && y < height) pen.fillText(each.name, 0, y + 14, NAMES - 6);
+    });
+    for (const [process, kind, start_s, end_s, start_seq] of facts.spans) {
+      const y = (rows.get(process) ?? 0) * ROW - top;
+      if (start_seq > at || y <= -ROW || y >= height || start_s > to_s || (end_s && end_s < from_s)) continue;
+      const left = Math.max(NAMES, x(start_s)), right = Math.min(width, x(Math.min(end_s || time_s, time_s)));
+      pen.fillStyle = COLORS[kind] ?? "gray";
+      if (kind === "work") pen.fillRect(left, y + 6, Math.max(1, right - left - 1), ROW - 10);
+      else pen.fillRect(left, y + 3, Math.max(1, right - left), ROW - 5);
+    }
+    pen.fillStyle = "#cf222e";
+    if (time_s >= from_s && time_s <= to_s) pen.fillRect(x(time_s), 0, 1.5, height);
+  });
+
+  const find = (event: MouseEvent): Span | undefined => {
+    const row = Math.floor((event.offsetY + top) / ROW), when = time(event.offsetX), name = facts.processes[row]?.name;
+    let found: Span | undefined;
+    for (const span of facts.spans) if (span[0] === name && span[4] <= at && span[2] <= when && (!span[3] || span[3] >= when)) found = span;
+    return found;
+  };
+  const away = facts.spans.filter((span) => span[1] === "away" && span[4] <= at);
+  const summary = `${facts.processes.length} processes, ${away.length} exits${away.length ? `: ${away.slice(0, 20).map((span) => `${span[0]} ${span[6]}`).join(", ")}` : ""}`;
+  return (
+    <>
+      <div class="timeline" onScroll={(event) => setTop(event.currentTarget.scrollTop)} style={{ maxHeight: `${HEIGHT_MAX}px` }} tabIndex={0} aria-label="Timeline of processes">
+        <div style={{ height: `${facts.processes.length * ROW}px` }}>
+          <canvas ref={canvas} role="img" aria-label={summary} style={{ width: `${width}px`, height: `${height}px` }}
+            onMouseDown={(event) => { drag.current = time(event.offsetX); }}
+            onMouseUp={(event) => {
+              const start = drag.current, end = time(event.offsetX);
+              drag.current = null;
+              if (start !== null && Math.abs(x(end) - x(start)) > 8) setZoom([Math.min(start, end), Math.max(start, end)]);
+              else { const span = find(event); if (span) go(span[5] || span[4]); }
+            }}
+            onMouseMove={(event) => { const span = find(event); setUnder(span ? `${span[0]} ${span[1]} ${span[6]} ${clock(span[2])}, ${seconds((span[3] || time_s) - span[2])}` : ""); }}
+          />
+        </div>
+      </div>
+      <p class="quiet">
+        {Object.entries(COLORS).map(([kind, color]) => <span key={kind}><i class="key" style={{ background: color }} />{kind} </span>)}{" "}
+        {zoom ? <button class="link" onClick={() => setZoom(null)}>whole job</button> : "Drag to zoom, click to go there. "}
+        {facts.left_out > 0 && `${facts.left_out} later spans of work are not drawn. `}
+        {under}
+      </p>
+    </>
+  );
+}
