@@ -75,6 +75,11 @@ def test_help_text_and_documentation_name_all_formats() -> None:
             assert f"`.{extension}`" in page
 
 
+def test_an_extension_is_of_one_format() -> None:
+    extensions = [extension for each in FORMATS.values() for extension in each.extensions]
+    assert len(extensions) == len(set(extensions))
+
+
 def test_only_formats_know_formats() -> None:
     """Other code asks a format for what it needs to know, and never which format it is."""
     wrong = ("data.format == 'csv'", "data_format in ('csv', other)", "schema.format != json_lines.FORMAT.name")

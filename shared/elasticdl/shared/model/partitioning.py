@@ -53,6 +53,11 @@ class RowSplit:
         """Which of the sorted ids the holder at this position owns."""
         return slice(self.bounds[holder], self.bounds[holder + 1])
 
+    def places(self, holder: int) -> npt.NDArray[np.intp]:
+        """Positions in the caller's ids of what the holder at this position owns, of several holders."""
+        assert self.order is not None
+        return self.order[self.part(holder)]
+
     def owned(self, holder: int) -> npt.NDArray[np.int64]:
         """The ids that the holder at this position owns."""
         return self.ids if self.order is None else self.ids[self.part(holder)]

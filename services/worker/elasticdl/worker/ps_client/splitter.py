@@ -122,7 +122,7 @@ class Splitter:
         for name, (split, rows) in splits.items():
             own = split.owned(ps)
             if own.size:
-                gradients = rows if split.order is None else rows[split.order[split.part(ps)]]
+                gradients = rows if split.order is None else rows[split.places(ps)]
                 tables.append(messages.TableGradients(table=self._tables[name][0], ids=own, gradients=gradients))
         statistics = request.statistics_update
         bases = request.base_iterations
@@ -187,7 +187,7 @@ class Gathering:
             width = tables[0][position].width
             rows = self._floats(split.ids.size * width).reshape(split.ids.size, width)
             for ps, parts in enumerate(by_ps):
-                rows[split.order[split.part(ps)]] = parts[position]
+                rows[split.places(ps)] = parts[position]
             gathered[name] = rows
         return gathered
 

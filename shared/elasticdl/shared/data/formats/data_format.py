@@ -206,7 +206,10 @@ class PositionFormat(DataFormat):
 
     @abstractmethod
     def records(self, data: bytes, uri: str, record: int, position: int) -> list[bytes]:
-        """The records in bytes that begin with record number ``record``, at a position, and end behind one."""
+        """The records in bytes that begin with record number ``record``, at a position.
+
+        They end where another record begins, or the file ends: what separates records is in them.
+        """
 
     def columns(self, uri: str, schema: DataSchema, records: list[bytes], first: int) -> Columns:
         """The columns of records, the first of which is number ``first``."""
