@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,25 @@ class Model:
         """Predictions, (rows, outputs)."""
         import tensorflow as tf
 
-        tensors = {name: tf.constant(array) for name, array in values.items()}
-        found = self._model.predict(tensors, batch_size=_BATCH, verbose=0)
-        return np.asarray(found, np.float64).reshape(len(found), -1)
+        parts = []
+        for start in range(0, self.rows, _BATCH):  # predict() would cast float64 to float32.
+            tensors = {name: tf.constant(array[start : start + _BATCH]) for name, array in values.items()}
+            parts.append(np.asarray(self._called(tensors), np.float64))
+        found = np.concatenate(parts)
+        return found.reshape(len(found), -1)
+
+    @cached_property
+    def _called(self) -> Any:
+        """The model, compiled; its inputs take the types that it declares."""
+        import tensorflow as tf
+
+        types = {name: tensor.dtype for name, tensor in self._model.input.items()}
+
+        def run(tensors: Mapping[str, Any]) -> Any:
+            cast = {name: one if types[name] == "string" else tf.cast(one, types[name]) for name, one in tensors.items()}
+            return self._model(cast, training=False)
+
+        return tf.function(run, reduce_retracing=True)
 
     def exchanged(self, values: Mapping[str, Any], column: str, order: NDArray[np.int64]) -> dict[str, Any]:
         """Values in which a column has those of other rows."""
