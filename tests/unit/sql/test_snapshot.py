@@ -28,7 +28,9 @@ def part(folder: Path, rows: pa.Table, split: Split, *, validation: bool) -> pa.
     return pq.read_table(side.file)
 
 
-@pytest.mark.parametrize("split", [Split(), Split(share=0.2), Split(share=0.3, by=("user",)), Split(share=0.2, stratify="c")])
+@pytest.mark.parametrize(
+    "split", [Split(), Split(share=0.2), Split(share=0.3, by=("user",)), Split(share=0.2, stratify="c")]
+)
 def test_the_order_of_rows_does_not_matter(tmp_path: Path, split: Split) -> None:
     reverse = ROWS.take(list(reversed(range(200))))
     assert part(tmp_path, ROWS, split, validation=False).equals(part(tmp_path, reverse, split, validation=False))

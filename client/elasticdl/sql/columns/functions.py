@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from elasticdl.shared.words import did_you_mean
 from elasticdl.sql.columns.derivation import BUCKETS_MAX, VECTOR_MAX, VOCABULARY_MAX
 from elasticdl.sql.statements import (
+    START,
     Call,
     ColumnClause,
     Expression,
@@ -18,7 +19,6 @@ from elasticdl.sql.statements import (
     Pattern,
     Position,
     Star,
-    START,
 )
 
 if TYPE_CHECKING:

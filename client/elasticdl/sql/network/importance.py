@@ -64,7 +64,9 @@ class Model:
         types = {name: tensor.dtype for name, tensor in self._model.input.items()}
 
         def run(tensors: Mapping[str, Any]) -> Any:
-            cast = {name: one if types[name] == "string" else tf.cast(one, types[name]) for name, one in tensors.items()}
+            cast = {
+                name: one if types[name] == "string" else tf.cast(one, types[name]) for name, one in tensors.items()
+            }
             return self._model(cast, training=False)
 
         return tf.function(run, reduce_retracing=True)
