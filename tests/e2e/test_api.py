@@ -45,7 +45,7 @@ def test_a_job_is_trained_and_its_model_evaluated(elastic: Elastic, capfd: pytes
 
 def test_the_example_of_the_guide_runs(elastic: Elastic) -> None:
     pytest.importorskip("pandas")
-    code, with_object = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    code, with_object, statements = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
     assert elastic.run("zoo", "data", "mnist", "mnist").exit_code == 0
     names: dict[str, Any] = {}
     exec(code, names)
@@ -56,6 +56,7 @@ def test_the_example_of_the_guide_runs(elastic: Elastic) -> None:
     data.write_text(data.read_text().replace("y", "price", 1))
     exec(with_object, names)
     assert names["trained"].get_weights()[0].shape == (3, 1)
+    exec(statements, names)
 
 
 def test_a_job_is_scaled_and_stopped_while_it_runs(elastic: Elastic) -> None:

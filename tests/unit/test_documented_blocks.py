@@ -33,8 +33,9 @@ RUN: Mapping[str, str] = {
     "python-api.md": "tests/e2e/test_api.py",
     "trainingjob.md": "tests/unit/shared_kubernetes/test_training_job_definition.py",
     "job-files.md": "tests/unit/cli/test_documented_commands.py",
+    "sql.md": "tests/unit/sql/test_documentation.py",
 }
-"""Page -> the test that runs or reads its blocks of Python and YAML."""
+"""Page -> the test that runs or reads its blocks of Python, SQL and YAML."""
 FOREIGN: Mapping[str, str] = {
     "apt-get": "installs packages of the machine",
     "aws": "needs object storage",
@@ -109,10 +110,10 @@ def test_paths_in_commands_exist(page: str, command: str) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_code_is_run_by_a_test(page: Path) -> None:
     languages = {language for language, _ in _FENCE.findall(page.read_text())}
-    assert languages <= {"python", "yaml", "text"}, "A fenced block names its language. Indent commands."
+    assert languages <= {"python", "sql", "text", "yaml"}, "A fenced block names its language. Indent commands."
     for code in [code for language, code in _FENCE.findall(page.read_text()) if language == "python"]:
         compile(code, page.name, "exec")
-    if languages & {"python", "yaml"}:
+    if languages & {"python", "sql", "yaml"}:
         assert page.name in (ROOT / RUN[page.name]).read_text()
 
 

@@ -34,6 +34,8 @@ DISTRIBUTIONS = {
     "nats": "nats-py",
     "sklearn": "scikit-learn",
     "websocket": "websocket-client",
+    "adbc_driver_manager": "adbc-driver-manager",
+    "adbc_driver_postgresql": "adbc-driver-postgresql",
     "yaml": "pyyaml",
 }
 """Names of distributions where they are not those of their modules."""
@@ -188,7 +190,7 @@ def test_what_is_imported_is_declared() -> None:
     project = tomllib.loads(text(Path("pyproject.toml")))["project"]
     extras = [
         line
-        for name in ("kubernetes", "master", "ps", "worker", "examples", "notebook", "tensorboard")
+        for name in ("kubernetes", "master", "ps", "worker", "examples", "notebook", "sql", "tensorboard")
         for line in project["optional-dependencies"][name]
     ]
     declared = {re.split(r"[^\w.-]", line)[0].lower() for line in [*project["dependencies"], *extras]}

@@ -5,13 +5,29 @@
     job = train("model.py", "mnist/train", validation_data="mnist/test", num_epochs=3, output="output")
     job.history.to_pandas()
 
+``sql`` runs statements, and ``%load_ext elasticdl.api`` makes ``%%sql`` cells of a notebook run them.
+
 Each function runs the command of the same name in a process of its own, so a notebook that has imported TensorFlow, or
-runs an event loop, does not disturb it. May import ``elasticdl.cli`` for the names of flags, and ``elasticdl.shared``.
+runs an event loop, does not disturb it. ``sql`` does so for the jobs of its statements. May import ``elasticdl.cli``,
+``elasticdl.sql`` and ``elasticdl.shared``.
 """
 
 from elasticdl.api.history import History
 from elasticdl.api.job import Job
 from elasticdl.api.starting import evaluate, predict, train
+from elasticdl.api.statements import load_ipython_extension, sql
 from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.sql.results import Result
 
-__all__ = ["ElasticDLError", "History", "Job", "UserError", "evaluate", "predict", "train"]
+__all__ = [
+    "ElasticDLError",
+    "History",
+    "Job",
+    "Result",
+    "UserError",
+    "evaluate",
+    "load_ipython_extension",
+    "predict",
+    "sql",
+    "train",
+]

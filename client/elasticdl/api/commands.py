@@ -14,10 +14,11 @@ from typing import Any
 
 from elasticdl.api.output import Output
 from elasticdl.cli import exit_codes
-from elasticdl.cli.flag_values import as_text
+from elasticdl.cli.flag_values import as_flags, as_text
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.options import Flag
-from elasticdl.shared.words import did_you_mean
+
+__all__ = ["as_flags", "run", "split_secrets"]
 
 _PREFIX = "Error: "
 _STANDARD_INPUT = "/dev/stdin"
@@ -93,31 +94,3 @@ def split_secrets(values: Mapping[str, Any], known: Mapping[str, Flag]) -> tuple
     secret = {name for name in values if name in known and known[name].is_secret}
     texts = {name: as_text(name, value) for name, value in values.items() if name in secret and value is not None}
     return {name: value for name, value in values.items() if name not in secret}, texts
-
-
-def as_flags(values: Mapping[str, Any], known: Mapping[str, Flag], function: str) -> list[str]:
-    """Arguments of the command line for keyword arguments.
-
-    Args:
-        values: text, numbers, paths and booleans; dicts for ``NAME=VALUE`` items; lists for several values. A value of
-            None is left out.
-
-    Raises:
-        TypeError: there is no such flag.
-    """
-    arguments = []
-    for name, value in values.items():
-        if name not in known:
-            hint = did_you_mean(name, known, f"Its keywords are the flags of elasticdl {function}.")
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}. {hint}")
-        arguments += _as_flag(name, value, known[name])
-    return arguments
-
-
-def _as_flag(name: str, value: Any, flag: Flag) -> list[str]:
-    spelled = f"--{flag.name or name}"
-    if value is None:
-        return []
-    if isinstance(value, bool):
-        return [spelled] if value else [f"--{flag.off}"] * bool(flag.off)
-    return [f"{spelled}={as_text(name, value)}"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from elasticdl.shared.job.options import FlagType, Seconds
+from elasticdl.shared.job.options import Flag, FlagType, Seconds
 from elasticdl.shared.words import did_you_mean
 
 _LITERALS = ("model_params", "data_reader_params")
@@ -126,3 +126,31 @@ def yaml_value(value: Any, flag: FlagType) -> Any:
     if flag.repeated and "," in value:
         return value.split(",")
     return value
+
+
+def as_flags(values: Mapping[str, Any], known: Mapping[str, Flag], function: str) -> list[str]:
+    """Arguments of the command line for keyword arguments.
+
+    Args:
+        values: text, numbers, paths and booleans; dicts for ``NAME=VALUE`` items; lists for several values. A value of
+            None is left out.
+
+    Raises:
+        TypeError: there is no such flag.
+    """
+    arguments = []
+    for name, value in values.items():
+        if name not in known:
+            hint = did_you_mean(name, known, f"Its keywords are the flags of elasticdl {function}.")
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}. {hint}")
+        arguments += _as_flag(name, value, known[name])
+    return arguments
+
+
+def _as_flag(name: str, value: Any, flag: Flag) -> list[str]:
+    spelled = f"--{flag.name or name}"
+    if value is None:
+        return []
+    if isinstance(value, bool):
+        return [spelled] if value else [f"--{flag.off}"] * bool(flag.off)
+    return [f"{spelled}={as_text(name, value)}"]

@@ -17,6 +17,7 @@ from elasticdl.cli.fleet_commands import fleet
 from elasticdl.cli.former_flags import refuse_former_flags
 from elasticdl.cli.opening import open_job, root_of
 from elasticdl.cli.options import Job, Json, command, plain_switches, with_default_choice
+from elasticdl.cli.sql_command import sql
 from elasticdl.cli.surroundings import check_working_folder, ensure_home
 from elasticdl.cli.training_job_commands import trainingjob
 from elasticdl.shared.errors import ElasticDLError, UserError
@@ -91,6 +92,7 @@ def _root(
 command(app, panel=TRAIN, bare_help=True)(new_job_commands.train)
 command(app, panel=TRAIN, bare_help=True)(new_job_commands.evaluate)
 command(app, panel=TRAIN, bare_help=True)(new_job_commands.predict)
+command(app, panel=TRAIN)(sql)
 for each in (ended_job_commands.resume, ended_job_commands.export):
     command(app, panel=TRAIN)(each)
 

@@ -114,7 +114,7 @@ class Request:
 
     def copy_network(self, file: Path, folder: Path) -> None:
         """Copy the file of a network, and the modules beside it that it imports."""
-        from elasticdl.cli.submission.model_digest import file_digests
+        from elasticdl.shared.job.model_digest import file_digests
 
         file = file.resolve()
         for name in file_digests(file):

@@ -172,6 +172,18 @@ class Explain:
 
 
 @dataclass(frozen=True, slots=True)
+class ShowTables:
+    """``SHOW TABLES``."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTable:
+    """``DESCRIBE table``: its columns and their types."""
+
+    table: Name
+
+
+@dataclass(frozen=True, slots=True)
 class ShowModels:
     """``SHOW MODELS``."""
 
@@ -207,7 +219,8 @@ class ExplainPlan:
     statement: JobStatement
 
 
-Statement: TypeAlias = "Select | JobStatement | ShowModels | ShowTrain | DescribeModel | DropModel | ExplainPlan"
+Inspection: TypeAlias = "ShowTables | DescribeTable | ShowModels | ShowTrain | DescribeModel"
+Statement: TypeAlias = "Select | JobStatement | Inspection | DropModel | ExplainPlan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,4 +245,4 @@ class StatementError(UserError):
             raise ValueError("an error needs a fault")
         self.faults = tuple(sorted(faults, key=lambda fault: fault.position))
         lines = (f"line {at.position.line}, column {at.position.column}: {at.message} {at.hint}" for at in self.faults)
-        super().__init__("\n".join(line.rstrip() for line in lines))
+        super().__init__("\n".join(line.rstrip() for line in lines), usage=True)

@@ -11,9 +11,9 @@ from elasticdl.cli.commands.jobs import scale, stop
 from elasticdl.cli.jobs.local_handle import LocalJobHandle
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, default_root, find
 from elasticdl.cli.submission.initial_model import find_initial_model, is_job
-from elasticdl.cli.submission.model_digest import changed_files, combined, file_digests
 from elasticdl.cli.submission.trained_model import find_model
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.model_digest import changed_files, combined, file_digests
 from elasticdl.shared.names import JobId
 from elasticdl.shared.storage.atomic import replace_text
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from elasticdl.cli.indexing.scanning import scan_in_parallel
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
-from elasticdl.cli.submission.model_digest import changed_files, file_digests
 from elasticdl.cli.submission.submit import checksum
 from elasticdl.shared.data import IndexStore, PlannedData
 from elasticdl.shared.data.formats import FORMATS
@@ -18,6 +17,7 @@ from elasticdl.shared.data.index import SourceIndex
 from elasticdl.shared.data.indices import IndexLostError, pack
 from elasticdl.shared.data.schema import options_of, schema_of
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.model_digest import changed_files, file_digests
 from elasticdl.shared.job.plan import Plan, Source
 from elasticdl.shared.job.spec import DataSpec, JobSpec
 from elasticdl.shared.names import JobId

@@ -12,7 +12,6 @@ from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.submission.flag_items import data_cache, parse_envs, split_secrets
 from elasticdl.cli.submission.initial_model import find_initial_model
-from elasticdl.cli.submission.model_digest import combined, file_digests
 from elasticdl.cli.submission.plan_data import Progress, plan_data, reader_function
 from elasticdl.cli.submission.preflight import check_destinations
 from elasticdl.cli.submission.seed import with_seed
@@ -25,6 +24,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.job import model_file
 from elasticdl.shared.job.job_options import JobFlags
 from elasticdl.shared.job.kind_options import TrainFlags
+from elasticdl.shared.job.model_digest import combined, file_digests
 from elasticdl.shared.job.model_file import ModelFile
 from elasticdl.shared.job.options import values_for
 from elasticdl.shared.job.plan import Plan, Shuffle

@@ -1,0 +1,1 @@
+"""``elasticdl sql``: scripts and the interactive shell, how they show what statements do, and how they run jobs."""

@@ -1,0 +1,112 @@
+"""Runs the statements of ``elasticdl sql``: of -e, of files, of standard input, or of the shell."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from elasticdl.cli import exit_codes
+from elasticdl.cli.display.consoles import error_console, error_text, plain_console
+from elasticdl.cli.display.output import print_json
+from elasticdl.cli.sql.display import as_json as result_as_json
+from elasticdl.cli.sql.display import display_of, show_result
+from elasticdl.cli.sql.jobs import CommandJobs, JobFailedError
+from elasticdl.shared.errors import UserError, file_errors
+from elasticdl.sql.attached import Attached
+from elasticdl.sql.parsing import parse, render
+from elasticdl.sql.registry import Registry
+from elasticdl.sql.results import Result
+from elasticdl.sql.run import Session
+from elasticdl.sql.statements import StatementError
+
+MODELS = "models"
+"""The folder of the registry, beside the folders of jobs."""
+
+
+def run_sql(
+    statements: Sequence[str], files: Sequence[Path], databases: Sequence[str], root: Path, *, as_json: bool
+) -> int:
+    """Run statements; returns the exit code. Without any: those of standard input, or the shell on a terminal.
+
+    Raises:
+        UserError: a file can't be read, or a statement can't be run.
+    """
+    with Attached(databases) as attached:
+        session = session_of(attached, root, as_json=as_json)
+        if not statements and not files and sys.stdin.isatty():
+            from elasticdl.cli.sql.shell import run_shell
+
+            return run_shell(session)
+        script = _script(statements, files)
+        results: list[Result] = []
+        try:
+            return run_script(session, script, results, shows=not as_json)
+        finally:
+            if as_json:
+                print_json(plain_console(), {"results": [result_as_json(each) for each in results]})
+
+
+def session_of(databases: Attached, root: Path, *, as_json: bool = False) -> Session:
+    """What statements run with on this machine."""
+    jobs = CommandJobs(root, sys.stderr if as_json else None)
+    return Session(
+        databases=databases, registry=Registry(root / MODELS), jobs=jobs, display=display_of(as_json=as_json)
+    )
+
+
+def _script(statements: Sequence[str], files: Sequence[Path]) -> str:
+    if statements or files:
+        texts = list(statements)
+        for file in files:
+            with file_errors(f"--file={file} can't be read", usage=True):
+                texts.append(_read(file))
+        return "\n;\n".join(texts) if len(texts) > 1 else texts[0]
+    return sys.stdin.read()
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except UnicodeDecodeError as error:
+        raise UserError(f"--file={file} is not UTF-8: {error}", usage=True) from error
+
+
+def run_script(session: Session, script: str, results: list[Result], *, shows: bool) -> int:
+    """Run all statements in order, up to the first that fails; returns the exit code.
+
+    Nothing runs if any of them can't be parsed.
+
+    Args:
+        results: gets the result of each statement.
+    """
+    console = plain_console()
+    done = 0
+    try:
+        parsed = parse(script)
+        for each in parsed:
+            result = session.run(each)
+            results.append(result)
+            done += 1
+            if shows:
+                show_result(result, console)
+    except StatementError as error:
+        show_faults(error, script)
+        return exit_codes.USAGE
+    except JobFailedError as error:
+        _say_what_is_left(len(parsed) - done - 1)
+        return error.code
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted. A model whose training is resumed is registered when it has succeeded.\n")
+        return exit_codes.INTERRUPTED
+    return exit_codes.SUCCESS
+
+
+def _say_what_is_left(left: int) -> None:
+    if left:
+        sys.stderr.write(f"{left} more statement{'s' * (left > 1)} not run.\n")
+
+
+def show_faults(error: StatementError, script: str) -> None:
+    """Print everything that is wrong with a statement, on stderr."""
+    error_console().print(error_text(render(error, script)), soft_wrap=True)

@@ -1,0 +1,343 @@
+"""Statements that need a job: rows to a snapshot, a job over it, and its result to the registry or to a table."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, assert_never
+
+from elasticdl.shared.errors import ElasticDLError, PermanentError, UserError, file_errors
+from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
+from elasticdl.shared.job.options import flags_of
+from elasticdl.shared.names import JOB_NAME_CHARS_MAX
+from elasticdl.shared.words import count
+from elasticdl.sql.attributes import CheckedAttributes, with_current_names
+from elasticdl.sql.checking import checked, schema_of, version_of
+from elasticdl.sql.registry import FinishedJob, Training, TrainingRecord, check_name
+from elasticdl.sql.results import Result, Table, from_arrow, metrics_table
+from elasticdl.sql.statements import (
+    Evaluate,
+    Explain,
+    ExplainPlan,
+    JobStatement,
+    ModelName,
+    Predict,
+    Train,
+)
+
+if TYPE_CHECKING:
+    from elasticdl.sql.databases.port import Database
+    from elasticdl.sql.run import Session
+
+_WORK = ".work"
+"""Folder of the registry for rows and results of statements that run."""
+_REPORT = "report.json"
+
+
+def run(session: Session, statement: JobStatement | ExplainPlan, text: str) -> Result:
+    """Run one statement; see ``Session.run``."""
+    match statement:
+        case Train():
+            return _train(session, statement, text)
+        case Predict():
+            return _predict(session, statement, text)
+        case Evaluate():
+            return _evaluate(session, statement, text)
+        case Explain():
+            return _explain(session, statement, text)
+        case ExplainPlan(inner):
+            return _plan(session, inner, text)
+    assert_never(statement)
+
+
+def _train(session: Session, statement: Train, text: str) -> Result:
+    from elasticdl.sql.preparation import prepare_training
+
+    check_name(statement.into.text)
+    database = session.databases.of_query(statement.query.text)
+    found = checked(session, statement, database)
+    initial = _initial_model(session, statement)
+    statement = replace(statement, attributes=with_current_names(statement.attributes))
+    training = session.registry.begin(statement.into.text)
+    try:
+        session.display.line(f"Reading the rows of the SELECT from {database.url}.")
+        prepared = prepare_training(statement, database, training.folder, say=session.display.line)
+        columns = tuple((each.name, each.use, each.reason) for each in prepared.report)
+        session.display.table(f"Columns of {count(prepared.rows, 'row')}", ("column", "use", "reason"), columns)
+        options = _options("train", {**prepared.options, **initial, **found.options})
+        record = TrainingRecord(
+            model=statement.into.text,
+            sql=text,
+            database=database.url,
+            created_s=time.time(),
+            network=statement.model.text if statement.model else "",
+            model_def=str(prepared.model_def),
+            features=str(prepared.features.relative_to(training.folder)),
+            task=prepared.task,
+            label=tuple(each.text for each in statement.label),
+            rows=prepared.rows,
+            columns=columns,
+            options={name: str(value) for name, value in options.items()},
+        )
+        training.write(record)
+        flags = {
+            "job_name": _job_name(statement.into.text, ""),
+            **options,
+            "model_def": prepared.model_def,
+            "training_data": prepared.training_data,
+            "validation_data": prepared.validation_data,
+            "output": training.export,
+        }
+        ended = session.jobs.run("train", flags, training.folder / _REPORT)
+    except BaseException:
+        if session.jobs.find(training.export) is None:
+            session.registry.discard(training)
+        raise
+    version = session.registry.register(training, FinishedJob(ended.job, ended.metrics))
+    shown = _selected(ended.metrics, found)
+    session.display.line(f"Registered {version}. To predict with it: SELECT ... TO PREDICT table USING {version}")
+    return Result(
+        statement=text,
+        kind="train",
+        table=metrics_table(shown),
+        model=str(version),
+        job=ended.job,
+        metrics=shown,
+        columns=columns,
+        rows=prepared.rows,
+    )
+
+
+def _initial_model(session: Session, statement: Train) -> dict[str, Any]:
+    """The option for a warm start."""
+    if statement.using is None:
+        return {}
+    return {"initial_model": _model(session, statement.using).training.export}
+
+
+def _predict(session: Session, statement: Predict, text: str) -> Result:
+    from elasticdl.sql.preparation import prepare_rows, write_predictions
+
+    model, database = _model(session, statement.using), session.databases.of_query(statement.query.text)
+    found = checked(session, statement, database)
+    with _work(session) as folder:
+        prepared = prepare_rows(statement.query.text, database, model.features, folder / "rows", label=False)
+        predictions = folder / "predictions"
+        flags = {
+            "job_name": _job_name(model.record.model, "-predict"),
+            **_options("predict", found.options),
+            "model_def": model.record.model_def,
+            "model": model.training.export,
+            "prediction_data": prepared.data,
+            "output": predictions,
+            "keep_columns": list(prepared.columns_kept) or None,
+        }
+        ended = session.jobs.run("predict", flags, folder / _REPORT)
+        rows = write_predictions(
+            predictions,
+            prepared,
+            database,
+            into=statement.into.text,
+            column=statement.column.text if statement.column else None,
+            features=model.features,
+            probabilities=bool(found.settings.get("predict.probabilities")),
+        )
+    session.display.line(f"Wrote {count(rows, 'row')} to the table {statement.into} in {database.url}.")
+    return Result(statement=text, kind="predict", model=model.name, job=ended.job, into=statement.into.text, rows=rows)
+
+
+def _evaluate(session: Session, statement: Evaluate, text: str) -> Result:
+    from elasticdl.sql.preparation import prepare_rows
+
+    model, database = _model(session, statement.using), session.databases.of_query(statement.query.text)
+    found = checked(session, statement, database)
+    _check_label(statement, model.record)
+    with _work(session) as folder:
+        prepared = prepare_rows(statement.query.text, database, model.features, folder / "rows", label=True)
+        flags = {
+            "job_name": _job_name(model.record.model, "-evaluate"),
+            **_options("evaluate", found.options),
+            "model_def": model.record.model_def,
+            "model": model.training.export,
+            "validation_data": prepared.data,
+        }
+        ended = session.jobs.run("evaluate", flags, folder / _REPORT)
+    metrics = _selected(ended.metrics, found)
+    if statement.into:
+        _write_metrics(database, statement.into.text, metrics)
+        session.display.line(f"Wrote the metrics to the table {statement.into} in {database.url}.")
+    return Result(
+        statement=text,
+        kind="evaluate",
+        table=metrics_table(metrics),
+        model=model.name,
+        job=ended.job,
+        metrics=metrics,
+        into=statement.into.text if statement.into else "",
+        rows=prepared.rows,
+    )
+
+
+def _check_label(statement: Evaluate, record: TrainingRecord) -> None:
+    if statement.label and statement.label.text not in record.label:
+        raise UserError(
+            f"the model {record.model} was trained with LABEL {', '.join(record.label)}, not {statement.label}",
+            hint="Leave LABEL out, or name the column in the SELECT as it was named then.",
+        )
+
+
+def _write_metrics(database: Database, table: str, metrics: Mapping[str, float]) -> None:
+    """Write one row that has a column for each metric, as SQLFlow did."""
+    import pyarrow as pa
+
+    rows = pa.table({name: pa.array([value], pa.float64()) for name, value in metrics.items()})
+    database.write(table, rows.schema, rows.to_batches())
+
+
+def _explain(session: Session, statement: Explain, text: str) -> Result:
+    from elasticdl.sql.preparation import explain
+
+    model, database = _model(session, statement.using), session.databases.of_query(statement.query.text)
+    found = checked(session, statement, database)
+    with _work(session) as folder:
+        importances = explain(
+            statement.query.text,
+            database,
+            model.training.export,
+            model.features,
+            folder,
+            explainer=statement.explainer.text if statement.explainer else "",
+            settings=found.settings,
+            say=session.display.line,
+        )
+    if statement.into:
+        database.write(statement.into.text, importances.schema, importances.to_batches())
+        session.display.line(
+            f"Wrote {count(importances.num_rows, 'row')} to the table {statement.into} in {database.url}."
+        )
+    into = statement.into.text if statement.into else ""
+    return Result(statement=text, kind="explain", table=from_arrow(importances), model=model.name, into=into)
+
+
+def _plan(session: Session, statement: JobStatement, text: str) -> Result:
+    database = session.databases.of_query(statement.query.text)
+    found = checked(session, statement, database)
+    command = type(statement).__name__.lower()
+    if isinstance(statement, Train):
+        from elasticdl.sql.preparation import plan_training
+
+        check_name(statement.into.text)
+        initial = _initial_model(session, statement)
+        planned = plan_training(replace(statement, attributes=with_current_names(statement.attributes)), database)
+        rows = tuple((each.name, each.use, each.reason) for each in planned.report)
+        options = _options(command, {**planned.options, **initial, **found.options})
+        data = {
+            "training_data": "the rows of the SELECT, as Parquet",
+            "output": f"the next version of {statement.into}",
+        }
+        return Result(
+            statement=text,
+            kind="explain plan",
+            table=Table(("column", "use", "reason"), rows),
+            text=_job_file(command, {"job_name": _job_name(statement.into.text, ""), **options, **data}),
+            columns=rows,
+        )
+    model = _model(session, statement.using)
+    schema = schema_of(session, database, statement.query)
+    rows = tuple((each.name, str(each.type), "") for each in schema)
+    command = "evaluate" if isinstance(statement, Explain) else command
+    values = {"model": str(model.training.export), **_options(command, found.options)}
+    return Result(
+        statement=text,
+        kind="explain plan",
+        table=Table(("column", "type", "reason"), rows),
+        text=_job_file(command, values),
+        model=model.name,
+    )
+
+
+def _job_file(command: str, values: Mapping[str, Any]) -> str:
+    import yaml
+
+    plain = {name: value if isinstance(value, (bool, int, float)) else str(value) for name, value in values.items()}
+    return f"# elasticdl {command}\n{yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)}"
+
+
+class _Model:
+    """A trained model: a version, or the folder of a training."""
+
+    def __init__(self, name: str, training: Training, record: TrainingRecord) -> None:
+        self.name, self.training, self.record = name, training, record
+
+    @property
+    def features(self) -> Path:
+        """The fitted columns."""
+        return self.training.folder / self.record.features
+
+
+def _model(session: Session, name: ModelName) -> _Model:
+    """The model of USING.
+
+    Raises:
+        UserError: there is none.
+    """
+    folder = Path(name.name.text).expanduser()
+    if "/" in name.name.text and name.version is None:
+        training = Training(folder if (folder / "training.json").is_file() else folder.parent)
+        return _Model(name.name.text, training, training.read())
+    version = version_of(session, name)
+    return _Model(str(version), session.registry.training(version), version.record)
+
+
+@contextmanager
+def _work(session: Session) -> Iterator[Path]:
+    """A folder for the rows and results of a statement, which is deleted at its end."""
+    folder = session.registry.root / _WORK / secrets.token_hex(6)
+    with file_errors(f"{folder} can't be created", PermanentError):
+        folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+_FLAGS = {"train": TrainFlags, "evaluate": EvaluateFlags, "predict": PredictFlags}
+
+
+def _options(command: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a job, without those that are not given.
+
+    Raises:
+        ElasticDLError: the data suggests an option that this job has not.
+    """
+    known = flags_of(_FLAGS[command])
+    if unknown := [name for name in values if name not in known]:
+        raise ElasticDLError(f"elasticdl {command} has no option {unknown[0]!r}")
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _job_name(model: str, suffix: str) -> str:
+    """The name of a model as the first part of a job's id."""
+    name = re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")[: JOB_NAME_CHARS_MAX - len(suffix)].strip("-")
+    return (name or "model") + suffix
+
+
+def _selected(metrics: Mapping[str, float], attributes: CheckedAttributes) -> dict[str, float]:
+    """The metrics that ``validation.metrics`` asks for.
+
+    Raises:
+        UserError: there is no such metric.
+    """
+    asked = attributes.settings.get("validation.metrics")
+    if not asked:
+        return dict(metrics)
+    names = asked if isinstance(asked, tuple) else str(asked).split(",")
+    wanted = {str(name).strip().lower() for name in names}
+    selected = {name: value for name, value in metrics.items() if name.lower().removeprefix("val_") in wanted}
+    return selected or dict(metrics)

@@ -1,0 +1,259 @@
+"""Statements from their text to their result, on the shipped tables. Jobs are a fake; everything else is what ships."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.sql.attached import Attached
+from elasticdl.sql.jobs import EndedJob, JobOfTraining
+from elasticdl.sql.parsing import parse, render
+from elasticdl.sql.registry import Registry
+from elasticdl.sql.results import Result, Table
+from elasticdl.sql.run import Session
+from elasticdl.sql.statements import StatementError
+
+TRAINED = "SELECT age, department, income FROM employee LABEL income INTO pay"
+
+
+@dataclass
+class Jobs:
+    """See ``elasticdl.sql.jobs.Jobs``: jobs that end at once, as ``end`` says."""
+
+    end: BaseException | None = None
+    started: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    known: dict[Path, JobOfTraining] = field(default_factory=dict)
+
+    def run(self, command: str, flags: Mapping[str, Any], report: Path) -> EndedJob:
+        self.started.append((command, flags))
+        assert report.parent.is_dir()
+        if self.end is not None:
+            raise self.end
+        if command == "train":
+            flags["output"].mkdir()
+        if command == "predict":
+            rows = sum(pq.read_metadata(file).num_rows for file in Path(flags["prediction_data"]).glob("*.parquet"))
+            flags["output"].mkdir()
+            pq.write_table(
+                pa.table({"prediction": [float(row) for row in range(rows)]}), flags["output"] / "part-0.parquet"
+            )
+        return EndedJob(job=f"{flags['job_name']}-1", metrics={"val_loss": 0.5, "r2": 0.25})
+
+    def find(self, output: Path) -> JobOfTraining | None:
+        return self.known.get(output)
+
+
+@dataclass
+class Display:
+    """See ``elasticdl.sql.results.Display``."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+    def table(self, title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        self.lines += [title, *("  ".join(row) for row in rows)]
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    with Attached() as databases:
+        yield Session(databases=databases, registry=Registry(tmp_path / "models"), jobs=Jobs(), display=Display())
+
+
+def run(session: Session, text: str) -> list[Result]:
+    return [session.run(parsed) for parsed in parse(text)]
+
+
+def jobs_of(session: Session) -> Jobs:
+    assert isinstance(session.jobs, Jobs)
+    return session.jobs
+
+
+def shown(session: Session) -> list[str]:
+    assert isinstance(session.display, Display)
+    return session.display.lines
+
+
+def rows(result: Result) -> tuple[tuple[Any, ...], ...]:
+    assert isinstance(result.table, Table)
+    return result.table.rows
+
+
+def test_a_training_is_a_job_whose_model_is_registered(session: Session) -> None:
+    text = f"{TRAINED} WITH num_epochs=3, train.batch_size=32, use_async=false, validation.metrics='r2'"
+    (result,) = run(session, text)
+    assert (result.kind, result.model, result.job, result.metrics) == ("train", "pay@1", "pay-1", {"r2": 0.25})
+    assert [(name, use) for name, use, _ in result.columns][:2] == [("income", "label"), ("age", "number")]
+    ((command, flags),) = jobs_of(session).started
+    assert command == "train"
+    assert (flags["num_epochs"], flags["minibatch_size"], flags["use_async"]) == (3, 32, "false")
+    assert flags["training_data"].is_dir()
+    version = session.registry.versions("pay")[0]
+    assert version.record.sql == text
+    assert version.record.rows == 4_000
+    assert session.registry.training(version).export == flags["output"]
+    assert any("department" in line and "text" in line for line in shown(session))
+    assert shown(session)[-1].startswith("Registered pay@1.")
+
+
+def test_the_models_are_listed_described_and_dropped(session: Session) -> None:
+    run(session, f"{TRAINED}; {TRAINED}")
+    listed, sql, described = run(session, "SHOW MODELS; SHOW TRAIN pay@1; DESCRIBE MODEL pay")
+    assert [row[:2] for row in rows(listed)] == [("pay@1", "registered"), ("pay@2", "registered")]
+    assert sql.text == TRAINED
+    facts = dict(rows(described))
+    assert (facts["model"], facts["label"], facts["rows"], facts["job"]) == ("pay@2", "income", "4,000", "pay-1")
+    assert facts["column age"].startswith("number")
+    run(session, "DROP MODEL pay@1; DROP MODEL pay")
+    assert rows(run(session, "SHOW MODELS")[0]) == ()
+
+
+def test_a_job_that_failed_before_it_began_leaves_nothing(session: Session) -> None:
+    jobs_of(session).end = ElasticDLError("the model is wrong")
+    with pytest.raises(ElasticDLError, match="the model is wrong"):
+        run(session, TRAINED)
+    assert session.registry.names() == []
+
+
+def test_an_interrupted_training_is_listed_and_registered_after_its_resume(session: Session) -> None:
+    jobs = jobs_of(session)
+
+    class Interrupted(KeyboardInterrupt):
+        pass
+
+    jobs.end = Interrupted()
+
+    def find(output: Path) -> JobOfTraining | None:
+        return JobOfTraining(job="pay-1", state=state, resume=resume, metrics={"r2": 0.5})
+
+    jobs.find = find  # type: ignore[method-assign]
+    state, resume = "stopped", "elasticdl resume pay-1"
+    with pytest.raises(Interrupted):
+        run(session, TRAINED)
+    (row,) = rows(run(session, "SHOW MODELS")[0])
+    assert row[:2] == ("pay", "stopped: elasticdl resume pay-1")
+    with pytest.raises(StatementError, match="there is no model 'pay'"):
+        run(session, "SHOW TRAIN pay")
+    state, resume = "succeeded", ""
+    assert run(session, "SHOW TRAIN pay")[0].text == TRAINED
+    (row,) = rows(run(session, "SHOW MODELS")[0])
+    assert row[:2] == ("pay@1", "registered")
+
+
+def test_predictions_are_written_beside_the_selected_rows(session: Session) -> None:
+    run(session, TRAINED)
+    (result,) = run(session, "SELECT id, age, department FROM employee LIMIT 5 TO PREDICT guesses.pay USING pay@1")
+    assert (result.kind, result.model, result.into, result.rows) == ("predict", "pay@1", "guesses", 5)
+    command, flags = jobs_of(session).started[-1]
+    assert command == "predict"
+    assert flags["model"] == session.registry.training(session.registry.versions("pay")[0]).export
+    (selected,) = run(session, "SELECT * FROM guesses")
+    assert selected.table is not None
+    assert selected.table.names == ("id", "age", "department", "pay")
+    assert len(selected.table.rows) == 5
+    assert list((session.registry.root / ".work").iterdir()) == []
+
+
+def test_metrics_are_shown_and_written(session: Session) -> None:
+    run(session, TRAINED)
+    evaluated, written = run(
+        session, "SELECT * FROM employee TO EVALUATE pay LABEL income INTO scores; SELECT * FROM scores"
+    )
+    assert rows(evaluated) == (("val_loss", 0.5), ("r2", 0.25))
+    assert rows(written) == ((0.5, 0.25),)
+    with pytest.raises(UserError, match="was trained with LABEL income, not age"):
+        run(session, "SELECT * FROM employee TO EVALUATE pay LABEL age")
+
+
+def test_a_training_starts_from_the_weights_of_another_model(session: Session) -> None:
+    run(session, f"{TRAINED}; {TRAINED} USING pay@1")
+    first = session.registry.training(session.registry.versions("pay")[0])
+    assert jobs_of(session).started[-1][1]["initial_model"] == first.export
+    run(session, f"SELECT age, department FROM employee TO PREDICT t USING '{first.folder}'")
+    assert jobs_of(session).started[-1][1]["model"] == first.export
+
+
+def test_a_plan_runs_nothing_and_writes_nothing(session: Session) -> None:
+    (result,) = run(session, f"EXPLAIN PLAN {TRAINED} WITH num_workers=3")
+    assert jobs_of(session).started == []
+    assert not session.registry.root.exists()
+    assert result.text.startswith("# elasticdl train\njob_name: pay\n")
+    assert "num_workers: 3\n" in result.text
+    assert [row[0] for row in rows(result)] == ["income", "age", "department"]
+
+
+def test_all_wrong_names_are_shown_at_once_with_their_places(session: Session) -> None:
+    text = "SELECT * FROM employee TO TRAIN DNNRegresor WITH num_epoch=3 COLUMN EMBEDING(age, 3) LABEL incme INTO m"
+    with pytest.raises(StatementError) as caught:
+        run(session, text)
+    lines = render(caught.value, text).splitlines()
+    assert [line.strip("^ ") for line in lines[2::3]] == [
+        "Did you mean 'DNNRegressor'?",
+        "Did you mean num_epochs?",
+        "Did you mean 'EMBEDDING'?",
+        "Did you mean 'income'?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "column"),
+    [
+        ("SELECT * FROM employe", "there is no table 'employe'. Did you mean 'employee'?", 15),
+        (
+            "SELECT * FROM iris.trian LABEL class INTO m",
+            "there is no table 'iris.trian'. Did you mean 'iris.train'?",
+            15,
+        ),
+        ("SELECT * FROM employee TO PREDICT t USING pai", "there is no model 'pai'. No model is registered yet.", 43),
+    ],
+)
+def test_unknown_tables_and_models_have_a_place(session: Session, text: str, message: str, column: int) -> None:
+    with pytest.raises(StatementError, match="line 1") as caught:
+        run(session, text)
+    (fault,) = caught.value.faults
+    assert f"{fault.message} {fault.hint}" == message
+    assert fault.position.column == column
+
+
+def test_tables_are_listed_and_described(session: Session) -> None:
+    tables, described = run(session, "SHOW TABLES; DESCRIBE iris.train")
+    assert {"employee", "iris.train", "census_income", "housing.test"} <= {row[0] for row in rows(tables)}
+    assert rows(described)[-1] == ("class", "int64")
+    with pytest.raises(UserError, match=r"there is no table 'iris\.trian'"):
+        run(session, "DESCRIBE iris.trian")
+
+
+def test_a_select_shows_a_limited_number_of_rows(session: Session) -> None:
+    (result,) = run(session, "SELECT * FROM employee")
+    assert result.table is not None
+    assert (len(result.table.rows), result.table.is_cut) == (1_000, True)
+
+
+def test_a_statement_reads_the_database_that_has_its_tables(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.csv").write_text(f"a\n{name}\n")
+    places = [str(tmp_path / name) for name in ("first", "second")]
+    with Attached(places) as databases:
+        session = Session(databases=databases, registry=Registry(tmp_path), jobs=Jobs(), display=Display())
+        assert rows(run(session, "SELECT * FROM second")[0]) == (("second",),)
+        assert rows(run(session, "SELECT * FROM first")[0]) == (("first",),)
+
+
+def test_what_a_version_says_is_json(session: Session) -> None:
+    run(session, TRAINED)
+    facts = json.loads((session.registry.root / "pay" / "versions" / "1.json").read_text())
+    assert facts["record"]["database"] == "shipped tables"
+    assert facts["metrics"] == {"val_loss": 0.5, "r2": 0.25}
