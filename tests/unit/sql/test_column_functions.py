@@ -28,7 +28,7 @@ TABLE = pa.table(
         "y": [float(number) for number in range(N)],
     }
 )
-WHOLE = {"validation__split": 0}
+WHOLE: dict[str, Any] = {"validation__split": 0}
 
 
 def features(folder: Path, *columns: Any, **attributes: Any) -> tuple[list[Feature], pa.Table]:

@@ -133,7 +133,9 @@ def test_ten_thousand_classes_are_trained_and_more_are_refused(tmp_path: Path) -
 
 
 def test_hundreds_of_columns_are_prepared(tmp_path: Path) -> None:
-    columns = {f"c{number}": [float(number * place % 7) for place in range(30)] for number in range(1, 181)}
+    columns: dict[str, list[Any]] = {
+        f"c{number}": [float(number * place % 7) for place in range(30)] for number in range(1, 181)
+    }
     columns |= {f"t{number}": [f"v{(number + place) % 4}" for place in range(30)] for number in range(60)}
     prepared = prepare(tmp_path, pa.table({**columns, "y": Y[:30]}), statement())
     constant = 180 // 7  # c7, c14 ... are 0 in every row.

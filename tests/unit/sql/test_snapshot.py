@@ -47,7 +47,7 @@ def test_both_sides_are_all_rows_and_have_their_share(tmp_path: Path) -> None:
     split = Split(share=0.2)
     sides = [part(tmp_path, ROWS, split, validation=validation) for validation in (False, True)]
     assert [side.num_rows for side in sides] == [160, 40]
-    assert sorted(sum((side.column("a").to_pylist() for side in sides), [])) == list(range(200))
+    assert sorted(value for side in sides for value in side.column("a").to_pylist()) == list(range(200))
 
 
 def test_groups_stay_together_and_classes_keep_their_shares(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_statement_names_its_validation_rows(tmp_path: Path) -> None:
     assert pq.read_table(prepared.training_data).num_rows == 50
     none = prepare(tmp_path, table, statement(validation__split=0))
     assert none.validation_data is None
-    with pytest.raises(UserError, match="validation.select has no column 'a'"):
+    with pytest.raises(UserError, match=r"validation\.select has no column 'a'"):
         prepare(tmp_path, table, statement(validation__select="SELECT y FROM things"))
 
 

@@ -1,4 +1,4 @@
-"""From the inputs of a model to numbers: Keras' own preprocessing layers, so an exported model takes values as they are."""
+"""From inputs to numbers by Keras' own preprocessing layers, so an exported model takes values as they are."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
     python -m elasticdl.sql.network.importance EXPORT FEATURES ROWS RESULT METHOD
 
-``permutation``: the values of a column change places between rows, and the loss grows (Breiman, 2001). ``shap``: Shapley
-values by sampling (Strumbelj and Kononenko, 2014): the change of a prediction by a column, on average over the orders in
-which columns take the values of another row.
+``permutation``: the values of a column change places between rows, and the loss grows (Breiman, 2001). ``shap``:
+Shapley values by sampling (Strumbelj and Kononenko, 2014): the change of a prediction by a column, on average over the
+orders in which columns take the values of another row.
 """
 
 from __future__ import annotations
@@ -182,4 +182,4 @@ def main(export: Path, features_file: Path, rows: Path, result: Path, method: st
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:5]), sys.argv[5])
+    main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]), sys.argv[5])
