@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.elastic import Elastic, left_behind
+from tests.e2e.elastic import PROGRESS, Elastic, left_behind
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "sql.md"
 TITLE = "SELECT * FROM employee LABEL income INTO my_elasticdl_model"
@@ -81,9 +81,9 @@ def test_the_tutorial_runs_as_it_is_printed(user: Elastic) -> None:
 def test_a_training_that_is_interrupted_and_resumed_is_registered(user: Elastic) -> None:
     statement = f"{SHORT} WITH num_epochs=400"
     with user.start("sql", "-e", statement) as running:
-        running.wait_for_progress()
+        running.wait_for(PROGRESS, STATEMENTS_S_MAX)
         running.process.send_signal(signal.SIGINT)
-        assert running.wait() == 130
+        assert running.wait(STATEMENTS_S_MAX) == 130
         line = running.wait_for(r"elasticdl (resume \S+)")
     assert left_behind(user.folder) == []
     (listed,) = results(user, "-e", "SHOW MODELS")
@@ -99,7 +99,7 @@ def test_a_training_that_is_interrupted_and_resumed_is_registered(user: Elastic)
 def test_a_training_outlives_the_command_that_is_killed(user: Elastic) -> None:
     statement = f"{SHORT} WITH num_epochs=20"
     with user.start("sql", "-e", statement) as running:
-        running.wait_for_progress()
+        running.wait_for(PROGRESS, STATEMENTS_S_MAX)
         running.process.kill()
         running.process.wait()
     user.wait_until_gone()
