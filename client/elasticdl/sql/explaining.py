@@ -40,7 +40,7 @@ def explain(
     folder: Path,
     *,
     explainer: str = "",
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,  # noqa: ARG001 - EXPLAIN has none yet.
     say: Callable[[str], None] = lambda _: None,
 ) -> pa.Table:
     """Explain a trained model by rows.
@@ -49,12 +49,12 @@ def explain(
         model_folder: the exported model.
         folder: for temporary files.
         explainer: ``permutation`` or ``shap``; empty: permutation.
-        settings: not used; attributes of EXPLAIN that are no options.
+        settings: attributes of EXPLAIN that are no options of jobs. There are none yet.
         say: gets lines about the progress.
 
     Returns:
-        Of ``permutation``: ``column``, ``importance`` and ``deviation``, the most important column first. Importance is how
-        much the loss grows, or if the rows have no label, how much predictions change. Of ``shap``: a row for each
+        Of ``permutation``: ``column``, ``importance`` and ``deviation``, the most important column first. Importance is
+        how much the loss grows, or if the rows have no label, how much predictions change. Of ``shap``: a row for each
         explained row, with a column of Shapley values for each column, ``base_value`` and ``prediction``.
 
     Raises:

@@ -127,7 +127,7 @@ class _Training:
     def plan(self) -> PlannedTraining:
         """See ``plan_training``."""
         features, columns, _, options = self._features()
-        return PlannedTraining(report=columns.report, task=features.task, rows=self._rows.rows, options=options)
+        return PlannedTraining(report=tuple(columns.report), task=features.task, rows=self._rows.rows, options=options)
 
     def prepare(self) -> PreparedTraining:
         """See ``prepare_training``."""
@@ -144,7 +144,7 @@ class _Training:
             training_data=training_data.parent,
             validation_data=data.parent if data else None,
             features=described,
-            report=columns.report,
+            report=tuple(columns.report),
             task=features.task,
             rows=self._rows.rows,
             options=options,

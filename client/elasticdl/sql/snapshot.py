@@ -1,4 +1,4 @@
-"""The rows of a SELECT, in Parquet: they are read once, so that a job, its resume and its statistics see the same rows."""
+"""The rows of a SELECT, in Parquet: read once, so that a job, its resume and all statistics see the same rows."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Snapshot:
         self._connection.close()
 
     def _find_thresholds(self, split: Split, key: str, stratum: str) -> None:
-        """Of each stratum, the greatest key that is for validation: the keys below it are the share that is asked for."""
+        """Of each stratum, the greatest key that is for validation: the keys up to it are the share of the split."""
         keys = f"SELECT {'DISTINCT ' if split.by else ''}{stratum} AS stratum, {key} AS key FROM {_TABLE}"  # noqa: S608
         ranked = (
             "SELECT stratum, key, row_number() OVER (PARTITION BY stratum ORDER BY key) AS rank, "  # noqa: S608

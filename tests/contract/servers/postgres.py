@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.contract.servers.s3 import free_port
 
@@ -59,7 +60,7 @@ def postgres_server(folder: Path) -> Iterator[PostgresServer | None]:
     secret.write_text(PASSWORD)
     data.mkdir()
     _give(user, folder, data, secret)
-    common = {"user": user, "group": pwd.getpwnam(user).pw_gid} if isinstance(user, str) else {}
+    common: Any = {"user": user, "group": pwd.getpwnam(user).pw_gid} if isinstance(user, str) else {}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")} | {"LC_ALL": "C"}
     made = [str(where / "initdb"), "-D", str(data), "-U", USER, "-A", "scram-sha-256", f"--pwfile={secret}"]
     subprocess.run(

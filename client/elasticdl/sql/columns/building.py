@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticdl.sql.columns.derivation import VOCABULARY_MAX, Decision
@@ -60,7 +60,7 @@ class Inputs:
 
 
 def features_of(
-    decisions: Iterable[Decision], profiles: dict[str, Profile], inputs: Inputs, fitter: Fitter
+    decisions: Iterable[Decision], profiles: Mapping[str, Profile], inputs: Inputs, fitter: Fitter
 ) -> list[Feature]:
     """The features of columns that the statement does not describe, fitted."""
     used = [decision for decision in decisions if decision.use != "out"]

@@ -123,8 +123,8 @@ def _numbers(profile: Profile) -> Decision:
     if profile.low != profile.high:
         return _out(
             profile,
-            f"it is a list of {profile.low:.0f} to {profile.high:.0f} numbers, and a model takes lists of one length. For "
-            f"lists of ids: COLUMN EMBEDDING(SEQ_CATEGORY_ID({profile.name}, n), 8)",
+            f"it is a list of {profile.low:.0f} to {profile.high:.0f} numbers, and a model takes lists of one "
+            f"length. For lists of ids: COLUMN EMBEDDING(SEQ_CATEGORY_ID({profile.name}, n), 8)",
         )
     if not 0 < profile.low <= VECTOR_MAX:
         return _out(profile, f"it is a list of {profile.low:.0f} numbers, the limit is {VECTOR_MAX:,}")

@@ -28,8 +28,8 @@ FORMAT = 1
 Kind = Literal["number", "day", "text", "id", "vector", "texts", "ids"]
 """What an input of the model takes.
 
-``number``: a float, NaN for NULL. ``day``: days since 1970 with their fraction, a float64. ``text``: a string, empty for
-NULL. ``id``: an int64, -1 for NULL, -2 for one that is out of range. ``vector``: as many floats. ``texts``: strings.
+``number``: a float, NaN for NULL. ``day``: days since 1970 with their fraction, a float64. ``text``: a string, empty
+for NULL. ``id``: an int64, -1 for NULL, -2 for one that is out of range. ``vector``: floats. ``texts``: strings.
 ``ids``: int64, each 1 more than the id, -1 for one that is out of range; 0 pads.
 """
 Task = Literal["classification", "regression"]
@@ -60,8 +60,8 @@ class Input:
 class Node:
     """A step from inputs to numbers: what it does, of which inputs or other steps.
 
-    ``operation``: number, day, vector (give numbers); vocabulary, hash, identity, bucket, cross, concat (give places of a
-    category); embedding, indicator (numbers of a category).
+    ``operation``: number, day, vector (give numbers); vocabulary, hash, identity, bucket, cross, concat (give places of
+    a category); embedding, indicator (numbers of a category).
     """
 
     operation: str

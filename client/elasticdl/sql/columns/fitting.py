@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from elasticdl.sql.columns.derivation import VOCABULARY_MAX
 from elasticdl.sql.columns.features import Input
-from elasticdl.sql.columns.profile import Source
 from elasticdl.sql.columns.prepared import expression
+from elasticdl.sql.columns.profile import Source
 from elasticdl.sql.databases.port import quoted
 from elasticdl.sql.snapshot import Snapshot
 

@@ -1,4 +1,4 @@
-"""The functions of COLUMN clauses: a table of their arguments, the check of a clause, and what each makes of columns."""
+"""The functions of COLUMN clauses: a table of their arguments, and the check of a clause against a result's columns."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from elasticdl.shared.words import did_you_mean
 from elasticdl.sql.columns.derivation import BUCKETS_MAX, VECTOR_MAX, VOCABULARY_MAX
 from elasticdl.sql.statements import (
+    START,
     Call,
     ColumnClause,
     Expression,
@@ -18,7 +19,6 @@ from elasticdl.sql.statements import (
     Pattern,
     Position,
     Star,
-    START,
 )
 
 if TYPE_CHECKING:
@@ -267,8 +267,7 @@ class _Reader:
         for argument, expression in given:
             if argument in found:
                 self._fault(f"{name} has {argument!r} twice", _position(expression))
-            value = expression.text if isinstance(expression, Name | Pattern) else getattr(expression, "value", None)
-            value, problem = _checked(argument, value)
+            value, problem = _checked(argument, _constant(expression))
             if problem:
                 self._fault(f"{argument} of {name} is {problem}", _position(expression))
             found[argument] = value
@@ -293,6 +292,11 @@ _CATEGORIES = {
         "CONCAT",
     )
 }
+
+
+def _constant(expression: Expression) -> Any:
+    """The value of an argument; a name is its text, such as COMMA."""
+    return expression.text if isinstance(expression, Name | Pattern) else getattr(expression, "value", None)
 
 
 def _position(expression: Expression) -> Position:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from elasticdl.shared.errors import UserError
 from elasticdl.sql.columns.building import Inputs, features_of, places
 from elasticdl.sql.columns.derivation import Decision, derive
+from elasticdl.sql.columns.described import fit
 from elasticdl.sql.columns.features import Feature, Node
 from elasticdl.sql.columns.fitting import Fitter
-from elasticdl.sql.columns.described import fit
 from elasticdl.sql.columns.profile import Profile
 
 if TYPE_CHECKING:

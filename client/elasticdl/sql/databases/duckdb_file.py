@@ -86,7 +86,7 @@ class DuckDBFile:
                 if split_name(table)[0]:
                     connection.execute(f"CREATE SCHEMA IF NOT EXISTS {qualified(split_name(table)[0])}")
                 connection.register("new_rows", schema.empty_table())
-                connection.execute(f"CREATE OR REPLACE TABLE {qualified(table)} AS SELECT * FROM new_rows")
+                connection.execute(f"CREATE OR REPLACE TABLE {qualified(table)} AS SELECT * FROM new_rows")  # noqa: S608 - quoted
                 for batch in batches:
                     connection.register("new_rows", pa.Table.from_batches([batch], schema))
                     connection.execute(f"INSERT INTO {qualified(table)} SELECT * FROM new_rows")  # noqa: S608 - quoted

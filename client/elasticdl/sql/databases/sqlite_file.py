@@ -136,7 +136,7 @@ def _open(path: Path, mode: str) -> sqlite3.Connection:
         raise UserError(f"{path} can't be opened: {error}") from error
 
 
-def _authorize(action: int, name: str | None, second: str | None, *_: object) -> int:
+def _authorize(action: int, _: str | None, second: str | None, *__: object) -> int:
     """Whether a statement may do something: nothing but reading."""
     if action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in _REFUSED_FUNCTIONS:
         return sqlite3.SQLITE_DENY

@@ -1,4 +1,4 @@
-"""The networks that a statement can name, and their arguments: ``WITH model.NAME = VALUE``. Imports nothing of Keras."""
+"""The networks that a statement can name, and their arguments: ``WITH model.NAME = VALUE``. Imports no Keras."""
 
 from __future__ import annotations
 

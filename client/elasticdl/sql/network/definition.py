@@ -1,4 +1,4 @@
-"""What the generated model file of a statement defines: the functions of the model-zoo contract, from saved features."""
+"""What the generated model file of a statement defines: the functions of a model file, from saved features."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Definition:
         return {place: sum(counts) / (len(counts) * max(number, 1)) for place, number in enumerate(counts)}
 
 
-class ScaledR2(keras.metrics.R2Score):
+class ScaledR2(keras.metrics.R2Score):  # type: ignore[misc]
     """R2 of labels less their mean: float32 sums of large squares would not be exact."""
 
     def __init__(self, shift: float = 0.0, scale: float = 1.0, **kwargs: Any) -> None:

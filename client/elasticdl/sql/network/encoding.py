@@ -1,4 +1,4 @@
-"""From the inputs of a model to numbers: Keras' own preprocessing layers, so an exported model takes values as they are."""
+"""From inputs to numbers by Keras' own preprocessing layers, so an exported model takes values as they are."""
 
 from __future__ import annotations
 
@@ -158,9 +158,9 @@ class Encoder:
     def _identity(self, value: Any, node: Node) -> Any:
         """Places of ids; see ``Kind`` for what the inputs hold."""
         if self._kinds[node.input].kind == "ids":
-            return ops.where(value < 0, ops.ones_like(value), ops.where(value == 0, value, value + 1))
+            return ops.where(value < 0, ops.ones_like(value), ops.where(ops.equal(value, 0), value, value + 1))
         is_in_range = ops.logical_and(value >= 0, value < int(node.values["size"]))
-        outside = ops.where(value == -1, ops.zeros_like(value), ops.ones_like(value))
+        outside = ops.where(ops.equal(value, -1), ops.zeros_like(value), ops.ones_like(value))
         return ops.where(is_in_range, value + 2, outside)
 
     def _is_list(self, node: Node) -> bool:
@@ -187,7 +187,7 @@ def pooled(vectors: Any, ids: Any, combiner: str, *, is_list: bool) -> Any:
     """The vectors of a record's places as one: (batch, places, dimension) -> (batch, dimension)."""
     if not is_list:
         return layers.Reshape((vectors.shape[-1],))(vectors)
-    there = ops.expand_dims(ops.cast(ids != 0, vectors.dtype), -1)  # Place 0 pads lists.
+    there = ops.expand_dims(ops.cast(ops.not_equal(ids, 0), vectors.dtype), -1)  # Place 0 pads lists.
     total = ops.sum(vectors * there, axis=1)
     if combiner == "sum":
         return total

@@ -2,15 +2,16 @@
 
     python -m elasticdl.sql.network.importance EXPORT FEATURES ROWS RESULT METHOD
 
-``permutation``: the values of a column change places between rows, and the loss grows (Breiman, 2001). ``shap``: Shapley
-values by sampling (Strumbelj and Kononenko, 2014): the change of a prediction by a column, on average over the orders in
-which columns take the values of another row.
+``permutation``: the values of a column change places between rows, and the loss grows (Breiman, 2001). ``shap``:
+Shapley values by sampling (Strumbelj and Kononenko, 2014): the change of a prediction by a column, on average over the
+orders in which columns take the values of another row.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,27 @@ class Model:
         """Predictions, (rows, outputs)."""
         import tensorflow as tf
 
-        tensors = {name: tf.constant(array) for name, array in values.items()}
-        found = self._model.predict(tensors, batch_size=_BATCH, verbose=0)
-        return np.asarray(found, np.float64).reshape(len(found), -1)
+        parts = []
+        for start in range(0, self.rows, _BATCH):  # predict() would cast float64 to float32.
+            tensors = {name: tf.constant(array[start : start + _BATCH]) for name, array in values.items()}
+            parts.append(np.asarray(self._called(tensors), np.float64))
+        found = np.concatenate(parts)
+        return found.reshape(len(found), -1)
+
+    @cached_property
+    def _called(self) -> Any:
+        """The model, compiled; its inputs take the types that it declares."""
+        import tensorflow as tf
+
+        types = {name: tensor.dtype for name, tensor in self._model.input.items()}
+
+        def run(tensors: Mapping[str, Any]) -> Any:
+            cast = {
+                name: one if types[name] == "string" else tf.cast(one, types[name]) for name, one in tensors.items()
+            }
+            return self._model(cast, training=False)
+
+        return tf.function(run, reduce_retracing=True)
 
     def exchanged(self, values: Mapping[str, Any], column: str, order: NDArray[np.int64]) -> dict[str, Any]:
         """Values in which a column has those of other rows."""
@@ -163,4 +182,4 @@ def main(export: Path, features_file: Path, rows: Path, result: Path, method: st
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:5]), sys.argv[5])
+    main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]), sys.argv[5])

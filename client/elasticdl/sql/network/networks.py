@@ -98,9 +98,10 @@ def own(make: Callable[..., Any], encoder: Encoder, features: Sequence[Feature],
     scores = make(**given)(by_target if any(targets) else by_target[""])
     if tuple(scores.shape[1:]) != (units,):
         raise UserError(
-            f"{make.__name__} gives values of shape {tuple(scores.shape[1:])} for a record, and the model needs ({units},)",
-            hint="Give one score for each class (one for two classes, or a number), without an activation. The argument "
-            "'units', if it has one, is set to that number.",
+            f"{make.__name__} gives values of shape {tuple(scores.shape[1:])} for a record, and the model needs "
+            f"({units},)",
+            hint="Give one score for each class (one for two classes, or for a number), without an activation. An "
+            "argument 'units' is set to that number.",
         )
     return scores
 
@@ -117,7 +118,7 @@ NETWORKS: Mapping[str, Callable[[Encoder, Sequence[Feature], int, Mapping[str, A
 
 
 @keras.saving.register_keras_serializable("elasticdl.sql")
-class NumberFields(layers.Layer):
+class NumberFields(layers.Layer):  # type: ignore[misc]
     """(batch, n) -> (batch, n, width): each number times a vector of its own."""
 
     def __init__(self, width: int, **kwargs: Any) -> None:

@@ -1,7 +1,7 @@
 """Tables that every installation has: employee, iris, census and housing, for tutorials and first tries.
 
-Iris is the data set of Fisher (1936); the others are generated from known rules, with the same rows everywhere. They are
-written to the user's cache folder when they are first asked for. Must not know databases.
+Iris is the data set of Fisher (1936); the others are generated from known rules, with the same rows everywhere. They
+are written to the user's cache folder when they are first asked for. Must not know databases.
 """
 
 from __future__ import annotations

@@ -390,7 +390,7 @@ def _cast(values: Any, dtype: str) -> Any:
 
 
 def _padded(values: Any) -> Any:
-    """Lists of different lengths as a tensor. Recurrent layers fail without any step, so it has one for empty lists, too."""
+    """Lists as a tensor. Recurrent layers fail without any step, so it has one also if all lists are empty."""
     dense = values.to_tensor()
     missing = tf.maximum(1 - tf.shape(dense)[1], 0)
     return tf.concat([dense, tf.zeros([tf.shape(dense)[0], missing], dense.dtype)], axis=1)
