@@ -18,7 +18,7 @@ from tests.sim.mutations.registry import replaced
 from elasticdl.controller.core import Constraint, Policy, Role, admission, queues, rooms, sharing
 from elasticdl.controller.core.plan import Plan
 
-SEARCHED = 150
+SEARCHED = 250
 stages = import_module("elasticdl.controller.core.decide")
 """The module, which the package hides behind its function."""
 
