@@ -84,7 +84,7 @@ def at_rest(fleet: Fleet) -> list[str]:
     problems += _claims(fleet, waiting, jobs, pods, rooms)
     problems += _even(fleet, jobs, pods)
     problems += _quotas(fleet, jobs, pods)
-    problems += _priorities(fleet, jobs, pods)
+    problems += _priorities(fleet, waiting, rooms, jobs)
     return problems
 
 
@@ -266,25 +266,16 @@ def _quotas(fleet: Fleet, jobs: Jobs, pods: Pods) -> list[str]:
     return []
 
 
-def _priorities(fleet: Fleet, jobs: Jobs, pods: Pods) -> list[str]:
-    """No job waits whose twin of lower priority runs, or which was submitted later."""
+def _priorities(fleet: Fleet, waiting: list[Job], rooms: Rooms, jobs: Jobs) -> list[str]:
+    """No job waits for room that jobs of lower priority have. Jobs without a queue are looked at."""
     problems = []
-    for waiting in jobs.values():
-        if waiting.suspended or waiting.name in fleet.broken or any(pods[waiting.name].values()):
+    for job in waiting:
+        if job.queue or any(other.priority >= job.priority and other is not job for other in waiting):
             continue
-        for other in jobs.values():
-            alike = all(
-                waiting.group(role).request == other.group(role).request
-                and waiting.group(role).constraint == other.group(role).constraint
-                for role in Role
-            )
-            no_wider = waiting.ps.min <= other.ps.min and waiting.workers_min <= other.workers_min
-            if (
-                alike
-                and no_wider
-                and waiting.queue == other.queue
-                and other.priority < waiting.priority
-                and pods[other.name][Role.MASTER]
-            ):
-                problems.append(f"{waiting.name} (priority {waiting.priority}) waits, and {other.name} runs")
+        possible = {node: dict(room) for node, room in rooms.items()}
+        for pod in fleet.world.pods.values():
+            if pod.job in jobs and jobs[pod.job].priority < job.priority and pod.node in possible:
+                possible[pod.node] = plus(possible[pod.node], pod.request)
+        if _gang_fits(fleet, job, possible, {}, {}):
+            problems.append(f"{job.name} (priority {job.priority}) waits for room that others of lower priority have")
     return problems
