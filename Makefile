@@ -19,7 +19,7 @@ TEST_TOOLS := hypothesis pytest pytest-asyncio pytest-timeout pytest-xdist
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup constraints train test unit sim sim-mutations histories contract integration e2e cluster-up cluster-down test-cluster bench-cluster s3-server postgres-server lowest cov docs recording lint format type imports proto proto-fresh crd web bench bench-chaos bench-moves quality check wheel clean
+.PHONY: help setup constraints train test unit sim sim-mutations histories contract integration e2e cluster-up cluster-down test-cluster bench-cluster s3-server postgres-server lowest cov docs recording lint format type imports proto proto-fresh crd web bench bench-chaos bench-moves quality check fleet wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -62,7 +62,7 @@ quality: $(READY) ## Compare the models of jobs with those of fit, in about two 
 
 test: $(READY) s3-server ## Run the tests, without those that need a cluster or are marked as thorough
 	$(PYTEST) tests/unit $(PARALLEL)
-	$(PYTEST) tests/contract tests/sim tests/integration $(PARALLEL)
+	$(PYTEST) tests/contract tests/sim tests/fleet tests/integration $(PARALLEL)
 	$(PYTEST) tests/e2e $(PARALLEL) -m 'not thorough'
 
 unit: $(READY) ## Run the fast unit tests, those that import TensorFlow left out
@@ -70,6 +70,9 @@ unit: $(READY) ## Run the fast unit tests, those that import TensorFlow left out
 
 sim: $(READY) ## Simulate 10,000 jobs under faults (SEED=n: that one; SEED_START=n N=k: k of them from n)
 	$(BIN)/python -m tests.sim $(if $(SEED),--verbose --seed $(SEED),--seed-start $(SEED_START) --count $(N))
+
+fleet: $(READY) ## Simulate 10,000 clusters that jobs share, under faults (SEED=n: that one; SEED_START=n N=k)
+	$(BIN)/python -m tests.fleet $(if $(SEED),--seed $(SEED),--seed-start $(SEED_START) --count $(N))
 
 sim-mutations: $(READY) ## Plant bugs, have the simulation find them, and write the seeds to tests/sim/mutations/seeds.py
 	$(BIN)/python -m tests.sim.mutations

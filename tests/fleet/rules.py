@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
 
 from tests.fleet.world import POLICY, Fleet, has_place
 
@@ -10,6 +11,11 @@ from elasticdl.controller.core import Job, Phase, Policy, Role
 from elasticdl.controller.core.resources import has_room, plus
 from elasticdl.controller.sim.world import SimPod
 
+Rooms = Mapping[str, Mapping[str, int]]
+"""Node -> what is free there."""
+Jobs = Mapping[str, Job]
+Pods = Mapping[str, Mapping[Role, list[SimPod]]]
+"""Job -> its pods."""
 WORTH, PS_WANTED = Policy.worth, Policy.ps_wanted
 """As they are without mutations."""
 REST_S = 100.0
@@ -35,10 +41,10 @@ def at_each_moment(fleet: Fleet) -> list[str]:
             constraint = job.group(pod.role).constraint
             if not constraint.allows(pod.node, world.node_labels.get(pod.node, {}), ()):
                 problems.append(f"{pod.name} stands on {pod.node}, where it may not")
-    for name, job in world.jobs.items():
-        staying = Counter(pod.role for pod in job.pods.values() if pod.phase is not Phase.LEAVING)
-        staying.update(start.role for start in job.ordered.values())
-        spec, most = job.spec, fleet.most.get(name, 0)
+    for name, found in world.jobs.items():
+        staying = Counter(pod.role for pod in found.pods.values() if pod.phase is not Phase.LEAVING)
+        staying.update(start.role for start in found.ordered.values())
+        spec, most = found.spec, fleet.most.get(name, 0)
         if (
             staying[Role.MASTER] > 1
             or staying[Role.PS] > spec.ps.max
@@ -66,9 +72,9 @@ def at_rest(fleet: Fleet) -> list[str]:
     problems += [
         f"{pod.name} is {pod.phase.value} at rest" for pod in world.pods.values() if pod.job and not _rests(pod)
     ]
-    for name, job in world.jobs.items():
-        if job.finished_s is not None and job.pods:
-            problems.append(f"{name} has finished and keeps {sorted(job.pods)}")
+    for name, found in world.jobs.items():
+        if found.finished_s is not None and found.pods:
+            problems.append(f"{name} has finished and keeps {sorted(found.pods)}")
     problems += _services(fleet, rooms)
     waiting = [job for job in jobs.values() if not (job.suspended or any(pods[job.name].values()))]
     # The others may wait behind the first one.
@@ -78,13 +84,14 @@ def at_rest(fleet: Fleet) -> list[str]:
     problems += _claims(fleet, waiting, jobs, pods, rooms)
     problems += _even(fleet, jobs, pods)
     problems += _quotas(fleet, jobs, pods)
-    problems += _priorities(fleet, jobs, pods)
+    problems += _priorities(fleet, waiting, rooms, jobs)
     return problems
 
 
-def _gang(fleet: Fleet, job: Job, is_head: bool, rooms, jobs, pods) -> list[str]:  # type: ignore[no-untyped-def]
+def _gang(fleet: Fleet, job: Job, is_head: bool, rooms: Rooms, jobs: Jobs, pods: Pods) -> list[str]:
     """A job has its whole gang or nothing, and no less than it could have."""
-    own, problems = pods[job.name], []
+    own = pods[job.name]
+    problems: list[str] = []
     if job.suspended or job.name in fleet.broken:
         if any(own.values()) and job.suspended:
             problems.append(f"{job.name} is suspended and has pods")
@@ -107,16 +114,16 @@ def _rests(pod: SimPod) -> bool:
     return pod.phase in (Phase.RUNNING,)
 
 
-def _numbers(own: dict[Role, list[SimPod]]) -> dict[str, int]:
+def _numbers(own: Mapping[Role, list[SimPod]]) -> dict[str, int]:
     return {role.value: len(pods) for role, pods in own.items()}
 
 
-def _may(fleet: Fleet, job: Job, role: Role):  # type: ignore[no-untyped-def]
+def _may(fleet: Fleet, job: Job, role: Role) -> Callable[[str], bool]:
     constraint = job.group(role).constraint
     return lambda name: constraint.allows(name, fleet.world.node_labels.get(name, {}), ())
 
 
-def _services(fleet: Fleet, rooms: dict[str, dict[str, int]]) -> list[str]:
+def _services(fleet: Fleet, rooms: Rooms) -> list[str]:
     """A service of the highest priority waits only if all workers together could not give it room."""
     world, problems = fleet.world, []
     for name, pods in world.services.items():
@@ -132,7 +139,7 @@ def _services(fleet: Fleet, rooms: dict[str, dict[str, int]]) -> list[str]:
     return problems
 
 
-def _queue_allows(fleet: Fleet, job: Job, more: dict[str, int], jobs: dict[str, Job], pods) -> bool:  # type: ignore[no-untyped-def]
+def _queue_allows(fleet: Fleet, job: Job, more: dict[str, int], jobs: Jobs, pods: Pods) -> bool:
     """Whether quotas allow more pods of a job."""
     if not job.queue or not jobs:
         return True
@@ -152,7 +159,7 @@ def _queue_allows(fleet: Fleet, job: Job, more: dict[str, int], jobs: dict[str, 
     return has_room(total, quotas)
 
 
-def _used(jobs: dict[str, Job], pods) -> dict[str, dict[str, int]]:  # type: ignore[no-untyped-def]
+def _used(jobs: Jobs, pods: Pods) -> dict[str, dict[str, int]]:
     used: dict[str, dict[str, int]] = defaultdict(dict)
     for name, roles in pods.items():
         for role, members in roles.items():
@@ -160,7 +167,7 @@ def _used(jobs: dict[str, Job], pods) -> dict[str, dict[str, int]]:  # type: ign
     return used
 
 
-def _gang_fits(fleet: Fleet, job: Job, rooms: dict[str, dict[str, int]], jobs, pods) -> bool:  # type: ignore[no-untyped-def]
+def _gang_fits(fleet: Fleet, job: Job, rooms: Rooms, jobs: Jobs, pods: Pods) -> bool:
     """Whether the gang has room now, as it is found by the simplest rule."""
     left = {name: dict(room) for name, room in rooms.items()}
     gang = {Role.PS: job.ps.min, Role.MASTER: 1, Role.WORKER: job.workers_min}
@@ -175,7 +182,9 @@ def _gang_fits(fleet: Fleet, job: Job, rooms: dict[str, dict[str, int]], jobs, p
     return _queue_allows(fleet, job, needed, jobs, pods)
 
 
-def _could_grow(fleet: Fleet, job: Job, own, rooms, jobs, pods) -> list[str]:  # type: ignore[no-untyped-def]
+def _could_grow(
+    fleet: Fleet, job: Job, own: Mapping[Role, list[SimPod]], rooms: Rooms, jobs: Jobs, pods: Pods
+) -> list[str]:
     """One more worker is worth it and has room, and no more ps are needed for it."""
     workers, ps = len(own[Role.WORKER]), len(own[Role.PS])
     if workers > 1 and job.worker.max > job.workers_min and not WORTH(POLICY, job, workers - 1):
@@ -191,7 +200,7 @@ def _could_grow(fleet: Fleet, job: Job, own, rooms, jobs, pods) -> list[str]:  #
     return []
 
 
-def _share(fleet: Fleet, job: Job, pods, more: int) -> float:  # type: ignore[no-untyped-def]
+def _share(fleet: Fleet, job: Job, pods: Pods, more: int) -> float:
     """The dominant share by weight, with more workers."""
     taken: dict[str, int] = plus({}, job.worker.request, more)
     for role, members in pods[job.name].items():
@@ -202,7 +211,7 @@ def _share(fleet: Fleet, job: Job, pods, more: int) -> float:  # type: ignore[no
     return max(taken.get(name, 0) / amount for name, amount in total.items() if amount) / job.weight
 
 
-def _even(fleet: Fleet, jobs: dict[str, Job], pods) -> list[str]:  # type: ignore[no-untyped-def]
+def _even(fleet: Fleet, jobs: Jobs, pods: Pods) -> list[str]:
     """Of two jobs that are alike, none has two workers more than the other that could have one of them."""
     problems = []
     for poor in jobs.values():
@@ -228,7 +237,7 @@ def _even(fleet: Fleet, jobs: dict[str, Job], pods) -> list[str]:  # type: ignor
     return problems
 
 
-def _claims(fleet: Fleet, waiting: list[Job], jobs: dict[str, Job], pods, rooms) -> list[str]:  # type: ignore[no-untyped-def]
+def _claims(fleet: Fleet, waiting: list[Job], jobs: Jobs, pods: Pods, rooms: Rooms) -> list[str]:
     """No job waits within the quota of its queue for room that another queue has borrowed."""
     used = _used(jobs, pods)
     borrowers = {each.name for each in fleet.queues if not has_room(used[each.name], each.quota)}
@@ -249,7 +258,7 @@ def _claims(fleet: Fleet, waiting: list[Job], jobs: dict[str, Job], pods, rooms)
     return problems
 
 
-def _quotas(fleet: Fleet, jobs: dict[str, Job], pods) -> list[str]:  # type: ignore[no-untyped-def]
+def _quotas(fleet: Fleet, jobs: Jobs, pods: Pods) -> list[str]:
     used = _used(jobs, pods)
     total = sum(used[each.name].get("cpu", 0) for each in fleet.queues)
     if total > sum(each.quota["cpu"] for each in fleet.queues):
@@ -257,25 +266,16 @@ def _quotas(fleet: Fleet, jobs: dict[str, Job], pods) -> list[str]:  # type: ign
     return []
 
 
-def _priorities(fleet: Fleet, jobs: dict[str, Job], pods) -> list[str]:  # type: ignore[no-untyped-def]
-    """No job waits whose twin of lower priority runs, or which was submitted later."""
+def _priorities(fleet: Fleet, waiting: list[Job], rooms: Rooms, jobs: Jobs) -> list[str]:
+    """No job waits for room that jobs of lower priority have. Jobs without a queue are looked at."""
     problems = []
-    for waiting in jobs.values():
-        if waiting.suspended or waiting.name in fleet.broken or any(pods[waiting.name].values()):
+    for job in waiting:
+        if job.queue or any(other.priority >= job.priority and other is not job for other in waiting):
             continue
-        for other in jobs.values():
-            alike = all(
-                waiting.group(role).request == other.group(role).request
-                and waiting.group(role).constraint == other.group(role).constraint
-                for role in Role
-            )
-            no_wider = waiting.ps.min <= other.ps.min and waiting.workers_min <= other.workers_min
-            if (
-                alike
-                and no_wider
-                and waiting.queue == other.queue
-                and other.priority < waiting.priority
-                and pods[other.name][Role.MASTER]
-            ):
-                problems.append(f"{waiting.name} (priority {waiting.priority}) waits, and {other.name} runs")
+        possible = {node: dict(room) for node, room in rooms.items()}
+        for pod in fleet.world.pods.values():
+            if pod.job in jobs and jobs[pod.job].priority < job.priority and pod.node in possible:
+                possible[pod.node] = plus(possible[pod.node], pod.request)
+        if _gang_fits(fleet, job, possible, {}, {}):
+            problems.append(f"{job.name} (priority {job.priority}) waits for room that others of lower priority have")
     return problems

@@ -34,7 +34,7 @@ def random_fleet(seed: int) -> tuple[Scenario, tuple[Fault, ...]]:
     labels = [{"pool": "fast"} if random.random() < 0.4 else {} for _ in nodes]
     has_queues = random.random() < 0.5
     queues = tuple(Queue(name=name, quota={"cpu": random.randint(8, 40)}) for name in "xy") if has_queues else ()
-    services = ()
+    services: tuple[Service, ...] = ()
     if random.random() < 0.6:
         steps = sorted({0.0, *(float(random.randint(10, 250)) for _ in range(3))})
         pods = tuple((second, random.randint(0, 4)) for second in steps)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
 from elasticdl.controller.core import Cluster, Drain, Job, Phase, Policy, Start, Targets, decide
 from elasticdl.controller.core.resources import has_room, plus
-from elasticdl.controller.sim.scenario import Scenario
+from elasticdl.controller.sim.scenario import Scenario, Service
 from elasticdl.controller.sim.world import SimPod, World
 
 REACTION_S = 0.5
@@ -50,7 +50,7 @@ class Fleet:
         """Limits of workers that a user has changed."""
         self.most: dict[str, int] = {}
         """The highest of them."""
-        self.lost: list[tuple[str, dict[str, int], dict[str, int]]] = []
+        self.lost: list[tuple[str, dict[str, int], Mapping[str, str]]] = []
         self.queues = scenario.queues
         self.refusals = 0
         """Orders that are refused next."""
@@ -201,12 +201,12 @@ class Fleet:
         for pod in [pod for pod in world.pods.values() if pod.node == name]:
             world.remove(pod)
             if not pod.job:
-                service = pod.name.rpartition("-")[0]
-                world.services[service] = [each for each in world.services[service] if each is not pod]
+                owner = pod.name.rpartition("-")[0]
+                world.services[owner] = [each for each in world.services[owner] if each is not pod]
         for job in world.jobs.values():
             for start in [start for start in job.ordered.values() if start.node == name]:
                 del job.ordered[start.pod]
-        self.lost.append((name, world.nodes.pop(name), dict(world.node_labels.pop(name, {}))))
+        self.lost.append((name, world.nodes.pop(name), world.node_labels.pop(name, {})))
         del world.free[name]
         for service in world.scenario.services:
             world.scale(service, world.wanted[service.name])
@@ -280,9 +280,9 @@ class Fleet:
 class _World(World):
     """Pods of jobs stand only where they may."""
 
-    def scale(self, service: object, number: int) -> None:
+    def scale(self, service: Service, number: int) -> None:
         """As a ReplicaSet does when pods are gone."""
-        self._scale(service, number)  # type: ignore[arg-type]
+        self._scale(service, number)
 
     def free_of(self, node: str) -> dict[str, int]:
         """Room of a node by its pods, computed from scratch."""
@@ -293,6 +293,6 @@ class _World(World):
         return room
 
 
-def has_place(request: dict[str, int], rooms: dict[str, dict[str, int]], may: Callable[[str], bool]) -> str:
+def has_place(request: Mapping[str, int], rooms: Mapping[str, Mapping[str, int]], may: Callable[[str], bool]) -> str:
     """A node with room; empty: none."""
     return next((name for name, room in sorted(rooms.items()) if may(name) and has_room(request, room)), "")

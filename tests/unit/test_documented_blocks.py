@@ -27,6 +27,7 @@ RUN: Mapping[str, str] = {
     "data.md": "tests/unit/data/test_custom_readers.py",
     "callbacks.md": "tests/unit/worker_model/test_documented_code.py",
     "model-file.md": "tests/unit/worker_model/test_documented_code.py",
+    "shared_cluster.md": "tests/unit/controller/test_tutorial.py",
     "fleet.md": "tests/unit/controller/test_simulation.py",
     "predict.md": "tests/unit/worker_model/test_documented_code.py",
     "own_data.md": "tests/e2e/test_tutorial.py",

@@ -9,12 +9,27 @@ import typer
 from elasticdl.cli.options import Json, command
 from elasticdl.shared.job.options import Flag
 
-fleet = typer.Typer(no_args_is_help=True, help="Clusters that jobs share. Only simulated so far.")
+fleet = typer.Typer(no_args_is_help=True, help="Clusters that jobs share, real and simulated.")
 
 
 @fleet.callback()
 def _root() -> None:
     pass
+
+
+@command(fleet, "show")
+def fleet_show(
+    namespace: Annotated[str, Flag("Namespace of the TrainingJobs.", metavar="NAME", shows="all")] = "",
+    watch: Annotated[bool, Flag("Show it again every 2 seconds, until Ctrl+C.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the cluster that TrainingJobs share: nodes, who uses them, jobs with reasons, and the last decisions.
+
+    Reads nodes, pods, TrainingJobs and events, as kubectl does, with the current context of its configuration.
+    """
+    from elasticdl.cli.commands.fleet_view import show
+
+    show(namespace, watch=watch, as_json=as_json)
 
 
 @command(fleet, "simulate")
@@ -40,7 +55,7 @@ def fleet_simulate(
     """Simulate jobs and services that share a cluster, and compare policies.
 
     Prints for each policy how long jobs waited, how much of the CPU was used beside the most that any placement can
-    use, and how evenly. There is no controller yet that would do this in a real cluster.
+    use, and how evenly.
     """
     from elasticdl.cli.commands.fleet import simulate
 

@@ -29,6 +29,7 @@ from elasticdl.shared.kubernetes.kinds import (
     TRAINING_JOB,
     Manifest,
 )
+from elasticdl.shared.kubernetes.names import QUEUES_LABEL
 
 pytestmark = pytest.mark.timeout(180)
 LIMIT_S = 40
@@ -124,6 +125,29 @@ def test_a_job_that_does_not_fit_waits_and_says_why(
     api.create(training_job("wide", worker={**huge, "min": 9, "max": 9, "resources": {"requests": {"cpu": "2"}}}))
     wait_for(api, "wide", lambda status: "the cluster is too small" in status.get("reason", ""))
     assert not api.list(JOB).items
+
+
+@pytest.mark.bench_cluster
+def test_a_job_waits_for_a_queue_and_for_the_quota_of_its_namespace(
+    api: KubernetesApi, controller: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    controller()
+    api.create(training_job("queued", queue="team"))
+    wait_for(api, "queued", lambda status: "there is no queue team" in status.get("reason", ""))
+    metadata = {"name": "queues", "labels": {QUEUES_LABEL: "true"}}
+    queues = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"team": "quota: {cpu: 6}"}}
+    api.create(queues)
+    wait_for(api, "queued", lambda status: status.get("phase") == "Starting")
+    api.create(
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "compute"},
+            "spec": {"hard": {"requests.cpu": "7"}},
+        }
+    )
+    api.create(training_job("limited"))
+    wait_for(api, "limited", lambda status: "ResourceQuota default/compute" in status.get("reason", ""))
 
 
 @pytest.mark.bench_cluster

@@ -258,3 +258,27 @@ def test_a_ps_gets_no_room_that_another_ps_still_holds() -> None:
     cluster = settled(Cluster(nodes=nodes(4)), job(workers=(1, 1)))
     pods = tuple(replace(pod, phase=Phase.LEAVING) if pod.role is Role.PS else pod for pod in cluster.pods)
     assert not decide(Cluster(nodes=nodes(4), pods=pods), [job(workers=(1, 1))], 0.0).of("a").starts
+
+
+def test_a_job_whose_master_has_crashed_keeps_its_place() -> None:
+    jobs = [job("a", workers=(3, 3)), job("b", workers=(3, 3), created_s=1.0)]
+    cluster = settled(Cluster(nodes=nodes(8)), jobs[1])
+    crashed = replace(cluster, pods=tuple(pod for pod in cluster.pods if pod.role is not Role.MASTER))
+    targets = decide(crashed, jobs, 0.0)
+    assert [start.role for start in targets.of("b").starts] == [Role.MASTER]
+    assert not targets.of("a").admitted
+
+
+def test_workers_above_a_maximum_that_was_lowered_leave() -> None:
+    cluster = settled(Cluster(nodes=nodes(20)), job(ps=(3, 3), workers=(1, 6)))
+    target = decide(cluster, [job(ps=(1, 2), workers=(1, 4))], 0.0).of("a")
+    assert (target.workers, target.ps) == (4, 2)
+    assert target.drains == ("a-worker-5", "a-worker-4", "a-ps-2")
+
+
+def test_a_ps_is_not_started_in_place_of_workers_that_alone_keep_it_busy() -> None:
+    """One ps is worth four workers here: with two of them the job would have too few workers for two."""
+    small = job(worker={"cpu": 1}, ps_request={"cpu": 4}, ps=(1, 4), workers=(1, 99))
+    cluster = settled(Cluster(nodes=nodes(14)), replace(small, ps=replace(small.ps, max=1)))
+    assert number(cluster, "a", Role.WORKER) == 9
+    assert not orders(decide(cluster, [replace(small, ps_load=1.0, ps_load_workers=9, ps_load_ps=1)], 0.0))

@@ -121,3 +121,11 @@ def test_the_budget_of_a_namespace_is_named_and_shared() -> None:
     targets = decide(settled(limited, first), [first, wide], 0.0)
     assert targets.of("two").reason.startswith("waits for its quota: ResourceQuota team/compute leaves")
     assert not targets.of("one").drains
+
+
+def test_a_job_without_a_queue_takes_the_room_of_a_borrower_of_lower_priority_only() -> None:
+    borrowers = [a_job(f"one-{index}", "a", created_s=float(index)) for index in range(5)]
+    found = settled(cluster(20, a=10, b=10), *borrowers)
+    wide = replace(job("two", created_s=9.0), worker=replace(job().worker, min=4))
+    assert not decide(found, [*borrowers, wide], 0.0).of("two").admitted
+    assert decide(found, [*borrowers, replace(wide, priority=1)], 0.0).of("two").admitted

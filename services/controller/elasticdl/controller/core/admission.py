@@ -135,8 +135,10 @@ def _leaves_for(plan: Plan, taker: Job, job: Job) -> bool:
     """
     if job.queue != taker.queue:
         gives_back, borrows = plan.quotas.is_over(job), plan.quotas.is_over(taker, _gang_request(plan, taker))
-        if gives_back != borrows:
-            return gives_back and bool(taker.queue)
+        if borrows and not gives_back:
+            return False
+        if gives_back and not borrows and taker.queue:
+            return True
     return job.priority < taker.priority
 
 

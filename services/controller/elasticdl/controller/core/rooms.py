@@ -249,7 +249,7 @@ class Rooms:
                 heapq.heappop(heap)
                 continue
             # Of several kinds that are as good, the node with the lowest number.
-            ties = []
+            ties: list[tuple[tuple[float, float], int, Kind]] = []
             while heap and heap[0][0] == score:
                 entry = heapq.heappop(heap)
                 if entry[2] in self._nodes and all(each[2] != entry[2] for each in ties):

@@ -162,8 +162,9 @@ class World:
 
     def remove(self, pod: SimPod) -> None:
         """A pod is gone."""
-        if self.pods.pop(pod.name, None) is None:
-            return
+        if self.pods.get(pod.name) is not pod:
+            return  # It is gone already, and another one has its name.
+        del self.pods[pod.name]
         if pod.bound:
             self.free[pod.node] = plus(self.free[pod.node], pod.request)
         if pod.job:
