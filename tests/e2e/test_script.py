@@ -152,6 +152,16 @@ def test_each_fit_of_a_script_is_a_job_and_the_lines_after_it_see_the_trained_mo
 
 
 @pytest.mark.thorough
+def test_the_script_of_the_tutorial_runs(elastic: Elastic) -> None:
+    page = Path(__file__).parents[2] / "docs" / "tutorials" / "your_script.md"
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    (elastic.folder / "train.py").write_text(code)
+    outcome = elastic.run("run", "--num_workers=2", "train.py")
+    assert outcome.exit_code == 0, outcome.output
+    assert (elastic.folder / "model.keras").exists()
+
+
+@pytest.mark.thorough
 def test_a_script_does_not_notice_that_a_worker_and_the_ps_are_killed(elastic: Elastic) -> None:
     write_script(elastic, SLOW)
     with elastic.start("run", "--num_workers=2", "script.py") as running:

@@ -31,12 +31,15 @@ RUN: Mapping[str, str] = {
     "fleet.md": "tests/unit/controller/test_simulation.py",
     "predict.md": "tests/unit/worker_model/test_documented_code.py",
     "own_data.md": "tests/e2e/test_tutorial.py",
+    "your_script.md": "tests/e2e/test_script.py",
     "python-api.md": "tests/e2e/test_api.py",
     "trainingjob.md": "tests/unit/shared_kubernetes/test_training_job_definition.py",
     "job-files.md": "tests/unit/cli/test_documented_commands.py",
     "sql.md": "tests/unit/sql/test_documentation.py",
 }
 """Page -> the test that runs or reads its blocks of Python, SQL and YAML."""
+WRITTEN = ("own_data.md", "your_script.md")
+"""Tutorials in which the reader writes the programs."""
 FOREIGN: Mapping[str, str] = {
     "apt-get": "installs packages of the machine",
     "aws": "needs object storage",
@@ -75,15 +78,21 @@ def test_a_command_can_be_run(page: str, command: str) -> None:
         targets = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert [word for word in words if "=" not in word and word not in targets] == []
     elif program == "python":
-        sources = python_sources(words, written=page == "own_data.md")
+        sources = python_sources(words, written=page if page in WRITTEN else "")
         flags = [word.partition("=")[0] for word in words if word.startswith("--") and word != "--help"]
         assert [flag for flag in flags if not any(f'"{flag}"' in source for source in sources)] == []
     else:
         assert program in FOREIGN
 
 
-def python_sources(words: list[str], *, written: bool) -> list[str]:
-    """The sources of the program that ``python`` runs: its module, and those beside it."""
+def python_sources(words: list[str], *, written: str) -> list[str]:
+    """The sources of the program that ``python`` runs: its module, and those beside it.
+
+    Args:
+        written: the tutorial that has the reader write it; empty: it is part of the checkout.
+    """
+    if words[:2] == ["-m", "elasticdl"]:
+        words = words[2:]
     if words[0] == "-m" and words[1] in ("http.server", "pytest"):
         return [] if words[1] == "pytest" else ['"--directory"']
     found = importlib.util.find_spec(words[1]) if words[0] == "-m" and words[1].startswith("elasticdl.") else None
@@ -91,7 +100,7 @@ def python_sources(words: list[str], *, written: bool) -> list[str]:
         return [Path(found.origin).with_name("__main__.py").read_text()]
     path = ROOT / (words[1].replace(".", "/") if words[0] == "-m" else words[0])
     if written:
-        assert re.search(rf"Save this as\s+`{path.name}`", (ROOT / "docs/tutorials/own_data.md").read_text())
+        assert re.search(rf"Save this as\s+`{path.name}`", (ROOT / "docs/tutorials" / written).read_text())
         return []
     folder = path if path.is_dir() else path.parent
     assert path.is_dir() or path.with_suffix(".py").is_file(), f"there is no program {path.relative_to(ROOT)}"

@@ -160,3 +160,19 @@ def test_flags_name_other_functions_of_the_file(tmp_path: Path) -> None:
     assert not takes_columns(lines), "a feed that is named comes before a feed_batch that is not"
     with pytest.raises(UserError, match=r"(?s)does not define 'mea'.*Did you mean 'mae'"):
         check_syntax(ModelFile(path=path, functions={"loss": "mea", "optimizer": "sgd"}))
+
+
+@pytest.mark.parametrize("call", ["model.fit(x)", "with open('f'):\n    history = net.fit(x, y, epochs=3)"])
+def test_a_script_is_told_from_a_model_file(tmp_path: Path, call: str) -> None:
+    file = ModelFile(path=tmp_path / "net.py", symbol="model")
+    file.path.write_text(f"model = build()\nmodel.compile('adam', 'mse')\n{call}\n")
+    with pytest.raises(UserError, match=r"net.py, line \d calls fit\(\)") as refused:
+        check_syntax(file)
+    assert f"elasticdl run {file.path}" in str(refused.value)
+
+
+@pytest.mark.parametrize("call", ["scaler.fit(x)", "def train():\n    model.fit(x, epochs=3)"])
+def test_other_calls_of_fit_belong_into_a_model_file(tmp_path: Path, call: str) -> None:
+    file = ModelFile(path=tmp_path / "net.py", symbol="model")
+    file.path.write_text(f"model = build()\nmodel.compile('adam', 'mse')\n{call}\n")
+    check_syntax(file)

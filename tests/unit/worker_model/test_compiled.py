@@ -171,6 +171,7 @@ def test_what_is_refused(write_module: WriteModule, options: str, message: str) 
 class Unmade(keras.metrics.Mean):
     def __init__(self, needed, name="unmade"):
         super().__init__(name=name)
+        self.needed = (number for number in range(needed))
 
     def get_config(self):
         return {}
