@@ -264,8 +264,9 @@ def logs(
     command.logs(open_job(job, run_dir, namespace), pods or [], lines=lines, follow=follow)
 
 
-for inspecting in (inspecting_commands.replay, inspecting_commands.why, inspecting_commands.dashboard):
-    command(app, panel=JOBS)(inspecting)
+command(app, panel=JOBS)(inspecting_commands.replay)
+command(app, panel=JOBS)(inspecting_commands.why)
+command(app, panel=JOBS)(inspecting_commands.dashboard)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.commands import StartPod
 from elasticdl.shared.messages.events import LogRecord, TaskFinished
+from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.names import MASTER, PodName, Service
 from elasticdl.views.points import ORDERED_ENDS
 
@@ -70,7 +71,7 @@ class Processes:
                 since_s = self._work_since.get(envelope.name, time_s)
                 self._work_since[envelope.name] = time_s
                 self._add_work(envelope.name, since_s, record, ", ".join(tasks[:3]))
-            case events.RunMeasured() if event.ended_s:
+            case RunMeasured() if event.ended_s:
                 for span in self._open.values():
                     span.end_s, span.end_seq = time_s, seq
                 self._open.clear()

@@ -6,10 +6,10 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.integration.dashboard.served import TOKEN, GrowingJob, served
 from tests.unit.views.recorded import recorded
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="pip install 'elasticdl[dev]' installs playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (
     "--no-sandbox",
@@ -27,15 +27,15 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: 
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[sync_api.Browser]:
-    with sync_api.sync_playwright() as playwright:
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         yield browser
         browser.close()
 
 
 @pytest.fixture
-def page(browser: sync_api.Browser) -> Iterator[sync_api.Page]:
+def page(browser: Browser) -> Iterator[Page]:
     """A page; errors on its console, and requests that fail, fail the test."""
     problems: list[str] = []
     context = browser.new_context(viewport={"width": 1280, "height": 1600})
@@ -48,11 +48,11 @@ def page(browser: sync_api.Browser) -> Iterator[sync_api.Page]:
     assert problems == []
 
 
-def shows(page: sync_api.Page, text: str) -> None:
+def shows(page: Page, text: str) -> None:
     page.get_by_text(text).first.wait_for(timeout=WAIT_MS)
 
 
-def test_the_slider_shows_the_state_at_its_point(page: sync_api.Page) -> None:
+def test_the_slider_shows_the_state_at_its_point(page: Page) -> None:
     with served({"killed": GrowingJob(recorded("ps-killed"))}, only="killed") as address:
         page.goto(f"{address}/?token={TOKEN}")
         page.locator("[data-seq='134']").wait_for()
@@ -76,13 +76,13 @@ def test_the_slider_shows_the_state_at_its_point(page: sync_api.Page) -> None:
         page.locator("[data-seq='134']").wait_for()
 
 
-def test_tables_have_filters_and_lead_to_events(page: sync_api.Page) -> None:
+def test_tables_have_filters_and_lead_to_events(page: Page) -> None:
     with served({"killed": GrowingJob(recorded("ps-killed"))}, only="killed") as address:
         page.goto(f"{address}/?token={TOKEN}")
         events = page.locator("table.events tbody tr")
         page.get_by_label("type").fill("PsLost")
         page.get_by_label("type").blur()
-        sync_api.expect(events).to_have_count(1, timeout=WAIT_MS)
+        expect(events).to_have_count(1, timeout=WAIT_MS)
         page.get_by_label("slowest first").check()
         shows(page, "worker-0")
         page.get_by_label("Story of task 0").click()
@@ -91,7 +91,7 @@ def test_tables_have_filters_and_lead_to_events(page: sync_api.Page) -> None:
         page.locator("[data-seq='39']").wait_for()
 
 
-def test_a_log_that_grows_is_followed(page: sync_api.Page) -> None:
+def test_a_log_that_grows_is_followed(page: Page) -> None:
     job = GrowingJob(recorded("worker-killed"), 30)
     with served({"one": job, "two": GrowingJob(recorded("plain"))}) as address:
         page.goto(f"{address}/?token={TOKEN}")

@@ -52,9 +52,9 @@ def test_events_between_points(file: Path) -> None:
 
 
 def test_a_point_that_the_log_does_not_have(file: Path) -> None:
-    for arguments in (["events", file, "--since=first WorkerLost"], ["replay", file, "--until=first WorkerLost"]):
+    for command, flag in (("events", "since"), ("replay", "until")):
         with pytest.raises(UserError, match="has no event that is first WorkerLost"):
-            run(*arguments)
+            run(command, file, f"--{flag}=first WorkerLost")
     with pytest.raises(UserError, match="ends at #134"):
         run("replay", file, "--until=500")
 

@@ -56,7 +56,7 @@ async def test_a_file_can_be_read_with_the_schema_in_it(tmp_path: Path) -> None:
     assert (header["format"], header["version"]) == ("elasticdl events", 1)
     pool = descriptor_pool.DescriptorPool()
     schema = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(header["record"]["schema"]))
-    pool.Add(schema)  # type: ignore[no-untyped-call]
+    pool.Add(schema)
     kind = message_factory.GetMessageClass(pool.FindMessageTypeByName(header["record"]["type"]))
     assert "job_submitted" in str(kind.FromString(data)) or "model.py" in str(kind.FromString(data))
 

@@ -148,8 +148,8 @@ def two_paces(slow: float) -> list[LogRecord]:
             times=Times.of({"compute": spent_s}),
         )
         following = replace(taken, task=replace(taken.task, number=number + 2))
-        for event in (finished, following):
-            envelope = replace(template.envelope, name=name, time_s=begun_s + end_s, event=event)
+        for each in (finished, following):
+            envelope = replace(template.envelope, name=name, time_s=begun_s + end_s, event=each)
             records.append(LogRecord(seq=len(records) + 1, envelope=envelope))
     return records
 
