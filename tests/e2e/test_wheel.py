@@ -21,7 +21,7 @@ from tests.deadline import DEADLINE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PORTIONS = ("shared", "client", "services/master", "services/worker", "services/ps", "services/controller")
-PACKAGES = ("api", "cli", "controller", "layers", "master", "ps", "shared", "views", "worker", "zoo")
+PACKAGES = ("api", "cli", "controller", "dashboard", "layers", "master", "ps", "shared", "views", "worker", "zoo")
 IMPORT = """
 import importlib, sys
 for name in sys.argv[2:]:
@@ -101,7 +101,9 @@ def test_the_wheel_holds_every_module_and_nothing_else(installed: Installed) -> 
     with zipfile.ZipFile(installed.wheel) as archive:
         held = {name for name in archive.namelist() if name.endswith(".py")}
         typed = {name for name in archive.namelist() if name.endswith("py.typed")}
+        page = {Path(name).name for name in archive.namelist() if name.startswith("elasticdl/dashboard/static/")}
     assert held == expected
+    assert {"index.html", "app.js", "app.css"} <= page
     assert typed == {f"elasticdl/{package}/py.typed" for package in PACKAGES}
     assert len(expected) > 100
     assert "elasticdl/__init__.py" not in held

@@ -34,8 +34,11 @@ export function Job({ job, at, go, home }: Props) {
   const point = at === null ? read : Math.min(at, read || at);
   const isReady = read > 0 && (at === null || at <= read || !stream?.live);
   const [view, problem] = useAnswer<View>("view", { job, at: point || undefined }, isReady);
-  const [curves] = useAnswer<CurveFacts>("curves", { job, read }, read > 0);
-  const [timeline] = useAnswer<TimelineFacts>("timeline", { job, read }, read > 0);
+  // Curves and timeline come as a whole, so while the log grows they come again for each hundredth of it.
+  const step = Math.max(1, Math.floor(read / 100));
+  const drawn = stream?.live ? Math.max(1, read - (read % step)) : read;
+  const [curves] = useAnswer<CurveFacts>("curves", { job, read: drawn }, read > 0);
+  const [timeline] = useAnswer<TimelineFacts>("timeline", { job, read: drawn }, read > 0);
   const [playing, setPlaying] = useState(false);
   const latest = useRef({ point, read });
   latest.current = { point, read };

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-HEAVY = ("numpy", "pyarrow", "nats", "tensorflow", "minio", "psutil", "sklearn", "structlog", "asyncio")
+HEAVY = ("numpy", "pyarrow", "nats", "tensorflow", "minio", "psutil", "sklearn", "structlog", "asyncio", "starlette")
 SERVICES = ("tensorflow", "keras", "numba", "scipy")
 COMMANDS = (
     "train",
@@ -21,6 +21,8 @@ COMMANDS = (
     "task",
     "events",
     "logs",
+    "why",
+    "dashboard",
 )
 
 

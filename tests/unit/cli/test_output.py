@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from elasticdl.cli import event_commands
 from elasticdl.cli.commands.jobs import list_jobs
 from elasticdl.cli.display.output import plain, print_json, print_table
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
@@ -19,7 +20,8 @@ from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.names import NOBODY, JobId, PodName, Service
 from elasticdl.views.records import record_facts
 
-INSPECTING = ("jobs", "status", "report", "tasks", "task", "events", "replay", "doctor")
+INSPECTING = ("jobs", "status", "report", "tasks", "task", "show", "replay", "why", "doctor")
+"""``show`` is ``elasticdl events``."""
 
 
 def printed(*, terminal: bool) -> str:
@@ -77,6 +79,7 @@ def test_jobs_are_rows_for_programs(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("name", INSPECTING)
 def test_every_inspecting_command_has_json(name: str) -> None:
-    callbacks = [(each.name, each.callback) for each in app.registered_commands if each.callback]
+    registered = [*app.registered_commands, *event_commands.events.registered_commands]
+    callbacks = [(each.name, each.callback) for each in registered if each.callback]
     (callback,) = (one for own, one in callbacks if (own or one.__name__) == name)
     assert "as_json" in callback.__dict__["__signature__"].parameters
