@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from elasticdl.controller.core.cluster import Role
 from elasticdl.controller.core.placement import Constraint
 from elasticdl.controller.core.plan import Member, Plan
-from elasticdl.controller.core.resources import Amounts, add, fits
+from elasticdl.controller.core.resources import Amounts, add, count, fits
 from elasticdl.controller.core.rooms import Fill, Kind
 
 Yields = Callable[[str], bool]
@@ -49,6 +49,9 @@ def place(plan: Plan, wish: Wish, yields: Yields, put: Put) -> bool:
     A place for a worker that is lost counts whether a worker stands there or not. Two workers may have to leave for
     three ps, where one worker would leave for each ps elsewhere.
     """
+    if wish.pods == 1 and not wish.closed and (node := _as_good_as_any(plan, wish)) is not None:
+        put(node)
+        return True
     mark, left = plan.mark(), wish
     while left.pods:
         found = _best(plan, left, yields)
@@ -61,6 +64,15 @@ def place(plan: Plan, wish: Wish, yields: Yields, put: Put) -> bool:
             put(found.score[3])
         left = replace(left, pods=left.pods - found.pods)
     return True
+
+
+def _as_good_as_any(plan: Plan, wish: Wish) -> int | None:
+    """A free node where one pod costs no more places for workers than it must; so no other one can be better."""
+    node = plan.rooms.best(wish.request, wish.constraint, wish.is_ps)
+    if node is None:
+        return None
+    (fill,) = plan.rooms.fills(plan.rooms.kind(node), wish.request, 1, wish.is_ps)
+    return node if fill.lost <= count(plan.rooms.worker, wish.request) else None
 
 
 def _best(plan: Plan, wish: Wish, yields: Yields) -> Offer | None:

@@ -120,9 +120,11 @@ class Quotas:
         return exceeded(total, self._pool)
 
     def is_beyond_limit(self, job: Job) -> bool:
-        """Whether the job's queue uses more than its limit, because that was lowered."""
+        """Whether the job's queue borrows more than its limit, because that was lowered. A quota is always allowed."""
         queue = self.queues.get(job.queue)
-        return queue is not None and queue.limit is not None and bool(exceeded(self.used[queue.name], queue.limit))
+        if queue is None or queue.limit is None or not self.is_over(job):
+            return False
+        return bool(exceeded(self.used[queue.name], queue.limit))
 
 
 def _amount(name: str, amounts: Resources) -> str:

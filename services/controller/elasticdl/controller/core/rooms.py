@@ -230,7 +230,9 @@ class Rooms:
         key = request, constraint, is_ps
         search = self._searches.get(key)
         if search is None:
-            search = self._searches[key] = _Search([], 0)
+            search = self._searches[key] = _Search([], len(self._new))
+            for kind in self._nodes:
+                self._offer(search.heap, kind, request, constraint, is_ps)
         elif (
             search.node >= 0
             and not is_ps
