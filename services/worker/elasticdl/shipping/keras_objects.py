@@ -59,6 +59,9 @@ def reduce(value: Any) -> Reduced | None:
         return _empty, (type(value),), graph.describe(value, _attributes(value)), None, None, graph.restore
     if isinstance(value, keras.optimizers.Optimizer):
         return _optimizer(value)
+    if hasattr(value, "save_assets") and type(value).__module__.startswith("keras."):
+        saved: Reduced = value.__reduce__()  # Lookup tables are in no attribute; Keras keeps them as files.
+        return saved
     if isinstance(value, keras.Operation):
         return _empty, (type(value),), _attributes(value), None, None, set_attributes
     if isinstance(value, keras.DTypePolicy):
