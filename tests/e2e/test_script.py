@@ -158,7 +158,7 @@ def test_the_script_of_the_tutorial_runs(elastic: Elastic) -> None:
     (elastic.folder / "train.py").write_text(code)
     outcome = elastic.run("run", "--num_workers=2", "train.py")
     assert outcome.exit_code == 0, outcome.output
-    assert (elastic.folder / "model.keras").exists()
+    assert (elastic.folder / "model.weights.h5").exists()
 
 
 @pytest.mark.thorough

@@ -121,3 +121,15 @@ def test_what_can_not_travel_is_named() -> None:
     model.file = threading.current_thread()
     with pytest.raises(UserError, match="the model 'seq' can't be sent to the workers"):
         dumps(model, FOLDER, "the model 'seq'")
+
+
+def test_layers_with_vocabularies_keep_them() -> None:
+    words = keras.layers.TextVectorization(output_mode="int", output_sequence_length=4)
+    words.adapt(np.array(["a b c", "b c", "c"]))
+    colours = keras.layers.StringLookup(vocabulary=["red", "blue"])
+    text, colour = keras.Input((), dtype="string"), keras.Input((), dtype="string")
+    model = keras.Model([text, colour], [words(text), colours(colour)])
+    made = loads(dumps(model, FOLDER, "the model"))
+    given = [keras.ops.convert_to_tensor(np.array(one)) for one in (["c b x", "a"], ["blue", "green"])]
+    for expected, found in zip(model(given), made(given), strict=True):
+        assert np.array(expected).tolist() == np.array(found).tolist()

@@ -80,4 +80,8 @@ def _typed(values: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     interrupts.catch()
-    leave(main())
+    try:
+        code = main()
+    except KeyboardInterrupt:  # The script was interrupted, and has no job yet.
+        code = exit_codes.INTERRUPTED
+    leave(code)

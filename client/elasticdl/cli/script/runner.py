@@ -63,7 +63,7 @@ def run_script(flags: Any, script: Path, arguments: Sequence[str], root: Path, r
             traceback = error.__traceback__
             for _ in range(_OUR_FRAMES):
                 traceback = traceback.tb_next if traceback is not None else None
-            sys.excepthook(type(error), error, traceback)
+            sys.excepthook(type(error), error.with_traceback(traceback), traceback)
             return exit_codes.FAILURE
         for thread in threading.enumerate():
             if thread is not threading.main_thread() and not thread.daemon:

@@ -7,7 +7,10 @@ from importlib.util import find_spec
 
 from elasticdl.shared.errors import UserError
 
-EXTRAS: Mapping[str, tuple[str, ...]] = {"worker": ("keras", "numba", "tensorflow"), "ps": ("llvmlite", "numba")}
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "worker": ("cloudpickle", "keras", "numba", "tensorflow"),
+    "ps": ("llvmlite", "numba"),
+}
 """Modules that each extra installs."""
 
 

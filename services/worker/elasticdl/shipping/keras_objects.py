@@ -47,20 +47,10 @@ def reduce(value: Any) -> Reduced | None:
         return _variable(value)
     if isinstance(value, keras.KerasTensor):
         return _symbol, (value.shape, value.dtype, value.sparse, value.name)
-    if isinstance(value, keras.layers.InputLayer):
-        return graph.make_input, (
-            value.batch_shape,
-            value.dtype,
-            value.sparse,
-            getattr(value, "ragged", False),
-            value.name,
-        )
-    if isinstance(value, keras.Model) and graph.is_graph(value):
-        return _empty, (type(value),), graph.describe(value, _attributes(value)), None, None, graph.restore
     if isinstance(value, keras.optimizers.Optimizer):
         return _optimizer(value)
     if isinstance(value, keras.Operation):
-        return _empty, (type(value),), _attributes(value), None, None, set_attributes
+        return _operation(value)
     if isinstance(value, keras.DTypePolicy):
         return keras.dtype_policies.deserialize, (keras.dtype_policies.serialize(value),)
     if isinstance(value, Tracker):
@@ -73,6 +63,24 @@ def reduce(value: Any) -> Reduced | None:
     if type(value) in _LOCKS:
         return _LOCKS[type(value)], ()
     return None
+
+
+def _operation(value: Any) -> Reduced:
+    """As ``reduce``, for layers, models and other operations."""
+    if isinstance(value, keras.layers.InputLayer):
+        return graph.make_input, (
+            value.batch_shape,
+            value.dtype,
+            value.sparse,
+            getattr(value, "ragged", False),
+            value.name,
+        )
+    if isinstance(value, keras.Model) and graph.is_graph(value):
+        return _empty, (type(value),), graph.describe(value, _attributes(value)), None, None, graph.restore
+    if hasattr(value, "save_assets") and type(value).__module__.startswith("keras."):
+        saved: Reduced = value.__reduce__()  # Lookup tables are in no attribute; Keras keeps them as files.
+        return saved
+    return _empty, (type(value),), _attributes(value), None, None, set_attributes
 
 
 def _attributes(layer: Any) -> dict[str, Any]:
