@@ -126,3 +126,12 @@ def test_rows_come_in_parts(database: Database) -> None:
     parts = list(database.batches("SELECT * FROM many"))
     assert sum(part.num_rows for part in parts) == 50_000
     assert max(part.num_rows for part in parts) < 50_000
+
+
+def test_lists_can_be_written(database: Database, kind: str) -> None:
+    rows = pa.table({"p": pa.array([[0.25, 0.75], [1.0, 0.0]], pa.list_(pa.float64())), "t": [["ä"], []]})
+    write(database, rows=rows)
+    found = read(database, "SELECT * FROM things").to_pydict()
+    assert found == (
+        {"p": ["[0.25, 0.75]", "[1.0, 0.0]"], "t": ['["ä"]', "[]"]} if kind == "sqlite" else rows.to_pydict()
+    )
