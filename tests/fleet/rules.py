@@ -55,7 +55,7 @@ def at_each_moment(fleet: Fleet) -> list[str]:
 
 
 def at_rest(fleet: Fleet) -> list[str]:
-    """Once faults and changes have ended: nobody waits for room that is there, and shares are even."""
+    """Once faults and changes have ended: no job waits for room that is there, and shares are even."""
     world = fleet.world
     jobs = {job.name: job for job in fleet.jobs() if not job.finished}
     pods: dict[str, dict[Role, list[SimPod]]] = {name: defaultdict(list) for name in jobs}

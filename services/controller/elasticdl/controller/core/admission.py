@@ -183,7 +183,7 @@ def reclaim(plan: Plan, running: Sequence[Job], reasons: dict[str, str]) -> None
         elif is_claimed:
             leaver = min(over, key=lambda job: (job.priority, -job.created_s, job.name))
             _remove_job(plan, leaver.name)
-            reasons[leaver.name] = f"gives back what queue {leaver.queue} has borrowed from others"
+            reasons[leaver.name] = f"returns what queue {leaver.queue} has borrowed from others"
         else:
             return
 

@@ -60,7 +60,7 @@ def _release(plan: Plan, job: Job, reasons: dict[str, str]) -> None:
 
 
 def _return_excess(plan: Plan) -> None:
-    """Pods above the maximum leave: somebody has lowered it, or has asked for a number."""
+    """Pods above the maximum leave: a user has lowered it, or has asked for a number."""
     for job in plan.jobs.values():
         if (excess := plan.workers(job.name) - job.worker.max) > 0:
             for member in plan.newest(job.name)[:excess]:
