@@ -64,6 +64,7 @@ class Launchers:
         if self._standby is not None:
             assert self._standby.stdin is not None
             self._standby.stdin.close()
+            self._standby.terminate()  # It may still be importing; there is nothing to lose.
             self._standby.wait()
 
     def former(self) -> Path | None:
