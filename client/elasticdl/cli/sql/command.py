@@ -14,11 +14,11 @@ from elasticdl.cli.sql.display import display_of, show_result
 from elasticdl.cli.sql.jobs import CommandJobs, JobFailedError
 from elasticdl.shared.errors import UserError, file_errors
 from elasticdl.sql.attached import Attached
-from elasticdl.sql.parsing import parse, render
+from elasticdl.sql.parsing import ParsedStatement, parse, render
 from elasticdl.sql.registry import Registry
 from elasticdl.sql.results import Result
 from elasticdl.sql.run import Session
-from elasticdl.sql.statements import StatementError
+from elasticdl.sql.statements import StatementError, Train
 
 MODELS = "models"
 """The folder of the registry, beside the folders of jobs."""
@@ -81,7 +81,7 @@ def run_script(session: Session, script: str, results: list[Result], *, shows: b
         results: gets the result of each statement.
     """
     console = plain_console()
-    done = 0
+    parsed, done = tuple[ParsedStatement, ...](), 0
     try:
         parsed = parse(script)
         for each in parsed:
@@ -97,7 +97,9 @@ def run_script(session: Session, script: str, results: list[Result], *, shows: b
         _say_what_is_left(len(parsed) - done - 1)
         return error.code
     except KeyboardInterrupt:
-        sys.stderr.write("Interrupted. A model whose training is resumed is registered when it has succeeded.\n")
+        trains = len(parsed) > done and isinstance(parsed[done].statement, Train)
+        registered = " If the training is resumed, its model is registered when it has succeeded." if trains else ""
+        sys.stderr.write(f"Interrupted.{registered}\n")
         return exit_codes.INTERRUPTED
     return exit_codes.SUCCESS
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,7 +36,6 @@ class ConsoleDisplay:
         if not self._console.is_terminal:
             self.line(f"{title}:")
         print_table(self._console, names, rows, title=title)
-        sys.stdout.flush()  # The command of the job, which follows, prints by itself.
 
 
 def display_of(*, as_json: bool) -> ConsoleDisplay:
@@ -47,14 +45,12 @@ def display_of(*, as_json: bool) -> ConsoleDisplay:
 
 def show_result(result: Result, console: Console) -> None:
     """Print the result of a statement, apart from what it has told already."""
+    if result.kind == "show models" and result.table and not result.table.rows:
+        console.print("No model is registered yet.")
+    elif result.table:
+        _show_table(result.table, console)
     if result.text:
         console.print(result.text.rstrip(), soft_wrap=True)
-    if result.table is None:
-        return
-    if result.kind == "show models" and not result.table.rows:
-        console.print("No model is registered yet.")
-        return
-    _show_table(result.table, console)
 
 
 def _show_table(table: Table, console: Console) -> None:

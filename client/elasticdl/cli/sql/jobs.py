@@ -45,6 +45,7 @@ class CommandJobs:
         """See ``Jobs``."""
         arguments = [*as_flags(flags, flags_of(COMMANDS[command]), command), f"--report={report}"]
         arguments += [root_argument(self._root).strip()] * bool(root_argument(self._root))
+        sys.stdout.flush()  # The command writes to the same place.
         with subprocess.Popen(
             [sys.executable, "-m", "elasticdl.cli", command, *arguments],
             stdin=subprocess.DEVNULL,
