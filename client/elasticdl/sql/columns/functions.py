@@ -83,7 +83,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "CONCAT": Function(of="categories", arguments={}, meaning="Several categories that share one embedding."),
     "EMBEDDING": Function(
         of="category",
-        arguments={"dimension": None, "combiner": "mean", "initializer": ""},
+        arguments={"dimension": None, "combiner": "mean"},
         meaning="A vector that is learned for each value.",
     ),
     "INDICATOR": Function(of="category", arguments={}, meaning="0 or 1 for each value."),
@@ -97,7 +97,6 @@ _ALIASES = {
     "bucket_num": "size",
     "num_classes": "size",
     "delimiter": "delim",
-    "init": "initializer",
 }
 """Other names of arguments -> the names above."""
 
