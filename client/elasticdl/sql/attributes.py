@@ -28,7 +28,7 @@ _FROM_STATEMENT = frozenset(
         "training_data,validation_data,prediction_data,columns,column_types,fill_missing,csv_header,csv_delimiter,"
         "custom_data_reader,data_reader_params,keep_columns,output,output_format,prediction_outputs_processor,model_def,"
         "model_params,model,checkpoint_dir_for_init,label,feed,feed_batch,sample_weight,loss,optimizer,eval_metrics_fn,"
-        "initial_model,export_tables"
+        "initial_model,export_tables,export_weights"
     )
 )
 """Options whose values follow from the statement."""

@@ -131,5 +131,5 @@ def dashboard(job: str, run_dir: Path | None, namespace: str, address: Address) 
         shown = f"[{host}]" if ":" in host else host
         console = plain_console()
         console.print(f"The dashboard is at http://{shown}:{port}/?token={token}")
-        console.print("Everyone with this address can look, and change nothing. To end it: Ctrl-C")
+        console.print("Everyone with this address can look, and change nothing. The page ends with this command.")
         uvicorn.Server(config).run(sockets=[bound])

@@ -18,7 +18,7 @@ from elasticdl.cli import exit_codes
 from elasticdl.cli.local.processes.imports import module_command
 from elasticdl.shared.errors import ElasticDLError, UserError
 
-MODULE = "elasticdl.cli.commands.fit_job"
+MODULE = "elasticdl.cli.script.fit_job"
 RECORD = "script.json"
 """In a job's folder: the script, and the jobs that its earlier calls of ``fit()`` became."""
 

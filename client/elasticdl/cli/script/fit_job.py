@@ -1,4 +1,4 @@
-"""``python -m elasticdl.cli.commands.fit_job``: waits for a call of ``fit()`` in a script, and runs it as a job.
+"""``python -m elasticdl.cli.script.fit_job``: waits for a call of ``fit()`` in a script, and runs it as a job.
 
 It starts with the script, and imports TensorFlow for the workers while the script does so for itself. The call comes on
 its standard input; if the script ends without one, it ends, too.
