@@ -116,7 +116,9 @@ async def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
         list(ExportedLog(path).records())
 
 
-@pytest.mark.parametrize("content", [b"", b"text", gzip.compress(b"text", mtime=0), gzip.compress(b'{"format": "other"}\n')])
+@pytest.mark.parametrize(
+    "content", [b"", b"text", gzip.compress(b"text", mtime=0), gzip.compress(b'{"format": "other"}\n')]
+)
 def test_another_file_is_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
