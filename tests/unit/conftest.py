@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 
 import pytest
 import structlog
+
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "4")
+"""Steps of a round that run side by side block a thread each; see ``model_builder``. TensorFlow reads it once."""
 
 STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"}
 """Audit events of the interpreter, raised before a process is started."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +15,6 @@ from elasticdl.worker.model.batch import Batch
 from elasticdl.worker.model.runner import ModelRunner, RunnerSettings
 from elasticdl.worker.model.user.feeder import BatchFeeder
 from elasticdl.worker.model.user.module import UserModule, load
-
-os.environ.setdefault("TF_NUM_INTEROP_THREADS", "4")
-"""Steps of a round that run side by side block a thread each; see ``model_builder``."""
 
 HEADER = """
 import keras
