@@ -7,6 +7,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -97,9 +98,9 @@ def _give(user: str | bool | None, *paths: Path) -> None:
         found = pwd.getpwnam(user)
         for path in paths:
             os.chown(path, found.pw_uid, found.pw_gid)
-        for parent in paths[0].parents:  # Temporary folders of root are closed to others.
-            if parent.stat().st_uid == os.geteuid() and parent.name.startswith("pytest"):
-                parent.chmod(parent.stat().st_mode | 0o711)
+        for parent in paths[0].relative_to(tempfile.gettempdir()).parents[:-1]:
+            closed = tempfile.gettempdir() / parent  # Temporary folders of root are closed to others.
+            closed.chmod(closed.stat().st_mode | 0o711)
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> None:
