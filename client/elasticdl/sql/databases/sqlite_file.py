@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -115,7 +116,7 @@ class SQLiteFile:
     def _names(self, query: str) -> list[str]:
         with _query_errors(), closing(self._connection.execute(f"{_wrapped(query)} LIMIT 0")) as cursor:
             names = [each[0] for each in cursor.description]
-        check_columns(names)
+        check_columns([_as_selected(name, names[:place]) for place, name in enumerate(names)])
         return names
 
     def _types(self, query: str, names: Sequence[str]) -> list[pa.DataType]:
@@ -126,6 +127,12 @@ class SQLiteFile:
         with _query_errors(), closing(self._connection.execute(text)) as cursor:
             row: tuple[float, ...] = cursor.fetchone()
         return [_type(*row[place * 4 : place * 4 + 4]) for place, _ in enumerate(names)]
+
+
+def _as_selected(name: str, before: Sequence[str]) -> str:
+    """A column's name in the query itself: outside of it, SQLite numbers columns that have one name (a, a:1)."""
+    plain = re.sub(r":\d+$", "", name)
+    return plain if plain in before else name
 
 
 def _open(path: Path, mode: str) -> sqlite3.Connection:
