@@ -21,7 +21,21 @@ from tests.deadline import DEADLINE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PORTIONS = ("shared", "client", "services/master", "services/worker", "services/ps", "services/controller")
-PACKAGES = ("api", "cli", "controller", "dashboard", "layers", "master", "ps", "shared", "views", "worker", "zoo")
+PACKAGES = (
+    "api",
+    "cli",
+    "controller",
+    "dashboard",
+    "layers",
+    "master",
+    "ps",
+    "shared",
+    "shipping",
+    "sql",
+    "views",
+    "worker",
+    "zoo",
+)
 IMPORT = """
 import importlib, sys
 for name in sys.argv[2:]:
