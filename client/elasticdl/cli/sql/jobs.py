@@ -15,11 +15,8 @@ from elasticdl.cli import exit_codes
 from elasticdl.cli.flag_values import as_flags
 from elasticdl.cli.jobs.run_directory import RunDirectory, root_argument, run_directories
 from elasticdl.shared.errors import ElasticDLError, UserError
-from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
 from elasticdl.shared.job.options import flags_of
-from elasticdl.sql.jobs import EndedJob, JobOfTraining
-
-COMMANDS = {"train": TrainFlags, "evaluate": EvaluateFlags, "predict": PredictFlags}
+from elasticdl.sql.jobs import COMMANDS, EndedJob, JobOfTraining
 
 
 class JobFailedError(ElasticDLError):
