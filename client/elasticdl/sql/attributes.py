@@ -226,11 +226,11 @@ def check_attributes(statement: JobStatement) -> CheckedAttributes:
 def _unknown(name: Name, verb: str, known: Mapping[str, AttributeType]) -> Fault:
     text = name.text
     if text in _FROM_STATEMENT:
-        message, hint = f"{text} is no attribute: it follows from the statement.", "Leave it out."
+        message, hint = f"{text} is not an attribute: it follows from the statement.", "Leave it out."
     elif text in _OF_THE_COMMAND:
-        message, hint = f"{text} is no attribute.", "It belongs to the command or to the environment."
+        message, hint = f"{text} is not an attribute.", "It belongs to the command or to the environment."
     else:
-        message = f"{text!r} is no attribute of TO {verb}."
+        message = f"{text!r} is not an attribute of TO {verb}."
         meant = similar(text, (*known, *_FORMER_NAMES)) or similar(text.rpartition(".")[2], known, 0.8)
         hint = f"Did you mean {meant}?" if meant else "Arguments of the model begin with model." * (verb == TRAIN)
     return Fault(message, name.position, len(text), hint)

@@ -124,7 +124,7 @@ def test_columns_without_a_clause_are_derived_unless_targets_are_named(tmp_path:
         (call("INDICATOR", Pattern("x_.*")), "no column of the SELECT matches"),
         (Pattern("(["), "no regular expression"),
         (Name("y"), "'y' is the label"),
-        (Literal(3), "3 is no column"),
+        (Literal(3), "3 is not a column"),
         (call("SPARSE", "ids", 9), "SPARSE alone is a vector of pairs"),
     ],
 )
