@@ -71,7 +71,7 @@ def test_faults_of_all_statements_of_a_script_are_shown() -> None:
         ("SELECT 1 LABEL a LABEL b INTO m", "LABEL is given twice.", ""),
         ("SELECT 1 TO TRAIN X WITH a=1, a=2 LABEL b INTO m", "the attribute a is given twice.", ""),
         ("SELECT 1 LABEL log(a) INTO m", "LABEL takes a column of the SELECT, not an expression.", "EXPRESSION AS y"),
-        ("SELECT 1 TO TRAIN X COLUMN a COLUMN b LABEL y INTO m", "several COLUMN clauses need FOR", ""),
+        ("SELECT 1 TO TRAIN X COLUMN a COLUMN b LABEL y INTO m", "each of several COLUMN clauses needs FOR", ""),
         ("SELECT 1 TO TRAIN X COLUMN t.a LABEL y INTO m", "'t' is a table or the start of a name with a dot.", ""),
         ("SELECT 1 USING m@x LABEL y INTO m", "'m@x' names no version of a model.", "Write name@3"),
         ("SELECT 'abc", "this string has no end: ' is never closed.", ""),
