@@ -53,7 +53,7 @@ def _functions() -> str:
     return table(("function", "meaning"), rows)
 
 
-_SUBJECTS = {"column": "column", "columns": "column, ...", "category": "category", "categories": "category, ..."}
+_SUBJECTS = {"column": "column", "category": "category", "categories": "category, ..."}
 
 
 def _argument(name: str, default: Any) -> str:

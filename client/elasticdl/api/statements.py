@@ -11,11 +11,11 @@ from elasticdl.api.commands import run
 from elasticdl.cli.flag_values import as_flags
 from elasticdl.cli.opening import root_of
 from elasticdl.cli.sql.command import MODELS
-from elasticdl.cli.sql.jobs import COMMANDS, ended_job, find_job
+from elasticdl.cli.sql.jobs import ended_job, find_job
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.options import flags_of
 from elasticdl.sql.attached import Attached
-from elasticdl.sql.jobs import EndedJob, JobOfTraining
+from elasticdl.sql.jobs import COMMANDS, EndedJob, JobOfTraining
 from elasticdl.sql.parsing import parse, render
 from elasticdl.sql.registry import Registry
 from elasticdl.sql.results import Result

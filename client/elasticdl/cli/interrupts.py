@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import asyncio
+    import subprocess
 
 CLEANUP_S = 5.0
 """Seconds after an interrupt in which further ones are ignored: the command is cleaning up."""
@@ -45,6 +46,21 @@ def handled(loop: asyncio.AbstractEventLoop, handler: Callable[[signal.Signals],
         for number, handling in former.items():
             loop.remove_signal_handler(number)
             signal.signal(number, _ignore if handling is _raise else handling)
+
+
+def wait_for(process: subprocess.Popen[Any], *, passes_on: Callable[[], bool] = lambda: True) -> int:
+    """Wait for another command to end; returns its exit code. It says itself what an interrupt means for its job.
+
+    Args:
+        passes_on: whether to send it an interrupt of this process, which it does not get otherwise.
+    """
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            if passes_on():
+                with suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGINT)
 
 
 def _numbers() -> list[signal.Signals]:

@@ -26,7 +26,7 @@ STATIC = Path(__file__).with_name("static")
 STREAM_S = 1.0
 """Seconds between two messages of a stream, at least, so that a busy job does not flood pages."""
 IDLE_S = 15.0
-"""Seconds after which a stream says that it is there."""
+"""Seconds after which a stream without news sends a comment, so that proxies keep the connection open."""
 VIEWS_MAX = 8
 """Jobs that are held in memory; of more, the one that was asked for least recently is forgotten."""
 _HEADERS = {
@@ -35,7 +35,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Frame-Options": "DENY",
 }
-_UNKNOWN = "Open the address that elasticdl dashboard has printed."
+_HOW_TO_OPEN = "Open the address that elasticdl dashboard has printed."
 _FILES = {"app.js": "text/javascript", "app.css": "text/css"}
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
@@ -86,20 +86,20 @@ class Dashboard:
             await view.close()
 
     def _guarded(self, answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        """Answer who knows the token; errors become their message."""
+        """Answer requests that have the token; an error becomes a response with its message."""
 
         async def guarded(request: Request) -> Response:
             host = request.headers.get("host", "")
             name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
             if self._hosts and name not in self._hosts:
-                return JSONResponse({"error": f"this dashboard does not serve {name}"}, status_code=403)
+                return JSONResponse({"error": f"this dashboard does not serve {name}. {_HOW_TO_OPEN}"}, status_code=403)
             if (given := request.query_params.get("token")) is not None and self._knows(given):
                 # The token leaves the address, so that it is in no history and no link.
                 rest = request.url.remove_query_params("token")
                 response: Response = RedirectResponse(rest.path + (f"?{rest.query}" if rest.query else ""))
                 response.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
             elif not self._knows(request.cookies.get(self._cookie, "")) and not self._knows(_bearer(request)):
-                return JSONResponse({"error": _UNKNOWN}, status_code=401)
+                return JSONResponse({"error": _HOW_TO_OPEN}, status_code=401)
             else:
                 response = await self._answered(answer, request)
             response.headers.update(_HEADERS)
@@ -214,7 +214,7 @@ def _bearer(request: Request) -> str:
 def _number(request: Request, name: str, otherwise: int) -> int:
     text = request.query_params.get(name, "")
     if text and not text.isdecimal():
-        raise UserError(f"{name}={text} is no number")
+        raise UserError(f"{name}={text} is not a number")
     return int(text) if text else otherwise
 
 

@@ -4,6 +4,6 @@
 
     sql("SELECT * FROM employee LABEL income INTO my_elasticdl_model")
 
-May import ``elasticdl.shared`` and ``elasticdl.views``. Heavy libraries (sqlglot, duckdb, pyarrow) are imported where
-they are used. Prints nothing by itself, and never evaluates text of a statement as Python.
+May import ``elasticdl.shared``, ``elasticdl.zoo`` and ``elasticdl.layers``. Heavy libraries (duckdb, pyarrow, Keras)
+are imported where they are used. Prints nothing by itself, and never evaluates text of a statement as Python.
 """

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
 from elasticdl.shared.job.options import Seconds, json_schema
 from elasticdl.shared.words import listed
+from elasticdl.sql.jobs import COMMANDS
 from elasticdl.sql.parsing.faults import similar
 from elasticdl.sql.statements import Attribute, Evaluate, Explain, Fault, JobStatement, Name, Predict, Train, Value
 
@@ -21,8 +21,6 @@ MODEL = "model."
 """Prefix of the arguments of the model."""
 TRAIN, PREDICT, EVALUATE, EXPLAIN = "TRAIN", "PREDICT", "EVALUATE", "EXPLAIN"
 _VERBS: Mapping[type, str] = MappingProxyType({Train: TRAIN, Predict: PREDICT, Evaluate: EVALUATE, Explain: EXPLAIN})
-_FLAGS: Mapping[str, type] = MappingProxyType({TRAIN: TrainFlags, PREDICT: PredictFlags, EVALUATE: EvaluateFlags})
-"""Of the statements that are jobs. A model is explained in the process of the statement."""
 _FROM_STATEMENT = frozenset(
     listed(
         "training_data,validation_data,prediction_data,columns,column_types,fill_missing,csv_header,csv_delimiter,"
@@ -59,8 +57,6 @@ _FORMER_NAMES: Mapping[str, str] = MappingProxyType(
     }
 )
 """Names that attributes had in SQLFlow."""
-
-
 _BY_THE_DATA = frozenset(("num_epochs", "minibatch_size", "save_best", "early_stopping_patience"))
 """Options of a training that follow from the data if the statement does not give them."""
 _KINDS = {"boolean": "true or false", "integer": "a whole number", "number": "a number", "string": "a text"}
@@ -148,7 +144,8 @@ _OWN = (
 @functools.cache
 def attribute_table(verb: str) -> Mapping[str, AttributeType]:
     """The attributes of the statements with a verb, by name, without ``model.*``."""
-    schema = json_schema(_FLAGS[verb])["properties"] if verb in _FLAGS else {}
+    flags = COMMANDS.get(verb.lower())  # TO EXPLAIN runs no job.
+    schema = json_schema(flags)["properties"] if flags else {}
     found = {each.name: each for each in _OWN if verb in each.statements}
     for name, option in schema.items():
         if name not in _FROM_STATEMENT | _OF_THE_COMMAND:
@@ -229,11 +226,11 @@ def check_attributes(statement: JobStatement) -> CheckedAttributes:
 def _unknown(name: Name, verb: str, known: Mapping[str, AttributeType]) -> Fault:
     text = name.text
     if text in _FROM_STATEMENT:
-        message, hint = f"{text} is no attribute: it follows from the statement.", "Leave it out."
+        message, hint = f"{text} is not an attribute: it follows from the statement.", "Leave it out."
     elif text in _OF_THE_COMMAND:
-        message, hint = f"{text} is no attribute.", "It belongs to the command or to the environment."
+        message, hint = f"{text} is not an attribute.", "It belongs to the command or to the environment."
     else:
-        message = f"{text!r} is no attribute of TO {verb}."
+        message = f"{text!r} is not an attribute of TO {verb}."
         meant = similar(text, (*known, *_FORMER_NAMES)) or similar(text.rpartition(".")[2], known, 0.8)
         hint = f"Did you mean {meant}?" if meant else "Arguments of the model begin with model." * (verb == TRAIN)
     return Fault(message, name.position, len(text), hint)

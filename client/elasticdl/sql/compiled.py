@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
 from elasticdl.shared.errors import ElasticDLError, PermanentError, UserError, file_errors
-from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
 from elasticdl.shared.job.options import flags_of
 from elasticdl.shared.names import JOB_NAME_CHARS_MAX
-from elasticdl.shared.words import count
+from elasticdl.shared.words import count, listed
 from elasticdl.sql.attributes import CheckedAttributes, with_current_names
 from elasticdl.sql.checking import checked, schema_of, version_of
+from elasticdl.sql.jobs import COMMANDS
 from elasticdl.sql.registry import FinishedJob, Training, TrainingRecord, check_name
 from elasticdl.sql.results import Result, Table, from_arrow, metrics_table
 from elasticdl.sql.statements import (
@@ -136,7 +136,6 @@ def _predict(session: Session, statement: Predict, text: str) -> Result:
             "model": model.training.export,
             "prediction_data": prepared.data,
             "output": predictions,
-            "keep_columns": list(prepared.columns_kept) or None,
         }
         ended = session.jobs.run("predict", flags, folder / _REPORT)
         rows = write_predictions(
@@ -204,7 +203,7 @@ def _explain(session: Session, statement: Explain, text: str) -> Result:
     from elasticdl.sql.preparation import explain
 
     model, database = _model(session, statement.using), session.databases.of_query(statement.query.text)
-    found = checked(session, statement, database)
+    checked(session, statement, database)
     with _work(session) as folder:
         importances = explain(
             statement.query.text,
@@ -213,7 +212,6 @@ def _explain(session: Session, statement: Explain, text: str) -> Result:
             model.features,
             folder,
             explainer=statement.explainer.text if statement.explainer else "",
-            settings=found.settings,
             say=session.display.line,
         )
     if statement.into:
@@ -307,16 +305,13 @@ def _work(session: Session) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-_FLAGS = {"train": TrainFlags, "evaluate": EvaluateFlags, "predict": PredictFlags}
-
-
 def _options(command: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a job, without those that are not given.
 
     Raises:
-        ElasticDLError: the data suggests an option that this job has not.
+        ElasticDLError: the job has no such option. It was derived from the data, so the fault is in this package.
     """
-    known = flags_of(_FLAGS[command])
+    known = flags_of(COMMANDS[command])
     if unknown := [name for name in values if name not in known]:
         raise ElasticDLError(f"elasticdl {command} has no option {unknown[0]!r}")
     return {name: value for name, value in values.items() if value is not None}
@@ -329,15 +324,11 @@ def _job_name(model: str, suffix: str) -> str:
 
 
 def _selected(metrics: Mapping[str, float], attributes: CheckedAttributes) -> dict[str, float]:
-    """The metrics that ``validation.metrics`` asks for.
-
-    Raises:
-        UserError: there is no such metric.
-    """
+    """The metrics that ``validation.metrics`` asks for; all of them if the job has none of these."""
     asked = attributes.settings.get("validation.metrics")
     if not asked:
         return dict(metrics)
-    names = asked if isinstance(asked, tuple) else str(asked).split(",")
+    names = asked if isinstance(asked, tuple) else listed(str(asked))
     wanted = {str(name).strip().lower() for name in names}
     selected = {name: value for name, value in metrics.items() if name.lower().removeprefix("val_") in wanted}
     return selected or dict(metrics)

@@ -6,16 +6,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from elasticdl.sql.attributes import EXPLAIN, MODEL, PREDICT, TRAIN, attribute_table
+from elasticdl.sql.attributes import MODEL, TRAIN, attribute_table
 from elasticdl.sql.parsing.tail import CLAUSES, VERBS
 from elasticdl.sql.parsing.tokens import Kind, Text, Token, tokenize
 from elasticdl.sql.statements import StatementError
 
 _PREFIX = re.compile(r"[\w.]*$")
 _STARTS = (
-    *("SELECT", "WITH", "FROM", "SHOW MODELS", "SHOW TABLES", "SHOW TRAIN"),
-    *("DESCRIBE", "DROP MODEL", "EXPLAIN PLAN"),
-)
+    "SELECT", "WITH", "FROM", "SHOW MODELS", "SHOW TABLES", "SHOW TRAIN", "DESCRIBE", "DROP MODEL", "EXPLAIN PLAN",
+)  # fmt: skip
 _AFTER_TABLE = ("WHERE", "JOIN", "GROUP BY", "ORDER BY", "LIMIT", "TO", *CLAUSES)
 
 
@@ -102,7 +101,7 @@ def _in_clause(tokens: Sequence[Token], words: Sequence[str], catalogue: Catalog
 
 def _attributes(words: Sequence[str], tokens: Sequence[Token], catalogue: Catalogue) -> Iterable[str]:
     verb = next((word for word in reversed(words) if word in VERBS), TRAIN)
-    known = list(attribute_table(verb if verb in (TRAIN, PREDICT, EXPLAIN) else EXPLAIN))
+    known = list(attribute_table(verb))
     if verb != TRAIN:
         return known
     at = next((at for at, word in enumerate(words) if word == TRAIN), -1)

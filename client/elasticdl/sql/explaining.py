@@ -1,4 +1,4 @@
-"""EXPLAIN: how much each column counts, as a table, and as a plot where matplotlib is installed."""
+"""EXPLAIN: how much each column counts, as a table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from elasticdl.shared.errors import ElasticDLError, PermanentError, UserError, file_errors
 from elasticdl.shared.words import count, did_you_mean
@@ -40,7 +40,6 @@ def explain(
     folder: Path,
     *,
     explainer: str = "",
-    settings: Mapping[str, Any] | None = None,  # noqa: ARG001 - EXPLAIN has none yet.
     say: Callable[[str], None] = lambda _: None,
 ) -> pa.Table:
     """Explain a trained model by rows.
@@ -49,7 +48,6 @@ def explain(
         model_folder: the exported model.
         folder: for temporary files.
         explainer: ``permutation`` or ``shap``; empty: permutation.
-        settings: attributes of EXPLAIN that are no options of jobs. There are none yet.
         say: gets lines about the progress.
 
     Returns:

@@ -6,7 +6,7 @@ from elasticdl.shared.words import moment
 from elasticdl.sql.jobs import JobOfTraining, Jobs
 from elasticdl.sql.registry import FinishedJob, ModelVersion, Registry, Training
 from elasticdl.sql.results import Table
-from elasticdl.sql.statements import ModelName, Name
+from elasticdl.sql.statements import ModelName
 
 SUCCEEDED = "succeeded"
 _METRICS_SHOWN = 3
@@ -59,12 +59,6 @@ def describe(version: ModelVersion) -> Table:
         ("registered", moment(version.registered_s)),
     ]
     return Table(("fact", "value"), tuple(fact for fact in facts if fact[1]))
-
-
-def model_name(text: str) -> ModelName:
-    """``name`` or ``name@3``."""
-    name, _, version = text.partition("@")
-    return ModelName(Name(name), int(version) if version else None)
 
 
 def metrics_text(metrics: dict[str, float]) -> str:

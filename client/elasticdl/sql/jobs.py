@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
+
+from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
+
+COMMANDS: Mapping[str, type] = MappingProxyType(
+    {"train": TrainFlags, "evaluate": EvaluateFlags, "predict": PredictFlags}
+)
+"""The commands that run the jobs of statements -> their flags."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,6 @@ class TrainingRecord:
         task: ``classification`` or ``regression``.
         label: columns.
         rows: of the SELECT.
-        schema: name and type of each column of the SELECT.
         columns: name, use and reason of each.
         options: of the job, as the statement and the data gave them.
     """
@@ -64,7 +63,6 @@ class TrainingRecord:
     task: str = ""
     label: tuple[str, ...] = ()
     rows: int = 0
-    schema: tuple[tuple[str, str], ...] = ()
     columns: tuple[tuple[str, str, str], ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -296,7 +294,7 @@ def _record(facts: Mapping[str, Any]) -> TrainingRecord:
     if "format" in facts:
         check_format(TRAINING, facts["format"], FORMAT)
     known = {name: value for name, value in facts.items() if name in TrainingRecord.__dataclass_fields__}
-    for name in ("label", "schema", "columns"):
+    for name in ("label", "columns"):
         if name in known:
             known[name] = tuple(tuple(each) if isinstance(each, list) else each for each in known[name])
     return TrainingRecord(**known)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -10,18 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elasticdl.shared.errors import UserError
 from elasticdl.shared.words import did_you_mean
+from elasticdl.sql.attributes import MODEL
 from elasticdl.sql.columns.functions import Described, read_clauses
 from elasticdl.sql.network.catalogue import DEFAULT, NETWORKS, TRAINING, Argument, arguments_of
 from elasticdl.sql.network.sizing import Size
 from elasticdl.sql.snapshot import Split
-from elasticdl.sql.statements import Attribute, Fault, StatementError, Train, Value
+from elasticdl.sql.statements import Attribute, Fault, Position, StatementError, Train, Value
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MODEL = "model."
 _OWN_FILE = re.compile(r"(?P<file>.+\.py):(?P<symbol>[A-Za-z_]\w*)")
 _VALIDATION_SHARE = 0.2
 
@@ -58,7 +56,7 @@ class Request:
         described, has_rest = read_clauses(statement.columns, schema, {label, *split_by}, faults)
         attributes = {each.name.text: each.value for each in statement.attributes}
         for each in statement.attributes:
-            if each.name.text.startswith(_MODEL):
+            if each.name.text.startswith(MODEL):
                 _check_argument(each, network, faults)
         if faults:
             raise StatementError(faults)
@@ -101,9 +99,9 @@ class Request:
         size = size_for(rows, batch=given["minibatch_size"], epochs=given["num_epochs"])
         found: dict[str, Any] = {name: one.default for name, one in arguments_of(self.network).items()}
         found |= {
-            name.removeprefix(_MODEL): list(value) if isinstance(value, tuple) else value
+            name.removeprefix(MODEL): list(value) if isinstance(value, tuple) else value
             for name, value in self.attributes.items()
-            if name.startswith(_MODEL)
+            if name.startswith(MODEL)
         }
         if "hidden_units" in found and found["hidden_units"] is None:
             found["hidden_units"] = list(size.hidden_units)
@@ -133,7 +131,7 @@ def find_column(name: str, schema: pa.Schema) -> str:
 def _label(statement: Train, schema: pa.Schema, faults: list[Fault]) -> str:
     if len(statement.label) != 1:
         position = statement.label[1].position if statement.label else statement.into.position
-        message = "a model has one LABEL" if statement.label else "the statement has no LABEL"
+        message = "a model has one LABEL." if statement.label else "the statement has no LABEL."
         faults.append(Fault(message, position, hint="Name the column to predict: LABEL income."))
         return ""
     (name,) = statement.label
@@ -150,13 +148,13 @@ def _network(statement: Train, faults: list[Fault]) -> str:
     known = {each.lower(): each for each in NETWORKS}
     if match := _OWN_FILE.fullmatch(name):
         if not Path(match["file"]).is_file():
-            faults.append(Fault(f"there is no file {match['file']}", statement.model.position, len(name)))
+            faults.append(Fault(f"there is no file {match['file']}.", statement.model.position, len(name)))
         return name
     found = known.get(name.rpartition(".")[2].lower(), "")
     if not found:
         faults.append(
             Fault(
-                f"there is no network {name!r}",
+                f"there is no network {name!r}.",
                 statement.model.position,
                 len(name),
                 did_you_mean(name, NETWORKS, f"Name one of {', '.join(NETWORKS)}, or your own: file.py:MyNet."),
@@ -180,18 +178,18 @@ def _split_by(statement: Train, schema: pa.Schema, faults: list[Fault]) -> tuple
 
 
 def _check_argument(attribute: Attribute, network: str, faults: list[Fault]) -> None:
-    name = attribute.name.text.removeprefix(_MODEL)
+    name = attribute.name.text.removeprefix(MODEL)
     known = arguments_of(network) if network else {**TRAINING}
     if ":" in network and name not in known:
-        return  # The signature in the file decides.
+        return  # ``networks.own`` checks the signature in the file.
     if name not in known:
         faults.append(
             _unknown(
-                attribute.name.text, attribute.name.position, [_MODEL + each for each in known], f"{network} has no"
+                attribute.name.text, attribute.name.position, [MODEL + each for each in known], f"{network} has no"
             )
         )
     elif network and (problem := _wrong(attribute.value, known[name])):
-        faults.append(Fault(f"{attribute.name.text} {problem}", attribute.position))
+        faults.append(Fault(f"{attribute.name.text} {problem}.", attribute.position))
 
 
 def _wrong(value: Value, argument: Argument) -> str:
@@ -210,19 +208,5 @@ def _wrong(value: Value, argument: Argument) -> str:
     return ""
 
 
-def _unknown(name: str, position: Any, known: Sequence[str], message: str) -> Fault:
-    return Fault(f"{message} {name!r}", position, len(name), did_you_mean(name, known, ""))
-
-
-def check_signature(make: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Check the arguments for a network of a file.
-
-    Raises:
-        UserError: it does not take one of them.
-    """
-    accepted = inspect.signature(make).parameters
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in accepted.values()):
-        return
-    for name in arguments:
-        if name not in accepted:
-            raise UserError(f"{make.__name__} has no argument {name!r}", hint=did_you_mean(name, accepted))
+def _unknown(name: str, position: Position, known: Sequence[str], message: str) -> Fault:
+    return Fault(f"{message} {name!r}.", position, len(name), did_you_mean(name, known))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.words import did_you_mean
+from elasticdl.shared.words import count, did_you_mean
 from elasticdl.sql import inspection
 from elasticdl.sql.attached import Attached
 from elasticdl.sql.checking import schema_of, version_of
@@ -78,7 +78,7 @@ class Session:
                 return Result(statement=text, kind="describe model", table=facts)
             case DropModel(model):
                 number = self.registry.drop(model)
-                self.display.line(f"Dropped {model}: {number} version{'' if number == 1 else 's'}.")
+                self.display.line(f"Dropped {model}: {count(number, 'version')}.")
                 return Result(statement=text, kind="drop model", model=str(model))
         assert_never(statement)
 

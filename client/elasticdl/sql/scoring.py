@@ -33,13 +33,11 @@ class PreparedRows:
     Attributes:
         data: folder of the rows as the model takes them.
         kept: file of the rows as they were selected, in the same order.
-        columns_kept: columns of ``data`` that the job has to keep: none, because ``kept`` has them.
     """
 
     data: Path
     kept: Path
     rows: int
-    columns_kept: tuple[str, ...] = ()
 
 
 def prepare_rows(query: str, database: Database, features: Path, folder: Path, *, label: bool) -> PreparedRows:
@@ -65,11 +63,7 @@ def prepare_rows(query: str, database: Database, features: Path, folder: Path, *
         data = folder / "data" / "part.parquet"
         batches = (_as(batch, schema) for batch in rows.batches())
         prepared = prepare(batches, schema, known.inputs, wanted)
-        write_rows(
-            checked_labels(prepared, known.label if label else None),
-            prepared_schema(schema, known.inputs, wanted),
-            data,
-        )
+        write_rows(checked_labels(prepared, wanted), prepared_schema(schema, known.inputs, wanted), data)
     finally:
         rows.close()
     return PreparedRows(data=data.parent, kept=rows.file, rows=rows.rows)

@@ -61,6 +61,11 @@ def moment(time_s: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
 
 
+def minute(time_s: float) -> str:
+    """Local date and time, to the minute."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(time_s))
+
+
 def time_of_day(time_s: float) -> str:
     """Local time of day with milliseconds."""
     return time.strftime("%H:%M:%S", time.localtime(time_s)) + f".{int(time_s * 1000) % 1000:03}"

@@ -220,4 +220,4 @@ class ExportedJob:
 
 
 def _not_exported(path: Path) -> UserError:
-    return UserError(f"{path} is no exported event log", hint="elasticdl events export JOB FILE writes one.")
+    return UserError(f"{path} is not an exported event log", hint="elasticdl events export JOB FILE writes one.")

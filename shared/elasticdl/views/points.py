@@ -60,7 +60,7 @@ def is_type(name: str) -> Callable[[Event], bool]:
     known = names.get(name.lower())
     if known is None:
         hint = did_you_mean(name, names.values(), f"The types are {', '.join(sorted(names.values()))}.")
-        raise UserError(f"{name} is no type of event", hint=hint, usage=True)
+        raise UserError(f"{name} is not a type of event", hint=hint, usage=True)
     if known in MOMENTS:
         return MOMENTS[known]
     kind = TYPES[known]
@@ -147,7 +147,7 @@ class Point:
         try:
             point = datetime.fromisoformat(f"{self.day or first.date()}T{clock}")
         except ValueError as error:
-            raise UserError(f"{self.text} is no time", usage=True) from error
+            raise UserError(f"{self.text} is not a time of day or a date that exists", usage=True) from error
         if not self.day and point + timedelta(seconds=1) < first:
             point += timedelta(days=1)
         return point.timestamp()
@@ -155,7 +155,7 @@ class Point:
 
 def _no_point(flag: str, text: str) -> UserError:
     return UserError(
-        f"--{flag}={text} is no point in an event log",
+        f"--{flag}={text} is not a point in an event log",
         hint="Give the number of an event (355), a time (17:51:36, 2026-11-23T17:51:36, +90s after the first event), "
         'or "first" or "last" and a type of event ("first WorkerLost").',
         usage=True,
@@ -171,7 +171,7 @@ def condition(text: str) -> Callable[[Envelope], bool]:
     key, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not value:
         raise UserError(
-            f"--where={text} is no condition", hint="Write FIELD=VALUE, such as worker=worker-3.", usage=True
+            f"--where={text} is not a condition", hint="Write FIELD=VALUE, such as worker=worker-3.", usage=True
         )
     if key not in _KEYS:
         raise UserError(f"no event has a field {key}", hint=did_you_mean(key, sorted(_KEYS)), usage=True)

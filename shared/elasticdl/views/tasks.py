@@ -13,7 +13,7 @@ from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.storage import display
 from elasticdl.shared.words import count
 from elasticdl.shared.words import times as times_text
-from elasticdl.views.task_times import TaskTime, slowest
+from elasticdl.views.task_times import TIME_COLUMNS, TaskTime, slowest
 
 TASK_COLUMNS = ("task", "epoch", "source", "records", "batches", "state")
 
@@ -111,9 +111,7 @@ def task_rows(
             text,
         )
         if times is not None:
-            row += (
-                (time.worker, f"{time.seconds:.3f}", str(time.finishes), f"#{time.seq}") if time else ("", "", "", "")
-            )
+            row += time.row if time else ("",) * len(TIME_COLUMNS)
         rows.append(row)
     return rows, False
 

@@ -53,7 +53,7 @@ def test_events_between_points(file: Path) -> None:
 
 def test_a_point_that_the_log_does_not_have(file: Path) -> None:
     for command, flag in (("events", "since"), ("replay", "until")):
-        with pytest.raises(UserError, match="has no event that is first WorkerLost"):
+        with pytest.raises(UserError, match=r"has no (such event|event WorkerLost)"):
             run(command, file, f"--{flag}=first WorkerLost")
     with pytest.raises(UserError, match="ends at #134"):
         run("replay", file, "--until=500")
@@ -70,7 +70,7 @@ def test_tasks_by_worker_epoch_and_duration(file: Path) -> None:
     assert {row["finished"] for row in slowest} == {"2"}
     rows = json.loads(run("tasks", file, "--worker=worker-1", "--epoch=2", "--json"))["tasks"]
     assert {row["worker"] for row in rows} == {"worker-1"} and {row["epoch"] for row in rows} == {"2"}
-    assert "No task is like that" in run("tasks", file, "--epoch=7")
+    assert "No task matches these filters" in run("tasks", file, "--epoch=7")
 
 
 def test_an_exported_log_is_exported_again_without_names(file: Path, tmp_path: Path) -> None:

@@ -70,8 +70,8 @@ async def test_nothing_can_be_changed(client: httpx.AsyncClient, method: str) ->
 async def test_errors_say_what_is_wrong(reader: httpx.AsyncClient) -> None:
     for path, params, message in (
         ("view", {"job": "other"}, "there is no job other"),
-        ("view", {"job": "killed", "at": "x"}, "at=x is no number"),
-        ("events", {"job": "killed", "type": "Foo"}, "Foo is no type of event"),
+        ("view", {"job": "killed", "at": "x"}, "at=x is not a number"),
+        ("events", {"job": "killed", "type": "Foo"}, "Foo is not a type of event"),
         ("tasks", {"job": "killed", "state": "odd"}, "the filter is wrong"),
     ):
         answer = await reader.get(f"/api/{path}", params=params)

@@ -52,9 +52,9 @@ def test_names_of_sqlflow_are_understood() -> None:
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
-        ("num_epoch=3", "'num_epoch' is no attribute of TO TRAIN. Did you mean num_epochs?"),
-        ("train.num_worker=3", "'train.num_worker' is no attribute of TO TRAIN. Did you mean train.num_workers?"),
-        ("objective='reg'", "'objective' is no attribute of TO TRAIN. Arguments of the model begin with model."),
+        ("num_epoch=3", "'num_epoch' is not an attribute of TO TRAIN. Did you mean num_epochs?"),
+        ("train.num_worker=3", "'train.num_worker' is not an attribute of TO TRAIN. Did you mean train.num_workers?"),
+        ("objective='reg'", "'objective' is not an attribute of TO TRAIN. Arguments of the model begin with model."),
         ("num_workers=x", "num_workers is a whole number, not x."),
         ("num_workers=1.5", "num_workers is a whole number, not 1.5."),
         ("num_workers=0", "num_workers is between 1 and 1024, not 0."),
@@ -65,8 +65,8 @@ def test_names_of_sqlflow_are_understood() -> None:
         ("min_delta=1e999", "min_delta is a number, not inf."),
         ("validation.split=2", "validation.split is between 0 and 0.9, not 2."),
         ("save_best=true", "save_best is a text, not true."),
-        ("output='x'", "output is no attribute: it follows from the statement. Leave it out."),
-        ("envs='SECRET=1'", "envs is no attribute. It belongs to the command or to the environment."),
+        ("output='x'", "output is not an attribute: it follows from the statement. Leave it out."),
+        ("envs='SECRET=1'", "envs is not an attribute. It belongs to the command or to the environment."),
         ("num_epochs=1, train.epoch=2", "num_epochs is given twice."),
     ],
 )
@@ -85,7 +85,7 @@ def test_all_faults_are_shown_at_their_places() -> None:
     statement = parse_one(text).statement
     assert isinstance(statement, Train)
     assert render(StatementError(check_attributes(statement).faults), text) == (
-        "line 1, column 26: 'num_epoch' is no attribute of TO TRAIN.\n"
+        "line 1, column 26: 'num_epoch' is not an attribute of TO TRAIN.\n"
         "1 | SELECT 1 TO TRAIN X WITH num_epoch=3,\n"
         "                             ^^^^^^^^^ Did you mean num_epochs?\n"
         "line 2, column 14: num_workers is a whole number, not x.\n"

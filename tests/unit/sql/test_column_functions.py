@@ -122,10 +122,10 @@ def test_columns_without_a_clause_are_derived_unless_targets_are_named(tmp_path:
         (call("EMBEDDING", call("NUMERIC", "age"), 3), "EMBEDDING takes a column or a category"),
         (call("NUMERIC", "city"), "NUMERIC needs numbers, and 'city' is string"),
         (call("INDICATOR", Pattern("x_.*")), "no column of the SELECT matches"),
-        (Pattern("(["), "no regular expression"),
+        (Pattern("(["), "not a regular expression"),
         (Name("y"), "'y' is the label"),
-        (Literal(3), "3 is no column"),
-        (call("SPARSE", "ids", 9), "SPARSE alone is a vector of pairs"),
+        (Literal(3), "3 is not a column"),
+        (call("SPARSE", "ids", 9), "SPARSE without delim_kv"),
     ],
 )
 def test_what_is_wrong_is_said_with_what_to_write(tmp_path: Path, column: Any, says: str) -> None:

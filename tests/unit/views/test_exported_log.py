@@ -122,7 +122,7 @@ async def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
 def test_another_file_is_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
-    with pytest.raises(UserError, match="is no exported event log"):
+    with pytest.raises(UserError, match="is not an exported event log"):
         ExportedLog(path)
 
 

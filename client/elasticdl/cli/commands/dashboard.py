@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import socket
-import time
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from elasticdl.dashboard.sources import JobRow, JobSource
 from elasticdl.shared.bus.ports import JobReader
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import JobId
+from elasticdl.shared.words import minute
 
 LOOPBACK = "127.0.0.1"
 
@@ -76,7 +76,7 @@ class LocalJobs:
             except UserError:
                 found.append(JobRow(key=run.job, job=run.job, state="damaged"))
                 continue
-            submitted = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.created_s))
+            submitted = minute(record.created_s)
             model, state = Path(record.model.rpartition(":")[0]).name, shown_state(run, record)
             row = JobRow(
                 key=run.job, job=run.job, state=state, submitted=submitted, model=model, data=record.training_data
@@ -87,7 +87,7 @@ class LocalJobs:
     def find(self, key: str) -> JobSource:
         """See ``Jobs``."""
         if "/" in key:
-            raise UserError(f"{key} is no job")
+            raise UserError(f"there is no job {key}")
         return HandleSource(open_readable(key, self._root, ""))
 
 
@@ -118,7 +118,9 @@ def dashboard(job: str, run_dir: Path | None, namespace: str, address: Address) 
 
         from elasticdl.dashboard.app import Dashboard
     except ImportError as error:
-        raise UserError(f"the dashboard needs {error.name}", hint="pip install 'elasticdl[dashboard]'") from error
+        raise UserError(
+            f"the dashboard needs the package {error.name}", hint="Install it: pip install 'elasticdl[dashboard]'."
+        ) from error
     if namespace and not job:
         raise UserError("--namespace needs a JOB", usage=True)
     jobs = OneJob(job, open_readable(job, run_dir, namespace)) if job else LocalJobs(root_of(run_dir))
@@ -131,5 +133,5 @@ def dashboard(job: str, run_dir: Path | None, namespace: str, address: Address) 
         shown = f"[{host}]" if ":" in host else host
         console = plain_console()
         console.print(f"The dashboard is at http://{shown}:{port}/?token={token}")
-        console.print("Everyone with this address can look, and change nothing. The page ends with this command.")
+        console.print("Everyone with this address can look and change nothing. Ctrl-C ends the dashboard.")
         uvicorn.Server(config).run(sockets=[bound])

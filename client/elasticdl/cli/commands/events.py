@@ -82,7 +82,7 @@ def events(job: ReadableJob, query: EventQuery, *, follow: bool, as_json: bool =
 def _found(job: ReadableJob, point: Point, records: Sequence[LogRecord], *, is_end: bool) -> int:
     seq = point.find(records, is_end=is_end)
     if not seq and point.event:
-        raise UserError(f"the event log of {job.job} has no event that is {point.text}")
+        raise UserError(f"the event log of {job.job} has no event {point.event}")
     return seq or (0 if is_end else len(records) + 1)
 
 

@@ -13,6 +13,7 @@ from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import EVENT, NODE, POD, TRAINING_JOB, Manifest
 from elasticdl.shared.kubernetes.names import JOB_LABEL, NAME_LABEL
 from elasticdl.shared.kubernetes.quantities import amount
+from elasticdl.shared.words import count
 
 PERIOD_S = 2.0
 _EVENTS_SHOWN = 8
@@ -161,7 +162,9 @@ def _job(manifest: Manifest) -> FleetJob:
 def _print(fleet: Fleet) -> None:
     console = plain_console()
     waiting = sum(job.phase in ("Waiting", "Suspended", "") for job in fleet.jobs)
-    console.print(f"{fleet.nodes} nodes, {len(fleet.jobs)} TrainingJobs, {waiting} of them without pods")
+    console.print(
+        f"{count(fleet.nodes, 'node')}, {count(len(fleet.jobs), 'TrainingJob')}, {waiting} of them without pods"
+    )
     rows: Sequence[Sequence[str]] = [
         [use.resource, _percent(use.jobs, use), _percent(use.others, use), _percent(_free(use), use)]
         for use in fleet.use

@@ -111,7 +111,9 @@ def tasks(job: ReadableJob, query: TaskQuery, *, as_json: bool = False) -> None:
         return
     console.print(count_tasks(state))
     if not rows:
-        console.print("No task is like that." if query != TaskQuery(limit=query.limit) else "There are no tasks.")
+        console.print(
+            "No task matches these filters." if query != TaskQuery(limit=query.limit) else "There are no tasks."
+        )
         return
     print_table(console, columns, rows)
     if more:
@@ -210,7 +212,7 @@ def seq_of(job: ReadableJob, point: Point) -> int:
     """The number of the last record until a point. Raises ``UserError``: the log has no such record."""
     seq = point.seq or point.find(read_records(job), is_end=True)
     if not seq:
-        raise UserError(f"the event log of {job.job} has no event that is {point.text}")
+        raise UserError(f"--until={point.text}: the event log of {job.job} has no such event")
     return seq
 
 

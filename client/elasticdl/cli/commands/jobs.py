@@ -25,7 +25,7 @@ from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import ScaleRequested, StopRequested
 from elasticdl.shared.names import PodName, Service, pod_number
 from elasticdl.shared.storage import open_store
-from elasticdl.shared.words import count
+from elasticdl.shared.words import count, minute
 
 STOP_S_MAX = 90.0
 """Seconds to wait for a job to stop. Its launcher kills leftover processes after 45."""
@@ -50,7 +50,7 @@ def list_jobs(root: Path, *, as_json: bool = False) -> list[dict[str, str]]:
         interrupted += [run] if state == INTERRUPTED else []
         if state == JobState.FAILED.value and record.message:
             failed.append(f"{run.job} has failed: {record.message.splitlines()[0]}")
-        submitted = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.created_s))
+        submitted = minute(record.created_s)
         model = Path(record.model.rpartition(":")[0]).name
         rows.append((run.job, state, submitted, model, record.training_data))
     if not as_json:

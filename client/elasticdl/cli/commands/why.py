@@ -34,7 +34,7 @@ def why(job: ReadableJob, *, percent_min: float, as_json: bool = False) -> None:
     if as_json:
         print_json(console, wall_time_facts(found))
         return
-    useful = 100.0 * found.useful_s / found.wall_s if found.wall_s else 0.0
+    useful = found.percent(found.useful_s)
     console.print(f"{job.job}: {duration(found.wall_s)}, of which {duration(found.useful_s)} ({useful:.0f}%) useful")
     path = ", ".join(f"{each.phase.value} {duration(each.ended_s - each.started_s)}" for each in found.path)
     console.print(f"one after the other: {path}")
@@ -42,7 +42,7 @@ def why(job: ReadableJob, *, percent_min: float, as_json: bool = False) -> None:
         (
             WORDS[part.cause].title,
             f"{part.seconds:.3f}",
-            f"{100.0 * part.seconds / found.wall_s:.1f}",
+            f"{found.percent(part.seconds):.1f}",
             " ".join(f"#{seq}" for seq, _ in part.evidence),
         )
         for part in found.parts
@@ -56,7 +56,7 @@ def why(job: ReadableJob, *, percent_min: float, as_json: bool = False) -> None:
 def _print_advice(found: WallTime, texts: Mapping[int, str], percent_min: float, console: Console) -> None:
     for part in found.parts:
         words = WORDS[part.cause]
-        percent = 100.0 * part.seconds / found.wall_s if found.wall_s else 0.0
+        percent = found.percent(part.seconds)
         if part.cause in USEFUL or not words.advice or percent < percent_min:
             continue
         console.print(wrapped(f"{words.title} ({duration(part.seconds)}, {percent:.0f}%): {words.advice}", console))

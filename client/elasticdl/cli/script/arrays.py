@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from keras.src.trainers.data_adapters.array_slicing import convert_to_sliceable  # Keras has no public name for it.
 
 from elasticdl.shared.errors import UserError, file_errors
+from elasticdl.shipping.shipped import Layout
 
 Array = np.ndarray[Any, Any]
 _SPARSE = ("RaggedTensor", "SparseTensor")
@@ -46,6 +47,14 @@ def columns_of(name: str, given: Any) -> tuple[Any, dict[str, Array]]:
     return structure(given, name), columns
 
 
+def laid_out(x: Any, y: Any, weights: Any) -> tuple[Layout, dict[str, Array]]:
+    """The layout and all columns of the arguments ``x``, ``y`` and ``sample_weight`` of ``fit()``."""
+    (features, first), (labels, second), (weighted, third) = (
+        columns_of(name, given) for name, given in (("x", x), ("y", y), ("sample_weight", weights))
+    )
+    return Layout(features=features, labels=labels, weights=weighted), {**first, **second, **third}
+
+
 def _as_array(value: Any, name: str) -> Array:
     """An array as ``fit()`` would convert it: floats as Keras' ``floatx``, a Series as a column."""
     if (kind := type(value).__name__) in _SPARSE:
@@ -79,7 +88,8 @@ def records_of(columns: Mapping[str, Array]) -> int:
     counts = {name: len(array) for name, array in columns.items()}
     if len(set(counts.values())) > 1:
         raise UserError(
-            f"the data of fit() differs in length: {', '.join(f'{n} has {c:,}' for n, c in counts.items())}"
+            f"the arrays of fit() differ in length: {', '.join(f'{n} has {c:,}' for n, c in counts.items())}",
+            hint="Give the same number of records in each.",
         )
     if not counts or not next(iter(counts.values())):
         raise UserError("fit() is given no records")
@@ -92,14 +102,3 @@ def write(file: Path, columns: Mapping[str, Array]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         ordered: Any = {name: np.ascontiguousarray(array) for name, array in columns.items()}
         np.savez(file, **ordered)
-
-
-def flat(structure: Any) -> Iterator[str]:
-    """The columns of a structure."""
-    if isinstance(structure, Mapping):
-        structure = list(structure.values())
-    if isinstance(structure, list | tuple):
-        for one in structure:
-            yield from flat(one)
-    elif structure is not None:
-        yield structure

@@ -108,13 +108,22 @@ def _check(model: Any, given: Mapping[str, Any]) -> None:
                 "and its parts as metrics. The rest of train_step() is what fit() does anyway.",
             )
     if given["validation_freq"] != 1:
-        raise UserError(f"validation_freq={given['validation_freq']} of fit(): a job evaluates after every epoch")
+        raise UserError(
+            f"validation_freq={given['validation_freq']} of fit(): a job evaluates after every epoch",
+            hint="Leave it out.",
+        )
     if not isinstance(given["shuffle"], bool):
         raise UserError(f"shuffle={given['shuffle']!r} of fit() is not supported", hint="Give True or False.")
     if given["class_weight"] and given["sample_weight"] is not None:
-        raise UserError("fit() is given class_weight and sample_weight, of which it takes one")
+        raise UserError(
+            "fit() is given class_weight and sample_weight, and takes one of them",
+            hint="Multiply the weights of the classes into sample_weight.",
+        )
     if given["initial_epoch"] and given["callbacks"]:
-        raise UserError("fit() is given initial_epoch and callbacks, but the callbacks of a job count its own epochs")
+        raise UserError(
+            "fit() is given initial_epoch and callbacks, but the callbacks of a job count its own epochs",
+            hint="Leave one of them out.",
+        )
 
 
 def _with_data(given: Mapping[str, Any], folder: Path) -> Call:
@@ -124,17 +133,18 @@ def _with_data(given: Mapping[str, Any], folder: Path) -> Call:
     if streams.is_stream(given["x"]):
         if split and given["validation_data"] is None:
             raise UserError(
-                "fit() is given validation_split and a dataset", hint="Give validation_data: take(), skip()."
+                "fit() is given validation_split and a dataset",
+                hint="Divide the dataset with take() and skip(), and give one part as validation_data.",
             )
         stream = streams.read(given["x"], given["steps_per_epoch"], folder / "stream", shuffle=shuffle)
         layout, training, batch_size, shuffle = stream
     else:
-        layout, training = _three(given["x"], given["y"], given["sample_weight"])
+        layout, training = arrays.laid_out(given["x"], given["y"], given["sample_weight"])
         steps = -(-arrays.records_of(training) // batch_size)
         if given["steps_per_epoch"] not in (None, steps):
             raise UserError(
                 f"steps_per_epoch={given['steps_per_epoch']} of fit() with arrays of {steps:,} batches",
-                hint="Leave it out: an epoch of a job is one pass over the data.",
+                hint=streams.STEPS_HINT,
             )
     validation = None
     if given["validation_data"] is not None:
@@ -161,19 +171,12 @@ def _validation(given: Mapping[str, Any], batch_size: int, folder: Path) -> dict
     data, steps = given["validation_data"], given["validation_steps"]
     if streams.is_stream(data):
         return streams.read(data, steps, folder / "validation_stream").columns
-    _, columns = _three(*keras.utils.unpack_x_y_sample_weight(data))
+    _, columns = arrays.laid_out(*keras.utils.unpack_x_y_sample_weight(data))
     arrays.records_of(columns)
     if not steps:
         return columns
     kept = steps * (given["validation_batch_size"] or batch_size)
     return {name: array[:kept] for name, array in columns.items()}
-
-
-def _three(x: Any, y: Any, weights: Any) -> tuple[shipped.Layout, dict[str, arrays.Array]]:
-    parts = [arrays.columns_of(*one) for one in (("x", x), ("y", y), ("sample_weight", weights))]
-    structures, columns = zip(*parts, strict=True)
-    layout = shipped.Layout(features=structures[0], labels=structures[1], weights=structures[2])
-    return layout, {name: array for one in columns for name, array in one.items()}
 
 
 def _with_weights(

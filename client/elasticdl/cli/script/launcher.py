@@ -7,7 +7,6 @@ import dataclasses
 import json
 import os
 import shlex
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from elasticdl.cli import exit_codes
+from elasticdl.cli.interrupts import wait_for
 from elasticdl.cli.local.processes.imports import module_command
 from elasticdl.shared.errors import ElasticDLError, UserError
 
@@ -80,7 +80,7 @@ class Launchers:
         self._jobs.append(job)
         if not (self.root / job / "output").exists():
             command = [*module_command("elasticdl.cli"), "resume", job, f"--run_dir={self.root}"]
-            if code := _ended(subprocess.Popen(command, text=True)):
+            if code := wait_for(subprocess.Popen(command, text=True), passes_on=_lacks_terminal):
                 raise JobError(job, code if code > 0 else exit_codes.FAILURE)
         return self.root / job
 
@@ -107,7 +107,7 @@ class Launchers:
         with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
             pipe.write(json.dumps(request))
         sys.stdout.flush()
-        code = _ended(process)
+        code = wait_for(process, passes_on=_lacks_terminal)
         if code == exit_codes.INTERRUPTED and (self.root / job / "job.json").exists():
             command = shlex.join(["elasticdl", "run", f"--resume={job}", f"--run_dir={self.root}", *sys.argv])
             sys.stderr.write(f"To continue this job and then the script: {command}\n")
@@ -133,23 +133,12 @@ def _record(root: Path, job: str) -> dict[str, Any]:
     return record
 
 
-def _ended(process: subprocess.Popen[str]) -> int:
-    """Wait for a process. Ctrl-C of a terminal reaches it, too, and it says what becomes of the job."""
-    while True:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            if not _has_terminal():
-                with contextlib.suppress(ProcessLookupError):
-                    process.send_signal(signal.SIGINT)
-
-
-def _has_terminal() -> bool:
-    """Whether this process is in the foreground of a terminal, which sends Ctrl-C to all of its processes."""
+def _lacks_terminal() -> bool:
+    """Whether this process is not in the foreground of a terminal, which sends Ctrl-C to all of its processes."""
     try:
-        return os.tcgetpgrp(0) == os.getpgrp()
+        return os.tcgetpgrp(0) != os.getpgrp()
     except OSError:
-        return False
+        return True
 
 
 def _as_json(value: Any) -> Any:

@@ -21,6 +21,8 @@ from elasticdl.shipping.shipped import Layout
 
 BYTES_MAX = 64 << 30
 """Largest data set that is copied to disk."""
+STEPS_HINT = "Leave it out: an epoch of a job is one pass over the data."
+"""What to do about ``steps_per_epoch``."""
 _PROGRESS_S = 5.0
 _RANDOM = ("Random", "Rng", "Multinomial")
 """Parts of the names of TensorFlow's operations that draw random numbers."""
@@ -85,7 +87,7 @@ def _of_dataset(given: Any, steps: int | None) -> Iterable[Any]:
     if known >= 0 and steps is not None and steps != known:
         raise UserError(
             f"steps_per_epoch={steps} of fit() with a dataset of {known:,} batches",
-            hint="Leave it out: an epoch of a job is one pass over the data.",
+            hint=STEPS_HINT,
         )
     for part in _parts(given):
         if found := _random_operation(part):
@@ -131,7 +133,7 @@ def _written(batches: Iterable[Any], folder: Path) -> Stream:
     with file_errors(f"the data of fit() can't be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for batch in batches:
-            found, columns = _columns(batch)
+            found, columns = arrays.laid_out(*keras.utils.unpack_x_y_sample_weight(batch))
             if layout is None:
                 layout, first = found, arrays.records_of(columns)
                 kinds = {name: (array.dtype, array.shape[1:]) for name, array in columns.items()}
@@ -166,20 +168,6 @@ def _mapped(file: Path, kind: Any, shape: tuple[int, ...], records: int) -> arra
     return np.memmap(file, kind, "r", shape=(records, *shape))
 
 
-def _columns(batch: Any) -> tuple[Layout, dict[str, arrays.Array]]:
-    parts = [arrays.columns_of(name, one) for name, one in zip(_NAMES, _three(batch), strict=True)]
-    (features, x), (labels, y), (weights, w) = parts
-    return Layout(features=features, labels=labels, weights=weights), {**x, **y, **w}
-
-
-_NAMES = ("x", "y", "sample_weight")
-
-
-def _three(batch: Any) -> tuple[Any, Any, Any]:
-    x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
-    return x, y, weights
-
-
 def _check(
     layout: Layout,
     kinds: Mapping[str, tuple[Any, tuple[int, ...]]],
@@ -191,7 +179,9 @@ def _check(
         raise UserError("the batches of the dataset of fit() differ in their structure")
     for name, array in columns.items():
         kind, shape = kinds[name]
-        if array.shape[1:] != shape or (array.dtype != kind and array.dtype.kind not in "SU"):
+        if array.dtype != kind and array.dtype.kind not in "SU":
+            raise UserError(f"the batches of the dataset of fit() differ: {name} is {array.dtype} after {kind}")
+        if array.shape[1:] != shape:
             raise UserError(
                 f"the batches of the dataset of fit() differ: {name} has the shape {array.shape[1:]} after {shape}",
                 hint="Pad all records to one length: padded_batch(..., padded_shapes=...).",

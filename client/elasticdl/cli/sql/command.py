@@ -13,6 +13,7 @@ from elasticdl.cli.sql.display import as_json as result_as_json
 from elasticdl.cli.sql.display import display_of, show_result
 from elasticdl.cli.sql.jobs import CommandJobs, JobFailedError
 from elasticdl.shared.errors import UserError, file_errors
+from elasticdl.shared.words import count
 from elasticdl.sql.attached import Attached
 from elasticdl.sql.parsing import ParsedStatement, parse, render
 from elasticdl.sql.registry import Registry
@@ -106,7 +107,7 @@ def run_script(session: Session, script: str, results: list[Result], *, shows: b
 
 def _say_what_is_left(left: int) -> None:
     if left:
-        sys.stderr.write(f"{left} more statement{'s' * (left > 1)} not run.\n")
+        sys.stderr.write(f"{count(left, 'more statement')} not run.\n")
 
 
 def show_faults(error: StatementError, script: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,13 +12,11 @@ from typing import IO, Any
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.flag_values import as_flags
-from elasticdl.cli.jobs.run_directory import RunDirectory, root_argument, run_directories
+from elasticdl.cli.interrupts import wait_for
+from elasticdl.cli.jobs.run_directory import RunDirectory, run_directories
 from elasticdl.shared.errors import ElasticDLError, UserError
-from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
 from elasticdl.shared.job.options import flags_of
-from elasticdl.sql.jobs import EndedJob, JobOfTraining
-
-COMMANDS = {"train": TrainFlags, "evaluate": EvaluateFlags, "predict": PredictFlags}
+from elasticdl.sql.jobs import COMMANDS, EndedJob, JobOfTraining
 
 
 class JobFailedError(ElasticDLError):
@@ -44,7 +41,7 @@ class CommandJobs:
     def run(self, command: str, flags: Mapping[str, Any], report: Path) -> EndedJob:
         """See ``Jobs``."""
         arguments = [*as_flags(flags, flags_of(COMMANDS[command]), command), f"--report={report}"]
-        arguments += [root_argument(self._root).strip()] * bool(root_argument(self._root))
+        arguments.append(f"--run_dir={self._root}")
         sys.stdout.flush()  # The command writes to the same place.
         with subprocess.Popen(
             [sys.executable, "-m", "elasticdl.cli", command, *arguments],
@@ -52,7 +49,7 @@ class CommandJobs:
             stdout=self._output,
             start_new_session=True,  # A Ctrl-C reaches it once, through this process.
         ) as process:
-            code = _wait(process)
+            code = wait_for(process)  # The second interrupt kills its job.
         if code == exit_codes.INTERRUPTED:
             raise KeyboardInterrupt
         if code:
@@ -62,16 +59,6 @@ class CommandJobs:
     def find(self, output: Path) -> JobOfTraining | None:
         """See ``Jobs``."""
         return find_job(self._root, output)
-
-
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end of a command; pass interrupts on, the second of which kills its job."""
-    while True:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGINT)
 
 
 def ended_job(report: Path) -> EndedJob:

@@ -76,7 +76,7 @@ def _prompt(session: Session) -> PromptSession[str]:
     except ImportError as error:
         raise UserError(
             "the shell needs the package prompt_toolkit",
-            hint="To install it: pip install 'elasticdl[sql]'. Statements also run with -e SQL and -f FILE.",
+            hint="Install it: pip install 'elasticdl[sql]'. Statements also run with -e SQL and -f FILE.",
         ) from error
     file = session.registry.root.parent / HISTORY
     with contextlib.suppress(OSError):

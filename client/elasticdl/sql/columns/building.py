@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from elasticdl.sql.columns.derivation import VOCABULARY_MAX, Decision
@@ -142,8 +142,3 @@ def places(category: Node) -> int:
 def is_category(node: Node) -> bool:
     """Whether a step gives places, and no numbers yet."""
     return node.operation in ("vocabulary", "identity", "bucket", "concat", "hash", "cross")
-
-
-def used_by(features: Sequence[Feature]) -> set[str]:
-    """Names of the inputs of features."""
-    return {name for feature in features for name in feature.node.inputs()}

@@ -92,7 +92,7 @@ class _Fit:
             elif profile.source == "text":
                 return building.shown(self._vocabulary(spec, VOCABULARY_MAX))
             else:
-                raise _fault(spec, f"{spec.column!r} can't be a feature: {decision.reason}")
+                raise _fault(spec, f"{spec.column!r} can't be a feature: {decision.reason}.")
         (feature,) = building.features_of([decision], self._profiles, self._inputs, self._fitter)
         return feature.node
 
@@ -133,14 +133,14 @@ class _Fit:
         column = next(spec.all_columns())
         profile = self._profiles[column]
         if profile.source not in _NUMBERS and not profile.numeric:
-            raise _fault(spec, f"{spec.function} needs numbers, and {column!r} is {profile.shown_type}")
+            raise _fault(spec, f"{spec.function} needs numbers, and {column!r} is {profile.shown_type}.")
         return self._inputs.add(column, "number", profile.source)
 
     def _text_input(self, spec: Spec) -> Input:
         column = next(spec.all_columns())
         profile = self._profiles[column]
         if profile.source == "other":
-            raise _fault(spec, f"{column!r} is {profile.shown_type}, which is no category")
+            raise _fault(spec, f"{column!r} is {profile.shown_type}, which can't be a category.")
         is_list = profile.source in ("texts", "numbers")
         if spec.function == "SPARSE":
             delimiters = (self._delimiter(spec, profile.source), "")
@@ -151,12 +151,12 @@ class _Fit:
         column, arguments = next(spec.all_columns()), spec.arguments
         profile = self._profiles[column]
         if profile.source not in ("numbers", "text"):
-            raise _fault(spec, f"{spec.function} needs a list or a text, and {column!r} is {profile.shown_type}")
+            raise _fault(spec, f"{spec.function} needs a list or a text, and {column!r} is {profile.shown_type}.")
         size = int(arguments.get("shape") or profile.high or 1)
         pairs = str(arguments.get("delim_kv") or "")
         if spec.function == "SPARSE" and not pairs:
             hint = "For ids: EMBEDDING(SEQ_CATEGORY_ID(column, n), 8). For index:number pairs give delim_kv=':'."
-            raise _fault(spec, "SPARSE alone is a vector of pairs", hint)
+            raise _fault(spec, "SPARSE without delim_kv gives ids, which are not a feature by themselves.", hint)
         delimiters = (self._delimiter(spec, profile.source), pairs)
         return self._inputs.add(column, "vector", profile.source, size=size, delimiters=delimiters)
 
@@ -170,7 +170,7 @@ class _Fit:
     def _check_no_lists(self, spec: Spec, parts: tuple[Node, ...]) -> None:
         kinds = {one.name: one.kind for one in self._inputs.all()}
         if any(kinds[name] in ("texts", "ids") for part in parts for name in part.inputs()):
-            raise _fault(spec, f"{spec.function} takes no lists")
+            raise _fault(spec, f"{spec.function} takes no lists.")
 
 
 def _fault(spec: Spec, message: str, hint: str = "") -> StatementError:

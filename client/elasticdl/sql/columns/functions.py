@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from elasticdl.shared.words import did_you_mean
+from elasticdl.shared.words import count, did_you_mean, listed
 from elasticdl.sql.columns.derivation import BUCKETS_MAX, VECTOR_MAX, VOCABULARY_MAX
 from elasticdl.sql.statements import (
     START,
@@ -33,7 +33,7 @@ class Function:
     """A COLUMN function.
 
     Attributes:
-        of: what its expressions are: ``column``, ``category`` (a column becomes one), ``columns`` or ``categories``.
+        of: what its expressions are: ``column``, ``category`` (a column becomes one) or ``categories``.
         arguments: the constants after them, in order: name -> default; ... : it has none.
         meaning: one sentence for the documentation.
     """
@@ -133,7 +133,7 @@ def read_clauses(
     """Check COLUMN clauses.
 
     Args:
-        taken: columns that are no features: the label.
+        taken: columns that can't be features: the label, and those that divide the rows.
         faults: gets what is wrong.
 
     Returns:
@@ -171,9 +171,9 @@ class _Reader:
             case Call():
                 return self._call(expression)
             case Literal(value, position):
-                self._fault(f"{value!r} is no column", position, hint="Name a column or call a function.")
+                self._fault(f"{value!r} is not a column.", position, hint="Name a column or call a function.")
             case Star(position):
-                self._fault("* stands alone: COLUMN *, or COLUMN a, *", position)
+                self._fault("* is not an argument. Write it by itself: COLUMN *, or COLUMN a, *.", position)
         return []
 
     def _fault(self, message: str, position: Position, length: int = 1, hint: str = "") -> None:
@@ -184,10 +184,10 @@ class _Reader:
         name = text if text in self._names else known.get(text.lower(), "")
         if not name:
             hint = did_you_mean(text, self._names, "The SELECT names the columns that can be used.")
-            self._fault(f"the SELECT has no column {text!r}", position, len(text), hint)
+            self._fault(f"the SELECT has no column {text!r}.", position, len(text), hint)
             return []
         if name in self._taken:
-            self._fault(f"{name!r} is the label or divides the rows, so it is no feature", position, len(text))
+            self._fault(f"{name!r} is the label or divides the rows, so it can't be a feature.", position, len(text))
             return []
         return [Spec(column=name, position=position)]
 
@@ -200,20 +200,20 @@ class _Reader:
         try:  # RE2 takes linear time for every pattern; Python's re does not.
             matches = pc.match_substring_regex(pa.array(self._names, pa.string()), f"^(?:{text})$", ignore_case=True)
         except pa.ArrowInvalid as error:
-            self._fault(f"{text!r} is no regular expression: {error}", position, len(text) + 2)
+            self._fault(f"{text!r} is not a regular expression: {error}.", position, len(text) + 2)
             return []
         pairs = zip(self._names, matches.to_pylist(), strict=True)
         found = [name for name, matched in pairs if matched and name not in self._taken]
         if not found:
             hint = did_you_mean(text, self._names)
-            self._fault(f"no column of the SELECT matches {text!r}", position, len(text) + 2, hint)
+            self._fault(f"no column of the SELECT matches {text!r}.", position, len(text) + 2, hint)
         return [Spec(column=name, position=position) for name in found]
 
     def _call(self, call: Call) -> list[Spec]:
         name = call.function.text.upper()
         if name not in FUNCTIONS:
-            hint = _UNSUPPORTED.get(name) or did_you_mean(name, FUNCTIONS, f"There are {', '.join(FUNCTIONS)}.")
-            self._fault(f"there is no COLUMN function {name}", call.position, len(name), hint)
+            hint = _UNSUPPORTED.get(name) or did_you_mean(name, FUNCTIONS, f"The functions are {', '.join(FUNCTIONS)}.")
+            self._fault(f"there is no COLUMN function {name}.", call.position, len(name), hint)
             return []
         function = FUNCTIONS[name]
         several = function.of == "categories"
@@ -224,7 +224,7 @@ class _Reader:
         constants = call.arguments[len(expressions) :]
         if not expressions or (several and name == "CROSS" and len(expressions) < 2):
             hint = f"{name}({'a, b' if several else 'a'}{''.join(f', {each}' for each in function.arguments)})"
-            self._fault(f"{name} needs {'two columns' if several else 'a column'}", call.position, len(name), hint)
+            self._fault(f"{name} needs {'two columns' if several else 'a column'}.", call.position, len(name), hint)
             return []
         before = len(self._faults)
         parts = [self.read(one) for one in expressions]
@@ -246,60 +246,48 @@ class _Reader:
             )
             if wrong:
                 kind = "a column" if function.of == "column" else "a column or a category"
-                self._fault(f"{name} takes {kind}, and {part.function} gives none", call.position, len(name))
+                self._fault(f"{name} takes {kind}, which {part.function} does not give.", call.position, len(name))
 
     def _arguments(self, call: Call, name: str, constants: Sequence[Expression]) -> dict[str, Any]:
         """The values of a function's arguments, checked."""
         known = FUNCTIONS[name].arguments
         found: dict[str, Any] = {}
         if len(constants) > len(known):
-            self._fault(f"{name} takes {len(known)} arguments after its columns", _position(constants[len(known)]))
+            message = f"{name} takes {count(len(known), 'argument')} after its columns."
+            self._fault(message, constants[len(known)].position)
             return {}
         given = [*zip(known, constants, strict=False)]
         for keyword, value in call.keywords:
             alias = _ALIASES.get(keyword.text.lower(), keyword.text.lower())
             if alias not in known:
                 hint = did_you_mean(alias, known, f"It takes {', '.join(known) or 'none'}.")
-                self._fault(f"{name} has no argument {keyword.text!r}", keyword.position, len(keyword.text), hint)
+                self._fault(f"{name} has no argument {keyword.text!r}.", keyword.position, len(keyword.text), hint)
                 continue
             given.append((alias, value))
         for argument, expression in given:
             if argument in found:
-                self._fault(f"{name} has {argument!r} twice", _position(expression))
+                self._fault(f"{argument} of {name} is given twice.", expression.position)
             value, problem = _checked(argument, _constant(expression))
             if problem:
-                self._fault(f"{argument} of {name} is {problem}", _position(expression))
+                self._fault(f"{argument} of {name} is {problem}.", expression.position)
             found[argument] = value
         for argument, default in known.items():
             if argument not in found and default is _REQUIRED:
                 hint = f"{name}({', '.join(['column', *known])})"
-                self._fault(f"{name} needs its argument {argument!r}", call.position, len(name), hint)
+                self._fault(f"{name} needs its argument {argument!r}.", call.position, len(name), hint)
             found.setdefault(argument, default)
         return found
 
 
-_CATEGORIES = {
-    *(
-        "BUCKET",
-        "BUCKETIZE",
-        "CATEGORY_ID",
-        "SEQ_CATEGORY_ID",
-        "CATEGORY_HASH",
-        "HASH",
-        "VOCABULARIZE",
-        "CROSS",
-        "CONCAT",
-    )
-}
+_CATEGORIES = frozenset(
+    listed("BUCKET,BUCKETIZE,CATEGORY_ID,SEQ_CATEGORY_ID,CATEGORY_HASH,HASH,VOCABULARIZE,CROSS,CONCAT")
+)
+"""Functions that give a category."""
 
 
 def _constant(expression: Expression) -> Any:
     """The value of an argument; a name is its text, such as COMMA."""
     return expression.text if isinstance(expression, Name | Pattern) else getattr(expression, "value", None)
-
-
-def _position(expression: Expression) -> Position:
-    return expression.position
 
 
 def _checked(argument: str, value: Any) -> tuple[Any, str]:

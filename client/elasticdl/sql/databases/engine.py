@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.shared.errors import UserError
-from elasticdl.sql.databases.port import QueryError, check_columns, check_query
+from elasticdl.sql.databases.port import QueryError, check_columns, check_query, message_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +45,7 @@ def connect(file: Path | None = None, *, writes: bool = False, temporary: Path |
     try:
         connection = duckdb.connect(str(file or ":memory:"), read_only=file is not None and not writes, config=config)
     except duckdb.Error as error:
-        raise UserError(f"{file} can't be opened: {first_line(error)}") from error
+        raise UserError(f"{file} can't be opened: {message_of(error)}") from error
     connection.execute("SET python_enable_replacements=false")
     connection.execute("SET enable_progress_bar=false")
     connection.execute("SET parquet_metadata_cache=true")
@@ -97,11 +97,4 @@ def query_errors() -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        raise QueryError(f"the query fails: {first_line(error)}") from error
-
-
-def first_line(error: Exception) -> str:
-    """What an error of DuckDB says, without the excerpt of a query that the user has not written."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    kept = [line for line in lines if not line.startswith("LINE ") and line.strip() != "^"]
-    return " ".join(kept[:3]) or type(error).__name__
+        raise QueryError(f"the query fails: {message_of(error)}") from error

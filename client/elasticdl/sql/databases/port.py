@@ -55,6 +55,12 @@ class QueryError(UserError):
     """The database refuses a query. The message is the database's own."""
 
 
+def message_of(error: Exception) -> str:
+    """The first lines of a driver's error, without its excerpt of a query that the user has not written."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join([line for line in lines if not line.startswith(("LINE ", "^"))][:3]) or type(error).__name__
+
+
 def check_query(query: str) -> str:
     """A query without its final semicolon.
 

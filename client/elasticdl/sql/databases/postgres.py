@@ -6,10 +6,18 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from elasticdl.shared.errors import UserError
-from elasticdl.sql.databases.port import QueryError, check_columns, check_query, qualified, quoted, split_name
+from elasticdl.sql.databases.port import (
+    QueryError,
+    check_columns,
+    check_query,
+    message_of,
+    qualified,
+    quoted,
+    split_name,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,7 +107,7 @@ class PostgresDatabase:
         try:
             return driver.connect(uri)
         except driver.Error as error:
-            raise UserError(f"{self.url}: no connection: {_message(error)}") from error
+            raise UserError(f"{self.url}: no connection: {message_of(error)}") from error
 
     @contextmanager
     def _transaction(self) -> Iterator[Any]:
@@ -207,14 +215,8 @@ def _with_options(uri: str, options: str) -> str:
     parts = urlsplit(uri)
     given = dict(parse_qsl(parts.query))
     given["options"] = f"{given.get('options', '')} {options}".strip()
-    query = "&".join(f"{name}={_percent(value)}" for name, value in given.items())
+    query = urlencode(given, quote_via=quote)  # Postgres reads "+" as a plus sign.
     return urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))
-
-
-def _percent(value: str) -> str:
-    from urllib.parse import quote
-
-    return quote(value, safe="")  # Postgres reads "+" as a plus sign.
 
 
 @contextmanager
@@ -224,14 +226,7 @@ def _query_errors() -> Iterator[None]:
     try:
         yield
     except adbc_driver_manager.Error as error:
-        raise QueryError(f"the query fails: {_message(error)}") from error
-
-
-def _message(error: Exception) -> str:
-    """The first lines of what the server says."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    kept = [line for line in lines if not line.startswith(("LINE ", "^"))]
-    return " ".join(kept[:3])
+        raise QueryError(f"the query fails: {message_of(error)}") from error
 
 
 def _type_name(kind: pa.DataType) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 DEFAULT = "WideAndDeep"
 OPTIMIZERS = ("adam", "adamw", "sgd", "rmsprop", "adagrad", "ftrl", "nadam", "adamax", "lion")
 CLASS_WEIGHTS = ("none", "balanced")
-COMBINERS = ("mean", "sum", "sqrtn")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

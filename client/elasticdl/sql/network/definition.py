@@ -10,12 +10,13 @@ from keras import ops
 
 from elasticdl.shared.errors import UserError
 from elasticdl.sql.columns.features import Features
+from elasticdl.sql.network.catalogue import TRAINING
 from elasticdl.sql.network.encoding import Encoder
 from elasticdl.sql.network.networks import NETWORKS, own
 
 OUTPUT = "prediction"
 """Name of the model's output."""
-_MODEL_ARGUMENTS = {"optimizer", "learning_rate", "class_weight", "n_classes", "steps"}
+_MODEL_ARGUMENTS = {*TRAINING, "steps"}
 """Arguments that are not the network's."""
 
 

@@ -22,7 +22,6 @@ from elasticdl.sql.columns.features import Features
 
 REPEATS = 5
 ORDERS = 16
-SHAP_ROWS_MAX = 500
 _SEED = 7
 _BATCH = 1_024
 _EPSILON = 1e-7

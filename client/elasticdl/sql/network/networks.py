@@ -10,6 +10,7 @@ import keras
 from keras import layers, ops
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.words import did_you_mean
 from elasticdl.sql.columns.features import Feature
 from elasticdl.sql.network.encoding import Encoder, pooled
 
@@ -85,11 +86,15 @@ def own(make: Callable[..., Any], encoder: Encoder, features: Sequence[Feature],
     """A class or function of a file: it gets all features side by side, or a dict of them by their ``FOR`` targets.
 
     Raises:
-        UserError: it does not give ``units`` numbers for each record.
+        UserError: it does not take one of the arguments, or does not give ``units`` numbers for each record.
     """
     accepted = inspect.signature(make).parameters
     takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in accepted.values())
-    given = {name: value for name, value in arguments.items() if name in accepted or takes_all}
+    unknown = next((name for name in arguments if name not in accepted and not takes_all), "")
+    if unknown:
+        hint = did_you_mean(unknown, accepted, f"Its arguments: {', '.join(accepted) or 'none'}.")
+        raise UserError(f"{make.__name__} has no argument {unknown!r}", hint=hint)
+    given = dict(arguments)
     for name in ("units", "n_classes", "num_classes"):
         if name in accepted:
             given.setdefault(name, units)

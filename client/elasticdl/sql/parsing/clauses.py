@@ -100,7 +100,7 @@ def _read_clause(cursor: Cursor, clauses: _Clauses, verb: str) -> None:
         hint = f"Did you mean {meant}?" if meant else f"Clauses are {', '.join(CLAUSES)}."
         clauses.misspelled.add(meant)
         cursor.take()
-        raise cursor.fail(f"{cursor.script.text[token.start : token.end][:40]!r} begins no clause.", token, hint)
+        raise cursor.fail(f"no clause begins with {cursor.script.text[token.start : token.end][:40]!r}.", token, hint)
     if word in clauses.places and word != "COLUMN":
         cursor.fault(f"{word} is given twice.", token)
     clauses.places.setdefault(word, token)
@@ -242,5 +242,5 @@ def _check_library(cursor: Cursor, model: Name | None) -> None:
 def _check_targets(cursor: Cursor, clauses: _Clauses) -> None:
     targets = [clause.target.text if clause.target else "" for clause in clauses.columns]
     if len(targets) > 1 and ("" in targets or len(set(targets)) < len(targets)):
-        message = "several COLUMN clauses need FOR with the input of the model that each is for, and each another one."
+        message = "each of several COLUMN clauses needs FOR, with an input of the model that no other clause names."
         cursor.fault(message, clauses.places["COLUMN"])

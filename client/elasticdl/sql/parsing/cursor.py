@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from elasticdl.sql.parsing.faults import similar
 from elasticdl.sql.parsing.tokens import Kind, Text, Token
 from elasticdl.sql.statements import Fault, ModelName, Name, Position
 
@@ -77,13 +76,6 @@ class Cursor:
         """Take a sign that has to come."""
         if not self.token.is_sign(sign):
             raise self.fail(f"{sign!r} is missing after {after}: {self.shown()}.")
-        return self.take()
-
-    def expect_word(self, word: str, after: str) -> Token:
-        """Take a word that has to come."""
-        if self.token.word != word:
-            hint = f"Did you mean {word}?" if similar(self.token.word, [word]) else ""
-            raise self.fail(f"{word} is missing after {after}: {self.shown()}.", hint=hint)
         return self.take()
 
     def column_name(self, what: str, stops: Iterable[str] = ()) -> Name:

@@ -34,7 +34,7 @@ def report_misspelled(cursor: Cursor, start: int, end: int, *, is_select: bool) 
             meant = similar(token.word, ("LABEL", "COLUMN"), _CUTOFF)
         is_last = at + 2 >= end
         if meant and (is_last or not is_select):
-            message = f"{token.text!r} is no word of SQL here."
+            message = f"{token.text!r} is not a keyword here."
             fault = Fault(message, cursor.position(token), len(token.text), f"Did you mean {meant}?")
             cursor.faults = [fault, *_without_missing(cursor.faults, meant)]
             return

@@ -132,7 +132,7 @@ def _statement(cursor: Cursor) -> Statement | None:
         )
     meant = similar(first.word, _COMMANDS)
     raise cursor.fail(
-        f"{shown!r} begins no statement.",
+        f"no statement begins with {shown!r}.",
         hint=f"Did you mean {meant}?" if meant else f"Statements begin with {', '.join(_COMMANDS)}.",
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from elasticdl.sql.parsing.cursor import ClauseError, Cursor
+from elasticdl.sql.parsing.cursor import Cursor
 from elasticdl.sql.parsing.tokens import Kind, Token
 from elasticdl.sql.statements import Attribute, Call, Expression, Literal, Name, Pattern, Star, Value
 
@@ -153,6 +153,3 @@ def _separator(cursor: Cursor, closing: str, opening: Token) -> None:
     if cursor.token.kind is Kind.END:
         raise cursor.fail(f"{opening.text!r} is never closed: {closing!r} is missing.", opening)
     raise cursor.fail(f"',' or {closing!r} is missing: {cursor.shown()}.")
-
-
-__all__ = ["DEPTH_MAX", "ClauseError", "attribute", "expression", "number", "value"]

@@ -65,7 +65,7 @@ def loads(content: bytes) -> Any:
 
 def copied(value: Any) -> Any:
     """A copy of an object of Keras, whose classes have no ``get_config()``."""
-    return loads(dumps(value, Path(), f"{type(value).__name__}"))
+    return loads(dumps(value, Path(), type(value).__name__))
 
 
 @contextmanager

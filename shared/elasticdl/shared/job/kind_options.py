@@ -356,7 +356,7 @@ class TrainFlags(JobFlags):
         if self.export_weights and not self.output:
             raise UserError("--export_weights needs --output.", usage=True)
         if self.export_weights and self.export_tables is ExportTables.PARQUET:
-            raise UserError("--export_weights has tables in its file; leave --export_tables out.", usage=True)
+            raise UserError("--export_weights writes one file, with the tables. Leave --export_tables out.", usage=True)
 
     def _check_max_staleness(self) -> None:
         given = self.max_staleness or _UNBOUNDED

@@ -59,6 +59,10 @@ class WallTime:
         """Seconds that the job was there for."""
         return sum(part.seconds for part in self.parts if part.cause in USEFUL)
 
+    def percent(self, seconds: float) -> float:
+        """Seconds as a part of the wall time."""
+        return 100.0 * seconds / self.wall_s if self.wall_s else 0.0
+
 
 def wall_time_facts(found: WallTime) -> dict[str, Any]:
     """The wall time as JSON values."""
@@ -72,7 +76,7 @@ def wall_time_facts(found: WallTime) -> dict[str, Any]:
                 "title": WORDS[part.cause].title,
                 "useful": part.cause in USEFUL,
                 "seconds": round(part.seconds, 6),
-                "percent": round(100.0 * part.seconds / found.wall_s, 3) if found.wall_s else 0.0,
+                "percent": round(found.percent(part.seconds), 3),
                 "evidence": [{"seq": seq, "seconds": round(seconds, 6)} for seq, seconds in part.evidence],
                 "advice": WORDS[part.cause].advice,
             }

@@ -17,7 +17,7 @@ def shown(script: str) -> str:
 
 def test_a_misspelled_clause() -> None:
     assert shown("SELECT * FROM employee LABLE income INTO m") == (
-        "line 1, column 24: 'LABLE' is no word of SQL here.\n"
+        "line 1, column 24: 'LABLE' is not a keyword here.\n"
         "1 | SELECT * FROM employee LABLE income INTO m\n"
         "                           ^^^^^ Did you mean LABEL?"
     )
@@ -53,7 +53,7 @@ def test_faults_of_all_statements_of_a_script_are_shown() -> None:
     text = shown("SHOW MODLES;\nSELCT 1;\nDROP TABLE x")
     assert [line for line in text.splitlines() if line.startswith("line")] == [
         "line 1, column 6: SHOW MODLES is unknown.",
-        "line 2, column 1: 'SELCT' begins no statement.",
+        "line 2, column 1: no statement begins with 'SELCT'.",
         "line 3, column 6: only models can be dropped: DROP MODEL name, or DROP MODEL name@3.",
     ]
 
@@ -61,9 +61,9 @@ def test_faults_of_all_statements_of_a_script_are_shown() -> None:
 @pytest.mark.parametrize(
     ("script", "message", "hint"),
     [
-        ("SELECT 1 LABEL a INOT m", "'INOT' begins no clause.", "Did you mean INTO?"),
+        ("SELECT 1 LABEL a INOT m", "no clause begins with 'INOT'.", "Did you mean INTO?"),
         ("SELECT 1 TO TRIAN X LABEL a INTO m", "TO TRIAN is unknown.", "Did you mean TO TRAIN?"),
-        ("SELECT * FROM t TRAIN DNNClassifier LABEL a INTO m", "'TRAIN' is no word of SQL here.", "TO TRAIN?"),
+        ("SELECT * FROM t TRAIN DNNClassifier LABEL a INTO m", "'TRAIN' is not a keyword here.", "TO TRAIN?"),
         ("SELECT 1 TO TRAIN X LABEL a", "INTO is missing: it names the model to register.", "Add INTO NAME."),
         ("SELECT 1 TO TRAIN X INTO m", "LABEL is missing: it names the column to learn.", "Add LABEL NAME."),
         ("SELECT 1 TO PREDICT t.x", "USING is missing: it names the model.", "Add USING NAME."),
@@ -71,7 +71,7 @@ def test_faults_of_all_statements_of_a_script_are_shown() -> None:
         ("SELECT 1 LABEL a LABEL b INTO m", "LABEL is given twice.", ""),
         ("SELECT 1 TO TRAIN X WITH a=1, a=2 LABEL b INTO m", "the attribute a is given twice.", ""),
         ("SELECT 1 LABEL log(a) INTO m", "LABEL takes a column of the SELECT, not an expression.", "EXPRESSION AS y"),
-        ("SELECT 1 TO TRAIN X COLUMN a COLUMN b LABEL y INTO m", "several COLUMN clauses need FOR", ""),
+        ("SELECT 1 TO TRAIN X COLUMN a COLUMN b LABEL y INTO m", "each of several COLUMN clauses needs FOR", ""),
         ("SELECT 1 TO TRAIN X COLUMN t.a LABEL y INTO m", "'t' is a table or the start of a name with a dot.", ""),
         ("SELECT 1 USING m@x LABEL y INTO m", "'m@x' names no version of a model.", "Write name@3"),
         ("SELECT 'abc", "this string has no end: ' is never closed.", ""),

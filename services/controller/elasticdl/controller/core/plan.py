@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from elasticdl.controller.core.cluster import Cluster, Drain, Phase, Pod, Role, Start
 from elasticdl.controller.core.job import Group, Job
+from elasticdl.controller.core.placement import Constraint
 from elasticdl.controller.core.queues import Quotas
-from elasticdl.controller.core.resources import Amounts, Resources, Shape, Units, add, shape_of, subtract
+from elasticdl.controller.core.resources import Amounts, Resources, Shape, Units, add, shape_of, share, subtract
 from elasticdl.controller.core.rooms import Rooms
 
 
@@ -37,9 +38,7 @@ class Plan:
         self.numbers = {name: number for number, name in enumerate(self.nodes)}
         self.units = Units(self._requests(cluster))
         self.rooms = Rooms(nodes, self.units, self._usual(), self._constraints(cluster))
-        self.total = self.units.zero
-        for number in range(len(nodes)):
-            self.total = add(self.total, self.rooms.free[number])
+        self.total = self.rooms.total
         self.quotas = Quotas(cluster.queues, cluster.budgets)
         self.requests = {
             (job.name, role): self.units.amounts(job.group(role).request) for job in self.jobs.values() for role in Role
@@ -78,8 +77,8 @@ class Plan:
         worker, ps = _most_common(job.worker for job in active), _most_common(job.ps for job in active)
         return self.units.amounts(worker), self.units.amounts(ps)
 
-    def _constraints(self, cluster: Cluster) -> set[object]:
-        found: set[object] = {job.group(role).constraint for job in self.jobs.values() for role in Role}
+    def _constraints(self, cluster: Cluster) -> set[Constraint]:
+        found = {job.group(role).constraint for job in self.jobs.values() for role in Role}
         return found | {pod.constraint for pod in cluster.pods if pod.phase is Phase.PENDING}
 
     def _read(self, cluster: Cluster) -> None:
@@ -136,10 +135,7 @@ class Plan:
         return known[workers]
 
     def _share(self, job: str, taken: Amounts) -> float:
-        largest = max(
-            (amount / whole for amount, whole in zip(taken, self.total, strict=True) if whole > 0), default=0.0
-        )
-        return largest / self.jobs[job].weight
+        return share(taken, self.total) / self.jobs[job].weight
 
     def request(self, member: Member) -> Amounts:
         """What a member takes."""

@@ -31,7 +31,7 @@ class Kind(NamedTuple):
     potential: Amounts
 
     def room(self, is_ps: bool) -> Amounts:
-        """Room for a pod without that any worker leaves."""
+        """Room for a pod if no worker leaves."""
         return subtract(self.free, self.held) if is_ps else self.free
 
 
@@ -77,14 +77,14 @@ class Rooms:
     """
 
     def __init__(
-        self, nodes: Sequence[Node], units: Units, usual: tuple[Amounts, Amounts], constraints: Collection[object]
+        self, nodes: Sequence[Node], units: Units, usual: tuple[Amounts, Amounts], constraints: Collection[Constraint]
     ) -> None:
         self.worker, self.ps = usual
         self.free = [units.amounts(node.allocatable) for node in nodes]
         self.total = units.zero
         self._held = [units.zero for _ in nodes]
         self._by_workers = [units.zero for _ in nodes]
-        self._groups, self._allowed = _groups(nodes, [each for each in constraints if isinstance(each, Constraint)])
+        self._groups, self._allowed = _groups(nodes, list(constraints))
         self._largest: dict[int, list[Amounts]] = {}
         for number, amounts in enumerate(self.free):
             self.total = add(self.total, amounts)
@@ -201,8 +201,7 @@ class Rooms:
 
     def _compute(self, kind: Kind, request: Amounts, most: int, is_ps: bool) -> list[Fill]:
         room = kind.room(is_ps)
-        potential = kind.room(is_ps) if is_ps else kind.free
-        potential = add(potential, subtract(kind.potential, kind.free))
+        potential = add(room, subtract(kind.potential, kind.free))
         before, found, needed = count(self.worker, potential), [], subtract(request, request)
         for pods in range(1, most + 1):
             needed = add(needed, request)

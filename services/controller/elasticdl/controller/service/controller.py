@@ -236,10 +236,8 @@ class Controller:
             job = jobs.get((namespace, name))
             facts = self._logs.facts(key)
             if facts is not None and facts.wanted == record.ordered:
-                record.ordered, record.leaving = (
-                    None,
-                    frozenset(),
-                )  # From now on the log says what the master aims at, which users may change, too.
+                # From now on the log says what the master aims at, which users may change, too.
+                record.ordered, record.leaving = None, frozenset()
             own = (namespace, job["metadata"]["name"] if job is not None else "")
             priority = record.spec.priority_class if record.spec else ""
             case = Case(
@@ -424,7 +422,7 @@ def _read_class(manifest: Manifest) -> tuple[str, tuple[int, float]]:
     except ValueError:
         weight = 0.0
     if not 0 < weight < math.inf:
-        _log.warning("a weight is no positive number and counts as 1", priority_class=metadata["name"], weight=text)
+        _log.warning("a weight is not a positive number and counts as 1", priority_class=metadata["name"], weight=text)
         weight = 1.0
     return metadata["name"], (int(manifest["value"]), weight)
 
@@ -432,7 +430,7 @@ def _read_class(manifest: Manifest) -> tuple[str, tuple[int, float]]:
 def _read_queues(manifest: Manifest) -> list[Queue]:
     queues, problems = read_queues(manifest)
     for each in problems:
-        _log.warning("a queue is wrong", config_map=manifest["metadata"]["name"], reason=each)
+        _log.warning("ignored an invalid queue", config_map=manifest["metadata"]["name"], reason=each)
     return queues
 
 

@@ -70,9 +70,10 @@ def budgets_of(quotas: Iterable[NamespaceQuota], others: Mapping[str, Resources]
 
 
 def _queue(name: str, fields: Any) -> Queue:
-    if not isinstance(fields, Mapping) or "quota" not in fields or (unknown := set(fields) - _FIELDS):
-        found = f", and has no field {min(unknown)}" if isinstance(fields, Mapping) and "quota" in fields else ""
-        raise UserError(f"it has a quota, and may have a limit{found}")
+    if not isinstance(fields, Mapping) or "quota" not in fields:
+        raise UserError("a queue needs a quota, such as quota: {cpu: 40}")
+    if unknown := set(fields) - _FIELDS:
+        raise UserError(f"there is no field {min(map(str, unknown))}: a queue has a quota, and may have a limit")
     limit = fields.get("limit")
     return Queue(
         name=name, quota=_amounts(fields["quota"], "quota"), limit=None if limit is None else _amounts(limit, "limit")
@@ -81,5 +82,5 @@ def _queue(name: str, fields: Any) -> Queue:
 
 def _amounts(quantities: Any, what: str) -> Resources:
     if not isinstance(quantities, Mapping) or not quantities:
-        raise UserError(f"its {what} has amounts of resources, such as cpu: 40")
+        raise UserError(f"{what} needs amounts of resources, such as {what}: {{cpu: 40}}")
     return resources_of({str(resource): str(quantity) for resource, quantity in quantities.items()}, math.floor)
