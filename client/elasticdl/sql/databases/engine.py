@@ -103,5 +103,5 @@ def query_errors() -> Iterator[None]:
 def first_line(error: Exception) -> str:
     """What an error of DuckDB says, without the excerpt of a query that the user has not written."""
     lines = [line for line in str(error).splitlines() if line.strip()]
-    kept = [line for line in lines if not line.startswith("LINE ") and line.strip() != "^"]
+    kept = [line for line in lines if not line.startswith("LINE ") and line.strip(" ^")]
     return " ".join(kept[:3]) or type(error).__name__
