@@ -272,7 +272,7 @@ class Registry:
             raise UserError(f"{path} is damaged: {error}", hint="Restore a copy, or delete this file.") from error
 
     def _unknown(self, model: str) -> UserError:
-        known = self.names()
+        known = [name for name in self.names() if name != model]  # No training of this one has succeeded.
         listed = f"Registered models: {', '.join(known[:_KNOWN_SHOWN])}." if known else "No model is registered yet."
         return UserError(f"there is no model {model!r}", hint=did_you_mean(model, known, listed))
 

@@ -80,8 +80,28 @@ class Display(Protocol):
 
 def from_arrow(table: pa.Table, *, is_cut: bool = False) -> Table:
     """The rows of an Arrow table."""
-    columns = [column.to_pylist() for column in table.columns]
+    columns = [_values(column) for column in table.columns]
     return Table(tuple(table.column_names), tuple(zip(*columns, strict=True)), is_cut)
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column; of dates that Python has not, such as ``infinity``, texts."""
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError):
+        return [_value(cell) for cell in column]
+
+
+def _value(cell: pa.Scalar) -> Any:
+    import pyarrow as pa
+
+    try:
+        return cell.as_py()
+    except (OverflowError, ValueError):
+        try:
+            return cell.cast(pa.string()).as_py()
+        except NotImplementedError:
+            return "<value out of range>"
 
 
 def metrics_table(metrics: Mapping[str, float]) -> Table:

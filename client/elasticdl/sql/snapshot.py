@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from elasticdl.shared.errors import PermanentError, file_errors
 from elasticdl.shared.words import count
 from elasticdl.sql.databases import Database, engine
-from elasticdl.sql.databases.port import quoted
+from elasticdl.sql.databases.port import QueryError, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +80,7 @@ class Snapshot:
         So neither the rows nor their order depend on the order in which the database has given them.
         """
         everything = tuple(self.schema.names)
-        key, stratum = _key(split.by or everything, split.seed), _stratum(split)
+        key, stratum = self._split_key(split, everything), _stratum(split)
         computed = f"{_key(everything, split.seed)} AS {quoted(_ORDER)}"
         where = ""
         if split.share:
@@ -100,6 +100,18 @@ class Snapshot:
     def close(self) -> None:
         """Forget the rows; the file stays."""
         self._connection.close()
+
+    def _split_key(self, split: Split, everything: Sequence[str]) -> str:
+        """What decides on which side a row is. Rows of the same content are decided one by one, except with ``by``.
+
+        Else a table with few different rows would have whole kinds of them on one side.
+        """
+        key = _key(split.by or everything, split.seed)
+        if split.by or not split.share:
+            return key
+        repeated = self._table(f"SELECT 1 FROM {_TABLE} GROUP BY {key} HAVING count(*) > 1 LIMIT 1").num_rows  # noqa: S608
+        # A window holds whole rows, so it is for the tables that need it.
+        return f"md5_number(concat_ws(chr(31), {key}, row_number() OVER (PARTITION BY {key})))" if repeated else key
 
     def _find_thresholds(self, split: Split, key: str, stratum: str) -> None:
         """Of each stratum, the greatest key that is for validation: the keys up to it are the share of the split."""
@@ -127,11 +139,26 @@ def take(database: Database, query: str, file: Path, say: Callable[[str], None])
         say: gets a line for each million rows.
 
     Raises:
-        QueryError: the database refuses the query.
+        QueryError: the database refuses the query, or Parquet has no such type as one of its columns.
         PermanentError: the file can't be written.
     """
     schema = database.schema(query)
+    for column in schema:
+        _check_type(column)
     return write(_counted(database.batches(query), say), schema, file)
+
+
+def _check_type(column: pa.Field) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([column])).close()
+    except NotImplementedError as error:
+        raise QueryError(
+            f"the column {column.name!r} is {column.type}, which can't be stored as Parquet",
+            hint="Select an expression of it instead, or leave it out.",
+        ) from error
 
 
 def write(batches: Iterable[pa.RecordBatch], schema: pa.Schema, file: Path) -> Snapshot:

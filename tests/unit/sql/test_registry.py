@@ -57,6 +57,10 @@ def test_unknown_models_and_versions(registry: Registry) -> None:
     with pytest.raises(UserError, match="there is no model 'pai'") as caught:
         registry.find(name("pai"))
     assert caught.value.hint == "Did you mean 'pay'?"
+    registry.begin("pays")
+    with pytest.raises(UserError, match="there is no model 'pays'") as caught:
+        registry.find(name("pays"))
+    assert caught.value.hint == "Did you mean 'pay'?"
     with pytest.raises(UserError, match="the model pay has no version 7") as caught:
         registry.find(name("pay", 7))
     assert caught.value.hint == "Its versions: 1."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -239,6 +240,21 @@ def test_a_select_shows_a_limited_number_of_rows(session: Session) -> None:
     (result,) = run(session, "SELECT * FROM employee")
     assert result.table is not None
     assert (len(result.table.rows), result.table.is_cut) == (1_000, True)
+
+
+def test_dates_that_python_has_not_are_texts(session: Session) -> None:
+    (result,) = run(
+        session, "SELECT 'infinity'::date AS never, date '2020-02-29' AS day, [date '5000000-01-01'] AS far"
+    )
+    never, day, far = rows(result)[0]
+    assert isinstance(never, str)
+    assert day == datetime.date(2020, 2, 29)
+    assert isinstance(far, str)
+
+
+def test_a_column_that_can_not_be_stored_is_named(session: Session) -> None:
+    with pytest.raises(UserError, match="the column 'span' is month_day_nano_interval"):
+        run(session, "EXPLAIN PLAN SELECT age, income, INTERVAL 1 DAY AS span FROM employee LABEL income INTO pay")
 
 
 def test_a_statement_reads_the_database_that_has_its_tables(tmp_path: Path) -> None:

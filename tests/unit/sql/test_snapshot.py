@@ -61,6 +61,17 @@ def test_groups_stay_together_and_classes_keep_their_shares(tmp_path: Path) -> N
     assert Counter(held.column("c").to_pylist()) == {"x": 10, "y": 30}
 
 
+def test_rows_of_the_same_content_are_on_both_sides(tmp_path: Path) -> None:
+    rows = pa.table({"sex": ["f", "m", "m", "m"] * 100, "y": [0, 0, 1, 1] * 100})
+    split = Split(share=0.2, stratify="y")
+    sides = [part(tmp_path, rows, split, validation=validation) for validation in (False, True)]
+    assert [side.num_rows for side in sides] == [320, 80]
+    for side in sides:
+        assert len(Counter(zip(*side.to_pydict().values(), strict=True))) == 3
+    reverse = rows.take(list(reversed(range(400))))
+    assert part(tmp_path, reverse, split, validation=True).equals(sides[1])
+
+
 def test_a_statement_names_its_validation_rows(tmp_path: Path) -> None:
     table = pa.table({"a": [number % 7 for number in range(60)], "y": [float(number) for number in range(60)]})
     select = statement(

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from elasticdl.sql.statements import Fault, Position, StatementError
 
 SCRIPT_CHARS_MAX = 1 << 20
+_NO_UNICODE = re.compile("[\ud800-\udfff]")
+"""What Python makes of bytes that are not UTF-8."""
 _COMMENT = re.compile(r"/\*|\*/")
 
 
@@ -88,12 +90,14 @@ def tokenize(script: Text) -> list[Token]:
     """All tokens, without spaces and comments, and an END.
 
     Raises:
-        StatementError: a string, a quoted name or a comment has no end, or the script is too long.
+        StatementError: a string, a quoted name or a comment has no end, or the script is too long or no UTF-8.
     """
     text = script.text
     if len(text) > SCRIPT_CHARS_MAX:
         message = f"the script has {len(text):,} characters; the limit is {SCRIPT_CHARS_MAX:,}."
         raise StatementError([Fault(message, script.position(0))])
+    if wrong := _NO_UNICODE.search(text):
+        raise StatementError([Fault("this is not UTF-8.", script.position(wrong.start()))])
     tokens: list[Token] = []
     at = 0
     while at < len(text):

@@ -132,3 +132,7 @@ def test_limits() -> None:
     assert "more than 1,000 attributes" in shown(
         f"SELECT 1 TO TRAIN X WITH {', '.join(f'a{n}=1' for n in range(1_001))} LABEL y INTO m"
     )
+
+
+def test_bytes_that_are_not_utf_8_have_a_place() -> None:
+    assert shown("SELECT 'a\udcff'").startswith("line 1, column 10: this is not UTF-8.")
