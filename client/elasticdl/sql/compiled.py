@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 _WORK = ".work"
 """Folder of the registry for rows and results of statements that run."""
+_UNWRITTEN, _PREDICTIONS = "unwritten", "predictions"
+"""Folder of the registry, and name of the table, for predictions that a database did not take."""
 _REPORT = "report.json"
 
 
@@ -122,6 +125,7 @@ def _initial_model(session: Session, statement: Train) -> dict[str, Any]:
 
 
 def _predict(session: Session, statement: Predict, text: str) -> Result:
+    from elasticdl.sql.databases.folder import FolderDatabase
     from elasticdl.sql.preparation import prepare_rows, write_predictions
 
     model, database = _model(session, statement.using), session.databases.of_query(statement.query.text)
@@ -138,15 +142,23 @@ def _predict(session: Session, statement: Predict, text: str) -> Result:
             "output": predictions,
         }
         ended = session.jobs.run("predict", flags, folder / _REPORT)
-        rows = write_predictions(
+        write = partial(
+            write_predictions,
             predictions,
             prepared,
-            database,
-            into=statement.into.text,
             column=statement.column.text if statement.column else None,
             features=model.features,
             probabilities=bool(found.settings.get("predict.probabilities")),
         )
+        try:
+            rows = write(database, into=statement.into.text)
+        except UserError as error:
+            kept = session.registry.root / _UNWRITTEN / ended.job
+            write(FolderDatabase(kept), into=_PREDICTIONS)
+            raise UserError(
+                f"the table {statement.into} can't be written in {database.url}: {error.args[0]}",
+                hint=f"The predictions are kept as the table {_PREDICTIONS}: elasticdl sql --database={kept}",
+            ) from error
     session.display.line(f"Wrote {count(rows, 'row')} to the table {statement.into} in {database.url}.")
     return Result(statement=text, kind="predict", model=model.name, job=ended.job, into=statement.into.text, rows=rows)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -165,6 +167,22 @@ def test_predictions_are_written_beside_the_selected_rows(session: Session) -> N
     assert selected.table.names == ("id", "age", "department", "pay")
     assert len(selected.table.rows) == 5
     assert list((session.registry.root / ".work").iterdir()) == []
+
+
+def test_predictions_that_a_database_does_not_take_are_kept(session: Session, tmp_path: Path) -> None:
+    run(session, TRAINED)
+    duckdb.connect(str(tmp_path / "people.duckdb")).execute(
+        "CREATE TABLE people AS SELECT 1 AS id, 30 AS age, 'Sales' AS department;"
+        "CREATE VIEW seen AS SELECT * FROM people"
+    ).close()
+    other = replace(session, databases=Attached([str(tmp_path / "people.duckdb")]))
+    with pytest.raises(UserError, match=r"seen.* can't be written .*View") as found:
+        run(other, "SELECT * FROM people TO PREDICT seen.pay USING pay@1")
+    kept = re.search(r"--database=(\S+)", str(found.value))
+    assert kept is not None
+    rows = run(replace(session, databases=Attached([kept[1]])), "SELECT * FROM predictions")[0].table
+    assert rows is not None
+    assert rows.names == ("id", "age", "department", "pay")
 
 
 def test_metrics_are_shown_and_written(session: Session) -> None:

@@ -68,7 +68,7 @@ def _script(statements: Sequence[str], files: Sequence[Path]) -> str:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text()
+        return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"--file={file} is not UTF-8: {error}", usage=True) from error
 
