@@ -116,12 +116,11 @@ async def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
         list(ExportedLog(path).records())
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"text", gzip.compress(b"text", mtime=0), gzip.compress(b'{"format": "other"}\n')]
-)
-def test_another_file_is_refused(content: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("content", ["", "text", '{"format": "other"}\n'])
+def test_another_file_is_refused(content: str, compressed: bool, tmp_path: Path) -> None:
     path = tmp_path / "file"
-    path.write_bytes(content)
+    path.write_bytes(gzip.compress(content.encode()) if compressed else content.encode())
     with pytest.raises(UserError, match="is not an exported event log"):
         ExportedLog(path)
 
