@@ -133,5 +133,5 @@ def dashboard(job: str, run_dir: Path | None, namespace: str, address: Address) 
         shown = f"[{host}]" if ":" in host else host
         console = plain_console()
         console.print(f"The dashboard is at http://{shown}:{port}/?token={token}")
-        console.print("Everyone with this address can look and change nothing. Ctrl-C ends the dashboard.")
+        console.print("Everyone with this address can look and change nothing. The dashboard ends with this command.")
         uvicorn.Server(config).run(sockets=[bound])
