@@ -9,22 +9,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from elasticdl.cli import exit_codes, interrupts
 from elasticdl.cli.local.processes.fork_server import fork_servers
+from elasticdl.cli.submission.seed import seed_of, with_seed
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.shared.job.options import Seconds, types_of
 from elasticdl.shared.names import JobId, Service
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.exit_codes import leave
-
-SEED_BITS = 32
 
 
 def main() -> int:
@@ -33,18 +32,17 @@ def main() -> int:
 
     given = _typed(json.loads(os.environ.pop("ELASTICDL_SCRIPT")))
     root = Path(os.environ.pop("ELASTICDL_SCRIPT_ROOT"))
-    given.setdefault("seed", secrets.randbits(SEED_BITS))
-    flags = TrainFlags(model_def="", training_data="", **given)
+    flags = with_seed(TrainFlags(model_def="", training_data="", **given))
     processes = flags.num_workers + flags.num_ps_pods
-    with fork_servers(processes=processes, seed=given["seed"], envs=parse_envs(flags.envs)) as forks:
+    with fork_servers(processes=processes, seed=seed_of(flags), envs=parse_envs(flags.envs)) as forks:
         forks.begin(None, [Service.WORKER])
         with contextlib.suppress(KeyboardInterrupt):
             if request := sys.stdin.read():
-                return _run(json.loads(request), given, root, forks)
+                return _run(json.loads(request), flags, root, forks)
     return exit_codes.INTERRUPTED
 
 
-def _run(request: dict[str, Any], given: dict[str, Any], root: Path, forks: Any) -> int:
+def _run(request: dict[str, Any], flags: TrainFlags, root: Path, forks: Any) -> int:
     started_s = SystemClock().now()
     os.chdir(request["folder"])
     if request["quiet"]:
@@ -53,13 +51,12 @@ def _run(request: dict[str, Any], given: dict[str, Any], root: Path, forks: Any)
     from elasticdl.cli.commands.new_job import start
 
     try:
-        flags = TrainFlags(**given, **request["values"])
-        code = start(flags, root, forks, started_s, None, job)
+        code = start(replace(flags, **request["values"]), root, forks, started_s, None, job)
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted before training began; nothing is left of the job.\n")
         code = exit_codes.INTERRUPTED
     except ElasticDLError as error:
-        if given.get("debug"):
+        if flags.debug:
             raise
         from elasticdl.cli.display.consoles import error_console, error_text
 
