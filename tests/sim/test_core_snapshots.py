@@ -14,7 +14,7 @@ from tests.sim.run import tell
 from tests.sim.schedule import random_schedule
 from tests.sim.world import Schedule, World
 
-from elasticdl.shared.bus.memory.register import Entries
+from elasticdl.shared.bus.memory.broker import Entries
 from elasticdl.shared.names import MASTER
 from elasticdl.views import core_snapshot
 

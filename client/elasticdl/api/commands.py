@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from elasticdl.api.output import Output
 from elasticdl.cli import exit_codes
 from elasticdl.cli.flag_values import as_flags, as_text
 from elasticdl.shared.errors import ElasticDLError, UserError
@@ -24,6 +24,8 @@ _PREFIX = "Error: "
 _STANDARD_INPUT = "/dev/stdin"
 _COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 """Variables that have programs print to a pipe as they print to a terminal: with colours, and lines that move."""
+_PROGRESS = re.compile(r"\[[\d:]+\] .*  workers \d+/\d+  ps \d+/\d+  queue \d+ \(\d+ in progress\)$")
+"""A line of ``elasticdl.cli.display.live.progress_line``."""
 
 
 def run(
@@ -94,3 +96,35 @@ def split_secrets(values: Mapping[str, Any], known: Mapping[str, Flag]) -> tuple
     secret = {name for name in values if name in known and known[name].is_secret}
     texts = {name: as_text(name, value) for name, value in values.items() if name in secret and value is not None}
     return {name: value for name, value in values.items() if name not in secret}, texts
+
+
+def display_of_notebook() -> Callable[..., Any] | None:
+    """``display`` of IPython if this process is the kernel of a notebook, whose output can be changed; else None."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    # A kernel has loaded this module. Not to import it keeps IPython out of our dependencies.
+    display: Callable[..., Any] | None = getattr(sys.modules.get("IPython.display"), "display", None)
+    return display if hasattr(shell, "kernel") else None
+
+
+class Output:
+    """The output of one command.
+
+    Args:
+        display: shows an object, and returns what updates it, as that of IPython; None: lines are printed.
+    """
+
+    def __init__(self, display: Callable[..., Any] | None = None) -> None:
+        self._display = display or display_of_notebook()
+        self._shown: Any = None
+
+    def line(self, line: str) -> None:
+        """Show a line, which ends with a line feed."""
+        if self._display is None or not _PROGRESS.match(line.rstrip()):
+            sys.stdout.write(line)
+            sys.stdout.flush()
+            return
+        content = {"text/plain": line.rstrip()}
+        if self._shown is None:
+            self._shown = self._display(content, raw=True, display_id=True)
+        else:
+            self._shown.update(content, raw=True)

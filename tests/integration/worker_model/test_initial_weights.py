@@ -13,8 +13,8 @@ import pytest
 from tests.integration.worker_model.test_export import WITH_COMBINERS
 from tests.unit.worker_model.conftest import RECOMMENDER, Tables, WriteModule, columns, runner_of
 
+from elasticdl.ps.shard.core import new_model
 from elasticdl.ps.shard.group import UpdatePolicy
-from elasticdl.ps.shard.new_model import new_model
 from elasticdl.ps.snapshots.kept_versions import read_warm_start
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import InitialModel

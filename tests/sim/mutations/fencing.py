@@ -11,8 +11,8 @@ from tests.sim.mutations.snapshots import deletions_unnoticed
 from elasticdl.master.core import State, identity
 from elasticdl.master.service import Master
 from elasticdl.ps.controller.registration import Registration
+from elasticdl.shared.bus.memory.broker import Entries
 from elasticdl.shared.bus.memory.log import Records
-from elasticdl.shared.bus.memory.register import Entries
 from elasticdl.shared.bus.terms import Terms
 from elasticdl.shared.messages.events import Envelope
 from elasticdl.shared.names import Service

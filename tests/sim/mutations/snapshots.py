@@ -17,7 +17,7 @@ from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import Group, GroupCut
 from elasticdl.ps.shard.model_shard import ModelShard, versions_of
 from elasticdl.ps.shard.shard_cut import ShardCut
-from elasticdl.ps.snapshots import history, next_cut, objects, recovery
+from elasticdl.ps.snapshots import history, next_cut, recovery
 from elasticdl.ps.snapshots import reader as snapshot_reader
 from elasticdl.ps.snapshots import writer as snapshot_writer
 from elasticdl.ps.snapshots.history import SnapshotHistory
@@ -171,7 +171,7 @@ def damaged_snapshots_are_discarded() -> Iterator[None]:
 @mutation("a restarted ps does not delete snapshots that it could fall back to", protects=Protects.EXACTLY_ONCE)
 def fallbacks_are_not_garbage() -> Iterator[None]:
     def newest_only(store: Any, folder: str, kept: Any) -> Any:
-        return objects.garbage(store, folder, list(kept)[-1:])
+        return executors.garbage(store, folder, list(kept)[-1:])
 
     with replaced(executors, "garbage", newest_only), deletions_unnoticed():
         yield
@@ -208,7 +208,7 @@ def _without_updates(versions: Any) -> Any:
     scenario="a-recipient-is-killed-after-it-deleted-garbage",
 )
 def copies_are_not_garbage() -> Iterator[None]:
-    unkept = replaced(objects, "folders_of", lambda uri, manifest: {folder_of(uri)})
+    unkept = replaced(executors, "folders_of", lambda uri, manifest: {folder_of(uri)})
     with unkept, replaced(recovery, "choose", lambda chains, wanted: []):
         yield
 

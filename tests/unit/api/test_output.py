@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.api.output import Output
+from elasticdl.api.commands import Output
 from elasticdl.cli.display.live import progress_line
 from elasticdl.master.core import State
 from elasticdl.views.progress import progress_snapshot

@@ -23,7 +23,7 @@ from elasticdl.shared.data import (
 )
 from elasticdl.shared.data.indices import IndexFile, IndexLostError, IndexWriter, columns, shared_index
 from elasticdl.shared.data.indices.block import to_bytes
-from elasticdl.shared.data.indices.previous import PreviousIndex
+from elasticdl.shared.data.indices.shared_index import PreviousIndex
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import MemoryStore, ObjectInfo, ObjectStore, open_store, to_uri
 

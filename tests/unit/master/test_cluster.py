@@ -9,8 +9,8 @@ import pytest
 from tests.unit.shared_kubernetes.memory_api import MemoryApi
 from tests.unit.shared_kubernetes.test_pod_manifests import job
 
-from elasticdl.master.cluster import pods_of, result_of
 from elasticdl.master.core import State
+from elasticdl.master.main import pods_of, result_of
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.job_end import end_failed

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from tests.unit.master.driver import Driver, close, job_spec, plan, whole
 
-from elasticdl.master.cluster import result_of
 from elasticdl.master.core.timers import PIN_PAUSE
+from elasticdl.master.main import result_of
 from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.plan import Plan

@@ -7,7 +7,7 @@ import asyncio
 from tests.unit.master.driver import Driver, job_spec, plan
 
 from elasticdl.master.core.timers import EVALUATION
-from elasticdl.master.timer_service import TimerService
+from elasticdl.master.service import TimerService
 from elasticdl.shared.messages.events import TimerFired
 from elasticdl.shared.names import Service
 from elasticdl.shared.process.clock import SystemClock

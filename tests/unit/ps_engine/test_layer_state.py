@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from elasticdl.ps.engine.checks import NotFiniteError
-from elasticdl.ps.engine.layer_state import LayerState
+from elasticdl.ps.engine.dense import LayerState
 from elasticdl.shared.model.partitioning import Block
 from elasticdl.shared.model.signature import DenseVariable, StateRule, StateUpdate, VariableKind
 

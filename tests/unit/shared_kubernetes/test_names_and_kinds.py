@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes import kinds
+from elasticdl.shared.kubernetes.api import RequestRate
 from elasticdl.shared.kubernetes.names import POD_LABEL, labels, pod_labels, pod_object_name, selector
-from elasticdl.shared.kubernetes.request_rate import RequestRate
 from elasticdl.shared.kubernetes.templates import PodTemplates, WorkerPriority
 from elasticdl.shared.names import JOB_NAME_CHARS_MAX, JobId, PodName, Service
 

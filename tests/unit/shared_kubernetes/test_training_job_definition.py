@@ -16,7 +16,7 @@ from elasticdl.shared.kubernetes.training_job import TrainingJobSpec
 from elasticdl.shared.kubernetes.training_job.definition import definition, definition_text, object_schema
 from elasticdl.shared.kubernetes.training_job.job_schema import NO_JOB_OPTIONS, REQUIRED, job_schema
 from elasticdl.shared.kubernetes.training_job.schema import spec_schema
-from elasticdl.shared.kubernetes.training_job.validation import completed
+from elasticdl.shared.kubernetes.training_job.spec import completed
 
 ROOT = Path(__file__).resolve().parents[3]
 FILE = ROOT / "deploy" / "kustomize" / "controller" / "crd.yaml"

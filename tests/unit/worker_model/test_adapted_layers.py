@@ -16,6 +16,8 @@ from elasticdl.layers import adapt, adapting
 from elasticdl.shared.data.ragged import ColumnValues, Ragged
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.adapted.adapter import (
+    ColumnBlocks,
+    ColumnDataset,
     ExportedModelAdapter,
     JobAdapter,
     Missing,
@@ -24,7 +26,6 @@ from elasticdl.worker.model.adapted.adapter import (
     refuse_missing,
     wait_for,
 )
-from elasticdl.worker.model.adapted.columns import ColumnBlocks, ColumnDataset
 from elasticdl.worker.model.adapted.states import encode_state, key_of, set_state
 
 pytestmark = pytest.mark.tensorflow

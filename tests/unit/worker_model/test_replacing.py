@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.worker.model.export.replacing import PREFIX, exchange, replace, unfinished
+from elasticdl.worker.model.export.export import PREFIX, exchange, replace, unfinished
 
 
 def model(folder: Path, content: str) -> Path:

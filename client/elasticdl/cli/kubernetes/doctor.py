@@ -19,16 +19,26 @@ from elasticdl.cli.kubernetes.checks import (
 )
 from elasticdl.cli.kubernetes.ended_jobs.one_time_run import run_once
 from elasticdl.cli.kubernetes.lookup import connect
-from elasticdl.cli.kubernetes.manifests.check_pod import check_job
+from elasticdl.cli.kubernetes.manifests.one_time_job import one_time_job
+from elasticdl.cli.kubernetes.manifests.resources import Resources
+from elasticdl.cli.kubernetes.manifests.templates import USER_ID, PodSettings, bare_container, bare_pod
 from elasticdl.cli.kubernetes.new_job.planning import images_of, parse_user
 from elasticdl.cli.kubernetes.new_job.start import namespace_defaults
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
+from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import SERVICE_ACCOUNT
+from elasticdl.shared.names import Service
 
 _POD = "pod"
 WAIT_S_MAX = 60.0
 """Seconds that the pod may wait for a node, or for whatever else it waits for."""
+PURPOSE = "doctor"
+MODULE = "elasticdl.cli.kubernetes.pod_checks"
+_RESOURCES = Resources(
+    requests={"cpu": "10m", "memory": "128Mi"},
+    limits={"cpu": "1", "memory": "512Mi"},
+)
 
 
 def doctor(namespace: str, image_name: str = "", pull_secrets: Sequence[str] = (), *, as_json: bool = False) -> int:
@@ -112,3 +122,23 @@ def _show(finding: Finding) -> None:
     console.print(f"problem  {finding.subject}: {finding.problem}")
     for line in finding.remedy.splitlines():
         console.print(f"         {line}")
+
+
+def check_job(
+    namespace: str,
+    suffix: str,
+    images: dict[Service, str],
+    storage: str,
+    pull_secrets: Sequence[str] = (),
+    user: int | None = USER_ID,
+) -> Manifest:
+    """The Job; the worker's image runs the checks, and the other ``images`` are only started."""
+    settings = {
+        service: PodSettings(service=service, image=image, resources=_RESOURCES) for service, image in images.items()
+    }
+    worker = settings.pop(Service.WORKER)
+    checks = bare_container(Service.WORKER.value, ["-P", "-m", MODULE, storage, namespace], worker)
+    pod = bare_pod(checks, pull_secrets, user)
+    pod |= {"serviceAccountName": SERVICE_ACCOUNT, "automountServiceAccountToken": True}
+    pod["initContainers"] = [bare_container(name.value, ["-c", "pass"], each) for name, each in settings.items()]
+    return one_time_job(f"elasticdl-{PURPOSE}-{suffix}", namespace, PURPOSE, pod)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from elasticdl.cli.jobs.handle import Condition, JobNotFoundError
 from elasticdl.cli.jobs.named import named
-from elasticdl.cli.kubernetes.ended_jobs.deleted_job import find_deleted
+from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
-from elasticdl.shared.errors import UserError
+from elasticdl.cli.kubernetes.nats_route import reachable_url
+from elasticdl.shared.bus import nats_bus
+from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import JOB, Manifest
-from elasticdl.shared.kubernetes.names import MANAGED_BY_LABEL, NAME_LABEL, selector
+from elasticdl.shared.kubernetes.names import MANAGED_BY_LABEL, NAME_LABEL, NAMESPACE_OBJECT, selector
 from elasticdl.shared.names import JobId
 
 NAMESPACE_VARIABLE = "ELASTICDL_NAMESPACE"
@@ -59,3 +63,29 @@ def find_in(api: KubernetesApi, job: str) -> JobId:
         return found
     latest = f"The latest jobs there: {', '.join(reversed(ids[-5:]))}." if ids else "It holds no jobs."
     raise NoSuchJobError(f"there is no job {job!r} in namespace {api.namespace} of {api.server}", hint=latest)
+
+
+class DeletedJobHandle(KubernetesJobHandle):
+    """See ``JobHandle``. It has no pods."""
+
+    def condition(self) -> Condition:
+        """See ``JobHandle``."""
+        return Condition(is_running=False, state=INTERRUPTED, interruption="its Kubernetes Job was deleted")
+
+    def job_object(self) -> Manifest:
+        """No such job exists. Raises ``JobNotFoundError``: always."""
+        raise JobNotFoundError(
+            f"the Kubernetes Job of {self.job} was deleted, and with it the settings of its pods and its model file",
+            hint=f"To continue from its model: elasticdl train --initial_model={self.job}, and the flags of that job.",
+        )
+
+
+def find_deleted(api: KubernetesApi, job: str, *, is_default: bool) -> DeletedJobHandle | None:
+    """Find a job without objects on a namespace's NATS server; None: it is not there, or the server is unreachable."""
+    try:
+        with reachable_url(api, NAMESPACE_OBJECT) as url:
+            ids = asyncio.run(nats_bus.stored_jobs(url))
+    except ElasticDLError:
+        return None
+    found = named(job, ids)
+    return DeletedJobHandle(api, found, is_default=is_default) if found else None

@@ -21,17 +21,19 @@ from elasticdl.cli.local.processes.imports import service_command
 from elasticdl.cli.local.processes.logs import bound, last_error
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.cli.local.restart_policy import RestartPolicy
-from elasticdl.cli.local.watchdog import Watchdog
 from elasticdl.master.core import State
 from elasticdl.master.tensorboard.live import write_event_files
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.errors import ElasticDLError, PermanentError
-from elasticdl.shared.failure_detection.heartbeats import HEARTBEAT_TIMEOUT_S, Heartbeat
+from elasticdl.shared.failure_detection.detector import FailureDetector, MissedHeartbeats
+from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
+from elasticdl.shared.failure_detection.heartbeats import HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S, Heartbeat
+from elasticdl.shared.failure_detection.monitor import HeartbeatMonitor
 from elasticdl.shared.messages.events import Event, JobResumed, LogRecord, StopRequested
 from elasticdl.shared.messages.measurements import ProcessMeasured
 from elasticdl.shared.names import LAUNCHER, MASTER, PodName, Service
 from elasticdl.shared.pods.supervisor import PodSupervisor
-from elasticdl.shared.process.clock import JobClock
+from elasticdl.shared.process.clock import Clock, JobClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 from elasticdl.shared.process.settings import variable
@@ -392,3 +394,43 @@ async def _cancel_all(tasks: list[asyncio.Task[None]]) -> None:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=TICK_S)
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Watchdog:
+    """Sends the launcher's heartbeats, and monitors them and the master's.
+
+    Args:
+        kill_broker: kills a NATS server that does not deliver the launcher's own heartbeats to it.
+    """
+
+    def __init__(
+        self, bus: Bus, clock: Clock, kill_master: Callable[[], None], kill_broker: Callable[[], None]
+    ) -> None:
+        self._bus = bus
+        self._kill_master = kill_master
+        self._kill_broker = kill_broker
+        self._envelopes = EnvelopeFactory(service=Service.LAUNCHER, name=LAUNCHER, clock=clock)
+        self._detector = FailureDetector(
+            own=LAUNCHER, timeout_s=HEARTBEAT_TIMEOUT_S, interval_s=HEARTBEAT_INTERVAL_S, unannounced=(MASTER,)
+        )
+        self._monitor = HeartbeatMonitor(bus.signals, clock, self._detector, self._on_tick)
+
+    def master_ended(self) -> None:
+        """Expect no heartbeats of the master until it sends the first."""
+        self._detector.forget(MASTER)
+
+    async def run(self) -> None:
+        """Watch; never returns."""
+        sending = asyncio.create_task(
+            send_heartbeats(self._bus.signals, self._envelopes, HEARTBEAT_INTERVAL_S), name="heartbeats"
+        )
+        try:
+            await self._monitor.run(HEARTBEAT_INTERVAL_S)
+        finally:
+            sending.cancel()
+
+    def _on_tick(self, missed: list[MissedHeartbeats]) -> None:
+        if any(each.pod == MASTER for each in missed):
+            self._kill_master()
+        if self._detector.broker_timed_out():
+            self._kill_broker()

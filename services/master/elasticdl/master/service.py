@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import structlog
@@ -14,7 +14,6 @@ from elasticdl.master.ledger_reads import LedgerReader
 from elasticdl.master.outbox import Outbox
 from elasticdl.master.pod_recovery import supervisor_of
 from elasticdl.master.snapshot_writer import CoreSnapshotWriter
-from elasticdl.master.timer_service import TimerService
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.errors import FencedError, InvariantError
 from elasticdl.shared.failure_detection.detector import FailureDetector, MissedHeartbeats
@@ -295,3 +294,38 @@ class Master:
                 self._inbox.put_nowait(
                     HeartbeatsMissed(pod=each.pod, incarnation=each.incarnation, silent_s=each.silent_s)
                 )
+
+
+class TimerService:
+    """Timers on the asyncio loop; ``clock``: its ``now`` is the time to which timers are set."""
+
+    def __init__(self, clock: Clock, fire: Callable[[TimerFired], None]) -> None:
+        self._clock = clock
+        self._fire = fire
+        self._running: dict[str, tuple[float, asyncio.TimerHandle]] = {}
+
+    def set(self, timers: Mapping[str, float]) -> None:
+        """Run these timers (name -> due time since 1970) and no others; each fires once until ``on_fired``."""
+        for timer, (due_s, handle) in list(self._running.items()):
+            if timers.get(timer) != due_s:
+                handle.cancel()
+                del self._running[timer]
+        loop = asyncio.get_running_loop()
+        for timer, due_s in timers.items():
+            if timer not in self._running:
+                delay_s = max(0.0, due_s - self._clock.now())
+                fired = TimerFired(timer=timer, due_s=due_s)
+                self._running[timer] = (due_s, loop.call_later(delay_s, self._fire, fired))
+
+    def on_fired(self, event: TimerFired) -> None:
+        """Forget a timer whose event was applied, so that it runs again when it is set again to the same time."""
+        due_s, handle = self._running.get(event.timer, (None, None))
+        if handle and due_s == event.due_s:
+            handle.cancel()
+            del self._running[event.timer]
+
+    def cancel(self) -> None:
+        """Cancel all timers."""
+        for _, handle in self._running.values():
+            handle.cancel()
+        self._running.clear()

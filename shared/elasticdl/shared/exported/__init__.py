@@ -3,8 +3,7 @@
 ``layout.py``   what such an export consists of; pure
 ``merging.py``  which rows of a table's snapshots are its rows; pure
 ``parquet.py``  one file of rows
-``spilled.py``  rows on the local disk, by the hash of their id
-``writing.py``  from snapshots to an export, in bounded memory
+``writing.py``  from snapshots to an export, in bounded memory: rows go through files by the hash of their id
 ``reading.py``  an export and its rows, a file at a time
 ``lookup.py``   the rows of a batch, from memory-mapped files
 ``owner.py``    which job has written the model in an output, of any kind of export

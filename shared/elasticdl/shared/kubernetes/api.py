@@ -23,10 +23,11 @@ from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientErr
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.kinds import Kind, Manifest, kind_of
 from elasticdl.shared.kubernetes.refusals import ApiRefusedError, Request, error_of_answer, error_of_status
-from elasticdl.shared.kubernetes.request_rate import RequestRate
 
 if TYPE_CHECKING:
     import websocket  # Comes with the package kubernetes, which a master of a job on one machine does without.
+import threading
+import time
 
 CONNECT_S = 10.0
 REQUEST_S = 30.0
@@ -393,3 +394,29 @@ def _translated(request: Request, server: str) -> Iterator[None]:
         raise PermanentError(f"can't {request}: the certificate of {server} is not accepted: {error}") from error
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise TransientError(f"can't {request}: the API server {server} can't be reached: {error}") from error
+
+
+REQUESTS_PER_SECOND_MAX = 40.0
+REQUESTS_AT_ONCE_MAX = 10
+
+
+class RequestRate:
+    """A token bucket for any number of threads; ``at_once``: requests without delay after a pause."""
+
+    def __init__(self, per_second: float = REQUESTS_PER_SECOND_MAX, at_once: int = REQUESTS_AT_ONCE_MAX) -> None:
+        self._interval_s = 1 / per_second
+        self._burst_s = (at_once - 1) * self._interval_s
+        self._next_s = 0.0
+        self._lock = threading.Lock()
+
+    def delay_s(self, now_s: float) -> float:
+        """Take a place for one request, and say how many seconds from now it is."""
+        with self._lock:
+            self._next_s = max(self._next_s, now_s - self._burst_s) + self._interval_s
+            return max(self._next_s - self._interval_s - now_s, 0.0)
+
+    def wait(self) -> None:
+        """Sleep until one more request may be sent."""
+        delay_s = self.delay_s(time.monotonic())
+        if delay_s:
+            time.sleep(delay_s)

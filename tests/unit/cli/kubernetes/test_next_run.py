@@ -11,8 +11,8 @@ import yaml
 from tests.unit.cli.kubernetes.test_manifests import TRAIN, environment, planned
 
 from elasticdl.cli import exit_codes
+from elasticdl.cli.kubernetes.ended_jobs.resume import next_config_map, next_job, next_secret
 from elasticdl.cli.kubernetes.manifests.job_objects import RETRIES
-from elasticdl.cli.kubernetes.manifests.next_run import next_config_map, next_job, next_secret
 from elasticdl.cli.kubernetes.new_job.start import start
 from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.options import KubernetesFlags

@@ -12,16 +12,16 @@ from tests.unit.shared_kubernetes.memory_api import MemoryApi
 from tests.unit.shared_kubernetes.test_pod_manifests import job
 
 from elasticdl.cli.kubernetes.manifests.job_objects import FAILED_CODES, RETRIES
-from elasticdl.cli.kubernetes.new_job.before_run import (
+from elasticdl.cli.kubernetes.prepare import (
     SubmissionRefusedError,
     check_memory,
     check_not_begun,
     check_not_refused,
+    end_job,
     masters_of,
     remove_failed_starts,
     wait_for_rights,
 )
-from elasticdl.cli.kubernetes.prepare import end_job
 from elasticdl.cli.kubernetes.submit import NatsRefusedError
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,22 +14,27 @@ from elasticdl.cli.jobs.accepted import leaving_lines
 from elasticdl.cli.jobs.resume_changes import ResumeChanges, check_changes
 from elasticdl.cli.kubernetes.condition import memory_kills
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
-from elasticdl.cli.kubernetes.manifests.next_run import next_config_map, next_job, next_secret
+from elasticdl.cli.kubernetes.manifests.job_objects import RETRIES
 from elasticdl.cli.kubernetes.new_job.creation import create_objects
 from elasticdl.cli.kubernetes.new_job.following import follow
 from elasticdl.cli.kubernetes.objects_file import write_objects
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
-from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, JOB, POD, SECRET, Manifest
+from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, JOB, POD, SECRET, Kind, Manifest
 from elasticdl.shared.kubernetes.names import SUBMISSION_FILE, labels, object_name, selector
-from elasticdl.shared.kubernetes.pod_manifests import MEMORY_RAISE
+from elasticdl.shared.kubernetes.pod_manifests import MEMORY_RAISE, raise_memory
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import JobId, new_incarnation
+from elasticdl.shared.process.settings import variable
 
 REMOVAL_S_MAX = 120.0
 """Seconds in which Kubernetes has to remove the objects of the former run. Pods may take ``GRACE_S`` to end."""
 _POLL_S = 0.25
+_JOB_FIELDS = ("ttlSecondsAfterFinished", "podReplacementPolicy", "template")
+"""What stays."""
+_CONTROLLER_LABELS = ("controller-uid", "job-name")
+"""What Kubernetes adds to the labels of a Job's pods, with and without a prefix."""
 
 
 def resume(job: KubernetesJobHandle, changes: ResumeChanges, *, detach: bool) -> int:
@@ -111,3 +117,45 @@ def _wait_until_removed(api: KubernetesApi, job: JobId) -> None:
 def _is_stuck(pod: Manifest) -> bool:
     """Whether a pod is still there although it is to be deleted: its node does not answer."""
     return "deletionTimestamp" in pod["metadata"]
+
+
+def next_job(former: Manifest, run: str, *, raises_memory: bool = False) -> Manifest:
+    """The Job of the next run, suspended."""
+    spec = deepcopy({name: former["spec"][name] for name in _JOB_FIELDS if name in former["spec"]})
+    metadata = spec["template"].get("metadata", {})
+    metadata["labels"] = {
+        name: value
+        for name, value in metadata.get("labels", {}).items()
+        if name.rpartition("/")[2] not in _CONTROLLER_LABELS
+    }
+    for container in _containers(spec["template"]):
+        if raises_memory:
+            raise_memory(container)
+        for each in container.get("env", ()):
+            if each["name"] == variable("run"):
+                each["value"] = run
+    job = _object(JOB, former)
+    if owners := former["metadata"].get("ownerReferences"):
+        job["metadata"]["ownerReferences"] = owners
+    return {**job, "spec": {"suspend": True, "backoffLimit": RETRIES, **spec}}
+
+
+def next_config_map(former: Manifest, submission: str) -> Manifest:
+    """The ConfigMap of the next run."""
+    data = {**former.get("data", {}), SUBMISSION_FILE: submission}
+    return {**_object(CONFIG_MAP, former), "data": data, "binaryData": former.get("binaryData") or {}}
+
+
+def next_secret(former: Manifest) -> Manifest:
+    """The Secret of the next run: that of the former one."""
+    return {**_object(SECRET, former), "type": "Opaque", "data": former.get("data") or {}}
+
+
+def _object(kind: Kind, former: Manifest) -> Manifest:
+    metadata = {name: former["metadata"][name] for name in ("name", "namespace", "labels")}
+    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
+
+
+def _containers(template: Manifest) -> Iterator[Manifest]:
+    spec = template["spec"]
+    yield from (*spec.get("initContainers", ()), *spec["containers"])

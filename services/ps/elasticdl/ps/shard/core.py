@@ -21,17 +21,17 @@ from elasticdl.ps.shard.admission import (
 )
 from elasticdl.ps.shard.group import GroupCut, UpdatePolicy
 from elasticdl.ps.shard.model_shard import Division, GroupVersion, ModelShard, ledger_of, most_backward
-from elasticdl.ps.shard.new_model import new_model
 from elasticdl.ps.shard.pull_admission import PullAdmission
 from elasticdl.ps.shard.regrouping import without
 from elasticdl.ps.shard.shard_cut import Pin, ShardCut
 from elasticdl.ps.shard.warm_start import WarmStart
-from elasticdl.shared.errors import InvariantError, TransientError
+from elasticdl.shared.errors import InvariantError, ProtocolError, TransientError, UserError
 from elasticdl.shared.job.ledger import Ledger, Verdict
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.messages.events import GroupLedger
 from elasticdl.shared.model.aligned import aligned_floats
 from elasticdl.shared.model.manifests import rebuilding
+from elasticdl.shared.model.partitioning import dense_part
 from elasticdl.shared.model.placement import Placement, Ranges
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import TaskId
@@ -438,3 +438,35 @@ def _is_epoch_complete(ledger: Ledger, plan: Plan, epoch: int) -> bool:
     first = epoch * plan.tasks_per_epoch
     end = first + plan.tasks_per_epoch
     return ledger.has_all(first, min(end, plan.tasks) if plan.is_truncated else end)
+
+
+def new_model(
+    signature: ModelSignature, policy: UpdatePolicy, owned: Ranges, dense: Floats, warm: WarmStart | None = None
+) -> ModelShard:
+    """A shard with one group.
+
+    Args:
+        warm: weights of another job to start from instead, as far as they fit.
+
+    Raises:
+        ProtocolError: the values do not fit the signature.
+        RefusedError: the model can't be trained here.
+    """
+    part = dense_part(signature.dense, owned)
+    if dense.size != part.size:  # Before anything of the size that the signature names is allocated.
+        raise ProtocolError(f"{dense.size} initial values for {part.size} dense elements")
+    if warm and (problem := warm.problem(signature)):
+        raise RefusedError(RefusalKind.USER, f"{problem}. {warm.note(signature)}")
+    try:
+        shard = ModelShard(signature, policy)
+        group = shard.create(owned)
+        group.dense.set(warm.dense(signature, part, dense) if warm else dense)
+        if warm:
+            warm.load_rows(shard)
+    except (UserError, NotFiniteError) as error:
+        raise RefusedError(RefusalKind.USER, f"the model can't be trained: {error}") from error
+    except MemoryError as error:
+        message = "the model needs more memory than this ps has: use more ps (--num_ps_pods)"
+        raise RefusedError(RefusalKind.USER, message) from error
+    shard.install([group])
+    return shard

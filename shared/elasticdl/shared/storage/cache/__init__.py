@@ -7,9 +7,8 @@ May import the standard library, google_crc32c, structlog and the port of object
 mean, and must not raise an error that the store behind it would not raise: a disk that fails is no cache.
 """
 
-from elasticdl.shared.storage.cache.cached_store import CachedStore, StoredRange
+from elasticdl.shared.storage.cache.cached_store import CachedStore, CacheUsage, StoredRange
 from elasticdl.shared.storage.cache.disk_cache import DiskCache
 from elasticdl.shared.storage.cache.opening import DataCacheSettings, DataStores
-from elasticdl.shared.storage.cache.usage import CacheUsage
 
 __all__ = ["CacheUsage", "CachedStore", "DataCacheSettings", "DataStores", "DiskCache", "StoredRange"]

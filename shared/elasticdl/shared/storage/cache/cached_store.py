@@ -17,7 +17,6 @@ from typing import BinaryIO
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.storage.cache.disk_cache import DiskCache
 from elasticdl.shared.storage.cache.page_file import PAGE_BYTES
-from elasticdl.shared.storage.cache.usage import CacheUsage
 from elasticdl.shared.storage.store import READ_AHEAD_BYTES, ObjectChangedError, ObjectInfo, ObjectStore
 
 MEMORY_BYTES_MAX = 64 << 20
@@ -316,3 +315,26 @@ class _Stream(io.RawIOBase):
 
 def _pages_of(start: int, end: int) -> range:
     return range(start // PAGE_BYTES, -(-end // PAGE_BYTES))
+
+
+class CacheUsage:
+    """Sums since the start of the process; any thread may add and read.
+
+    Attributes:
+        requests: requests to object storage, those for etags too.
+        fetched_bytes: bytes that object storage has sent.
+        cached_bytes: bytes that the disk has given in their place.
+    """
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.fetched_bytes = 0
+        self.cached_bytes = 0
+        self._lock = threading.Lock()
+
+    def add(self, *, requests: int = 0, fetched_bytes: int = 0, cached_bytes: int = 0) -> None:
+        """Count."""
+        with self._lock:
+            self.requests += requests
+            self.fetched_bytes += fetched_bytes
+            self.cached_bytes += cached_bytes

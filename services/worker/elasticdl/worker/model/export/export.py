@@ -8,10 +8,15 @@ model's ``model.keras`` needs the user's class to load, as always with Keras; it
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import fcntl
 import os
-from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +24,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.models.functional import Functional  # No public name: ``keras.Model`` is also a subclassed model.
 from numpy.typing import NDArray
 
 from elasticdl.shared import words
@@ -31,8 +37,6 @@ from elasticdl.worker.model.dense import Float32Array
 from elasticdl.worker.model.embeddings.swap import FLOAT_BYTES, Census
 from elasticdl.worker.model.export.comparison import compare_files, kept, predictions_of, served
 from elasticdl.worker.model.export.failures import check_resources, writing
-from elasticdl.worker.model.export.replacing import replace, unfinished
-from elasticdl.worker.model.export.serving_signature import as_inputs, named, signature_of
 from elasticdl.worker.model.runner import ModelRunner
 from elasticdl.worker.model.user.calls import UserCodeError
 from elasticdl.worker.model.user.class_names import write_classes
@@ -48,6 +52,14 @@ COMPARED_BYTES_MAX = 1 << 30
 
 RowsFunction = Callable[[str, NDArray[np.int64]], Float32Array]
 """(table name, ids (k,)) -> their rows (k, width), untrained ones from the initializer."""
+PREFIX = ".export-"
+"""Prefix of folders whose files are not complete yet."""
+_FORMER = "old-"
+"""Prefix of what is replaced, where the file system can't exchange two names."""
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.-]*")
+"""What TensorFlow takes for a name."""
 
 
 def check_export(runner: ModelRunner, export_bytes_max: int) -> int:
@@ -245,3 +257,128 @@ def _table(name: str, shape: tuple[int, int], rows_of: RowsFunction) -> Float32A
         ids = np.arange(start, min(start + ROWS_PER_READ, len(table)), dtype=np.int64)
         table[ids[0] : ids[-1] + 1] = rows_of(name, ids)
     return table
+
+
+@contextmanager
+def unfinished(output_dir: Path) -> Iterator[Path]:
+    """A folder on the same disk for files that are not complete; it is deleted in the end.
+
+    Folders of processes that were killed are deleted, too. A living one holds a lock on its folder.
+    """
+    output_dir.mkdir(parents=True, exist_ok=True)
+    for left in output_dir.glob(f"{PREFIX}*"):
+        _remove_left(left, output_dir)
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=output_dir, prefix=PREFIX))
+        descriptor = _locked(folder)
+        if folder.is_dir():
+            break
+        os.close(descriptor)  # Another process took it for left over, before it was locked.
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def replace(new: Path, target: Path) -> None:
+    """Give a finished file or folder its name, in one step where the system can exchange two names."""
+    if not target.is_dir() or new.is_file():
+        new.replace(target)
+    elif not exchange(new, target):
+        target.rename(new.parent / f"{_FORMER}{target.name}")
+        new.rename(target)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange the names of two files or folders in one step; whether this system and this file system can."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    if rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
+        return False
+    raise OSError(number, os.strerror(number), str(other))
+
+
+def _locked(folder: Path) -> int:
+    """A descriptor with a lock on a folder, which ends with this process. Some file systems have no locks."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return os.open(folder.parent, os.O_RDONLY)
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor
+
+
+def _remove_left(left: Path, output_dir: Path) -> None:
+    """Delete a folder unless a process works in it. What had a name that nothing has now gets it back."""
+    try:
+        descriptor = os.open(left, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for former in left.glob(f"{_FORMER}*"):
+            target = output_dir / former.name.removeprefix(_FORMER)
+            if not target.exists():
+                former.rename(target)
+        shutil.rmtree(left, ignore_errors=True)
+    except OSError:
+        return  # It is in use, or this process can't tell.
+    finally:
+        os.close(descriptor)
+
+
+def signature_of(model: Any) -> Any | None:
+    """The types that the exported model takes; None: those of the feed, because the model has no dense input layers."""
+    functional = _functional(model)
+    if functional is None:
+        return None
+    # As in Keras, an input with a batch size of its own takes batches of any size.
+    return keras.tree.map_structure(
+        lambda one: _with_name(tf.TensorSpec((None, *one.shape[1:]), one.dtype), one.name), functional._inputs_struct
+    )
+
+
+def as_inputs(model: Any, features: Any) -> Any:
+    """What the feed gives, as the exported model takes it: as in Keras, an axis of size 1 may be missing."""
+    functional = _functional(model)
+    if functional is None:
+        return features
+    return keras.tree.pack_sequence_as(functional._inputs_struct, functional._standardize_inputs(features))
+
+
+def named(model: Any, features: Any) -> Any:
+    """The types that the feed gives, with the names under which clients of the served model give them."""
+    if isinstance(features, Mapping):
+        return {key: _with_name(spec, str(key)) for key, spec in features.items()}
+    inputs = getattr(model, "inputs", None) or []
+    if isinstance(features, (tuple, list)) and len(inputs) == len(features):
+        return type(features)(_with_name(spec, one.name) for spec, one in zip(features, inputs, strict=True))
+    if len(inputs) == 1:
+        return _with_name(features, inputs[0].name)
+    return features
+
+
+def _functional(model: Any) -> Any | None:
+    """The graph of layers that has the model's inputs; None if absent, or if they are sparse, ragged or optional."""
+    functional = model._functional if isinstance(model, keras.Sequential) else model
+    if not isinstance(functional, Functional):
+        return None
+    inputs = keras.tree.flatten(functional._inputs_struct)
+    is_dense = not any(one.sparse or getattr(one, "ragged", False) for one in inputs)
+    return functional if is_dense and not any(_is_optional(one) for one in inputs) else None
+
+
+def _is_optional(one: Any) -> bool:
+    return bool(getattr(one._keras_history.operation, "optional", False))
+
+
+def _with_name(spec: Any, name: str) -> Any:
+    if not isinstance(spec, tf.TensorSpec) or not _NAME.fullmatch(name):
+        return spec
+    return tf.TensorSpec(spec.shape, spec.dtype, name=name)

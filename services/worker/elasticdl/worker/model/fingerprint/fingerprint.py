@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import types
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
@@ -18,10 +20,9 @@ from elasticdl.shared.messages.compression import decompressed_object
 from elasticdl.worker.model.build import make
 from elasticdl.worker.model.device import gpu_name
 from elasticdl.worker.model.embeddings.swap import Census
-from elasticdl.worker.model.fingerprint.captured import captured_data
 from elasticdl.worker.model.fingerprint.graphs import TracedGraph
-from elasticdl.worker.model.fingerprint.layers import layer_entries
-from elasticdl.worker.model.fingerprint.values import Description
+from elasticdl.worker.model.fingerprint.layers import is_data, layer_entries
+from elasticdl.worker.model.fingerprint.values import Description, describe
 from elasticdl.worker.model.runner import ModelRunner
 from elasticdl.worker.model.user.feeder import BatchFeeder
 
@@ -33,6 +34,7 @@ _HINT = (
     "Processes of one job make the model separately, so it has to come out the same: sort a vocabulary, give every "
     "random generator a seed, and read neither the clock nor the environment."
 )
+_FOREIGN = ("tensorflow", "keras", "numpy", "elasticdl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,3 +157,48 @@ def _numbered(entries: Iterable[tuple[str, Description]]) -> dict[str, Descripti
         counts[name] = counts.get(name, 0) + 1
         found[name if counts[name] == 1 else f"{name} ({counts[name]})"] = description
     return found
+
+
+def captured_data(functions: Iterable[Any]) -> Iterator[tuple[str, Description]]:
+    """(name as in the source, description) of the data that functions refer to, directly or through others."""
+    waiting = [(function, "") for function in functions]
+    seen: set[int] = set()
+    while waiting:
+        value, name = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        match value:
+            case functools.partial():
+                waiting += [(part, "functools.partial") for part in (value.func, *value.args, *value.keywords.values())]
+            case types.MethodType():
+                waiting.append((value.__func__, name))
+            case types.FunctionType():
+                waiting += _references(value)
+            case _ if is_data(value):
+                yield f"variable {name!r}", describe(value)
+            case _ if hasattr(value, "_func"):  # TensorFlow's wrapper of a function for py_function().
+                waiting.append((value._func, name))
+
+
+def _references(function: types.FunctionType) -> Iterator[tuple[Any, str]]:
+    code = function.__code__
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield cell.cell_contents, name
+        except ValueError:  # The variable has not been set yet.
+            continue
+    yield from ((value, f"default of {function.__name__}()") for value in function.__defaults__ or ())
+    if (function.__module__ or "").partition(".")[0] in _FOREIGN:
+        return
+    for name in _names(code):
+        if name in function.__globals__:
+            yield function.__globals__[name], name
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """Global names that a function and the functions inside it use."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)

@@ -22,6 +22,7 @@ not define.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import inspect
 import os
@@ -33,6 +34,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import FEEDS, ModelFile, may_compile
@@ -41,12 +43,12 @@ from elasticdl.worker.model.user.class_names import ClassNames
 from elasticdl.worker.model.user.compiled import Compiled
 from elasticdl.worker.model.user.default_feed import DefaultFeed
 from elasticdl.worker.model.user.keras_weights import LOAD_ERRORS, KerasWeights, has_weights, loading_problem
-from elasticdl.worker.model.user.printing import show_prints
 
 _INSTALLED = {"site-packages", "dist-packages"}
 """Names of folders of installed packages."""
 COMPILED = ("loss", "optimizer")
 """Functions that a file needs unless its model is compiled."""
+_tensorflow_print = tf.print
 
 
 class LoadError(UserError):
@@ -326,3 +328,17 @@ def _first_package_folder() -> int:
     """Index in ``sys.path`` of the first folder of installed packages."""
     installed = (number for number, entry in enumerate(sys.path) if entry.endswith(tuple(_INSTALLED)))
     return next(installed, len(sys.path))
+
+
+@functools.wraps(_tensorflow_print)
+def _print(*inputs: Any, **options: Any) -> Any:
+    options.setdefault("output_stream", sys.stdout)
+    return _tensorflow_print(*inputs, **options)
+
+
+_shown = tf.autograph.experimental.do_not_convert(_print)
+
+
+def show_prints() -> None:
+    """Have ``tf.print`` write to standard output unless it is told otherwise."""
+    tf.print = _shown

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,20 +14,7 @@ import keras
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import BestModel, JobSpec
-from elasticdl.worker.model.user.callbacks.checkpoint import (
-    check_checkpoint,
-    check_file_name,
-    folder_of,
-    is_checkpoint,
-    write_through_store,
-)
-from elasticdl.worker.model.user.callbacks.tensorboard import (
-    GRAPH_NOTE,
-    check_tensorboard,
-    histograms_of,
-    is_tensorboard,
-    log_dir_of,
-)
+from elasticdl.shared.storage import scheme_of, to_uri
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.module import UserModule
 
@@ -46,6 +35,7 @@ _BATCH_HOOKS = tuple(
 
 
 _RATE_SETTERS = (keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceLROnPlateau)
+GRAPH_NOTE = "TensorBoard: the graph of the model is written with the first histograms, so give histogram_freq"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,3 +219,122 @@ def prepare(callbacks: list[Any], directions: Mapping[str, str]) -> None:
             callback.restore_best_weights = False
         if is_checkpoint(callback):
             write_through_store(callback)
+
+
+def is_checkpoint(callback: Any) -> bool:
+    """Whether a callback is Keras' own or a subclass, which may have more hooks of epochs."""
+    return isinstance(callback, keras.callbacks.ModelCheckpoint)
+
+
+def check_checkpoint(callback: Any, path: Path) -> None:
+    """Refuse what a job can't write."""
+    kind = type(callback).__name__
+    if callback.save_freq != "epoch":
+        raise UserError(
+            f"{path}: {kind} can't work with this save_freq, because no process sees every batch",
+            hint="Remove save_freq, or give save_freq='epoch'.",
+        )
+    if not callback.filepath.endswith((".keras", ".weights.h5")):
+        raise UserError(
+            f"{path}: {kind} can't write {callback.filepath!r}, because jobs don't write Keras' former HDF5 format",
+            hint="Give a filepath that ends in .keras. With save_weights_only=True it ends in .weights.h5.",
+        )
+
+
+def check_file_name(callback: Any, path: Path, metrics: Collection[str]) -> None:
+    """Format the name of a file as Keras will do at the end of an epoch.
+
+    Raises:
+        UserError: the name asks for a result that the job does not have, or formats one in a way that does not exist.
+    """
+    place = f"{path}: {type(callback).__name__} can't format its filepath {callback.filepath!r}"
+    try:
+        callback.filepath.format(epoch=1, **dict.fromkeys(metrics, 0.5))
+    except (KeyError, IndexError) as error:
+        name = error.args[0] if isinstance(error, KeyError) else "a field without a name"
+        raise UserError(
+            f"{place}: an epoch has no result {name}", hint=f"It can have: {', '.join(['epoch', *metrics])}."
+        ) from error
+    except (ValueError, AttributeError, TypeError) as error:
+        raise UserError(f"{place}: {error}", hint="Use fields such as {epoch:02d} and {loss:.2f}.") from error
+
+
+def folder_of(callbacks: Sequence[Any]) -> str:
+    """URI of the folder in which the first ``ModelCheckpoint`` writes files; empty if absent."""
+    for callback in callbacks:
+        if is_checkpoint(callback):
+            return to_uri(os.path.dirname(callback.filepath) or ".")
+    return ""
+
+
+def write_through_store(callback: Any) -> None:
+    """Have a ``ModelCheckpoint`` whose files are in object storage make no folders, which Keras would try to do."""
+    if scheme_of(to_uri(callback.filepath)) != "file":
+        callback._save_model = partial(_save_model, callback)
+
+
+def _save_model(callback: Any, epoch: int, batch: int | None, logs: Mapping[str, float]) -> None:
+    filepath = callback._get_file_path(epoch, batch, logs)
+    if callback._should_save_model(epoch, batch, logs, filepath):
+        save = callback.model.save_weights if callback.save_weights_only else callback.model.save
+        save(filepath, overwrite=True)
+
+
+class WeightHistograms(keras.callbacks.Callback):  # type: ignore[misc]
+    """Writes histograms of the weights every ``histogram_freq`` epochs, and with the first ones the graph.
+
+    Args:
+        histogram_freq: epochs between two histograms; Keras writes those of epochs 0, N, 2N...
+    """
+
+    def __init__(self, histogram_freq: int, *, write_graph: bool) -> None:
+        super().__init__()
+        self.histogram_freq = histogram_freq
+        self.write_graph = write_graph
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 (Keras' signature)
+        """Write the file of this epoch, from 0, if it is due; a second attempt replaces it."""
+        if epoch % self.histogram_freq == 0:
+            self.model.write_summaries(epoch, graph=self.write_graph and epoch == 0)
+
+
+def histograms_of(callback: Any) -> WeightHistograms | None:
+    """The hooks of a ``TensorBoard`` callback; None: it has no histograms, so none of its hooks run."""
+    if not callback.histogram_freq:
+        return None
+    return WeightHistograms(callback.histogram_freq, write_graph=bool(callback.write_graph))
+
+
+def is_tensorboard(callback: Any) -> bool:
+    """Whether a callback is Keras' own; a subclass may have hooks that need the model."""
+    return type(callback) is keras.callbacks.TensorBoard
+
+
+def check_tensorboard(callback: Any, path: Path) -> None:
+    """Refuse what only a process with the whole model, or that sees every batch, could write."""
+    weights = "the weights are on the parameter servers"
+    batches = "no process sees every batch"
+    refused = {
+        "embeddings_freq": (callback.embeddings_freq, 0, weights),
+        "write_images": (bool(callback.histogram_freq and callback.write_images), False, weights),
+        "update_freq": (callback.update_freq, "epoch", batches),
+        "profile_batch": (callback._should_trace, False, batches),
+    }
+    for argument, (value, possible, reason) in refused.items():
+        if value != possible:
+            default = "0" if possible == 0 and possible is not False else repr(possible)
+            raise UserError(
+                f"{path}: TensorBoard can't work with this {argument}, because {reason}",
+                hint=f"Remove {argument}, or give {argument}={default}.",
+            )
+
+
+def log_dir_of(callbacks: Sequence[Any], path: Path) -> str:
+    """URI of the ``TensorBoard`` callback's folder; empty if absent. Several with different folders: ``UserError``."""
+    folders = sorted({callback.log_dir for callback in callbacks if is_tensorboard(callback)})
+    if len(folders) > 1:
+        raise UserError(
+            f"{path}: several TensorBoard callbacks have different folders: {', '.join(folders)}",
+            hint="Keep one of them.",
+        )
+    return to_uri(folders[0]) if folders else ""
