@@ -28,10 +28,11 @@ from elasticdl.shared.model.manifests import snapshots_folder
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import Incarnation, PodName, Service, pod_number
 from elasticdl.shared.process.procedures import Issued
-from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.connection import Frame
 from elasticdl.shared.wire.frames import Tensor
+from elasticdl.shared.wire.message_codec import decode_request
+from elasticdl.shared.wire.messages import Push
 from elasticdl.shared.wire.server import Response
 
 if TYPE_CHECKING:
@@ -118,9 +119,9 @@ class PsProcess(Process):
         frame = Frame(0, meta, tuple(tensors), self._pool, None)
         frame.sender = sender
         response = self._handler(frame)
-        request = wire_pb2.Request.FromString(meta)
+        request = decode_request(meta, tensors)
         self.world.staleness.after(self, request, response, bounded)
-        if request.HasField("push"):
+        if isinstance(request, Push):
             self.probe("push")
         return response if self.instance.alive else None
 

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from elasticdl.shared.names import Incarnation
 from elasticdl.shared.wire.message_codec import decode_reply
-from elasticdl.shared.wire.messages import PushReply
+from elasticdl.shared.wire.messages import Push, PushReply, Request
 
 if TYPE_CHECKING:
     from tests.sim.ps import PsProcess
 
     from elasticdl.ps.shard.staleness_gate import BatchKey
-    from elasticdl.shared.proto import wire_pb2
     from elasticdl.shared.wire.server import Response
     from elasticdl.worker.ps_client.requests import PushOutcome
 
@@ -47,12 +46,12 @@ class StalenessWatch:
             self._gate, self._known = ps.incarnation, bounded
         return bounded
 
-    def after(self, ps: PsProcess, request: wire_pb2.Request, response: Response, bounded: frozenset[BatchKey]) -> None:
+    def after(self, ps: PsProcess, request: Request, response: Response, bounded: frozenset[BatchKey]) -> None:
         """A ps has answered a request."""
         gate = ps.core.pulls.gate
         if gate is None:
             return
-        key = (request.push.task, request.push.batch) if request.HasField("push") else None
+        key = (request.task, request.batch) if isinstance(request, Push) else None
         vanished = self._known - gate.bounded - ({key} if key else set())
         self._excepted |= vanished
         self._is_disturbed = self._is_disturbed or bool(vanished)

@@ -12,7 +12,8 @@ dataclass                       a message with the same field names
 ``X | None``                    a field that may be absent
 ``tuple[X, ...]``               repeated; inside a map, a message with one repeated field ``values``
 ``Sequence[X]``                 repeated; read into a tuple, or into what ``X.sequence_of`` makes of the elements
-``tuple[int, int]``             ``Range``, a message with two fields
+``tuple[int, int]``             ``Range``, a message with two fields; or that of a ``Pair``
+``Separate[X]``                 nothing: who decodes a message sets this field of its value
 ``Mapping[K, V]``               map
 union of dataclasses            a oneof with the field's name; inside a tuple, a message that holds only a oneof
 ==============================  =================================================================================
@@ -45,7 +46,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from elasticdl.shared.errors import ElasticDLError, InvariantError, ProtocolError
-from elasticdl.shared.proto.fields import Rule
+from elasticdl.shared.proto.fields import RANGE, Pair, Rule
 
 T = TypeVar("T")
 Express: TypeAlias = Callable[[str], str]
@@ -105,7 +106,7 @@ def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-def _bare(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+def bare_hint(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     """A type hint without NewTypes and ``Annotated``, and what the latter says."""
     notes: tuple[Any, ...] = ()
     while hasattr(hint, "__supertype__") or get_origin(hint) is Annotated:
@@ -164,7 +165,7 @@ class Schema:
 
     def codec(self, kind: type[T]) -> Codec[T]:
         """The codec for a dataclass; also for a union."""
-        value = self._values[_bare(kind)[0]]
+        value = self._values[bare_hint(kind)[0]]
         return Codec(self.message(value.message), self._names, value.write, value.decode)
 
     def message(self, name: str) -> type[Message]:
@@ -197,10 +198,12 @@ class Schema:
 
     def _value(self, hint: Any) -> _Value:
         """How one element (of a field, a tuple or a map) is converted."""
-        bare, notes = _bare(hint)
+        bare, notes = bare_hint(hint)
         if bare in _SCALARS:
             kind = FieldDescriptorProto.TYPE_UINT64 if Rule.UNSIGNED in notes else _SCALARS[bare]
             return _Value(kind, encode=(lambda source: f"plain_text({source})") if bare is str else _same)
+        if get_args(bare) == (int, int):
+            bare = next((note for note in notes if isinstance(note, Pair)), RANGE)
         if bare not in self._values:
             self._values[bare] = self._new_value(bare, next((note for note in notes if isinstance(note, str)), ""))
         return self._values[bare]
@@ -210,9 +213,9 @@ class Schema:
             return self._enum(hint)
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
             return self._message(hint)
+        if isinstance(hint, Pair):
+            return self._pair(hint)
         arguments = get_args(hint)
-        if arguments == (int, int):
-            return self._range()
         if name and _is_union(hint):
             message = DescriptorProto(name=name)
             decode, write = self._union(message, _snake_case(name).removesuffix("_value"), arguments, 1)
@@ -244,13 +247,15 @@ class Schema:
             encode=lambda source: f"{numbers}[{source}]",
         )
 
-    def _range(self) -> _Value:
-        message = self.file.message_type.add(name="Range")
-        for number, name in enumerate(("start", "end"), 1):
-            self._set_type(message.field.add(name=name, number=number), _Value(_SCALARS[int]))
-        self.docs["Range"] = "Integers [start, end)."
-        write = self._function("write", "message, value", lambda: ["message.start, message.end = value"])
-        return _Value(_MESSAGE, "Range", lambda source: f"({source}.start, {source}.end)", write=write)
+    def _pair(self, pair: Pair) -> _Value:
+        message, (first, second) = self.file.message_type.add(name=pair.message), (pair.first, pair.second)
+        scalar = _Value(_SCALARS[int] if pair.is_signed else FieldDescriptorProto.TYPE_UINT64)
+        for number, name in enumerate((first, second), 1):
+            self._set_type(message.field.add(name=name, number=number), scalar)
+        if pair == RANGE:
+            self.docs[pair.message] = "Integers [start, end)."
+        write = self._function("write", "message, value", lambda: [f"message.{first}, message.{second} = value"])
+        return _Value(_MESSAGE, pair.message, lambda source: f"({source}.{first}, {source}.{second})", write=write)
 
     def _union(self, message: DescriptorProto, oneof: str, kinds: Iterable[type], first: int) -> tuple[str, str]:
         """A union of dataclasses as a oneof of a message, which may have other fields before it.
@@ -291,6 +296,7 @@ class Schema:
         fields = {
             each.name: self._field(message, each.name, number, hints[each.name], each.default)
             for number, each in enumerate(dataclasses.fields(kind), 1)
+            if Rule.SEPARATE not in bare_hint(hints[each.name])[1]
         }
         for field in message.field:
             if field.proto3_optional:
@@ -314,7 +320,8 @@ class Schema:
             return [*(each.read(f"its_{name}") for name, each in fields.items()), f"return {cls}({arguments})"]
         # The __init__ of a frozen dataclass takes five times as long as the same without ``frozen``. So the value is
         # made by a class that has the same slots, and is then given its own.
-        draft = self._named("draft", type("Draft", (), {"__slots__": tuple(fields)}))
+        slots = tuple(each.name for each in dataclasses.fields(kind))
+        draft = self._named("draft", type("Draft", (), {"__slots__": slots}))
         reads = [each.read(f"draft.{name}") for name, each in fields.items()]
         return [f"draft = {draft}()", *reads, f"draft.__class__ = {cls}", "return draft"]
 
@@ -322,7 +329,7 @@ class Schema:
 
     def _field(self, message: DescriptorProto, name: str, number: int, hint: Any, default: Any) -> _Field:
         """Add a field to a message; returns its conversion."""
-        bare, _ = _bare(hint)
+        bare, _ = bare_hint(hint)
         origin, arguments = get_origin(bare), get_args(bare)
         if _is_union(bare) and NoneType not in arguments:
             decode, write = self._union(message, name, arguments, FIRST_CASE)
@@ -373,7 +380,7 @@ class Schema:
     def _repeated(self, field: FieldDescriptorProto, hint: Any) -> _Field:
         found, value = f"message.{field.name}", self._value(hint)
         self._set_type(field, value, repeated=True)
-        sequence_of = getattr(_bare(hint)[0], "sequence_of", None)
+        sequence_of = getattr(bare_hint(hint)[0], "sequence_of", None)
         make = self._named("sequence_of", sequence_of)
 
         def read(target: str) -> str:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!elasticdl/shared/proto/wire.proto\x12\x11\x65lasticdl.v1.wire\"$\n\x05Hello\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0c\n\x04peer\x18\x02 \x01(\t\"\x17\n\x07Welcome\x12\x0c\n\x04peer\x18\x01 \x01(\t\"\xb5\x02\n\x07Request\x12\x33\n\ninitialise\x18\x01 \x01(\x0b\x32\x1d.elasticdl.v1.wire.InitialiseH\x00\x12\x32\n\nnext_batch\x18\x02 \x01(\x0b\x32\x1c.elasticdl.v1.wire.NextBatchH\x00\x12\'\n\x04pull\x18\x03 \x01(\x0b\x32\x17.elasticdl.v1.wire.PullH\x00\x12\'\n\x04push\x18\x04 \x01(\x0b\x32\x17.elasticdl.v1.wire.PushH\x00\x12/\n\x08\x65xchange\x18\x05 \x01(\x0b\x32\x1b.elasticdl.v1.wire.ExchangeH\x00\x12\x36\n\x0cread_metrics\x18\x06 \x01(\x0b\x32\x1e.elasticdl.v1.wire.ReadMetricsH\x00\x42\x06\n\x04kind\"H\n\nInitialise\x12\x0c\n\x04plan\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\t\x12\x19\n\x11placement_version\x18\x03 \x01(\x04\"S\n\tNextBatch\x12\x0c\n\x04plan\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\x04\x12\x0f\n\x07\x62\x61tches\x18\x03 \x01(\x04\x12\x19\n\x11placement_version\x18\x04 \x01(\x04\"7\n\tTableRows\x12\r\n\x05table\x18\x01 \x01(\r\x12\x0c\n\x04rows\x18\x02 \x01(\r\x12\r\n\x05width\x18\x03 \x01(\r\"\xdc\x01\n\x04Pull\x12\x0c\n\x04plan\x18\x01 \x01(\t\x12\x19\n\x11placement_version\x18\x02 \x01(\x04\x12\x0b\n\x03pin\x18\x03 \x01(\x04\x12\r\n\x05\x64\x65nse\x18\x04 \x01(\x08\x12,\n\x06tables\x18\x05 \x03(\x0b\x32\x1c.elasticdl.v1.wire.TableRows\x12\x11\n\x04task\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\x05\x62\x61tch\x18\x07 \x01(\x04H\x01\x88\x01\x01\x12\x10\n\x08\x61verages\x18\x08 \x01(\x08\x12\x15\n\rupdates_ahead\x18\t \x01(\x04\x42\x07\n\x05_taskB\x08\n\x06_batch\"\xf1\x01\n\x04Push\x12\x0c\n\x04plan\x18\x01 \x01(\t\x12\x19\n\x11placement_version\x18\x02 \x01(\x04\x12\x0c\n\x04task\x18\x03 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x04 \x01(\x04\x12\x0f\n\x07\x62\x61tches\x18\x05 \x01(\x04\x12\x0f\n\x07records\x18\x06 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\x07 \x01(\x06\x12\x16\n\x0e\x62\x61se_iteration\x18\x08 \x01(\x04\x12\x11\n\x04rate\x18\t \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05\x65mpty\x18\n \x01(\x08\x12,\n\x06tables\x18\x0b \x03(\x0b\x32\x1c.elasticdl.v1.wire.TableRowsB\x07\n\x05_rate\"\x95\x01\n\x08\x45xchange\x12\x0c\n\x04plan\x18\x01 \x01(\t\x12\x19\n\x11placement_version\x18\x02 \x01(\x04\x12\x0c\n\x04task\x18\x03 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x04 \x01(\x04\x12\x0f\n\x07weights\x18\x05 \x01(\t\x12\x10\n\x08position\x18\x06 \x01(\r\x12\x10\n\x08\x62\x61\x63kward\x18\x07 \x01(\x08\x12\x0e\n\x06\x61\x62sent\x18\x08 \x01(\x08\"E\n\x0bReadMetrics\x12\x0c\n\x04plan\x18\x01 \x01(\t\x12\x19\n\x11placement_version\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\"\x8c\x03\n\x05Reply\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12-\n\x07refusal\x18\x02 \x01(\x0b\x32\x1a.elasticdl.v1.wire.RefusalH\x00\x12\x38\n\ninitialise\x18\x03 \x01(\x0b\x32\".elasticdl.v1.wire.InitialiseReplyH\x00\x12\x37\n\nnext_batch\x18\x04 \x01(\x0b\x32!.elasticdl.v1.wire.NextBatchReplyH\x00\x12,\n\x04pull\x18\x05 \x01(\x0b\x32\x1c.elasticdl.v1.wire.PullReplyH\x00\x12,\n\x04push\x18\x06 \x01(\x0b\x32\x1c.elasticdl.v1.wire.PushReplyH\x00\x12\x34\n\x08\x65xchange\x18\x07 \x01(\x0b\x32 .elasticdl.v1.wire.ExchangeReplyH\x00\x12\x32\n\x07metrics\x18\x08 \x01(\x0b\x32\x1f.elasticdl.v1.wire.MetricsReplyH\x00\x42\x06\n\x04kind\"\xcd\x01\n\x07Refusal\x12-\n\x04kind\x18\x01 \x01(\x0e\x32\x1f.elasticdl.v1.wire.Refusal.Kind\x12\x0f\n\x07message\x18\x02 \x01(\t\"\x81\x01\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\r\n\tNOT_READY\x10\x01\x12\t\n\x05MOVED\x10\x02\x12\x08\n\x04USER\x10\x03\x12\x0c\n\x08PROTOCOL\x10\x04\x12\n\n\x06NO_PIN\x10\x05\x12\x13\n\x0fNOT_INITIALISED\x10\x06\x12\x10\n\x0cPULL_DELAYED\x10\x07\" \n\x0fInitialiseReply\x12\r\n\x05\x66irst\x18\x01 \x01(\x08\"$\n\x0eNextBatchReply\x12\x12\n\nnext_batch\x18\x01 \x01(\x04\"C\n\tPullReply\x12\x11\n\titeration\x18\x01 \x01(\x04\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12\x15\n\rupdates_ahead\x18\x03 \x01(\x04\"\xf4\x01\n\tPushReply\x12\x35\n\x07verdict\x18\x01 \x01(\x0e\x32$.elasticdl.v1.wire.PushReply.Verdict\x12\x12\n\nnext_batch\x18\x02 \x01(\x04\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x16\n\tstaleness\x18\x05 \x01(\x04H\x00\x88\x01\x01\"W\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x0b\n\x07\x41PPLIED\x10\x01\x12\r\n\tDUPLICATE\x10\x02\x12\x07\n\x03GAP\x10\x03\x12\x0e\n\nNOT_FINITE\x10\x04\x42\x0c\n\n_staleness\"4\n\rExchangeReply\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0f\n\x07missing\x18\x02 \x03(\x04\"B\n\x0cMetricsReply\x12\x10\n\x08\x63omplete\x18\x01 \x01(\x08\x12\x0f\n\x07\x62\x61tches\x18\x02 \x01(\x04\x12\x0f\n\x07records\x18\x03 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!elasticdl/shared/proto/wire.proto\x12\x11\x65lasticdl.v1.wire\"$\n\x05Hello\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0c\n\x04peer\x18\x02 \x01(\t\"\x17\n\x07Welcome\x12\x0c\n\x04peer\x18\x01 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,40 +35,4 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HELLO']._serialized_end=92
   _globals['_WELCOME']._serialized_start=94
   _globals['_WELCOME']._serialized_end=117
-  _globals['_REQUEST']._serialized_start=120
-  _globals['_REQUEST']._serialized_end=429
-  _globals['_INITIALISE']._serialized_start=431
-  _globals['_INITIALISE']._serialized_end=503
-  _globals['_NEXTBATCH']._serialized_start=505
-  _globals['_NEXTBATCH']._serialized_end=588
-  _globals['_TABLEROWS']._serialized_start=590
-  _globals['_TABLEROWS']._serialized_end=645
-  _globals['_PULL']._serialized_start=648
-  _globals['_PULL']._serialized_end=868
-  _globals['_PUSH']._serialized_start=871
-  _globals['_PUSH']._serialized_end=1112
-  _globals['_EXCHANGE']._serialized_start=1115
-  _globals['_EXCHANGE']._serialized_end=1264
-  _globals['_READMETRICS']._serialized_start=1266
-  _globals['_READMETRICS']._serialized_end=1335
-  _globals['_REPLY']._serialized_start=1338
-  _globals['_REPLY']._serialized_end=1734
-  _globals['_REFUSAL']._serialized_start=1737
-  _globals['_REFUSAL']._serialized_end=1942
-  _globals['_REFUSAL_KIND']._serialized_start=1813
-  _globals['_REFUSAL_KIND']._serialized_end=1942
-  _globals['_INITIALISEREPLY']._serialized_start=1944
-  _globals['_INITIALISEREPLY']._serialized_end=1976
-  _globals['_NEXTBATCHREPLY']._serialized_start=1978
-  _globals['_NEXTBATCHREPLY']._serialized_end=2014
-  _globals['_PULLREPLY']._serialized_start=2016
-  _globals['_PULLREPLY']._serialized_end=2083
-  _globals['_PUSHREPLY']._serialized_start=2086
-  _globals['_PUSHREPLY']._serialized_end=2330
-  _globals['_PUSHREPLY_VERDICT']._serialized_start=2229
-  _globals['_PUSHREPLY_VERDICT']._serialized_end=2316
-  _globals['_EXCHANGEREPLY']._serialized_start=2332
-  _globals['_EXCHANGEREPLY']._serialized_end=2384
-  _globals['_METRICSREPLY']._serialized_start=2386
-  _globals['_METRICSREPLY']._serialized_end=2452
 # @@protoc_insertion_point(module_scope)

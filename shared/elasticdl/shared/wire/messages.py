@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, auto
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
 from elasticdl.shared.errors import ProtocolError
-from elasticdl.shared.proto import wire_pb2
+from elasticdl.shared.proto.fields import Pair, Separate, Uint64
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
+TaskBatch = Annotated[tuple[int, int], Pair("TaskBatch", "task", "batch")]
+"""A task and one of its batches."""
 
 NO_DOUBLES: Doubles = np.empty(0, np.float64)
 NO_FLOATS: Floats = np.empty(0, np.float32)
@@ -50,9 +53,9 @@ class Initialise:
     """
 
     plan: str
-    placement_version: int
+    placement_version: Uint64
     signature: str
-    dense: Floats
+    dense: Separate[Floats]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +63,9 @@ class NextBatch:
     """Where does this task stand?"""
 
     plan: str
-    placement_version: int
-    task: int
-    batches: int
+    placement_version: Uint64
+    task: Uint64
+    batches: Uint64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +83,13 @@ class Pull:
     """
 
     plan: str
-    placement_version: int
-    pin: int
+    placement_version: Uint64
+    pin: Uint64
     dense: bool
-    tables: tuple[TableIds, ...]
-    batch: tuple[int, int] | None = None
+    tables: Separate[tuple[TableIds, ...]]
+    batch: TaskBatch | None = None
     averages: bool = False
-    updates_ahead: int = 0
+    updates_ahead: Uint64 = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,19 +109,19 @@ class Push:
     """
 
     plan: str
-    placement_version: int
-    task: int
-    batch: int
-    batches: int
-    records: int
-    checksum: int
-    base_iteration: int = 0
+    placement_version: Uint64
+    task: Uint64
+    batch: Uint64
+    batches: Uint64
+    records: Uint64
+    checksum: Uint64
+    base_iteration: Uint64 = 0
     rate: float | None = None
     empty: bool = False
-    dense: Floats
-    statistics: Floats
-    tables: tuple[TableGradients, ...]
-    metric_states: Doubles = field(default_factory=lambda: NO_DOUBLES)
+    dense: Separate[Floats]
+    statistics: Separate[Floats]
+    tables: Separate[tuple[TableGradients, ...]]
+    metric_states: Separate[Doubles] = field(default_factory=lambda: NO_DOUBLES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,14 +137,14 @@ class Exchange:
     """
 
     plan: str
-    placement_version: int
-    task: int
-    batch: int
+    placement_version: Uint64
+    task: Uint64
+    batch: Uint64
     weights: str
-    position: int = 0
+    position: Uint64 = 0
     backward: bool = False
     absent: bool = False
-    values: Doubles
+    values: Separate[Doubles]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,8 +152,8 @@ class ReadMetrics:
     """The sum of the metric states of an epoch, from 0, is wanted; earlier epochs are not needed any more."""
 
     plan: str
-    placement_version: int
-    epoch: int
+    placement_version: Uint64
+    epoch: Uint64
 
 
 Request = Initialise | NextBatch | Pull | Push | Exchange | ReadMetrics
@@ -159,13 +162,13 @@ Request = Initialise | NextBatch | Pull | Push | Exchange | ReadMetrics
 class RefusalKind(Enum):
     """Why a request was refused; nothing was changed."""
 
-    NOT_READY = wire_pb2.Refusal.NOT_READY
-    MOVED = wire_pb2.Refusal.MOVED
-    USER = wire_pb2.Refusal.USER
-    PROTOCOL = wire_pb2.Refusal.PROTOCOL
-    NO_PIN = wire_pb2.Refusal.NO_PIN
-    NOT_INITIALISED = wire_pb2.Refusal.NOT_INITIALISED
-    PULL_DELAYED = wire_pb2.Refusal.PULL_DELAYED
+    NOT_READY = auto()
+    MOVED = auto()
+    USER = auto()
+    PROTOCOL = auto()
+    NO_PIN = auto()
+    NOT_INITIALISED = auto()
+    PULL_DELAYED = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +190,7 @@ class InitialiseReply:
 class NextBatchReply:
     """The next batch that some group of the ps wants of a task; the number of its batches once it is finished."""
 
-    next_batch: int
+    next_batch: Uint64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,20 +205,20 @@ class PullReply:
         updates_ahead: updates after which ``dense`` is expected to be the state; 0: it is the state.
     """
 
-    iteration: int
-    step: int
-    dense: Floats
-    rows: Floats
-    updates_ahead: int = 0
+    iteration: Uint64
+    step: Uint64
+    dense: Separate[Floats]
+    rows: Separate[Floats]
+    updates_ahead: Uint64 = 0
 
 
 class PushVerdict(Enum):
     """What became of a push."""
 
-    APPLIED = wire_pb2.PushReply.APPLIED
-    DUPLICATE = wire_pb2.PushReply.DUPLICATE
-    GAP = wire_pb2.PushReply.GAP
-    NOT_FINITE = wire_pb2.PushReply.NOT_FINITE
+    APPLIED = auto()
+    DUPLICATE = auto()
+    GAP = auto()
+    NOT_FINITE = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,10 +233,10 @@ class PushReply:
     """
 
     verdict: PushVerdict
-    next_batch: int
-    step: int
+    next_batch: Uint64
+    step: Uint64
     message: str = ""
-    staleness: int | None = None
+    staleness: Uint64 | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,9 +249,9 @@ class ExchangeReply:
         values: float64, the sum; empty while batches are missing.
     """
 
-    generation: int
-    missing: tuple[int, ...] = ()
-    values: Doubles
+    generation: Uint64
+    missing: tuple[Uint64, ...] = ()
+    values: Separate[Doubles]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,9 +265,9 @@ class MetricsReply:
     """
 
     complete: bool = False
-    batches: int = 0
-    records: int = 0
-    states: Doubles = field(default_factory=lambda: NO_DOUBLES)
+    batches: Uint64 = 0
+    records: Uint64 = 0
+    states: Separate[Doubles] = field(default_factory=lambda: NO_DOUBLES)
 
 
 Reply = Refusal | InitialiseReply | NextBatchReply | PullReply | PushReply | ExchangeReply | MetricsReply
