@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from elasticdl.shared.job.options import Seconds, json_schema
-from elasticdl.shared.words import listed
+from elasticdl.shared.words import listed, plain_number, similar
 from elasticdl.sql.jobs import COMMANDS
-from elasticdl.sql.parsing.faults import similar
 from elasticdl.sql.statements import Attribute, Evaluate, Explain, Fault, JobStatement, Name, Predict, Train, Value
 
 MODEL = "model."
@@ -98,7 +97,8 @@ class AttributeType:
         if not fits or value is None or (self.kind == "string" and isinstance(value, bool)):
             return f"is {_KINDS[self.kind]}, not {spelled}"
         if self.limits and number is not None and not self.limits[0] <= number <= self.limits[1]:
-            return f"is between {self.limits[0]:g} and {self.limits[1]:g}, not {spelled}"
+            low, high = map(plain_number, self.limits)
+            return f"is between {low} and {high}, not {spelled}"
         return ""
 
 
@@ -136,6 +136,14 @@ _OWN = (
         kind="boolean",
         statements=(PREDICT,),
         meaning="Whether the table also gets the probability of each class.",
+        default="false",
+    ),
+    AttributeType(
+        name="table.replace",
+        kind="boolean",
+        statements=(PREDICT, EVALUATE, EXPLAIN),
+        meaning="Whether the table may replace one that no statement has written. It never replaces one that the "
+        "SELECT reads, or a view.",
         default="false",
     ),
 )

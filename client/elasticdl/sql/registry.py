@@ -265,6 +265,7 @@ class Registry:
     def _read(self, path: Path) -> ModelVersion:
         try:
             facts = json.loads(path.read_text())
+            check_format(str(path), facts.get("format"), FORMAT)
             record = _record(facts.pop("record"))
             known = {name: value for name, value in facts.items() if name in ModelVersion.__dataclass_fields__}
             return ModelVersion(record=record, **known)

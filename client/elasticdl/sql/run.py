@@ -96,11 +96,10 @@ class Session:
         return from_arrow(table.slice(0, self.rows_max), is_cut=rows > self.rows_max)
 
     def _describe(self, table: str) -> Table:
-        from elasticdl.sql.databases.port import qualified
-
         database = self.databases.with_table(table)
-        if not database.columns(table):
+        found = database.find(table)
+        if found is None:
             known = self.databases.tables()
             raise UserError(f"there is no table {table!r}", hint=did_you_mean(table, known, "SHOW TABLES lists them."))
-        schema = database.schema(f"SELECT * FROM {qualified(table)}")  # noqa: S608 - quoted
+        schema = database.schema(f"SELECT * FROM {found.reference}")  # noqa: S608 - quoted
         return Table(("column", "type"), tuple((each.name, str(each.type)) for each in schema))

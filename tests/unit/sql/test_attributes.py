@@ -57,7 +57,7 @@ def test_names_of_sqlflow_are_understood() -> None:
         ("objective='reg'", "'objective' is not an attribute of TO TRAIN. Arguments of the model begin with model."),
         ("num_workers=x", "num_workers is a whole number, not x."),
         ("num_workers=1.5", "num_workers is a whole number, not 1.5."),
-        ("num_workers=0", "num_workers is between 1 and 1024, not 0."),
+        ("num_workers=0", "num_workers is between 1 and 1,024, not 0."),
         ("num_workers=[1]", "num_workers is a whole number, not 1."),
         ("num_workers=null", "num_workers is a whole number, not null."),
         ("eager=1", "eager is true or false, not 1."),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import json
 import re
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -169,20 +171,117 @@ def test_predictions_are_written_beside_the_selected_rows(session: Session) -> N
     assert list((session.registry.root / ".work").iterdir()) == []
 
 
+@dataclass
+class Meanwhile(Jobs):
+    """Jobs during which another program runs a statement in a SQLite file."""
+
+    file: Path = Path()
+    statement: str = ""
+
+    def run(self, command: str, flags: Mapping[str, Any], report: Path) -> EndedJob:
+        with closing(sqlite3.connect(self.file)) as connection, connection:
+            connection.execute(self.statement)
+        return super().run(command, flags, report)
+
+
 def test_predictions_that_a_database_does_not_take_are_kept(session: Session, tmp_path: Path) -> None:
     run(session, TRAINED)
-    duckdb.connect(str(tmp_path / "people.duckdb")).execute(
-        "CREATE TABLE people AS SELECT 1 AS id, 30 AS age, 'Sales' AS department;"
-        "CREATE VIEW seen AS SELECT * FROM people"
-    ).close()
-    other = replace(session, databases=Attached([str(tmp_path / "people.duckdb")]))
-    with pytest.raises(UserError, match=r"seen.* can't be written .*View") as found:
+    file = tmp_path / "people.sqlite"
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("CREATE TABLE people AS SELECT 1 AS id, 30 AS age, 'Sales' AS department")
+    jobs = Meanwhile(file=file, statement="CREATE VIEW seen AS SELECT * FROM people")
+    other = replace(session, databases=Attached([str(file)]), jobs=jobs)
+    with pytest.raises(UserError, match=r"seen.* can't be written .*VIEW") as found:
         run(other, "SELECT * FROM people TO PREDICT seen.pay USING pay@1")
     kept = re.search(r"--database=(\S+)", str(found.value))
     assert kept is not None
     rows = run(replace(session, databases=Attached([kept[1]])), "SELECT * FROM predictions")[0].table
     assert rows is not None
     assert rows.names == ("id", "age", "department", "pay")
+
+
+@pytest.mark.parametrize(
+    ("query", "into", "message"),
+    [
+        ("SELECT * FROM theirs", "theirs", "the SELECT reads the table theirs, which the result would replace"),
+        ("SELECT a.* FROM other o, main.theirs a", "theirs", "the SELECT reads the table theirs"),
+        ("SELECT theirs.* FROM (other CROSS JOIN theirs)", "main.theirs", "the SELECT reads the table main.theirs"),
+        (
+            "SELECT age, department AS theirs FROM other",
+            "theirs",
+            "there is a table theirs that no statement has written",
+        ),
+        ("SELECT * FROM theirs", "seen", "the table seen can't be replaced: it is a view"),
+    ],
+)
+def test_a_table_that_must_not_be_replaced_is_found_before_the_job(
+    session: Session, tmp_path: Path, query: str, into: str, message: str
+) -> None:
+    run(session, TRAINED)
+    with duckdb.connect(str(tmp_path / "people.duckdb")) as connection:
+        connection.execute("CREATE TABLE theirs AS SELECT 30 AS age, 'Sales' AS department, 1 AS income")
+        connection.execute("CREATE TABLE other AS FROM theirs; CREATE VIEW seen AS FROM theirs")
+    other = replace(session, databases=Attached([str(tmp_path / "people.duckdb")]))
+    jobs_of(session).started.clear()
+    for text in (f"TO PREDICT {into}.p USING pay", f"TO EVALUATE pay INTO {into}", f"TO EXPLAIN pay INTO {into}"):
+        for plan in ("", "EXPLAIN PLAN "):
+            with pytest.raises(StatementError, match=message):
+                run(other, f"{plan}{query} {text}")
+    assert jobs_of(session).started == []
+    other.databases.close()
+
+
+def test_a_table_is_replaced_if_a_statement_has_written_it_or_is_told_to(session: Session, tmp_path: Path) -> None:
+    run(session, TRAINED)
+    with duckdb.connect(str(tmp_path / "people.duckdb")) as connection:
+        connection.execute(
+            "CREATE TABLE people AS SELECT 30 AS age, 'Sales' AS department; CREATE TABLE p AS SELECT 1 AS a"
+        )
+    other = replace(session, databases=Attached([str(tmp_path / "people.duckdb")]))
+    predict = "SELECT * FROM people TO PREDICT p.pay USING pay"
+    run(
+        other,
+        f"{predict} WITH table.replace = true; {predict}; SELECT *, 1 AS income FROM p TO EVALUATE pay INTO scores",
+    )
+    with pytest.raises(StatementError, match="the SELECT reads the table p"):
+        run(other, "SELECT * FROM p TO PREDICT p USING pay WITH table.replace = true")
+    other.databases.close()
+
+
+def test_one_bad_file_of_a_folder_is_named_by_the_statements_that_read_it(session: Session, tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "good.csv").write_text("a,b\n1,2\n")
+    (folder / "v1.bad.parquet").write_text("no Parquet")
+    other = replace(session, databases=Attached([str(folder)]))
+    tables, found = run(other, "SHOW TABLES; SELECT * FROM good")
+    assert [row[0] for row in rows(tables)] == ["good", "v1.bad"]
+    assert rows(found) == ((1, 2),)
+    for text in ("SELECT * FROM v1.bad", "DESCRIBE v1.bad", "SELECT * FROM good TO PREDICT v1.bad.p USING pay"):
+        if "PREDICT" in text:
+            run(session, TRAINED)
+        with pytest.raises(UserError, match=r"the table 'v1\.bad' can't be read from .*v1\.bad\.parquet"):
+            run(other, text)
+
+
+def test_a_table_whose_name_has_a_dot_is_described(session: Session, tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "people.duckdb")) as connection:
+        connection.execute(
+            'CREATE TABLE "a.b" AS SELECT 1 AS x; CREATE SCHEMA c; CREATE TABLE c."d.e" AS SELECT 2 AS y'
+        )
+    other = replace(session, databases=Attached([str(tmp_path / "people.duckdb")]))
+    for name, column in (('"a.b"', "x"), ("a.b", "x"), ('c."d.e"', "y")):
+        assert rows(run(other, f"DESCRIBE {name}")[0]) == ((column, "int32"),)
+
+
+def test_columns_of_the_validation_select_are_checked_before_rows_are_read(session: Session) -> None:
+    for select, message in (
+        ("SELECT age, income FROM employee", "validation.select has no column 'department'"),
+        ("SELECT * FROM employe", "validation.select: the query fails"),
+    ):
+        with pytest.raises(StatementError, match=message) as caught:
+            run(session, f"EXPLAIN PLAN {TRAINED} WITH validation.select = '{select}'")
+        assert caught.value.faults[0].position.column > len(TRAINED)
 
 
 def test_metrics_are_shown_and_written(session: Session) -> None:
