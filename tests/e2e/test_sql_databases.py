@@ -29,6 +29,7 @@ ROWS = 120
 @pytest.fixture(params=["duckdb", "sqlite", "postgres"])
 def database(request: pytest.FixtureRequest, elastic: Elastic, monkeypatch: pytest.MonkeyPatch) -> str:
     """The address of a database with the table ``flowers``."""
+    postgres = request.getfixturevalue("postgres_server") if request.param == "postgres" else None
     monkeypatch.setenv("XDG_CACHE_HOME", str(elastic.folder / "cache"))
     address = str(elastic.folder / f"flowers.{request.param}")
     match request.param:
@@ -38,10 +39,10 @@ def database(request: pytest.FixtureRequest, elastic: Elastic, monkeypatch: pyte
             with closing(sqlite3.connect(address)) as connection, connection:
                 connection.execute("CREATE TABLE first (a)")
         case _:
-            server: PostgresServer = request.getfixturevalue("postgres_server")
+            assert isinstance(postgres, PostgresServer)
             monkeypatch.setenv("PGPASSWORD", PASSWORD)
             elastic.environment["PGPASSWORD"] = PASSWORD
-            address = server.url
+            address = postgres.url
     flowers = pq.read_table(shipped_tables()["iris.train"])
     assert flowers.num_rows == ROWS
     opened = open_database(address)

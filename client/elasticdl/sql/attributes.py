@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from elasticdl.shared.job.options import Seconds, json_schema
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.words import listed, plain_number, similar
 from elasticdl.sql.jobs import COMMANDS
 from elasticdl.sql.statements import Attribute, Evaluate, Explain, Fault, JobStatement, Name, Predict, Train, Value
@@ -30,7 +31,7 @@ _FROM_STATEMENT = frozenset(
 )
 """Options whose values follow from the statement."""
 _OF_THE_COMMAND = frozenset(
-    listed("run_dir,report,detach,debug,dry_run,envs,nats_url,distribution_strategy,checkpoint_dir")
+    listed("run_dir,report,detach,debug,dry_run,envs,nats_url,distribution_strategy,checkpoint_dir,yaml,trainingjob")
 )
 """Options that are no attributes: those of a command line, and those that may have credentials."""
 _WITHOUT_EFFECT = frozenset(
@@ -153,7 +154,7 @@ _OWN = (
 def attribute_table(verb: str) -> Mapping[str, AttributeType]:
     """The attributes of the statements with a verb, by name, without ``model.*``."""
     flags = COMMANDS.get(verb.lower())  # TO EXPLAIN runs no job.
-    schema = json_schema(flags)["properties"] if flags else {}
+    schema = {**json_schema(flags)["properties"], **json_schema(KubernetesFlags)["properties"]} if flags else {}
     found = {each.name: each for each in _OWN if verb in each.statements}
     for name, option in schema.items():
         if name not in _FROM_STATEMENT | _OF_THE_COMMAND:
@@ -218,10 +219,6 @@ def check_attributes(statement: JobStatement) -> CheckedAttributes:
             faults.append(_unknown(given.name, verb, known))
         elif wrong := known[name].wrong(given.value):
             faults.append(Fault(f"{name} {wrong}.", given.position, len(_spelled(given.value))))
-        elif name == "platform" and given.value != "local":
-            message = "platform=kubernetes is not available for statements yet."
-            hint = "Train here, or run elasticdl train --platform=kubernetes with a model file."
-            faults.append(Fault(message, given.position, len(_spelled(given.value)), hint))
         elif "." in name:
             settings[name] = given.value
         elif name in options:

@@ -8,9 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.options import flags_of
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.words import did_you_mean
 from elasticdl.sql.attributes import CheckedAttributes, check_attributes, with_current_names
 from elasticdl.sql.inspection import find_model
+from elasticdl.sql.jobs import KUBERNETES
 from elasticdl.sql.parsing.sources import named_tables
 from elasticdl.sql.parsing.tokens import Text, tokenize
 from elasticdl.sql.registry import ModelVersion
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 
     from elasticdl.sql.databases.port import Database
     from elasticdl.sql.run import Session
+
+_UNREACHABLE = "models and rows are on this machine, where pods can't read them."
+_GIVE_STORAGE = "Give a place in object storage: elasticdl sql --storage=s3://BUCKET/PREFIX."
 
 
 def schema_of(session: Session, database: Database, query: Query) -> pa.Schema:
@@ -63,7 +69,7 @@ def checked(session: Session, statement: JobStatement, database: Database) -> Ch
         UserError: the database refuses the SELECT.
     """
     found = check_attributes(statement)
-    faults = list(found.faults)
+    faults = [*found.faults, *_platform_faults(session, statement, found)]
     schema = schema_of(session, database, statement.query)
     if isinstance(statement, Train):
         from elasticdl.sql.request import Request
@@ -81,6 +87,20 @@ def checked(session: Session, statement: JobStatement, database: Database) -> Ch
     for note in found.notes:
         session.display.line(note)
     return found
+
+
+def _platform_faults(session: Session, statement: JobStatement, found: CheckedAttributes) -> Iterator[Fault]:
+    """Attributes of Kubernetes for a job on this machine, and a job on Kubernetes whose pods would find no data."""
+    options = {**session.options, **found.options}
+    is_cluster = options.get("platform") == KUBERNETES
+    for each in statement.attributes:
+        name = each.name.text
+        if is_cluster and name == "platform" and session.registry.is_here:
+            yield Fault(_UNREACHABLE, each.name.position, len(name), _GIVE_STORAGE)
+        elif not is_cluster and name in flags_of(KubernetesFlags):
+            yield Fault(f"{name} needs platform = '{KUBERNETES}'.", each.name.position, len(name))
+    if is_cluster and session.registry.is_here and "platform" not in found.options:
+        raise UserError(_UNREACHABLE.rstrip("."), hint=_GIVE_STORAGE, usage=True)
 
 
 def version_of(session: Session, name: ModelName) -> ModelVersion:

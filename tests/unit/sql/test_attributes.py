@@ -75,11 +75,6 @@ def test_what_is_wrong(attributes: str, message: str) -> None:
     assert f"{fault.message} {fault.hint}".strip() == message
 
 
-def test_kubernetes_is_refused_by_name() -> None:
-    (fault,) = check_attributes(train("platform='kubernetes'")).faults
-    assert fault.message == "platform=kubernetes is not available for statements yet."
-
-
 def test_all_faults_are_shown_at_their_places() -> None:
     text = "SELECT 1 TO TRAIN X WITH num_epoch=3,\n num_workers=x LABEL a INTO b"
     statement = parse_one(text).statement

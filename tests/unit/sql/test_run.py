@@ -6,67 +6,25 @@ import datetime
 import json
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from tests.unit.sql.session_for_tests import Display, Jobs, jobs_of, rows, run, shown
 
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.sql.attached import Attached
 from elasticdl.sql.jobs import EndedJob, JobOfTraining
-from elasticdl.sql.parsing import parse, render
+from elasticdl.sql.parsing import render
 from elasticdl.sql.registry import Registry
-from elasticdl.sql.results import Result, Table
 from elasticdl.sql.run import Session
 from elasticdl.sql.statements import StatementError
 
 TRAINED = "SELECT age, department, income FROM employee LABEL income INTO pay"
-
-
-@dataclass
-class Jobs:
-    """See ``elasticdl.sql.jobs.Jobs``: jobs that end at once, as ``end`` says."""
-
-    end: BaseException | None = None
-    started: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-    known: dict[Path, JobOfTraining] = field(default_factory=dict)
-
-    def run(self, command: str, flags: Mapping[str, Any], report: Path) -> EndedJob:
-        self.started.append((command, flags))
-        assert report.parent.is_dir()
-        if self.end is not None:
-            raise self.end
-        if command == "train":
-            flags["output"].mkdir()
-        if command == "predict":
-            rows = sum(pq.read_metadata(file).num_rows for file in Path(flags["prediction_data"]).glob("*.parquet"))
-            flags["output"].mkdir()
-            pq.write_table(
-                pa.table({"prediction": [float(row) for row in range(rows)]}), flags["output"] / "part-0.parquet"
-            )
-        return EndedJob(job=f"{flags['job_name']}-1", metrics={"val_loss": 0.5, "r2": 0.25})
-
-    def find(self, output: Path) -> JobOfTraining | None:
-        return self.known.get(output)
-
-
-@dataclass
-class Display:
-    """See ``elasticdl.sql.results.Display``."""
-
-    lines: list[str] = field(default_factory=list)
-
-    def line(self, text: str) -> None:
-        self.lines.append(text)
-
-    def table(self, title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        self.lines += [title, *("  ".join(row) for row in rows)]
 
 
 @pytest.fixture
@@ -77,25 +35,6 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
         yield Session(databases=databases, registry=Registry(tmp_path / "models"), jobs=Jobs(), display=Display())
 
 
-def run(session: Session, text: str) -> list[Result]:
-    return [session.run(parsed) for parsed in parse(text)]
-
-
-def jobs_of(session: Session) -> Jobs:
-    assert isinstance(session.jobs, Jobs)
-    return session.jobs
-
-
-def shown(session: Session) -> list[str]:
-    assert isinstance(session.display, Display)
-    return session.display.lines
-
-
-def rows(result: Result) -> tuple[tuple[Any, ...], ...]:
-    assert isinstance(result.table, Table)
-    return result.table.rows
-
-
 def test_a_training_is_a_job_whose_model_is_registered(session: Session) -> None:
     text = f"{TRAINED} WITH num_epochs=3, train.batch_size=32, use_async=false, validation.metrics='r2'"
     (result,) = run(session, text)
@@ -104,7 +43,7 @@ def test_a_training_is_a_job_whose_model_is_registered(session: Session) -> None
     ((command, flags),) = jobs_of(session).started
     assert command == "train"
     assert (flags["num_epochs"], flags["minibatch_size"], flags["use_async"]) == (3, 32, "false")
-    assert flags["training_data"].is_dir()
+    assert Path(flags["training_data"]).is_dir()
     version = session.registry.versions("pay")[0]
     assert version.record.sql == text
     assert version.record.rows == 4_000
@@ -140,7 +79,7 @@ def test_an_interrupted_training_is_listed_and_registered_after_its_resume(sessi
 
     jobs.end = Interrupted()
 
-    def find(output: Path) -> JobOfTraining | None:
+    def find(output: str, _: Mapping[str, Any]) -> JobOfTraining | None:
         return JobOfTraining(job="pay-1", state=state, resume=resume, metrics={"r2": 0.5})
 
     jobs.find = find  # type: ignore[method-assign]
@@ -390,3 +329,14 @@ def test_what_a_version_says_is_json(session: Session) -> None:
     facts = json.loads((session.registry.root / "pay" / "versions" / "1.json").read_text())
     assert facts["record"]["database"] == "shipped tables"
     assert facts["metrics"] == {"val_loss": 0.5, "r2": 0.25}
+
+
+def test_jobs_on_kubernetes_need_a_storage_that_pods_reach(session: Session) -> None:
+    with pytest.raises(StatementError, match="models and rows are on this machine") as caught:
+        run(session, f"{TRAINED} WITH platform = 'kubernetes', worker_resource_request = 'cpu=1'")
+    assert caught.value.faults[0].hint.endswith("elasticdl sql --storage=s3://BUCKET/PREFIX.")
+    with pytest.raises(UserError, match="models and rows are on this machine"):
+        run(replace(session, options={"platform": "kubernetes"}), TRAINED)
+    with pytest.raises(StatementError, match="image_name needs platform = 'kubernetes'"):
+        run(session, f"{TRAINED} WITH image_name = 'mine'")
+    assert jobs_of(session).started == []
