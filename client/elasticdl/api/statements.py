@@ -9,15 +9,14 @@ from typing import Any
 
 from elasticdl.api.commands import run
 from elasticdl.cli.flag_values import as_flags
+from elasticdl.cli.jobs.accepted import JOB_FILE_VARIABLE
 from elasticdl.cli.opening import root_of
-from elasticdl.cli.sql.command import MODELS
-from elasticdl.cli.sql.jobs import ended_job, find_job
-from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.options import flags_of
+from elasticdl.cli.sql.command import registry_of
+from elasticdl.cli.sql.jobs import cluster_job, ended_job, find_job
+from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.sql.attached import Attached
-from elasticdl.sql.jobs import COMMANDS, EndedJob, JobOfTraining
+from elasticdl.sql.jobs import KUBERNETES, EndedJob, JobOfTraining, JobRefusedError, flags_of_command
 from elasticdl.sql.parsing import parse, render
-from elasticdl.sql.registry import Registry
 from elasticdl.sql.results import Result
 from elasticdl.sql.run import ROWS_MAX, Session
 from elasticdl.sql.statements import StatementError
@@ -28,6 +27,9 @@ def sql(
     *,
     database: str | Path | Sequence[str | Path] = (),
     run_dir: str | Path = "",
+    storage: str | Path = "",
+    platform: str = "local",
+    namespace: str = "",
     rows_max: int = ROWS_MAX,
     shows: bool = True,
 ) -> Result:
@@ -38,6 +40,9 @@ def sql(
         database: a DuckDB or SQLite file, a folder of Parquet, CSV or JSON files, ``postgresql://...``, or several of
             them; not given: the tables that the package ships.
         run_dir: folder that holds one folder per job; ``$ELASTICDL_RUN_DIR`` or the user's own if not given.
+        storage: folder or ``s3://bucket/prefix`` for models, rows and snapshots; in ``run_dir`` if not given.
+        platform: where to run jobs: ``local``, or ``kubernetes``, which needs a ``storage`` in object storage.
+        namespace: of the Kubernetes cluster; that of the current context if not given.
         rows_max: rows of a SELECT that are returned.
         shows: print what the statements do.
 
@@ -51,14 +56,16 @@ def sql(
     """
     places = [database] if isinstance(database, (str, Path)) else list(database)
     root = root_of(Path(run_dir) if run_dir else None)
+    given = {"storage": str(storage), "namespace": namespace, "platform": platform if platform != "local" else ""}
     result = None
     with Attached([str(each) for each in places]) as attached:
         session = Session(
             databases=attached,
-            registry=Registry(root / MODELS),
+            registry=registry_of(root, str(storage)),
             jobs=_Jobs(root, run_dir, shows=shows),
             display=_Display(shows=shows),
             rows_max=rows_max,
+            options={name: value for name, value in given.items() if value},
         )
         try:
             for parsed in parse(statements):
@@ -79,13 +86,23 @@ class _Jobs:
 
     def run(self, command: str, flags: Mapping[str, Any], report: Path) -> EndedJob:
         """See ``Jobs``."""
-        arguments = as_flags(flags, flags_of(COMMANDS[command]), command)
-        run(command, *arguments, f"--report={report}", *self._place, shows=self._shows)
-        return ended_job(report)
+        arguments = as_flags(flags, flags_of_command(command), command)
+        if flags.get("platform") != KUBERNETES:
+            run(command, *arguments, f"--report={report}", *self._place, shows=self._shows)
+            return ended_job(report)
+        accepted = report.with_name("job")
+        accepted.touch()
+        try:
+            run(command, *arguments, shows=self._shows, envs={JOB_FILE_VARIABLE: str(accepted)})
+        except ElasticDLError as error:
+            if not accepted.read_text():
+                raise JobRefusedError(*error.args) from error
+            raise
+        return cluster_job(accepted.read_text(), flags)
 
-    def find(self, output: Path) -> JobOfTraining | None:
+    def find(self, output: str, options: Mapping[str, Any]) -> JobOfTraining | None:
         """See ``Jobs``."""
-        return find_job(self._root, output)
+        return find_job(self._root, output, options)
 
 
 class _Display:

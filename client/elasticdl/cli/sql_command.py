@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from elasticdl.cli.opening import root_of
 from elasticdl.shared.job.job_options import RunDir
 from elasticdl.shared.job.options import Flag
+from elasticdl.shared.kubernetes.options import Namespace
 
 
 def sql(
@@ -32,6 +33,20 @@ def sql(
             show_default="the tables that ElasticDL ships: employee, iris, census and housing",
         ),
     ] = None,
+    storage: Annotated[
+        str,
+        typer.Option(
+            "--storage",
+            metavar="DIR",
+            help="Folder or s3://bucket/prefix for models, rows and snapshots of jobs.",
+            show_default="in the run directory",
+        ),
+    ] = "",
+    platform: Annotated[
+        Literal["local", "kubernetes"],
+        typer.Option(help="Where to run jobs. On kubernetes, --storage has to be in object storage.", metavar="NAME"),
+    ] = "local",
+    namespace: Namespace = "",
     as_json: Annotated[bool, Flag("Print one JSON object with the results.", name="json")] = False,
     run_dir: RunDir = None,
 ) -> None:
@@ -42,4 +57,6 @@ def sql(
     """
     from elasticdl.cli.sql.command import run_sql
 
-    raise typer.Exit(run_sql(statement or [], file or [], database or [], root_of(run_dir), as_json=as_json))
+    options = {"storage": storage, "namespace": namespace, "platform": platform if platform != "local" else ""}
+    given = {name: value for name, value in options.items() if value}
+    raise typer.Exit(run_sql(statement or [], file or [], database or [], root_of(run_dir), given, as_json=as_json))

@@ -57,7 +57,8 @@ class Attached:
 
     def columns(self, table: str) -> list[str]:
         """The columns of a table; empty: no database has it."""
-        return self.with_table(table).columns(table)
+        found = self.with_table(table).find(table)
+        return list(found.columns) if found else []
 
     def close(self) -> None:
         """Disconnect from all of them."""

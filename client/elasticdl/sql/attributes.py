@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from elasticdl.shared.job.options import Seconds, json_schema
-from elasticdl.shared.words import listed
+from elasticdl.shared.kubernetes.options import KubernetesFlags
+from elasticdl.shared.words import listed, plain_number, similar
 from elasticdl.sql.jobs import COMMANDS
-from elasticdl.sql.parsing.faults import similar
 from elasticdl.sql.statements import Attribute, Evaluate, Explain, Fault, JobStatement, Name, Predict, Train, Value
 
 MODEL = "model."
@@ -31,7 +31,7 @@ _FROM_STATEMENT = frozenset(
 )
 """Options whose values follow from the statement."""
 _OF_THE_COMMAND = frozenset(
-    listed("run_dir,report,detach,debug,dry_run,envs,nats_url,distribution_strategy,checkpoint_dir")
+    listed("run_dir,report,detach,debug,dry_run,envs,nats_url,distribution_strategy,checkpoint_dir,yaml,trainingjob")
 )
 """Options that are no attributes: those of a command line, and those that may have credentials."""
 _WITHOUT_EFFECT = frozenset(
@@ -98,7 +98,8 @@ class AttributeType:
         if not fits or value is None or (self.kind == "string" and isinstance(value, bool)):
             return f"is {_KINDS[self.kind]}, not {spelled}"
         if self.limits and number is not None and not self.limits[0] <= number <= self.limits[1]:
-            return f"is between {self.limits[0]:g} and {self.limits[1]:g}, not {spelled}"
+            low, high = map(plain_number, self.limits)
+            return f"is between {low} and {high}, not {spelled}"
         return ""
 
 
@@ -138,6 +139,14 @@ _OWN = (
         meaning="Whether the table also gets the probability of each class.",
         default="false",
     ),
+    AttributeType(
+        name="table.replace",
+        kind="boolean",
+        statements=(PREDICT, EVALUATE, EXPLAIN),
+        meaning="Whether the table may replace one that no statement has written. It never replaces one that the "
+        "SELECT reads, or a view.",
+        default="false",
+    ),
 )
 
 
@@ -145,7 +154,7 @@ _OWN = (
 def attribute_table(verb: str) -> Mapping[str, AttributeType]:
     """The attributes of the statements with a verb, by name, without ``model.*``."""
     flags = COMMANDS.get(verb.lower())  # TO EXPLAIN runs no job.
-    schema = json_schema(flags)["properties"] if flags else {}
+    schema = {**json_schema(flags)["properties"], **json_schema(KubernetesFlags)["properties"]} if flags else {}
     found = {each.name: each for each in _OWN if verb in each.statements}
     for name, option in schema.items():
         if name not in _FROM_STATEMENT | _OF_THE_COMMAND:
@@ -210,10 +219,6 @@ def check_attributes(statement: JobStatement) -> CheckedAttributes:
             faults.append(_unknown(given.name, verb, known))
         elif wrong := known[name].wrong(given.value):
             faults.append(Fault(f"{name} {wrong}.", given.position, len(_spelled(given.value))))
-        elif name == "platform" and given.value != "local":
-            message = "platform=kubernetes is not available for statements yet."
-            hint = "Train here, or run elasticdl train --platform=kubernetes with a model file."
-            faults.append(Fault(message, given.position, len(_spelled(given.value)), hint))
         elif "." in name:
             settings[name] = given.value
         elif name in options:

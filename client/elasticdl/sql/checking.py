@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.options import flags_of
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.words import did_you_mean
 from elasticdl.sql.attributes import CheckedAttributes, check_attributes, with_current_names
 from elasticdl.sql.inspection import find_model
-from elasticdl.sql.parsing.tokens import Kind, Text, Token, tokenize
+from elasticdl.sql.jobs import KUBERNETES
+from elasticdl.sql.parsing.sources import named_tables
+from elasticdl.sql.parsing.tokens import Text, tokenize
 from elasticdl.sql.registry import ModelVersion
 from elasticdl.sql.statements import (
+    Attribute,
     Fault,
     JobStatement,
     ModelName,
+    Name,
     Position,
     Query,
     StatementError,
@@ -28,6 +34,9 @@ if TYPE_CHECKING:
 
     from elasticdl.sql.databases.port import Database
     from elasticdl.sql.run import Session
+
+_UNREACHABLE = "models and rows are on this machine, where pods can't read them."
+_GIVE_STORAGE = "Give a place in object storage: elasticdl sql --storage=s3://BUCKET/PREFIX."
 
 
 def schema_of(session: Session, database: Database, query: Query) -> pa.Schema:
@@ -60,7 +69,7 @@ def checked(session: Session, statement: JobStatement, database: Database) -> Ch
         UserError: the database refuses the SELECT.
     """
     found = check_attributes(statement)
-    faults = list(found.faults)
+    faults = [*found.faults, *_platform_faults(session, statement, found)]
     schema = schema_of(session, database, statement.query)
     if isinstance(statement, Train):
         from elasticdl.sql.request import Request
@@ -69,11 +78,29 @@ def checked(session: Session, statement: JobStatement, database: Database) -> Ch
             Request.of(replace(statement, attributes=with_current_names(statement.attributes)), schema)
         except StatementError as error:
             faults += [fault for fault in error.faults if fault.position not in {each.position for each in faults}]
+        faults += _validation_faults(statement, database, schema)
+    elif statement.into is not None:
+        is_replacing = bool(found.settings.get("table.replace"))
+        faults += _target_faults(statement.query, statement.into, database, is_replacing=is_replacing)
     if faults:
         raise StatementError(faults)
     for note in found.notes:
         session.display.line(note)
     return found
+
+
+def _platform_faults(session: Session, statement: JobStatement, found: CheckedAttributes) -> Iterator[Fault]:
+    """Attributes of Kubernetes for a job on this machine, and a job on Kubernetes whose pods would find no data."""
+    options = {**session.options, **found.options}
+    is_cluster = options.get("platform") == KUBERNETES
+    for each in statement.attributes:
+        name = each.name.text
+        if is_cluster and name == "platform" and session.registry.is_here:
+            yield Fault(_UNREACHABLE, each.name.position, len(name), _GIVE_STORAGE)
+        elif not is_cluster and name in flags_of(KubernetesFlags):
+            yield Fault(f"{name} needs platform = '{KUBERNETES}'.", each.name.position, len(name))
+    if is_cluster and session.registry.is_here and "platform" not in found.options:
+        raise UserError(_UNREACHABLE.rstrip("."), hint=_GIVE_STORAGE, usage=True)
 
 
 def version_of(session: Session, name: ModelName) -> ModelVersion:
@@ -89,24 +116,63 @@ def version_of(session: Session, name: ModelName) -> ModelVersion:
         raise StatementError([fault]) from error
 
 
-def _tables(query: Query) -> Iterator[tuple[str, Position, int]]:
-    """Name, place and length of each table that a SELECT names after FROM and JOIN."""
+def _validation_faults(statement: Train, database: Database, schema: pa.Schema) -> Iterator[Fault]:
+    """What is wrong with the SELECT of the rows for validation."""
+    for each in with_current_names(statement.attributes):
+        if each.name.text == "validation.select" and isinstance(each.value, str):
+            yield from _select_faults(each, each.value, database, schema)
+
+
+def _select_faults(attribute: Attribute, select: str, database: Database, schema: pa.Schema) -> Iterator[Fault]:
+    from elasticdl.sql.request import find_column
+
     try:
-        tokens = tokenize(Text(query.text))
+        columns = database.schema(select)
+    except UserError as error:
+        yield Fault(f"validation.select: {error.args[0]}.", attribute.position, len(select) + 2, error.hint)
+        return
+    if missing := [name for name in schema.names if not find_column(name, columns)]:
+        message = f"validation.select has no column {missing[0]!r}, which the SELECT has."
+        yield Fault(message, attribute.position, len(select) + 2, did_you_mean(missing[0], columns.names))
+
+
+def _target_faults(query: Query, into: Name, database: Database, *, is_replacing: bool) -> Iterator[Fault]:
+    """Why a statement can't write its table. Found before the job, which may take hours."""
+    try:
+        found = database.find(into.text)
+    except UserError as error:
+        yield Fault(f"{error.args[0]}.", into.position, len(into.text), "Name another table.")
+        return
+    if found is None:
+        return
+    if found.obstacle:
+        message = f"the table {into} can't be replaced: {found.obstacle}."
+        yield Fault(message, into.position, len(into.text), "Name another table.")
+    elif any(_is_same(name, found.reference, database) for name, _, _ in _tables(query)):
+        message = f"the SELECT reads the table {into}, which the result would replace."
+        yield Fault(message, into.position, len(into.text), "Name another table.")
+    elif not found.is_written and not is_replacing:
+        message = f"there is a table {into} that no statement has written."
+        hint = "Name another table, or replace it: WITH table.replace = true."
+        yield Fault(message, into.position, len(into.text), hint)
+
+
+def _is_same(name: str, reference: str, database: Database) -> bool:
+    with suppress(UserError):
+        found = database.find(name)
+        return found is not None and found.reference == reference
+    return False
+
+
+def _tables(query: Query) -> Iterator[tuple[str, Position, int]]:
+    """Name, place and length of each table that a SELECT names."""
+    text = Text(query.text)
+    try:
+        tokens = tokenize(text)
     except StatementError:
         return
-    for before, first in itertools.pairwise(tokens):
-        if before.word in ("FROM", "JOIN") and first.kind in (Kind.WORD, Kind.QUOTED):
-            name, end = _dotted(tokens, tokens.index(first))
-            start = Text(query.text).position(first.start)
-            at = query.position
-            column = start.column + (at.column - 1 if start.line == 1 else 0)
-            yield name, Position(at.line + start.line - 1, column, at.offset + start.offset), end - first.start
-
-
-def _dotted(tokens: list[Token], at: int) -> tuple[str, int]:
-    name, end = tokens[at].text, tokens[at].end
-    while tokens[at + 1].is_sign(".") and tokens[at + 1].start == end and tokens[at + 2].kind is not Kind.END:
-        at += 2
-        name, end = f"{name}.{tokens[at].text}", tokens[at].end
-    return name, end
+    for found in named_tables(tokens):
+        start, at = text.position(found.start), query.position
+        column = start.column + (at.column - 1 if start.line == 1 else 0)
+        position = Position(at.line + start.line - 1, column, at.offset + start.offset)
+        yield found.name, position, found.end - found.start

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,14 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
-from elasticdl.shared.errors import ElasticDLError, PermanentError, UserError, file_errors
-from elasticdl.shared.job.options import flags_of
+from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.names import JOB_NAME_CHARS_MAX
+from elasticdl.shared.storage import to_uri
+from elasticdl.shared.storage.uris import local_path
 from elasticdl.shared.words import count, listed
 from elasticdl.sql.attributes import CheckedAttributes, with_current_names
 from elasticdl.sql.checking import checked, schema_of, version_of
-from elasticdl.sql.jobs import COMMANDS
-from elasticdl.sql.registry import FinishedJob, Training, TrainingRecord, check_name
+from elasticdl.sql.jobs import KUBERNETES, JobRefusedError, flags_of_command
+from elasticdl.sql.registry import WORK, FinishedJob, Training, TrainingRecord, check_name
 from elasticdl.sql.results import Result, Table, from_arrow, metrics_table
 from elasticdl.sql.statements import (
     Evaluate,
@@ -31,16 +30,18 @@ from elasticdl.sql.statements import (
     Predict,
     Train,
 )
+from elasticdl.sql.workspace import Workspace
 
 if TYPE_CHECKING:
     from elasticdl.sql.databases.port import Database
+    from elasticdl.sql.preparation import PlannedTraining, PreparedTraining
     from elasticdl.sql.run import Session
 
-_WORK = ".work"
-"""Folder of the registry for rows and results of statements that run."""
 _UNWRITTEN, _PREDICTIONS = "unwritten", "predictions"
 """Folder of the registry, and name of the table, for predictions that a database did not take."""
-_REPORT = "report.json"
+_REPORT, _MODEL = "report.json", "model"
+_TOKEN = 6
+"""Last characters of a training's id, which are in the names of its job on Kubernetes."""
 
 
 def run(session: Session, statement: JobStatement | ExplainPlan, text: str) -> Result:
@@ -68,38 +69,30 @@ def _train(session: Session, statement: Train, text: str) -> Result:
     initial = _initial_model(session, statement)
     statement = replace(statement, attributes=with_current_names(statement.attributes))
     training = session.registry.begin(statement.into.text)
+    job: dict[str, Any] = {**session.options, **found.options}
+    is_cluster = job.get("platform") == KUBERNETES
+    name = _job_name(str(job.pop("job_name", statement.into.text)), f"-{training.id[-_TOKEN:]}" if is_cluster else "")
+    options: dict[str, Any] = {}
     try:
         session.display.line(f"Reading the rows of the SELECT from {database.url}.")
         prepared = prepare_training(statement, database, training.folder, say=session.display.line)
-        columns = tuple((each.name, each.use, each.reason) for each in prepared.report)
+        columns = _columns(prepared)
         session.display.table(f"Columns of {count(prepared.rows, 'row')}", ("column", "use", "reason"), columns)
-        options = _options("train", {**prepared.options, **initial, **found.options})
-        record = TrainingRecord(
-            model=statement.into.text,
-            sql=text,
-            database=database.url,
-            created_s=time.time(),
-            network=statement.model.text if statement.model else "",
-            model_def=str(prepared.model_def),
-            features=str(prepared.features.relative_to(training.folder)),
-            task=prepared.task,
-            label=tuple(each.text for each in statement.label),
-            rows=prepared.rows,
-            columns=columns,
-            options={name: str(value) for name, value in options.items()},
-        )
+        options = _options("train", {"job_name": name, **prepared.options, **initial, **job})
+        record = _record(statement, text, database, prepared, options)
+        training.workspace.push()
         training.write(record)
         flags = {
-            "job_name": _job_name(statement.into.text, ""),
             **options,
             "model_def": prepared.model_def,
-            "training_data": prepared.training_data,
-            "validation_data": prepared.validation_data,
+            "training_data": _place(training.workspace, prepared.training_data),
+            "validation_data": _place(training.workspace, prepared.validation_data),
             "output": training.export,
         }
         ended = session.jobs.run("train", flags, training.folder / _REPORT)
-    except BaseException:
-        if session.jobs.find(training.export) is None:
+    except BaseException as error:
+        is_gone = not is_cluster or isinstance(error, JobRefusedError) or not options
+        if is_gone and session.jobs.find(training.export, options) is None:
             session.registry.discard(training)
         raise
     version = session.registry.register(training, FinishedJob(ended.job, ended.metrics))
@@ -117,6 +110,30 @@ def _train(session: Session, statement: Train, text: str) -> Result:
     )
 
 
+def _record(
+    statement: Train, text: str, database: Database, prepared: PreparedTraining, options: Mapping[str, Any]
+) -> TrainingRecord:
+    return TrainingRecord(
+        model=statement.into.text,
+        sql=text,
+        database=database.url,
+        created_s=time.time(),
+        network=statement.model.text if statement.model else "",
+        model_def=Path(prepared.model_def).name,
+        features=prepared.features.name,
+        task=prepared.task,
+        label=tuple(each.text for each in statement.label),
+        rows=prepared.rows,
+        columns=_columns(prepared),
+        options={name: str(value) for name, value in options.items()},
+    )
+
+
+def _columns(planned: PlannedTraining) -> tuple[tuple[str, str, str], ...]:
+    """Name, use and reason of each column."""
+    return tuple((each.name, each.use, each.reason) for each in planned.report)
+
+
 def _initial_model(session: Session, statement: Train) -> dict[str, Any]:
     """The option for a warm start."""
     if statement.using is None:
@@ -130,24 +147,24 @@ def _predict(session: Session, statement: Predict, text: str) -> Result:
 
     model, database = _model(session, statement.using), session.databases.of_query(statement.query.text)
     found = checked(session, statement, database)
-    with _work(session) as folder:
-        prepared = prepare_rows(statement.query.text, database, model.features, folder / "rows", label=False)
-        predictions = folder / "predictions"
+    with _work(session) as work:
+        model_def, features = model.definition(work.folder)
+        prepared = prepare_rows(statement.query.text, database, features, work.folder / "rows", label=False)
         flags = {
             "job_name": _job_name(model.record.model, "-predict"),
-            **_options("predict", found.options),
-            "model_def": model.record.model_def,
+            **_options("predict", {**session.options, **found.options}),
+            "model_def": model_def,
             "model": model.training.export,
-            "prediction_data": prepared.data,
-            "output": predictions,
+            "prediction_data": _push(work, prepared.data),
+            "output": work.place(_PREDICTIONS),
         }
-        ended = session.jobs.run("predict", flags, folder / _REPORT)
+        ended = session.jobs.run("predict", flags, work.folder / _REPORT)
         write = partial(
             write_predictions,
-            predictions,
+            work.pull(_PREDICTIONS),
             prepared,
             column=statement.column.text if statement.column else None,
-            features=model.features,
+            features=features,
             probabilities=bool(found.settings.get("predict.probabilities")),
         )
         try:
@@ -169,16 +186,17 @@ def _evaluate(session: Session, statement: Evaluate, text: str) -> Result:
     model, database = _model(session, statement.using), session.databases.of_query(statement.query.text)
     found = checked(session, statement, database)
     _check_label(statement, model.record)
-    with _work(session) as folder:
-        prepared = prepare_rows(statement.query.text, database, model.features, folder / "rows", label=True)
+    with _work(session) as work:
+        model_def, features = model.definition(work.folder)
+        prepared = prepare_rows(statement.query.text, database, features, work.folder / "rows", label=True)
         flags = {
             "job_name": _job_name(model.record.model, "-evaluate"),
-            **_options("evaluate", found.options),
-            "model_def": model.record.model_def,
+            **_options("evaluate", {**session.options, **found.options}),
+            "model_def": model_def,
             "model": model.training.export,
-            "validation_data": prepared.data,
+            "validation_data": _push(work, prepared.data),
         }
-        ended = session.jobs.run("evaluate", flags, folder / _REPORT)
+        ended = session.jobs.run("evaluate", flags, work.folder / _REPORT)
     metrics = _selected(ended.metrics, found)
     if statement.into:
         _write_metrics(database, statement.into.text, metrics)
@@ -216,13 +234,13 @@ def _explain(session: Session, statement: Explain, text: str) -> Result:
 
     model, database = _model(session, statement.using), session.databases.of_query(statement.query.text)
     checked(session, statement, database)
-    with _work(session) as folder:
+    with _work(session) as work:
         importances = explain(
             statement.query.text,
             database,
-            model.training.export,
-            model.features,
-            folder,
+            model.training.exported(work.folder / _MODEL),
+            model.definition(work.folder)[1],
+            work.folder,
             explainer=statement.explainer.text if statement.explainer else "",
             say=session.display.line,
         )
@@ -245,8 +263,8 @@ def _plan(session: Session, statement: JobStatement, text: str) -> Result:
         check_name(statement.into.text)
         initial = _initial_model(session, statement)
         planned = plan_training(replace(statement, attributes=with_current_names(statement.attributes)), database)
-        rows = tuple((each.name, each.use, each.reason) for each in planned.report)
-        options = _options(command, {**planned.options, **initial, **found.options})
+        rows = _columns(planned)
+        options = _options(command, {**planned.options, **initial, **session.options, **found.options})
         data = {
             "training_data": "the rows of the SELECT, as Parquet",
             "output": f"the next version of {statement.into}",
@@ -262,7 +280,7 @@ def _plan(session: Session, statement: JobStatement, text: str) -> Result:
     schema = schema_of(session, database, statement.query)
     rows = tuple((each.name, str(each.type), "") for each in schema)
     command = "evaluate" if isinstance(statement, Explain) else command
-    values = {"model": str(model.training.export), **_options(command, found.options)}
+    values = {"model": model.training.export, **_options(command, {**session.options, **found.options})}
     return Result(
         statement=text,
         kind="explain plan",
@@ -285,10 +303,10 @@ class _Model:
     def __init__(self, name: str, training: Training, record: TrainingRecord) -> None:
         self.name, self.training, self.record = name, training, record
 
-    @property
-    def features(self) -> Path:
-        """The fitted columns."""
-        return self.training.folder / self.record.features
+    def definition(self, folder: Path) -> tuple[Path, Path]:
+        """The model file and the fitted columns; ``folder``: for those that are in object storage."""
+        found = self.training.definition(folder / _MODEL)
+        return found / self.record.model_def, found / self.record.features
 
 
 def _model(session: Session, name: ModelName) -> _Model:
@@ -297,24 +315,41 @@ def _model(session: Session, name: ModelName) -> _Model:
     Raises:
         UserError: there is none.
     """
-    folder = Path(name.name.text).expanduser()
     if "/" in name.name.text and name.version is None:
-        training = Training(folder if (folder / "training.json").is_file() else folder.parent)
+        training = _training_in(name.name.text, session.registry.root / WORK)
         return _Model(name.name.text, training, training.read())
     version = version_of(session, name)
     return _Model(str(version), session.registry.training(version), version.record)
 
 
+def _training_in(place: str, scratch: Path) -> Training:
+    """The training in a folder or at an address, or above it: that of the exported model can be given, too."""
+    uri = to_uri(place).rstrip("/")
+    above = uri.rpartition("/")[0]
+    for each in (uri, above):
+        training = Training(Workspace(local_path(each) if each.startswith("file:") else scratch, each))
+        if training.exists():
+            return training
+    return Training(Workspace(scratch, uri))
+
+
 @contextmanager
-def _work(session: Session) -> Iterator[Path]:
+def _work(session: Session) -> Iterator[Workspace]:
     """A folder for the rows and results of a statement, which is deleted at its end."""
-    folder = session.registry.root / _WORK / secrets.token_hex(6)
-    with file_errors(f"{folder} can't be created", PermanentError):
-        folder.mkdir(parents=True)
+    work = session.registry.work()
     try:
-        yield folder
+        yield work
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        work.remove()
+
+
+def _place(workspace: Workspace, path: Path | None) -> str | None:
+    """Where a job finds what is in a workspace; None: nothing."""
+    return workspace.place(*path.relative_to(workspace.folder).parts) if path else None
+
+
+def _push(workspace: Workspace, path: Path) -> str:
+    return workspace.push(*path.relative_to(workspace.folder).parts)
 
 
 def _options(command: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -323,7 +358,7 @@ def _options(command: str, values: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ElasticDLError: the job has no such option. It was derived from the data, so the fault is in this package.
     """
-    known = flags_of(COMMANDS[command])
+    known = flags_of_command(command)
     if unknown := [name for name in values if name not in known]:
         raise ElasticDLError(f"elasticdl {command} has no option {unknown[0]!r}")
     return {name: value for name, value in values.items() if value is not None}

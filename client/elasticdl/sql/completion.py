@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from elasticdl.sql.attributes import MODEL, TRAIN, attribute_table
+from elasticdl.sql.parsing.sources import named_tables
 from elasticdl.sql.parsing.tail import CLAUSES, VERBS
-from elasticdl.sql.parsing.tokens import Kind, Text, Token, tokenize
+from elasticdl.sql.parsing.tokens import Text, Token, tokenize
 from elasticdl.sql.statements import StatementError
 
 _PREFIX = re.compile(r"[\w.]*$")
@@ -81,7 +82,7 @@ def _following(tokens: Sequence[Token], catalogue: Catalogue) -> Iterable[str]:
 def _in_clause(tokens: Sequence[Token], words: Sequence[str], catalogue: Catalogue) -> Iterable[str]:
     """What can follow within the last clause."""
     clause = next((word for word in reversed(words) if word in (*CLAUSES, *VERBS, "SELECT", "FROM", "WHERE", "BY")), "")
-    columns = catalogue.columns(_tables(tokens))
+    columns = catalogue.columns([table.name for table in named_tables(tokens)])
     is_open = tokens[-1].is_sign(",") or tokens[-1].is_sign("(") or words[-1] == clause
     match clause:
         case "WITH" if is_open:
@@ -108,18 +109,3 @@ def _attributes(words: Sequence[str], tokens: Sequence[Token], catalogue: Catalo
     named = tokens[at + 1].text if 0 <= at < len(tokens) - 1 else ""
     arguments = catalogue.networks.get(named) or {each for names in catalogue.networks.values() for each in names}
     return [*known, *(MODEL + each for each in arguments)]
-
-
-def _tables(tokens: Sequence[Token]) -> list[str]:
-    """The tables after FROM and JOIN."""
-    found = []
-    for at, token in enumerate(tokens):
-        if token.word in ("FROM", "JOIN"):
-            parts, end = [], tokens[at + 1].start if at + 1 < len(tokens) else -1
-            for each in tokens[at + 1 :]:
-                if each.start != end or (each.kind is Kind.SIGN and each.text != "."):
-                    break
-                parts.append(each.text)
-                end = each.end
-            found.append("".join(parts))
-    return [name for name in found if name]

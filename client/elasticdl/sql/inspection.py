@@ -17,7 +17,7 @@ def complete(registry: Registry, jobs: Jobs, model: str) -> list[tuple[Training,
     found: dict[Training, JobOfTraining | None] = {}
 
     def finished(training: Training) -> FinishedJob | None:
-        found[training] = job = jobs.find(training.export)
+        found[training] = job = jobs.find(training.export, training.read().options)
         return FinishedJob(job.job, job.metrics) if job and job.state == SUCCEEDED else None
 
     return [(training, found[training]) for training in registry.complete(model, finished)]

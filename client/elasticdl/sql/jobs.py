@@ -8,12 +8,26 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
+from elasticdl.shared.job.options import Flag, flags_of
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 
 COMMANDS: Mapping[str, type] = MappingProxyType(
     {"train": TrainFlags, "evaluate": EvaluateFlags, "predict": PredictFlags}
 )
-"""The commands that run the jobs of statements -> their flags."""
+"""The commands that run the jobs of statements -> their flags, beside those of Kubernetes."""
+KUBERNETES = "kubernetes"
+"""The platform whose jobs run in pods, which reach nothing of this machine."""
+
+
+def flags_of_command(command: str) -> dict[str, Flag]:
+    """All flags of a command, by name."""
+    return {**flags_of(COMMANDS[command]), **flags_of(KubernetesFlags)}
+
+
+class JobRefusedError(ElasticDLError):
+    """A job was refused before it began. Nothing is left of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +65,16 @@ class Jobs(Protocol):
             report: file for the report.
 
         Raises:
+            JobRefusedError: it was not started.
             ElasticDLError: the job has not succeeded.
-            KeyboardInterrupt: the user interrupted it. It has been stopped, and the user was told how to resume it.
+            KeyboardInterrupt: the user interrupted it. On this machine it has been stopped, and the user was told how
+                to resume it; on Kubernetes it continues.
         """
 
-    def find(self, output: Path) -> JobOfTraining | None:
-        """The job that exports its model to a folder; None: there is none, or it is gone."""
+    def find(self, output: str, options: Mapping[str, Any]) -> JobOfTraining | None:
+        """The job of a training; None: there is none, or it is gone, or its cluster can't be reached.
+
+        Args:
+            output: folder to which it exports its model.
+            options: of the job: its platform, and on Kubernetes its name and namespace.
+        """

@@ -203,7 +203,9 @@ class _Training:
             is_class, why = said == "classification", f"{self._request.network}"
         if profile.source in ("date", "timestamp", "time") and not is_class:
             raise UserError(f"the label {label!r} is {profile.shown_type}: select a number made of it")
-        if profile.distinct < 2 and (is_class or profile.rows > 1):
+        if profile.distinct < 2 and profile.rows == 1:
+            raise UserError("the SELECT has one row, so there is nothing to learn", hint="Select more rows.")
+        if profile.distinct < 2:
             raise UserError(
                 f"the label {label!r} has the same value in all {profile.rows:,} rows, so there is nothing to learn"
             )

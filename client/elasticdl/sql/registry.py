@@ -2,7 +2,9 @@
 
 ROOT/NAME/versions/3.json      a version; it exists or not, and is never changed
           trainings/ID/        a training: training.json, the snapshot of its rows, its columns, and the exported model
-          dropped/3            its number is never used again
+          dropped/3            its number is never used again; the training that it named
+
+ROOT is a folder or an address in object storage.
 
 A version names the training that made it. A training that was interrupted has no version; ``complete`` registers it
 once its job was resumed and has succeeded.
@@ -11,25 +13,31 @@ once its job was resumed and has succeeded.
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from elasticdl.shared.errors import PermanentError, UserError, check_format, file_errors
-from elasticdl.shared.storage.atomic import PARTIAL_SUFFIX, replacing
+from elasticdl.shared.storage import ObjectNotFoundError, display, join, open_store, scheme_of, to_uri
+from elasticdl.shared.storage.uris import local_path
 from elasticdl.shared.words import did_you_mean
 from elasticdl.sql.statements import ModelName
+from elasticdl.sql.workspace import Workspace
 
 FORMAT = 1
 NAME_CHARS_MAX = 120
 TRAINING = "training.json"
+WORK = ".work"
+"""Folder of the registry for rows and results of statements that run."""
+_TRAININGS, _VERSIONS, _DROPPED, _EXPORT = "trainings", "versions", "dropped", "model"
 _NAME = re.compile(r"\w[\w.\-]*")
 _KNOWN_SHOWN = 10
 
@@ -44,8 +52,8 @@ class TrainingRecord:
         database: URL without credentials.
         created_s: when the training began, seconds since the epoch.
         network: what was trained, such as ``DNNClassifier``; empty: derived from the data.
-        model_def: value of ``--model_def``.
-        features: file with the fitted columns, within the training's folder.
+        model_def: the model file, within the training's folder.
+        features: the file with the fitted columns, there too.
         task: ``classification`` or ``regression``.
         label: columns.
         rows: of the SELECT.
@@ -88,34 +96,77 @@ class ModelVersion:
         return f"{self.record.model}@{self.version}"
 
 
-@dataclass(frozen=True, slots=True)
 class Training:
-    """The folder of a training."""
+    """A training: its rows, its columns, and the model that its job exports.
 
-    folder: Path
+    Args:
+        workspace: its folder.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Training) and self.workspace.uri == other.workspace.uri
+
+    def __hash__(self) -> int:
+        return hash(self.workspace.uri)
 
     @property
-    def export(self) -> Path:
-        """The exported model."""
-        return self.folder / "model"
+    def id(self) -> str:
+        """Its name within its model."""
+        return self.workspace.uri.rpartition("/")[2]
+
+    @property
+    def folder(self) -> Path:
+        """On this machine; see ``Workspace``."""
+        return self.workspace.folder
+
+    @property
+    def export(self) -> str:
+        """Folder of the exported model, as jobs see it."""
+        return self.workspace.place(_EXPORT)
 
     def read(self) -> TrainingRecord:
         """Raises ``UserError``: there is no such training, or it is damaged."""
-        path = self.folder / TRAINING
+        uri = join(self.workspace.uri, TRAINING)
         try:
-            return _record(json.loads(path.read_text()))
-        except FileNotFoundError as error:
+            return _record(json.loads(open_store(uri).read(uri)))
+        except ObjectNotFoundError as error:
             raise UserError(
-                f"{self.folder} holds no model of a statement: {TRAINING} is missing",
+                f"{display(self.workspace.uri)} holds no model of a statement: {TRAINING} is missing",
                 hint="Give the name of a model, as SHOW MODELS lists it, or the folder of its training.",
             ) from error
-        except (ValueError, TypeError, OSError) as error:
-            raise UserError(f"{path} is damaged: {error}") from error
+        except (ValueError, TypeError) as error:
+            raise UserError(f"{display(uri)} is damaged: {error}") from error
+
+    def exists(self) -> bool:
+        """Whether it has begun to train."""
+        uri = join(self.workspace.uri, TRAINING)
+        try:
+            open_store(uri).info(uri)
+        except ObjectNotFoundError:
+            return False
+        return True
 
     def write(self, record: TrainingRecord) -> None:
         """Replace ``training.json``."""
-        with file_errors(f"{self.folder} can't be written", PermanentError), replacing(self.folder / TRAINING) as file:
-            file.write(_json(asdict(record)))
+        uri = join(self.workspace.uri, TRAINING)
+        open_store(uri).write(uri, _json(asdict(record)))
+
+    def definition(self, folder: Path) -> Path:
+        """A folder of this machine with the model file and the fitted columns.
+
+        Args:
+            folder: a temporary one, which is used if they are in object storage.
+        """
+        if self.workspace.is_here:
+            return self.folder
+        return Workspace(folder, self.workspace.uri).pull(without=(_EXPORT, "training", "validation"))
+
+    def exported(self, folder: Path) -> Path:
+        """The exported model on this machine; ``folder`` as of ``definition``."""
+        return self.folder / _EXPORT if self.workspace.is_here else Workspace(folder, self.workspace.uri).pull(_EXPORT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +178,18 @@ class FinishedJob:
 
 
 class Registry:
-    """The models under a folder, which need not exist."""
+    """The models under a place, which need not exist.
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    Args:
+        root: a folder, or an address in object storage.
+        scratch: folder of this machine for what is under way; None: ``root``, if that is one.
+    """
+
+    def __init__(self, root: Path | str, scratch: Path | None = None) -> None:
+        self.uri = to_uri(root).rstrip("/")
+        self.is_here = scheme_of(self.uri) == "file"
+        self.root = local_path(self.uri) if self.is_here else (scratch or Path(tempfile.gettempdir()))
+        self._store = open_store(self.uri)
 
     def begin(self, model: str) -> Training:
         """A new folder for a training.
@@ -139,15 +198,20 @@ class Registry:
             UserError: the name of the model can't be the name of a folder.
         """
         check_name(model)
-        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
-        folder = self.root / model / "trainings" / name
-        with file_errors(f"{folder} can't be created", PermanentError):
-            folder.mkdir(parents=True)
-        return Training(folder)
+        training = self._training(model, f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}")
+        training.workspace.create()
+        return training
+
+    def work(self) -> Workspace:
+        """A new folder for rows and results of a statement that uses a model."""
+        name = secrets.token_hex(6)
+        workspace = Workspace(self.root / WORK / name, join(self.uri, WORK, name))
+        workspace.create()
+        return workspace
 
     def discard(self, training: Training) -> None:
         """Delete a training that has come to nothing, and the folder of its model if nothing else is there."""
-        shutil.rmtree(training.folder, ignore_errors=True)
+        training.workspace.remove()
         for folder in (training.folder.parent, training.folder.parent.parent):
             with suppress(OSError):
                 folder.rmdir()
@@ -155,30 +219,22 @@ class Registry:
     def register(self, training: Training, finished: FinishedJob) -> ModelVersion:
         """Make the model of a training a version: the next one. A crash leaves it registered or not."""
         record = training.read()
-        folder = self.root / record.model / "versions"
         version = ModelVersion(
             record=record,
             version=0,
             job=finished.job,
             registered_s=time.time(),
-            training=training.folder.name,
+            training=training.id,
             metrics=dict(finished.metrics),
         )
-        with file_errors(f"{folder} can't be written", PermanentError):
-            folder.mkdir(exist_ok=True)
-            while True:
-                version = replace(version, version=self._last_number(record.model) + 1)
-                path = folder / f"{version.version}.json"
-                partial = folder / f".{version.version}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}"
-                with replacing(partial) as file:
-                    file.write(_json(asdict(version)))
-                try:
-                    os.link(partial, path)  # Fails if another process has taken the number; a rename would not.
-                except FileExistsError:
-                    continue
-                finally:
-                    partial.unlink(missing_ok=True)
-                return version
+        while True:
+            version = replace(version, version=self._last_number(record.model) + 1)
+            # Another process may take the number first.
+            if self._store.create(self._version(record.model, version.version), _json(asdict(version))):
+                break
+        if not self.is_here:
+            shutil.rmtree(training.folder, ignore_errors=True)  # Everything is in object storage.
+        return version
 
     def complete(self, model: str, finished: Callable[[Training], FinishedJob | None]) -> list[Training]:
         """Register trainings whose jobs have succeeded since; returns those that are not finished.
@@ -196,13 +252,16 @@ class Registry:
 
     def names(self) -> list[str]:
         """Names of models, with those of which only trainings exist, sorted."""
-        with suppress(OSError):
-            return sorted(path.name for path in self.root.iterdir() if not path.name.startswith("."))
-        return []
+        if self.is_here:
+            with suppress(OSError):
+                return sorted(path.name for path in self.root.iterdir() if not path.name.startswith("."))
+            return []
+        found = {each.partition("/")[0] for each in self._names("")}
+        return sorted(name for name in found if not name.startswith("."))
 
     def versions(self, model: str) -> list[ModelVersion]:
         """All versions, oldest first."""
-        found = [self._read(path) for path in (self.root / model / "versions").glob("[0-9]*.json")]
+        found = [self._read(self._version(model, number)) for number in self._numbers(model, _VERSIONS)]
         return sorted(found, key=lambda each: each.version)
 
     def find(self, name: ModelName) -> ModelVersion:
@@ -224,8 +283,8 @@ class Registry:
         raise UserError(f"the model {model} has no version {name.version}", hint=f"Its versions: {numbers}.")
 
     def training(self, version: ModelVersion) -> Training:
-        """The folder of the training of a version."""
-        return Training(self.root / version.record.model / "trainings" / version.training)
+        """The training of a version."""
+        return self._training(version.record.model, version.training)
 
     def drop(self, name: ModelName) -> int:
         """Delete a version, or a whole model; returns the number of versions.
@@ -233,43 +292,77 @@ class Registry:
         Raises:
             UserError: there is none.
         """
-        folder = self.root / name.name.text
-        if name.version is None:
-            if not _NAME.fullmatch(name.name.text) or not folder.is_dir():
-                raise self._unknown(name.name.text)
-            number = len(self.versions(name.name.text))
+        model = name.name.text
+        if name.version is not None:
+            self._drop(self.find(name))
+            return 1
+        if not _NAME.fullmatch(model) or model not in self.names():
+            raise self._unknown(model)
+        versions = self.versions(model)
+        if self.is_here:  # All of it at once.
             dropped = self.root / f".dropped-{secrets.token_hex(6)}"
-            with file_errors(f"{folder} can't be deleted", PermanentError):
-                folder.rename(dropped)
+            with file_errors(f"{self.root / model} can't be deleted", PermanentError):
+                (self.root / model).rename(dropped)
             shutil.rmtree(dropped, ignore_errors=True)
-            return number
-        version = self.find(name)
-        with file_errors(f"{name} can't be deleted", PermanentError):
-            (folder / "dropped").mkdir(exist_ok=True)
-            (folder / "dropped" / str(version.version)).touch()
-            (folder / "versions" / f"{version.version}.json").unlink()
-        shutil.rmtree(self.training(version).folder, ignore_errors=True)
-        return 1
+            return len(versions)
+        for each in versions:
+            self._drop(each)
+        self._delete(f"{model}/{_TRAININGS}/")
+        self._delete(f"{model}/")
+        return len(versions)
+
+    def _drop(self, version: ModelVersion) -> None:
+        """Delete a version. What is left after a crash is not registered again."""
+        model = version.record.model
+        self._store.write(join(self.uri, model, _DROPPED, str(version.version)), version.training.encode())
+        self._store.delete(self._version(model, version.version))
+        self.training(version).workspace.remove()
+
+    def _training(self, model: str, name: str) -> Training:
+        return Training(Workspace(self.root / model / _TRAININGS / name, join(self.uri, model, _TRAININGS, name)))
+
+    def _version(self, model: str, number: int) -> str:
+        return join(self.uri, model, _VERSIONS, f"{number}.json")
+
+    def _names(self, prefix: str) -> list[str]:
+        """Names of the objects whose names begin with a prefix, without ``ROOT/``."""
+        start = len(self.uri) + 1
+        found = self._store.list(f"{join(self.uri, *prefix.split('/'))}")
+        return [unquote(each.uri[start:]) if self.is_here else each.uri[start:] for each in found]
+
+    def _delete(self, prefix: str) -> None:
+        for found in list(self._store.list(join(self.uri, *prefix.split("/")))):
+            self._store.delete(found.uri)
+
+    def _numbers(self, model: str, kind: str) -> list[int]:
+        names = [name.rpartition("/")[2].removesuffix(".json") for name in self._names(f"{model}/{kind}/")]
+        return [int(name) for name in names if name.isascii() and name.isdecimal()]
 
     def _last_number(self, model: str) -> int:
-        folder = self.root / model
-        names = [path.stem for path in (*folder.glob("versions/*.json"), *folder.glob("dropped/*"))]
-        return max((int(name) for name in names if name.isdecimal()), default=0)
+        return max((*self._numbers(model, _VERSIONS), *self._numbers(model, _DROPPED)), default=0)
 
     def _unregistered(self, model: str) -> Iterator[Training]:
         known = {each.training for each in self.versions(model)}
-        for folder in sorted((self.root / model / "trainings").glob("*")):
-            if folder.name not in known and (folder / TRAINING).is_file():
-                yield Training(folder)
+        for number in self._numbers(model, _DROPPED):
+            known.add(self._store.read(join(self.uri, model, _DROPPED, str(number))).decode())
+        if self.is_here:
+            folders = sorted((self.root / model / _TRAININGS).glob("*"))
+            names = [folder.name for folder in folders if (folder / TRAINING).is_file()]
+        else:
+            found = (name.split("/")[2:] for name in self._names(f"{model}/{_TRAININGS}/"))
+            names = [each[0] for each in found if each[1:] == [TRAINING]]
+        yield from (self._training(model, name) for name in names if name not in known)
 
-    def _read(self, path: Path) -> ModelVersion:
+    def _read(self, uri: str) -> ModelVersion:
         try:
-            facts = json.loads(path.read_text())
+            facts = json.loads(self._store.read(uri))
+            check_format(display(uri), facts.get("format"), FORMAT)
             record = _record(facts.pop("record"))
             known = {name: value for name, value in facts.items() if name in ModelVersion.__dataclass_fields__}
             return ModelVersion(record=record, **known)
-        except (ValueError, TypeError, KeyError, OSError) as error:
-            raise UserError(f"{path} is damaged: {error}", hint="Restore a copy, or delete this file.") from error
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            message = f"{display(uri)} is damaged: {error}"
+            raise UserError(message, hint="Restore a copy, or delete this file.") from error
 
     def _unknown(self, model: str) -> UserError:
         known = [name for name in self.names() if name != model]  # No training of this one has succeeded.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elasticdl.shared.words import did_you_mean
+from elasticdl.shared.words import did_you_mean, plain_number
 from elasticdl.sql.attributes import MODEL
 from elasticdl.sql.columns.functions import Described, read_clauses
 from elasticdl.sql.network.catalogue import DEFAULT, NETWORKS, TRAINING, Argument, arguments_of
@@ -204,7 +205,9 @@ def _wrong(value: Value, argument: Argument) -> str:
         kinds = {"ints": "a list of whole numbers", "int": "a whole number", "float": "a number"}
         return f"is {kinds[argument.kind]}"
     if not all(argument.low <= each <= argument.high for each in numbers):
-        return f"is between {argument.low:g} and {argument.high:g}"
+        low = plain_number(argument.low)
+        is_open = math.isinf(argument.high)
+        return f"is at least {low}" if is_open else f"is between {low} and {plain_number(argument.high)}"
     return ""
 
 

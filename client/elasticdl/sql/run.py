@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import assert_never
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, assert_never
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.words import count, did_you_mean
@@ -40,6 +41,7 @@ class Session:
 
     Attributes:
         rows_max: rows of a SELECT that are read.
+        options: of all jobs, where their statements do not give them, such as the platform.
     """
 
     databases: Attached
@@ -47,6 +49,7 @@ class Session:
     jobs: Jobs
     display: Display
     rows_max: int = ROWS_MAX
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, parsed: ParsedStatement) -> Result:
         """Run one statement.
@@ -96,11 +99,10 @@ class Session:
         return from_arrow(table.slice(0, self.rows_max), is_cut=rows > self.rows_max)
 
     def _describe(self, table: str) -> Table:
-        from elasticdl.sql.databases.port import qualified
-
         database = self.databases.with_table(table)
-        if not database.columns(table):
+        found = database.find(table)
+        if found is None:
             known = self.databases.tables()
             raise UserError(f"there is no table {table!r}", hint=did_you_mean(table, known, "SHOW TABLES lists them."))
-        schema = database.schema(f"SELECT * FROM {qualified(table)}")  # noqa: S608 - quoted
+        schema = database.schema(f"SELECT * FROM {found.reference}")  # noqa: S608 - quoted
         return Table(("column", "type"), tuple((each.name, str(each.type)) for each in schema))

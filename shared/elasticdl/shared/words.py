@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Iterable
 from itertools import islice
 
+_COMPARED_CHARS_MAX = 200
 _UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 
@@ -22,10 +23,29 @@ def listed(text: str) -> tuple[str, ...]:
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """What to do about a name that is unknown: use the similar one, or else the hint that is given."""
+    near = similar(name, known)
+    return f"Did you mean {near!r}?" if near else otherwise
+
+
+def similar(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """The known name that is written almost as this one, without regard to case; empty: none is.
+
+    Args:
+        cutoff: how alike names have to be, from 0 to 1.
+    """
     import difflib  # Only errors need it, and every process imports this module.
 
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"Did you mean {near[0]!r}?" if near else otherwise
+    by_folded = {each.casefold(): each for each in known}
+    folded = name.casefold()
+    if folded in by_folded:
+        return by_folded[folded]
+    near = difflib.get_close_matches(folded[:_COMPARED_CHARS_MAX], by_folded, n=1, cutoff=cutoff)
+    return by_folded[near[0]] if near else ""
+
+
+def plain_number(value: float) -> str:
+    """``2,147,483,647``, ``0.5``: whole numbers with all of their digits."""
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:g}"
 
 
 def size(size_bytes: float) -> str:

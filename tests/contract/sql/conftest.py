@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,42 @@ def opener(
             monkeypatch.setenv("PGPASSWORD", PASSWORD)
             address = server.url
     return lambda: open_database(address)
+
+
+@pytest.fixture
+def foreign(
+    kind: str, tmp_path: Path, database: Database, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., None]]:
+    """Another program, which runs statements in the same database. A folder has none."""
+    if kind == "folder":
+        pytest.skip("the files of a folder are tables, and no views")
+
+    def run(*statements: str) -> None:
+        match kind:
+            case "duckdb":
+                import duckdb
+
+                database.close()
+                with duckdb.connect(str(tmp_path / "tables")) as connection:
+                    for statement in statements:
+                        connection.execute(statement)
+                database.__init__(tmp_path / "tables")  # type: ignore[misc]
+            case "sqlite":
+                with closing(sqlite3.connect(tmp_path / "tables.sqlite")) as connection, connection:
+                    for statement in statements:
+                        connection.execute(statement)
+            case _:
+                run_in_postgres(request.getfixturevalue("postgres_server"), statements)
+
+    yield run
+    if kind == "postgres":
+        run_in_postgres(request.getfixturevalue("postgres_server"), ['DROP TABLE IF EXISTS theirs, "a.b" CASCADE'])
+
+
+def run_in_postgres(server: PostgresServer, statements: Sequence[str]) -> None:
+    import adbc_driver_postgresql.dbapi
+
+    with adbc_driver_postgresql.dbapi.connect(server.url_with_password) as connection, connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        connection.commit()

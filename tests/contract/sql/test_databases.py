@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.sql.databases import Database
 from elasticdl.sql.databases.port import QueryError, qualified
 
+Foreign: TypeAlias = Callable[..., None]
 ROWS = pa.table(
     {
         "id": pa.array([1, 2**62 + 1, -5], pa.int64()),
@@ -23,6 +25,11 @@ ROWS = pa.table(
         "good": pa.array([True, False, None], pa.bool_()),
     }
 )
+
+
+def columns(database: Database, name: str) -> list[str]:
+    found = database.find(name)
+    return list(found.columns) if found else []
 
 
 def write(database: Database, name: str = "things", rows: pa.Table = ROWS) -> int:
@@ -36,7 +43,7 @@ def read(database: Database, query: str) -> pa.Table:
 def test_a_table_is_read_as_it_was_written(database: Database, kind: str) -> None:
     assert write(database) == 3
     assert "things" in database.tables()
-    assert database.columns("things") == ROWS.column_names
+    assert columns(database, "things") == ROWS.column_names
     found = read(database, "SELECT * FROM things")
     expected = {name: ROWS.column(name).to_pylist() for name in ROWS.column_names}
     if kind == "sqlite":  # It has no such types.
@@ -65,7 +72,7 @@ def test_a_table_is_replaced_whole_or_not_at_all(database: Database) -> None:
 
     with pytest.raises(RuntimeError, match="gone"):
         database.write("things", pa.schema([("a", pa.int64())]), broken())
-    assert database.columns("things") == ROWS.column_names
+    assert columns(database, "things") == ROWS.column_names
     assert write(database, rows=pa.table({"a": [7]})) == 1
     assert read(database, "SELECT * FROM things").to_pydict() == {"a": [7]}
 
@@ -96,7 +103,7 @@ def test_nothing_but_one_select_is_run(database: Database, statement: str) -> No
     with pytest.raises(QueryError):
         read(database, statement)
     assert read(database, "SELECT count(*) AS n FROM things").to_pydict() == {"n": [3]}
-    assert database.columns("other") == []
+    assert columns(database, "other") == []
 
 
 def test_names_are_quoted_and_never_parsed(database: Database, kind: str) -> None:
@@ -135,3 +142,33 @@ def test_lists_can_be_written(database: Database, kind: str) -> None:
     assert found == (
         {"p": ["[0.25, 0.75]", "[1.0, 0.0]"], "t": ['["ä"]', "[]"]} if kind == "sqlite" else rows.to_pydict()
     )
+
+
+def test_tables_are_found_with_what_is_known_of_them(database: Database, kind: str) -> None:
+    assert database.find("fresh") is None
+    write(database, "fresh")
+    found = database.find("FRESH")
+    assert found is not None
+    assert (found.is_written, found.obstacle) == (True, "")
+    assert read(database, f"SELECT * FROM {found.reference}").num_rows == 3
+    write(database, "fresh")
+    assert database.find("fresh") == found
+    assert kind == "folder" or database.find("main.public.fresh") is None
+
+
+def test_a_table_of_another_program_and_a_view_are_told_apart(kind: str, database: Database, foreign: Foreign) -> None:
+    foreign("CREATE TABLE theirs AS SELECT 1 AS a", "CREATE VIEW seen AS SELECT * FROM theirs")
+    theirs, seen = database.find("theirs"), database.find("seen")
+    assert theirs is not None
+    assert seen is not None
+    assert not theirs.is_written
+    assert seen.obstacle == "it is a view"
+    assert theirs.obstacle == ("the view seen depends on it" if kind == "postgres" else "")
+
+
+def test_a_name_with_a_dot_is_found(kind: str, database: Database, foreign: Foreign) -> None:
+    foreign('CREATE TABLE "a.b" AS SELECT 1 AS a')
+    found = database.find("a.b")
+    assert found is not None
+    assert (found.columns, found.reference.endswith('"a.b"')) == (("a",), True), kind
+    assert "a.b" in database.tables()

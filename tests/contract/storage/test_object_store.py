@@ -149,3 +149,15 @@ def test_streams_are_read_line_by_line(place: Place) -> None:
     place.store.write(place.uri("a"), b"one\ntwo\n")
     with place.store.open(place.uri("a")) as stream:
         assert list(stream) == [b"one\n", b"two\n"]
+
+
+def test_an_object_is_created_once(place: Place) -> None:
+    uri = place.uri("folder", "1.json")
+    with ThreadPoolExecutor(8) as threads:
+        created = list(threads.map(lambda number: place.store.create(uri, b"%d" % number), range(8)))
+    assert created.count(True) == 1
+    assert place.store.read(uri) == b"%d" % created.index(True)
+    assert not place.store.create(uri, b"other")
+    assert [each.uri for each in place.store.list(place.uri("folder") + "/")] == [uri]
+    place.store.delete(uri)
+    assert place.store.create(uri, b"other")

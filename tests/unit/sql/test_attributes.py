@@ -57,7 +57,7 @@ def test_names_of_sqlflow_are_understood() -> None:
         ("objective='reg'", "'objective' is not an attribute of TO TRAIN. Arguments of the model begin with model."),
         ("num_workers=x", "num_workers is a whole number, not x."),
         ("num_workers=1.5", "num_workers is a whole number, not 1.5."),
-        ("num_workers=0", "num_workers is between 1 and 1024, not 0."),
+        ("num_workers=0", "num_workers is between 1 and 1,024, not 0."),
         ("num_workers=[1]", "num_workers is a whole number, not 1."),
         ("num_workers=null", "num_workers is a whole number, not null."),
         ("eager=1", "eager is true or false, not 1."),
@@ -73,11 +73,6 @@ def test_names_of_sqlflow_are_understood() -> None:
 def test_what_is_wrong(attributes: str, message: str) -> None:
     (fault,) = check_attributes(train(attributes)).faults
     assert f"{fault.message} {fault.hint}".strip() == message
-
-
-def test_kubernetes_is_refused_by_name() -> None:
-    (fault,) = check_attributes(train("platform='kubernetes'")).faults
-    assert fault.message == "platform=kubernetes is not available for statements yet."
 
 
 def test_all_faults_are_shown_at_their_places() -> None:

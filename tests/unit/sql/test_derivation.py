@@ -75,12 +75,9 @@ def test_ids_by_their_names_are_left_out_and_codes_are_categories(tmp_path: Path
     assert found == dict.fromkeys(["user_id", "zip", "shopId"], "one-hot of 8") | {"id": "left out", "paid": "number"}
 
 
-def test_a_table_of_one_row_trains_with_all_it_has(tmp_path: Path) -> None:
-    prepared = prepare(tmp_path, pa.table({"a": [1], "b": ["x"], "y": [2.0]}), statement())
-    assert prepared.rows == 1
-    assert prepared.validation_data is None
-    assert uses(prepared) == {"a": "number", "b": "one-hot of 3", "y": "label"}
-    assert pq.read_table(prepared.training_data).to_pylist() == [{"a": 1.0, "b": "x", "y": 2.0}]
+def test_a_table_of_one_row_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="the SELECT has one row, so there is nothing to learn"):
+        prepare(tmp_path, pa.table({"a": [1.5], "y": [2.5]}), statement())
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def registry(tmp_path: Path) -> Registry:
 def trained(registry: Registry, job: str = "pay-1") -> ModelVersion:
     training = registry.begin("pay")
     training.write(RECORD)
-    training.export.mkdir()
+    Path(training.export).mkdir()
     return registry.register(training, FinishedJob(job, {"val_loss": 0.5}))
 
 

@@ -5,66 +5,26 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from tests.unit.sql.session_for_tests import Display, Jobs, jobs_of, rows, run, shown
 
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.sql.attached import Attached
 from elasticdl.sql.jobs import EndedJob, JobOfTraining
-from elasticdl.sql.parsing import parse, render
+from elasticdl.sql.parsing import render
 from elasticdl.sql.registry import Registry
-from elasticdl.sql.results import Result, Table
 from elasticdl.sql.run import Session
 from elasticdl.sql.statements import StatementError
 
 TRAINED = "SELECT age, department, income FROM employee LABEL income INTO pay"
-
-
-@dataclass
-class Jobs:
-    """See ``elasticdl.sql.jobs.Jobs``: jobs that end at once, as ``end`` says."""
-
-    end: BaseException | None = None
-    started: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-    known: dict[Path, JobOfTraining] = field(default_factory=dict)
-
-    def run(self, command: str, flags: Mapping[str, Any], report: Path) -> EndedJob:
-        self.started.append((command, flags))
-        assert report.parent.is_dir()
-        if self.end is not None:
-            raise self.end
-        if command == "train":
-            flags["output"].mkdir()
-        if command == "predict":
-            rows = sum(pq.read_metadata(file).num_rows for file in Path(flags["prediction_data"]).glob("*.parquet"))
-            flags["output"].mkdir()
-            pq.write_table(
-                pa.table({"prediction": [float(row) for row in range(rows)]}), flags["output"] / "part-0.parquet"
-            )
-        return EndedJob(job=f"{flags['job_name']}-1", metrics={"val_loss": 0.5, "r2": 0.25})
-
-    def find(self, output: Path) -> JobOfTraining | None:
-        return self.known.get(output)
-
-
-@dataclass
-class Display:
-    """See ``elasticdl.sql.results.Display``."""
-
-    lines: list[str] = field(default_factory=list)
-
-    def line(self, text: str) -> None:
-        self.lines.append(text)
-
-    def table(self, title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        self.lines += [title, *("  ".join(row) for row in rows)]
 
 
 @pytest.fixture
@@ -75,25 +35,6 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
         yield Session(databases=databases, registry=Registry(tmp_path / "models"), jobs=Jobs(), display=Display())
 
 
-def run(session: Session, text: str) -> list[Result]:
-    return [session.run(parsed) for parsed in parse(text)]
-
-
-def jobs_of(session: Session) -> Jobs:
-    assert isinstance(session.jobs, Jobs)
-    return session.jobs
-
-
-def shown(session: Session) -> list[str]:
-    assert isinstance(session.display, Display)
-    return session.display.lines
-
-
-def rows(result: Result) -> tuple[tuple[Any, ...], ...]:
-    assert isinstance(result.table, Table)
-    return result.table.rows
-
-
 def test_a_training_is_a_job_whose_model_is_registered(session: Session) -> None:
     text = f"{TRAINED} WITH num_epochs=3, train.batch_size=32, use_async=false, validation.metrics='r2'"
     (result,) = run(session, text)
@@ -102,7 +43,7 @@ def test_a_training_is_a_job_whose_model_is_registered(session: Session) -> None
     ((command, flags),) = jobs_of(session).started
     assert command == "train"
     assert (flags["num_epochs"], flags["minibatch_size"], flags["use_async"]) == (3, 32, "false")
-    assert flags["training_data"].is_dir()
+    assert Path(flags["training_data"]).is_dir()
     version = session.registry.versions("pay")[0]
     assert version.record.sql == text
     assert version.record.rows == 4_000
@@ -138,7 +79,7 @@ def test_an_interrupted_training_is_listed_and_registered_after_its_resume(sessi
 
     jobs.end = Interrupted()
 
-    def find(output: Path) -> JobOfTraining | None:
+    def find(output: str, _: Mapping[str, Any]) -> JobOfTraining | None:
         return JobOfTraining(job="pay-1", state=state, resume=resume, metrics={"r2": 0.5})
 
     jobs.find = find  # type: ignore[method-assign]
@@ -169,20 +110,117 @@ def test_predictions_are_written_beside_the_selected_rows(session: Session) -> N
     assert list((session.registry.root / ".work").iterdir()) == []
 
 
+@dataclass
+class Meanwhile(Jobs):
+    """Jobs during which another program runs a statement in a SQLite file."""
+
+    file: Path = Path()
+    statement: str = ""
+
+    def run(self, command: str, flags: Mapping[str, Any], report: Path) -> EndedJob:
+        with closing(sqlite3.connect(self.file)) as connection, connection:
+            connection.execute(self.statement)
+        return super().run(command, flags, report)
+
+
 def test_predictions_that_a_database_does_not_take_are_kept(session: Session, tmp_path: Path) -> None:
     run(session, TRAINED)
-    duckdb.connect(str(tmp_path / "people.duckdb")).execute(
-        "CREATE TABLE people AS SELECT 1 AS id, 30 AS age, 'Sales' AS department;"
-        "CREATE VIEW seen AS SELECT * FROM people"
-    ).close()
-    other = replace(session, databases=Attached([str(tmp_path / "people.duckdb")]))
-    with pytest.raises(UserError, match=r"seen.* can't be written .*View") as found:
+    file = tmp_path / "people.sqlite"
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("CREATE TABLE people AS SELECT 1 AS id, 30 AS age, 'Sales' AS department")
+    jobs = Meanwhile(file=file, statement="CREATE VIEW seen AS SELECT * FROM people")
+    other = replace(session, databases=Attached([str(file)]), jobs=jobs)
+    with pytest.raises(UserError, match=r"seen.* can't be written .*VIEW") as found:
         run(other, "SELECT * FROM people TO PREDICT seen.pay USING pay@1")
     kept = re.search(r"--database=(\S+)", str(found.value))
     assert kept is not None
     rows = run(replace(session, databases=Attached([kept[1]])), "SELECT * FROM predictions")[0].table
     assert rows is not None
     assert rows.names == ("id", "age", "department", "pay")
+
+
+@pytest.mark.parametrize(
+    ("query", "into", "message"),
+    [
+        ("SELECT * FROM theirs", "theirs", "the SELECT reads the table theirs, which the result would replace"),
+        ("SELECT a.* FROM other o, main.theirs a", "theirs", "the SELECT reads the table theirs"),
+        ("SELECT theirs.* FROM (other CROSS JOIN theirs)", "main.theirs", "the SELECT reads the table main.theirs"),
+        (
+            "SELECT age, department AS theirs FROM other",
+            "theirs",
+            "there is a table theirs that no statement has written",
+        ),
+        ("SELECT * FROM theirs", "seen", "the table seen can't be replaced: it is a view"),
+    ],
+)
+def test_a_table_that_must_not_be_replaced_is_found_before_the_job(
+    session: Session, tmp_path: Path, query: str, into: str, message: str
+) -> None:
+    run(session, TRAINED)
+    with duckdb.connect(str(tmp_path / "people.duckdb")) as connection:
+        connection.execute("CREATE TABLE theirs AS SELECT 30 AS age, 'Sales' AS department, 1 AS income")
+        connection.execute("CREATE TABLE other AS FROM theirs; CREATE VIEW seen AS FROM theirs")
+    other = replace(session, databases=Attached([str(tmp_path / "people.duckdb")]))
+    jobs_of(session).started.clear()
+    for text in (f"TO PREDICT {into}.p USING pay", f"TO EVALUATE pay INTO {into}", f"TO EXPLAIN pay INTO {into}"):
+        for plan in ("", "EXPLAIN PLAN "):
+            with pytest.raises(StatementError, match=message):
+                run(other, f"{plan}{query} {text}")
+    assert jobs_of(session).started == []
+    other.databases.close()
+
+
+def test_a_table_is_replaced_if_a_statement_has_written_it_or_is_told_to(session: Session, tmp_path: Path) -> None:
+    run(session, TRAINED)
+    with duckdb.connect(str(tmp_path / "people.duckdb")) as connection:
+        connection.execute(
+            "CREATE TABLE people AS SELECT 30 AS age, 'Sales' AS department; CREATE TABLE p AS SELECT 1 AS a"
+        )
+    other = replace(session, databases=Attached([str(tmp_path / "people.duckdb")]))
+    predict = "SELECT * FROM people TO PREDICT p.pay USING pay"
+    run(
+        other,
+        f"{predict} WITH table.replace = true; {predict}; SELECT *, 1 AS income FROM p TO EVALUATE pay INTO scores",
+    )
+    with pytest.raises(StatementError, match="the SELECT reads the table p"):
+        run(other, "SELECT * FROM p TO PREDICT p USING pay WITH table.replace = true")
+    other.databases.close()
+
+
+def test_one_bad_file_of_a_folder_is_named_by_the_statements_that_read_it(session: Session, tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "good.csv").write_text("a,b\n1,2\n")
+    (folder / "v1.bad.parquet").write_text("no Parquet")
+    other = replace(session, databases=Attached([str(folder)]))
+    tables, found = run(other, "SHOW TABLES; SELECT * FROM good")
+    assert [row[0] for row in rows(tables)] == ["good", "v1.bad"]
+    assert rows(found) == ((1, 2),)
+    for text in ("SELECT * FROM v1.bad", "DESCRIBE v1.bad", "SELECT * FROM good TO PREDICT v1.bad.p USING pay"):
+        if "PREDICT" in text:
+            run(session, TRAINED)
+        with pytest.raises(UserError, match=r"the table 'v1\.bad' can't be read from .*v1\.bad\.parquet"):
+            run(other, text)
+
+
+def test_a_table_whose_name_has_a_dot_is_described(session: Session, tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "people.duckdb")) as connection:
+        connection.execute(
+            'CREATE TABLE "a.b" AS SELECT 1 AS x; CREATE SCHEMA c; CREATE TABLE c."d.e" AS SELECT 2 AS y'
+        )
+    other = replace(session, databases=Attached([str(tmp_path / "people.duckdb")]))
+    for name, column in (('"a.b"', "x"), ("a.b", "x"), ('c."d.e"', "y")):
+        assert rows(run(other, f"DESCRIBE {name}")[0]) == ((column, "int32"),)
+
+
+def test_columns_of_the_validation_select_are_checked_before_rows_are_read(session: Session) -> None:
+    for select, message in (
+        ("SELECT age, income FROM employee", "validation.select has no column 'department'"),
+        ("SELECT * FROM employe", "validation.select: the query fails"),
+    ):
+        with pytest.raises(StatementError, match=message) as caught:
+            run(session, f"EXPLAIN PLAN {TRAINED} WITH validation.select = '{select}'")
+        assert caught.value.faults[0].position.column > len(TRAINED)
 
 
 def test_metrics_are_shown_and_written(session: Session) -> None:
@@ -291,3 +329,14 @@ def test_what_a_version_says_is_json(session: Session) -> None:
     facts = json.loads((session.registry.root / "pay" / "versions" / "1.json").read_text())
     assert facts["record"]["database"] == "shipped tables"
     assert facts["metrics"] == {"val_loss": 0.5, "r2": 0.25}
+
+
+def test_jobs_on_kubernetes_need_a_storage_that_pods_reach(session: Session) -> None:
+    with pytest.raises(StatementError, match="models and rows are on this machine") as caught:
+        run(session, f"{TRAINED} WITH platform = 'kubernetes', worker_resource_request = 'cpu=1'")
+    assert caught.value.faults[0].hint.endswith("elasticdl sql --storage=s3://BUCKET/PREFIX.")
+    with pytest.raises(UserError, match="models and rows are on this machine"):
+        run(replace(session, options={"platform": "kubernetes"}), TRAINED)
+    with pytest.raises(StatementError, match="image_name needs platform = 'kubernetes'"):
+        run(session, f"{TRAINED} WITH image_name = 'mine'")
+    assert jobs_of(session).started == []

@@ -60,7 +60,9 @@ def test_a_column_of_the_name_of_the_prediction_is_replaced(tmp_path: Path) -> N
     write_predictions(
         output, rows, database, into="guesses", column="a", features=prepared.features, probabilities=False
     )
-    assert database.columns("guesses") == ["id", "on", "kind", "a"]
+    found = database.find("guesses")
+    assert found is not None
+    assert found.columns == ("id", "on", "kind", "a")
     database.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from elasticdl.cli import exit_codes
@@ -13,6 +13,7 @@ from elasticdl.cli.sql.display import as_json as result_as_json
 from elasticdl.cli.sql.display import display_of, show_result
 from elasticdl.cli.sql.jobs import CommandJobs, JobFailedError
 from elasticdl.shared.errors import UserError, file_errors
+from elasticdl.shared.storage import join, to_uri
 from elasticdl.shared.words import count
 from elasticdl.sql.attached import Attached
 from elasticdl.sql.parsing import ParsedStatement, parse, render
@@ -26,15 +27,24 @@ MODELS = "models"
 
 
 def run_sql(
-    statements: Sequence[str], files: Sequence[Path], databases: Sequence[str], root: Path, *, as_json: bool
+    statements: Sequence[str],
+    files: Sequence[Path],
+    databases: Sequence[str],
+    root: Path,
+    options: Mapping[str, str],
+    *,
+    as_json: bool,
 ) -> int:
     """Run statements; returns the exit code. Without any: those of standard input, or the shell on a terminal.
+
+    Args:
+        options: of all jobs: platform, storage, namespace. Models are beside the snapshots, in the storage.
 
     Raises:
         UserError: a file can't be read, or a statement can't be run.
     """
     with Attached(databases) as attached:
-        session = session_of(attached, root, as_json=as_json)
+        session = session_of(attached, root, options, as_json=as_json)
         if not statements and not files and sys.stdin.isatty():
             from elasticdl.cli.sql.shell import run_shell
 
@@ -48,12 +58,20 @@ def run_sql(
                 print_json(plain_console(), {"results": [result_as_json(each) for each in results]})
 
 
-def session_of(databases: Attached, root: Path, *, as_json: bool = False) -> Session:
+def session_of(databases: Attached, root: Path, options: Mapping[str, str], *, as_json: bool = False) -> Session:
     """What statements run with on this machine."""
-    jobs = CommandJobs(root, sys.stderr if as_json else None)
     return Session(
-        databases=databases, registry=Registry(root / MODELS), jobs=jobs, display=display_of(as_json=as_json)
+        databases=databases,
+        registry=registry_of(root, options.get("storage", "")),
+        jobs=CommandJobs(root, sys.stderr if as_json else None),
+        display=display_of(as_json=as_json),
+        options=options,
     )
+
+
+def registry_of(root: Path, storage: str) -> Registry:
+    """The models in a storage; empty: those beside the jobs of this machine."""
+    return Registry(join(to_uri(storage), MODELS) if storage else root / MODELS, root / MODELS)
 
 
 def _script(statements: Sequence[str], files: Sequence[Path]) -> str:

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.sql.databases import engine
-from elasticdl.sql.databases.port import BATCH_ROWS, qualified, split_name
+from elasticdl.sql.databases.port import MARK, FoundTable, qualified, quoted, split_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _TABLES = """
-SELECT CASE WHEN table_schema = 'main' THEN table_name ELSE table_schema || '.' || table_name END AS name
-FROM information_schema.tables WHERE table_catalog = current_database() ORDER BY name
+SELECT schema_name, table_name, comment, false FROM duckdb_tables()
+WHERE database_name = current_database() AND NOT internal
+UNION ALL SELECT schema_name, view_name, comment, true FROM duckdb_views()
+WHERE database_name = current_database() AND NOT internal
 """
-_COLUMNS = """
-SELECT column_name FROM information_schema.columns
-WHERE table_catalog = current_database() AND lower(table_name) = lower(?) AND lower(table_schema) = lower(?)
-ORDER BY ordinal_position
-"""
+_MAIN = "main"
 
 
-class DuckDBFile:
+class DuckDBFile(engine.Queries):
     """A database in a file. It is opened for writing only while a table is written.
 
     Raises:
@@ -41,22 +39,20 @@ class DuckDBFile:
 
     def tables(self) -> list[str]:
         """See ``Database``."""
-        return [name for (name,) in self._connection.execute(_TABLES).fetchall()]
+        rows = self._connection.execute(_TABLES).fetchall()
+        return sorted(name if schema == _MAIN else f"{schema}.{name}" for schema, name, _, _ in rows)
 
-    def columns(self, table: str) -> list[str]:
+    def find(self, table: str) -> FoundTable | None:
         """See ``Database``."""
-        schema, name = split_name(table)
-        return [column for (column,) in self._connection.execute(_COLUMNS, [name, schema or "main"]).fetchall()]
-
-    def schema(self, query: str) -> pa.Schema:
-        """See ``Database``."""
-        relation = engine.select(self._connection, query)
-        return engine.arrow_schema(relation)
-
-    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
-        """See ``Database``."""
-        relation = engine.select(self._connection, query)
-        return engine.arrow_batches(relation, BATCH_ROWS)
+        wanted = table.lower()
+        for schema, name, comment, is_view in self._connection.execute(_TABLES).fetchall():
+            if wanted in (f"{schema}.{name}".lower(), name.lower() if schema == _MAIN else ""):
+                reference = f"{quoted(schema)}.{quoted(name)}"
+                with engine.query_errors():
+                    columns = tuple(self._connection.sql(f"FROM {reference}").columns)
+                obstacle = "it is a view" if is_view else ""
+                return FoundTable(reference=reference, columns=columns, is_written=comment == MARK, obstacle=obstacle)
+        return None
 
     def write(self, table: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
         """See ``Database``. Nothing else can read the file meanwhile, which is how DuckDB works."""
@@ -91,6 +87,7 @@ class DuckDBFile:
                     connection.register("new_rows", pa.Table.from_batches([batch], schema))
                     connection.execute(f"INSERT INTO {qualified(table)} SELECT * FROM new_rows")  # noqa: S608 - quoted
                     rows += batch.num_rows
+                connection.execute(f"COMMENT ON TABLE {qualified(table)} IS '{MARK}'")
                 connection.execute("COMMIT")
         finally:
             connection.close()  # Without COMMIT nothing has changed.

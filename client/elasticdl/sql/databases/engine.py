@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from elasticdl.shared.errors import UserError
-from elasticdl.sql.databases.port import QueryError, check_columns, check_query, message_of
+from elasticdl.sql.databases.port import BATCH_ROWS, QueryError, check_columns, check_query, message_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,6 +17,25 @@ if TYPE_CHECKING:
 MEMORY_MIB = 200
 """For sorting and grouping; more than that goes to temporary files."""
 _THREADS = 2
+_LOCKED = re.compile(r"set lock on file.*?(?:PID (\d+)|$)", re.DOTALL)
+_OPEN_HERE = "different configuration"
+
+
+class Queries:
+    """The part of a database that runs SELECTs with a connection of DuckDB."""
+
+    _connection: Any
+
+    def schema(self, query: str) -> pa.Schema:
+        """See ``Database``."""
+        return arrow_schema(self._selected(query))
+
+    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
+        """See ``Database``."""
+        return arrow_batches(self._selected(query), BATCH_ROWS)
+
+    def _selected(self, query: str) -> Any:
+        return select(self._connection, query)
 
 
 def connect(file: Path | None = None, *, writes: bool = False, temporary: Path | None = None, columns: int = 0) -> Any:
@@ -45,11 +65,23 @@ def connect(file: Path | None = None, *, writes: bool = False, temporary: Path |
     try:
         connection = duckdb.connect(str(file or ":memory:"), read_only=file is not None and not writes, config=config)
     except duckdb.Error as error:
-        raise UserError(f"{file} can't be opened: {message_of(error)}") from error
+        _refuse(file, error)
     connection.execute("SET python_enable_replacements=false")
     connection.execute("SET enable_progress_bar=false")
     connection.execute("SET parquet_metadata_cache=true")
     return connection
+
+
+def _refuse(file: Path | None, error: Exception) -> NoReturn:
+    """Raises ``UserError``: a file can't be opened, and why."""
+    text = str(error)
+    if (locked := _LOCKED.search(text)) or _OPEN_HERE in text:
+        where = f"process {locked[1]}" if locked and locked[1] else "another process" if locked else "this process"
+        raise UserError(
+            f"{file} is open in {where}, and DuckDB lets one process write to a file or several read it",
+            hint="Close it there, and run the statement again.",
+        ) from error
+    raise UserError(f"{file} can't be opened: {message_of(error)}") from error
 
 
 def lock(connection: Any, folders: Sequence[Path] = ()) -> None:

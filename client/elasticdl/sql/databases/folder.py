@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from elasticdl.shared.errors import file_errors
 from elasticdl.shared.storage.atomic import replacing
 from elasticdl.sql.databases import engine
-from elasticdl.sql.databases.port import BATCH_ROWS, QueryError, qualified, split_name
+from elasticdl.sql.databases.port import MARK, FoundTable, QueryError, qualified, split_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +25,7 @@ _READERS: Mapping[str, str] = {
 }
 
 
-class FolderDatabase:
+class FolderDatabase(engine.Queries):
     """DuckDB over the files of a folder.
 
     Args:
@@ -39,6 +40,7 @@ class FolderDatabase:
         self._given = dict(tables or {})
         self._connection = engine.connect()
         self._files: dict[str, str] = {}
+        self._faults: dict[str, QueryError] = {}
         for name, file in {**self._given, **self._found()}.items():
             self._add(name, file)
         engine.lock(self._connection, [self._folder, *{file.parent for file in self._given.values()}])
@@ -47,23 +49,24 @@ class FolderDatabase:
         """See ``Database``."""
         return sorted(self._files)
 
-    def columns(self, table: str) -> list[str]:
+    def find(self, table: str) -> FoundTable | None:
         """See ``Database``."""
         known = {name.lower(): name for name in self._files}
         if (name := known.get(table.lower())) is None:
-            return []
+            self._file(table)
+            return None
+        if name in self._faults:
+            raise self._faults[name]
+        file = self._file(name)
+        is_other = self._files[name] != str(file) and name not in self._given
         with engine.query_errors():
-            return list(self._connection.sql(f"FROM {qualified(name)}").columns)
-
-    def schema(self, query: str) -> pa.Schema:
-        """See ``Database``."""
-        relation = engine.select(self._connection, query)
-        return engine.arrow_schema(relation)
-
-    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
-        """See ``Database``."""
-        relation = engine.select(self._connection, query)
-        return engine.arrow_batches(relation, BATCH_ROWS)
+            columns = tuple(self._connection.sql(f"FROM {qualified(name)}").columns)
+        return FoundTable(
+            reference=qualified(name),
+            columns=columns,
+            is_written=self._files[name] == str(file) and _is_written(file),
+            obstacle=f"it is {self._files[name]}, which is not replaced" if is_other else "",
+        )
 
     def write(self, table: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
         """See ``Database``. The table is one Parquet file.
@@ -73,15 +76,13 @@ class FolderDatabase:
         """
         import pyarrow.parquet as pq
 
-        file = self._folder / f"{table}.parquet"
-        if file.parent != self._folder or table.startswith((".", "_")):
-            raise QueryError(f"{table!r} can't be the name of a table in a folder: it names its file")
+        file = self._file(table)
         if table in self._files and self._files[table] != str(file) and table not in self._given:
             raise QueryError(f"the table {table!r} is {self._files[table]}, which is not replaced by predictions")
         rows = 0
         with file_errors(f"{file} can't be written"):
             self._folder.mkdir(parents=True, exist_ok=True)
-            with replacing(file) as target, pq.ParquetWriter(target, schema) as writer:
+            with replacing(file) as target, pq.ParquetWriter(target, schema.with_metadata({MARK: ""})) as writer:
                 for batch in batches:
                     writer.write_batch(batch)
                     rows += batch.num_rows
@@ -91,6 +92,27 @@ class FolderDatabase:
     def close(self) -> None:
         """See ``Database``."""
         self._connection.close()
+
+    def _file(self, table: str) -> Path:
+        """The file of a table that is written.
+
+        Raises:
+            QueryError: the name is no name of a file.
+        """
+        file = self._folder / f"{table}.parquet"
+        if file.parent != self._folder or table.startswith((".", "_")):
+            raise QueryError(f"{table!r} can't be the name of a table in a folder: it names its file")
+        return file
+
+    def _selected(self, query: str) -> Any:
+        try:
+            return super()._selected(query)
+        except QueryError as error:
+            told = str(error).lower()
+            for name, fault in self._faults.items():
+                if split_name(name)[1].lower() in told:  # DuckDB says that there is no such table.
+                    raise fault from error
+            raise
 
     def _found(self) -> dict[str, Path]:
         found: dict[str, Path] = {}
@@ -104,7 +126,15 @@ class FolderDatabase:
         return found
 
     def _add(self, name: str, path: Path) -> None:
-        """Make a file, or the files of a folder, a view."""
+        """Make a file, or the files of a folder, a view. If it can't be read, the statements that name it say so."""
+        self._files[name] = str(path)
+        self._faults.pop(name, None)
+        try:
+            self._create_view(name, path)
+        except QueryError as error:
+            self._faults[name] = QueryError(f"the table {name!r} can't be read from {path}: {error.args[0]}")
+
+    def _create_view(self, name: str, path: Path) -> None:
         files = [path] if path.is_file() else sorted(each for each in path.iterdir() if each.suffix in _READERS)
         reader = _READERS[files[0].suffix]
         listed = ", ".join("'" + str(file).replace("'", "''") + "'" for file in files)
@@ -112,4 +142,13 @@ class FolderDatabase:
             if schema := split_name(name)[0]:
                 self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {qualified(schema)}")
             self._connection.execute(f"CREATE OR REPLACE VIEW {qualified(name)} AS FROM {reader}([{listed}])")
-        self._files[name] = str(path)
+
+
+def _is_written(file: Path) -> bool:
+    """Whether a file is a table that a statement has written."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with suppress(OSError, pa.ArrowInvalid):
+        return MARK.encode() in (pq.read_metadata(file).metadata or {})
+    return False

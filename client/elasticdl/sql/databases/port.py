@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from elasticdl.shared.errors import UserError
@@ -15,6 +16,24 @@ COLUMNS_MAX = 5_000
 """Columns of a result. Every column becomes at least an input of a model."""
 BATCH_ROWS = 16_384
 """Rows that are read at a time."""
+MARK = "written by elasticdl sql"
+"""What a database keeps with each table that a statement has written, so that the next one may replace it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTable:
+    """A table or a view.
+
+    Attributes:
+        reference: its name in a SELECT, with its schema, quoted.
+        is_written: a statement has written it, and no other program.
+        obstacle: why no statement can replace it, such as ``it is a view``; empty: it can.
+    """
+
+    reference: str
+    columns: tuple[str, ...]
+    is_written: bool = False
+    obstacle: str = ""
 
 
 class Database(Protocol):
@@ -27,8 +46,12 @@ class Database(Protocol):
     def tables(self) -> list[str]:
         """Names of tables and views, sorted; those of other schemas as ``schema.table``."""
 
-    def columns(self, table: str) -> list[str]:
-        """Names of a table's columns in their order; empty: there is no such table."""
+    def find(self, table: str) -> FoundTable | None:
+        """A table by the name that ``tables`` gives it, in any case of letters; None: there is none.
+
+        Raises:
+            UserError: no table can have this name, or its file can't be read.
+        """
 
     def schema(self, query: str) -> pa.Schema:
         """The columns and types of a query's result.

@@ -10,6 +10,8 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from elasticdl.shared.errors import UserError
 from elasticdl.sql.databases.port import (
+    MARK,
+    FoundTable,
     QueryError,
     check_columns,
     check_query,
@@ -27,10 +29,20 @@ SELECT CASE WHEN table_schema = ANY (current_schemas(false)) THEN table_name::te
        ELSE table_schema || '.' || table_name END AS name
 FROM information_schema.tables WHERE table_schema NOT IN ('pg_catalog', 'information_schema') ORDER BY 1
 """
-_COLUMNS = """
-SELECT column_name::text FROM information_schema.columns
-WHERE lower(table_name) = lower($1) AND (lower(table_schema) = lower($2) OR $2 = '') ORDER BY ordinal_position
+_FIND = """
+SELECT n.nspname::text, c.relname::text, c.relkind::text, coalesce(obj_description(c.oid, 'pg_class'), ''),
+  ARRAY(SELECT attname::text FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped
+        ORDER BY attnum),
+  coalesce((SELECT v.relname::text FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid
+            JOIN pg_class v ON v.oid = r.ev_class
+            WHERE d.classid = 'pg_rewrite'::regclass AND d.refobjid = c.oid AND v.oid <> c.oid LIMIT 1), '')
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND (
+  (lower(c.relname) = lower($1) AND n.nspname = ANY (current_schemas(false)))
+  OR lower(n.nspname || '.' || c.relname) = lower($1))
+ORDER BY n.nspname || '.' || c.relname = $1 DESC, c.relname = $1 DESC LIMIT 1
 """
+_OBSTACLES = {"v": "it is a view", "m": "it is a materialized view", "f": "it is a foreign table"}
 _READ_ONLY = "-c default_transaction_read_only=on"
 _SECRET = ("password", "sslpassword", "sslkey", "passfile")
 _BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
@@ -59,10 +71,18 @@ class PostgresDatabase:
         """See ``Database``."""
         return [str(name) for name in self._rows(_TABLES).column(0).to_pylist()]
 
-    def columns(self, table: str) -> list[str]:
+    def find(self, table: str) -> FoundTable | None:
         """See ``Database``."""
-        schema, name = split_name(table)
-        return [str(column) for column in self._rows(_COLUMNS, (name, schema)).column(0).to_pylist()]
+        rows = self._rows(_FIND, (table,))
+        if not rows.num_rows:
+            return None
+        schema, name, kind, comment, columns, view = (column[0].as_py() for column in rows.columns)
+        return FoundTable(
+            reference=f"{quoted(schema)}.{quoted(name)}",
+            columns=tuple(columns),
+            is_written=comment == MARK,
+            obstacle=_OBSTACLES.get(kind, f"the view {view} depends on it" if view else ""),
+        )
 
     def schema(self, query: str) -> pa.Schema:
         """See ``Database``. Numbers of type ``numeric`` are decimals with the digits that the rows need."""
@@ -189,6 +209,7 @@ def _replace(connection: Any, cursor: Any, table: str, schema: pa.Schema, reader
     cursor.execute(f"DROP TABLE IF EXISTS {qualified(table)}")
     moved = ".".join(quoted(part) for part in (target, staging) if part)
     cursor.execute(f"ALTER TABLE {moved} RENAME TO {quoted(name)}")
+    cursor.execute(f"COMMENT ON TABLE {qualified(table)} IS '{MARK}'")
     connection.commit()
     return rows
 

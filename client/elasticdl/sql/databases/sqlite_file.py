@@ -13,6 +13,8 @@ from urllib.parse import quote
 from elasticdl.shared.errors import UserError
 from elasticdl.sql.databases.port import (
     BATCH_ROWS,
+    MARK,
+    FoundTable,
     QueryError,
     check_columns,
     check_query,
@@ -26,7 +28,11 @@ if TYPE_CHECKING:
 
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 _REFUSED_FUNCTIONS = {"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"}
-_TABLES = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%' ORDER BY name"
+_TABLES = (
+    "SELECT name, type, sql FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%' "
+    "ORDER BY name"
+)
+_SCHEMAS = ("", "main")
 _BUSY_S = 10
 _COLUMNS_AT_ONCE = 200
 
@@ -52,16 +58,26 @@ class SQLiteFile:
     def tables(self) -> list[str]:
         """See ``Database``."""
         with _query_errors():
-            return [name for (name,) in self._connection.execute(_TABLES)]
+            return [name for name, _, _ in self._connection.execute(_TABLES)]
 
-    def columns(self, table: str) -> list[str]:
+    def find(self, table: str) -> FoundTable | None:
         """See ``Database``."""
-        known = {name.lower(): name for name in self.tables()}
-        name = known.get(split_name(table)[1].lower())
-        if name is None:
-            return []
-        with _query_errors(), closing(self._connection.execute(f"SELECT * FROM {quoted(name)} LIMIT 0")) as cursor:  # noqa: S608
-            return [each[0] for each in cursor.description]
+        schema, plain = split_name(table.lower())
+        wanted = {table.lower(), plain} if schema in _SCHEMAS else {table.lower()}
+        with _query_errors():
+            rows = self._connection.execute(_TABLES).fetchall()
+            for name, kind, text in rows:
+                if name.lower() not in wanted:
+                    continue
+                with closing(self._connection.execute(f"SELECT * FROM {quoted(name)} LIMIT 0")) as cursor:  # noqa: S608
+                    columns = tuple(each[0] for each in cursor.description)
+                return FoundTable(
+                    reference=quoted(name),
+                    columns=columns,
+                    is_written=f"/* {MARK} */" in (text or ""),
+                    obstacle="it is a view" if kind == "view" else "",
+                )
+        return None
 
     def schema(self, query: str) -> pa.Schema:
         """See ``Database``. Reads all rows, because only they have the types."""
@@ -98,7 +114,7 @@ class SQLiteFile:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 connection.execute(f"DROP TABLE IF EXISTS {name}")
-                connection.execute(f"CREATE TABLE {name} ({columns})")
+                connection.execute(f"CREATE TABLE {name} (/* {MARK} */ {columns})")
                 for batch in batches:
                     values = zip(*(map(_stored, column.to_pylist()) for column in batch.columns), strict=True)
                     connection.executemany(f"INSERT INTO {name} VALUES ({marks})", values)  # noqa: S608 - quoted

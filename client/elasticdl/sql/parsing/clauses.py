@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from elasticdl.shared.words import similar
 from elasticdl.sql.parsing.cursor import ClauseError, Cursor
-from elasticdl.sql.parsing.faults import similar
 from elasticdl.sql.parsing.tail import CLAUSES, VERBS
 from elasticdl.sql.parsing.tokens import Kind, Token
 from elasticdl.sql.parsing.values import attribute, expression

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import unicodedata
-from collections.abc import Iterable
 
 from elasticdl.sql.parsing.tokens import Text
 from elasticdl.sql.statements import Fault, StatementError
@@ -50,13 +48,3 @@ def _width(text: str) -> int:
     return sum(
         0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text
     )
-
-
-def similar(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """The known name that is written almost as this one, without regard to case; empty: none is."""
-    by_folded = {each.casefold(): each for each in known}
-    folded = name.casefold()
-    if folded in by_folded:
-        return by_folded[folded]
-    near = difflib.get_close_matches(folded[:200], by_folded, n=1, cutoff=cutoff)
-    return by_folded[near[0]] if near else ""

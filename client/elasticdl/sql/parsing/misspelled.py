@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from elasticdl.shared.words import similar
 from elasticdl.sql.parsing.cursor import Cursor
-from elasticdl.sql.parsing.faults import similar
 from elasticdl.sql.parsing.tail import CLAUSES, VERBS
 from elasticdl.sql.parsing.tokens import Kind
 from elasticdl.sql.statements import Fault

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from elasticdl.shared.words import listed
+from elasticdl.shared.words import listed, similar
 from elasticdl.sql.parsing.clauses import read_clauses
 from elasticdl.sql.parsing.cursor import ClauseError, Cursor
-from elasticdl.sql.parsing.faults import similar
 from elasticdl.sql.parsing.misspelled import report_misspelled
 from elasticdl.sql.parsing.tail import find_tail
 from elasticdl.sql.parsing.tokens import Kind, Text, Token, tokenize

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elasticdl.shared.words import listed
-from elasticdl.sql.parsing.faults import similar
+from elasticdl.shared.words import listed, similar
 from elasticdl.sql.parsing.tokens import Kind, Token
 
 CLAUSES = ("WITH", "COLUMN", "LABEL", "USING", "INTO")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
 import stat
 import time
@@ -81,6 +82,21 @@ class FileStore:
             else:
                 file.write(data)
         return self.info(uri)
+
+    def create(self, uri: str, data: bytes) -> bool:
+        """See ``ObjectStore.create``."""
+        path = local_path(uri)
+        partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}")
+        with _translated(uri):
+            with replacing(partial) as file:
+                file.write(data)
+            try:
+                os.link(partial, path)  # Fails if there is one; a rename would replace it.
+            except FileExistsError:
+                return False
+            finally:
+                partial.unlink(missing_ok=True)
+        return True
 
     def delete(self, uri: str) -> None:
         """See ``ObjectStore.delete``."""

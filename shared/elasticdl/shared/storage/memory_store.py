@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -16,6 +17,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._objects: dict[str, bytes] = {}
+        self._creating = threading.Lock()
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """See ``ObjectStore.list``."""
@@ -41,6 +43,14 @@ class MemoryStore:
         """See ``ObjectStore.write``."""
         self._objects[uri] = data.read_bytes() if isinstance(data, Path) else bytes(data)
         return self.info(uri)
+
+    def create(self, uri: str, data: bytes) -> bool:
+        """See ``ObjectStore.create``."""
+        with self._creating:
+            if uri in self._objects:
+                return False
+            self._objects[uri] = bytes(data)
+        return True
 
     def delete(self, uri: str) -> None:
         """See ``ObjectStore.delete``."""

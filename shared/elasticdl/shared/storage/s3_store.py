@@ -34,6 +34,8 @@ _WRONG_CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidTok
 _DISK_FULL = {"InsufficientStorage", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
 """The last is what MinIO says of its disks; quotas of a bucket are MinIO's and Ceph's."""
 _INSUFFICIENT_STORAGE = 507
+_OK, _SERVER_ERROR, _THERE_ALREADY = 200, 500, (409, 412)
+"""Answers to a request that creates an object; 409: another one creates it at the moment."""
 _AWAY = {
     "InternalError",
     "OperationAborted",
@@ -62,7 +64,7 @@ class S3Store:
             )
         timeout = urllib3.Timeout(connect=settings.connect_timeout_s, read=settings.read_timeout_s)
         # Retries happen here, where errors are classified, and not a second time in urllib3.
-        pool = urllib3.PoolManager(timeout=timeout, maxsize=_POOL_CONNECTIONS, retries=urllib3.Retry(0, redirect=2))
+        self._pool = urllib3.PoolManager(timeout=timeout, maxsize=_POOL_CONNECTIONS, retries=urllib3.Retry(0, redirect=2))
         self._client = Minio(
             endpoint=endpoint.place,
             access_key=settings.access_key or None,
@@ -70,7 +72,7 @@ class S3Store:
             session_token=settings.session_token or None,
             secure=endpoint.scheme == "https",
             region=settings.region or None,
-            http_client=pool,
+            http_client=self._pool,
         )
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
@@ -128,6 +130,26 @@ class S3Store:
                 return ObjectInfo(uri=uri, size_bytes=data.stat().st_size, etag=written.etag or "")
             written = self._client.put_object(bucket, key, io.BytesIO(data), len(data))
             return ObjectInfo(uri=uri, size_bytes=len(data), etag=written.etag or "")
+
+        return self._attempt(uri, put)
+
+    def create(self, uri: str, data: bytes) -> bool:
+        """See ``ObjectStore.create``: the server refuses a request with ``If-None-Match`` if there is an object.
+
+        minio's own methods send no such header, so the request is signed as an address.
+        """
+        bucket, key = bucket_and_key(uri)
+
+        def put() -> bool:
+            url = self._client.presigned_put_object(bucket, key)
+            response = self._pool.request("PUT", url, body=data, headers={"If-None-Match": "*"})
+            if response.status in _THERE_ALREADY:
+                return False
+            if response.status >= _SERVER_ERROR:
+                raise ServerError(f"the server answers with status {response.status}", response.status)
+            if response.status != _OK:
+                raise S3Error.fromxml(response)
+            return True
 
         return self._attempt(uri, put)
 

@@ -72,6 +72,14 @@ class ObjectStore(Protocol):
         """Create or replace an object, all or nothing, from memory or from a local file."""
         ...
 
+    def create(self, uri: str, data: bytes) -> bool:
+        """Create an object, all or nothing, unless there is one; of several processes, one succeeds.
+
+        Returns:
+            Whether it was created.
+        """
+        ...
+
     def delete(self, uri: str) -> None:
         """Delete an object; without effect if it does not exist."""
         ...

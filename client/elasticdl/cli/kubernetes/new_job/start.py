@@ -59,8 +59,8 @@ def start(flags: CommandFlags, pods: KubernetesFlags, started_s: float) -> int:
     job = KubernetesJobHandle(api, manifest.settings.job, is_default=not pods.namespace)
     console = plain_console()
     console.print(f"Created job {job.job} in namespace {api.namespace}.")
+    report_job(job.job)
     if flags.detach:
-        report_job(job.job)
         console.print(leaving_lines(job.arguments))
         return exit_codes.SUCCESS
     console.print("Ctrl-C leaves it running.")

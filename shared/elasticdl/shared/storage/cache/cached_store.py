@@ -133,6 +133,11 @@ class CachedStore:
         self._infos.pop(uri, None)
         return self._store.write(uri, data)
 
+    def create(self, uri: str, data: bytes) -> bool:
+        """See ``ObjectStore.create``."""
+        self._infos.pop(uri, None)
+        return self._store.create(uri, data)
+
     def delete(self, uri: str) -> None:
         """See ``ObjectStore.delete``."""
         self._infos.pop(uri, None)
