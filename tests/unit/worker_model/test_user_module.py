@@ -21,15 +21,6 @@ from .conftest import HEADER, RECOMMENDER, WriteModule, columns, runner_of
 
 pytestmark = pytest.mark.tensorflow
 
-OWN_TRAIN_STEP = """
-class custom_model(keras.Model):
-    def train_step(self, data):
-        pass
-
-    def call(self, features):
-        return features["numbers"]
-"""
-
 
 @pytest.mark.parametrize("name", ["model", "keras", "json", "colorsys"])
 def test_modules_beside_a_file_of_any_name_can_be_imported(tmp_path: Path, name: str) -> None:
@@ -63,7 +54,6 @@ def test_params_reach_the_model_function(write_module: WriteModule) -> None:
         ("def custom_model():\n    return 3\n", "must return a keras.Model, not int"),
         ("def custom_model(wrong):\n    pass\n", r"custom_model\(\) of model.py raised TypeError"),
         (RECOMMENDER + "\ndef optimizer():\n    return 'sgd'\n", "must return a Keras optimizer, not str"),
-        (OWN_TRAIN_STEP, r"overrides train_step\(\)"),
         (
             RECOMMENDER.replace("layers.Dense(8,", "layers.Dense(8, kernel_constraint='max_norm',"),
             "has the constraint MaxNorm, which needs whole variables",
