@@ -165,8 +165,10 @@ def test_weights_that_a_step_assigns_are_layer_state(write_module: WriteModule) 
         ("return super().train_step(data)['loss']", r"train_step\(\) of custom_model returns EagerTensor"),
         ("logs = super().train_step(data); super().train_step(data); return logs", "twice"),
         (
-            ("self.other = keras.optimizers.SGD(); self.other.apply([0.0], self.trainable_weights[:1]); "
-            "return super().train_step(data)"),
+            (
+                "self.other = keras.optimizers.SGD(); self.other.apply([0.0], self.trainable_weights[:1]); "
+                "return super().train_step(data)"
+            ),
             "applies 2 optimizers",
         ),
     ],
