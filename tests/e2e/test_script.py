@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +112,54 @@ open("results.json", "w").write(json.dumps({"history": history.history, "mse": f
 """
 )
 
+OWN_STEP = (
+    DATA
+    + """
+keras.utils.set_random_seed(int(sys.argv[1]))
+
+
+class Sampling(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.seed_generator = keras.random.SeedGenerator(1)
+
+    def call(self, inputs):
+        mean, deviation = inputs
+        return mean + keras.ops.exp(deviation) * keras.random.normal(keras.ops.shape(mean), seed=self.seed_generator)
+
+
+class Autoencoder(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.mean, self.deviation, self.decoder = (keras.layers.Dense(units) for units in (3, 3, 6))
+        self.sampling = Sampling()
+        self.total = keras.metrics.Mean(name="total")
+
+    def parts(self, data):
+        mean, deviation = self.mean(data), self.deviation(data)
+        error = keras.ops.mean(keras.ops.square(self.decoder(self.sampling([mean, deviation])) - data))
+        return error, keras.ops.mean(keras.ops.square(mean) + keras.ops.exp(2 * deviation) - 2 * deviation - 1)
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            error, distance = self.parts(data)
+            loss = error + 0.02 * distance
+        gradients = tape.gradient(loss, self.trainable_weights)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_weights))
+        self.total.update_state(loss)
+        return {"loss": self.total.result(), "distance": distance}
+
+    def test_step(self, data):
+        return {"error": self.parts(data)[0]}
+
+
+model = Autoencoder()
+model.compile(keras.optimizers.Adam(0.02))
+history = model.fit(x, epochs=8, batch_size=24, validation_split=0.25)
+open("results.json", "w").write(json.dumps({"history": history.history}))
+"""
+)
+
 
 def write_script(elastic: Elastic, text: str) -> None:
     (elastic.folder / "script.py").write_text(text)
@@ -149,6 +199,26 @@ def test_each_fit_of_a_script_is_a_job_and_the_lines_after_it_see_the_trained_mo
     assert results["error"] == pytest.approx(results["second"]["loss"][0] - 1.0, abs=0.1)
     assert results["error"] < 3 * results["plain"] + 0.05
     assert outcome.output.count("succeeded") == 1  # The second call is told to print nothing.
+
+
+@pytest.mark.thorough
+def test_a_train_step_of_its_own_trains_as_in_fit(elastic: Elastic) -> None:
+    write_script(elastic, OWN_STEP)
+    outcome = elastic.run("run", "--num_workers=2", "script.py", "1")
+    assert outcome.exit_code == 0, outcome.output
+    (report,) = reports(elastic)
+    assert report["audit"]["exact"] is True
+    assert [epoch["records"] for epoch in report["history"]["epochs"]] == [900] * 8
+    history = results_of(elastic)["history"]
+    assert set(history) == {"loss", "distance", "val_loss", "val_error"}
+    plain = []
+    for seed in ("1", "2", "3"):
+        subprocess.run([sys.executable, "script.py", seed], cwd=elastic.folder, check=True, capture_output=True)
+        plain.append(results_of(elastic)["history"])
+    for name in ("loss", "val_error"):
+        finals = [each[name][-1] for each in plain]
+        spread = max(finals) - min(finals)
+        assert min(finals) - 3 * spread < history[name][-1] < max(finals) + 3 * spread
 
 
 @pytest.mark.thorough

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from elasticdl.cli.script.fit import fit
 from elasticdl.shared.errors import UserError
@@ -139,12 +140,32 @@ def test_what_no_job_can_do_is_refused_and_leaves_nothing(
     assert not list(jobs.root.glob("*"))
 
 
-def test_a_train_step_of_its_own_is_refused_with_what_to_write_instead(jobs: Jobs) -> None:
+def test_a_model_that_only_its_train_step_can_build_is_built(jobs: Jobs) -> None:
+    class Coder(keras.Model):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder, self.decoder = keras.layers.Dense(2), keras.layers.Dense(4)
+
+        def train_step(self, data: Any) -> Any:
+            with tf.GradientTape() as tape:
+                loss = keras.ops.mean(keras.ops.square(self.decoder(self.encoder(data)) - data))
+            self.optimizer.apply(tape.gradient(loss, self.trainable_weights), self.trainable_weights)
+            return {"loss": loss}
+
+    model = Coder()
+    model.compile("sgd")
+    assert call(jobs, model, X).history == {"loss": [1.5], "mae": [2.0]}
+    assert [one.shape for one in model.get_weights()] == [(4, 2), (2,), (2, 4), (4,)]
+    with pytest.raises(UserError, match=r"Coder has neither call\(\) nor test_step\(\)"):
+        call(jobs, model, X, validation_split=0.2)
+
+
+def test_several_optimizers_are_refused_before_anything_else(jobs: Jobs) -> None:
     model = Trained()
-    model.compile("sgd", "mse")
-    with pytest.raises(UserError, match="overrides train_step") as refused:
-        call(jobs, model, X, Y)
-    assert "compute_loss" in str(refused.value)
+    model.compile()
+    model.first, model.second = keras.optimizers.SGD(), keras.optimizers.Adam()
+    with pytest.raises(UserError, match=r"Trained has 2 optimizers \(first, second\)"):
+        call(jobs, model, object())
 
 
 def test_a_call_without_epochs_starts_no_job(jobs: Jobs) -> None:

@@ -374,3 +374,17 @@ def test_an_output_without_a_loss_needs_no_label() -> None:
     assert labels[1].numpy().ravel().tolist() == [40, 50]
     with pytest.raises(UserError, match="of which only left has a loss"):
         feed(ports, label="age,left,pixels")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]),
+        keras.Sequential([keras.layers.Dense(2)]),
+    ],
+)
+def test_an_input_without_a_name_is_the_column_of_its_shape(model: Any) -> None:
+    data = metadata("left", "pixels")
+    features, labels = feed(ports_of(model, data=data), data=data)
+    np.testing.assert_array_equal(features, RECORDS["pixels"])
+    np.testing.assert_array_equal(labels, RECORDS["left"])

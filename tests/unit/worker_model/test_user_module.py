@@ -21,15 +21,6 @@ from .conftest import HEADER, RECOMMENDER, WriteModule, columns, runner_of
 
 pytestmark = pytest.mark.tensorflow
 
-OWN_TRAIN_STEP = """
-class custom_model(keras.Model):
-    def train_step(self, data):
-        pass
-
-    def call(self, features):
-        return features["numbers"]
-"""
-
 
 @pytest.mark.parametrize("name", ["model", "keras", "json", "colorsys"])
 def test_modules_beside_a_file_of_any_name_can_be_imported(tmp_path: Path, name: str) -> None:
@@ -63,7 +54,6 @@ def test_params_reach_the_model_function(write_module: WriteModule) -> None:
         ("def custom_model():\n    return 3\n", "must return a keras.Model, not int"),
         ("def custom_model(wrong):\n    pass\n", r"custom_model\(\) of model.py raised TypeError"),
         (RECOMMENDER + "\ndef optimizer():\n    return 'sgd'\n", "must return a Keras optimizer, not str"),
-        (OWN_TRAIN_STEP, r"overrides train_step\(\)"),
         (
             RECOMMENDER.replace("layers.Dense(8,", "layers.Dense(8, kernel_constraint='max_norm',"),
             "has the constraint MaxNorm, which needs whole variables",
@@ -279,3 +269,59 @@ def test_a_file_loads_the_same_model_before_and_after_it_is_known_to_be_compiled
     model = module.make_model()
     again = module.completed_by(model).make_model()
     assert dict(model.loss) == dict(again.loss) == {"y": "mse"}
+
+
+NUMBERS = {name: columns()[name] for name in ("numbers", "label")}
+PLAIN = """
+del loss, optimizer
+loss = "mse"
+optimizer = keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.5, 10, 0.9))
+callbacks = [keras.callbacks.EarlyStopping("loss")]
+
+def custom_model():
+    numbers = keras.Input((5,), name="numbers")
+    return keras.Model({"numbers": numbers}, layers.Dense(1)(numbers))
+"""
+COMPILED = """
+del optimizer
+loss = "a text of the file's own"
+optimizer = 3
+numbers = keras.Input((5,), name="numbers")
+model = keras.Model({"numbers": numbers}, layers.Dense(1)(numbers))
+model.compile(keras.optimizers.SGD(0.25), "mse")
+"""
+
+
+def test_plain_values_stand_for_functions(write_module: WriteModule) -> None:
+    module = write_module(PLAIN)
+    runner, batch = runner_of(module, NUMBERS)
+    assert runner.optimizer.optimizer.schedule == "ExponentialDecay"
+    assert runner.train(batch, runner.initial_dense(), step_seed=1).finite
+    callbacks = module.function("callbacks")
+    assert callbacks is not None
+    (one,), (other,) = callbacks(), callbacks()
+    assert type(one) is keras.callbacks.EarlyStopping
+    assert one is not other
+    with pytest.raises(UserError, match="loss = 'mistaken', which Keras does not know"):
+        runner_of(write_module(PLAIN.replace("mse", "mistaken"), name="other"), NUMBERS)
+
+
+def test_plain_values_beside_a_compiled_model_do_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "compiled.py"
+    path.write_text(HEADER + COMPILED)
+    runner, _ = runner_of(load(ModelFile(path=path, symbol="model")), NUMBERS)
+    assert runner.optimizer.optimizer.learning_rate == 0.25
+
+
+@pytest.mark.parametrize("call", ["evaluate(None)", "fit(None)", "train_on_batch(None)"])
+def test_a_file_that_trains_at_its_top_level_is_refused_with_its_line(tmp_path: Path, call: str) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(
+        HEADER + f"net = keras.Sequential([layers.Dense(1)])\nnet.compile('sgd', 'mse')\nif net:\n    net.{call}\n"
+    )
+    line = path.read_text().count("\n")
+    with pytest.raises(
+        UserError, match=rf"script.py, line {line} calls {call[:3]}.*model file only makes the model"
+    ) as told:
+        load(ModelFile(path=path, symbol="net"))
+    assert f"elasticdl run {path}" in str(told.value)

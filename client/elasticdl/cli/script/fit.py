@@ -22,6 +22,7 @@ from elasticdl.shared.job.model_file import WEIGHTS_ALONE
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.names import new_job_id
 from elasticdl.shipping import shipped
+from elasticdl.shipping.own_steps import check_optimizers, has_own_step, overrides, try_step
 
 BATCH_SIZE = 32
 """Records of a batch of a ``fit()`` without ``batch_size``."""
@@ -99,14 +100,13 @@ def _check(model: Any, given: Mapping[str, Any]) -> None:
         )
     if not model.compiled:
         raise UserError(f"the model {model.name!r} is not compiled", hint="Call its compile() before fit().")
-    for method in ("train_step", "test_step"):
-        if getattr(type(model), method) is not getattr(keras.Model, method):
-            raise UserError(
-                f"{type(model).__name__} overrides {method}(), which no worker can run: the parameter servers have the "
-                "weights, and apply the gradients",
-                hint="Write the loss as compute_loss(self, x, y, y_pred, sample_weight), or with add_loss() in call(), "
-                "and its parts as metrics. The rest of train_step() is what fit() does anyway.",
-            )
+    check_optimizers(model)
+    is_validated = given["validation_data"] is not None or bool(given["validation_split"])
+    if is_validated and not overrides(model, "call") and not overrides(model, "test_step") and has_own_step(model):
+        raise UserError(
+            f"{type(model).__name__} has neither call() nor test_step(), and fit() is given validation data",
+            hint="Define test_step(self, data), or leave out the validation data.",
+        )
     if given["validation_freq"] != 1:
         raise UserError(
             f"validation_freq={given['validation_freq']} of fit(): a job evaluates after every epoch",
@@ -201,7 +201,14 @@ def _build(model: Any, call: Call) -> None:
     if model.built and model.weights:
         return
     few = {name: keras.ops.convert_to_tensor(array[:_BUILT_WITH]) for name, array in call.training.items()}
-    model(keras.tree.map_structure(few.__getitem__, call.layout.features), training=False)
+    features, labels, weights = (
+        None if part is None else keras.tree.map_structure(few.__getitem__, part)
+        for part in (call.layout.features, call.layout.labels, call.layout.weights)
+    )
+    if overrides(model, "call") or not has_own_step(model):
+        model(features, training=False)
+    else:
+        try_step(model, "train_step", features, labels, weights)
 
 
 def _values(call: Call, folder: Path, file: Path) -> dict[str, Any]:

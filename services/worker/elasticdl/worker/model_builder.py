@@ -25,6 +25,7 @@ from elasticdl.shared.job.spec import DataSpec, ExportTables, JobSpec
 from elasticdl.shared.storage import display, open_store, scheme_of
 from elasticdl.shared.storage.cache import DataCacheSettings, DataStores
 from elasticdl.shared.storage.uris import local_path
+from elasticdl.shipping.own_steps import overrides
 from elasticdl.worker.execution.input_lane import Dataset
 from elasticdl.worker.input.bad_record import may_be_about_a_record
 from elasticdl.worker.input.job_data import (
@@ -202,6 +203,11 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
     if spec.prediction is not None:
         outputs = ModelOutputs(runner=runner, processor=load_processor(module, spec.prediction.processor))
     elif spec.output or (spec.best and spec.best.save) or found.best or found.checkpoint_folder:
+        if not spec.export_weights and not overrides(runner.built.model, "call"):
+            raise UserError(
+                f"{module.path}: {type(runner.built.model).__name__} has no call(), so no export can predict with it",
+                hint="Export its weights alone: --export_weights.",
+            )
         whole = bool((spec.best and spec.best.save) or found.best or found.checkpoint_folder)
         if not spec.export_weights:
             exports = _Exports.of(runner, spec, needs_whole_models=whole)

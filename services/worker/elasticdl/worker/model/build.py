@@ -7,18 +7,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import keras
 from keras.src.utils.naming import reset_uids  # clear_session(), the public way, also forgets the user's dtype policy.
 
 from elasticdl.layers import Embedding, serving
+from elasticdl.layers.served import ServedEmbedding
 from elasticdl.shared import words
 from elasticdl.shared.errors import InvariantError, UserError
 from elasticdl.shared.model.signature import RowTable, VariableKind
+from elasticdl.shipping.own_steps import check_optimizers, has_own_step, overrides
 from elasticdl.worker.model.batch import Batch
 from elasticdl.worker.model.embeddings.initializers import row_initializer
 from elasticdl.worker.model.embeddings.lookups import RecordedIds
 from elasticdl.worker.model.embeddings.recording import find_lookups
 from elasticdl.worker.model.embeddings.swap import Census, ShapesOnly, table_bytes, taking
+from elasticdl.worker.model.own_step import OwnStep
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.module import UserModule
 from elasticdl.worker.model.user.randomness import seed_process
@@ -50,12 +52,14 @@ class BuiltModel:
     Attributes:
         tables: the served ones, in order of their first call.
         assigned: weights that a training step assigns, in the model's order.
+        own: trains the model by its own ``train_step()``; None: it has none.
     """
 
     model: Any
     census: Census
     tables: tuple[ServedTable, ...]
     assigned: tuple[Any, ...] = ()
+    own: OwnStep | None = None
 
 
 def build(module: UserModule, example: Batch, *, seed: int, swap_bytes_min: int, eager: bool = False) -> BuiltModel:
@@ -66,19 +70,24 @@ def build(module: UserModule, example: Batch, *, seed: int, swap_bytes_min: int,
         eager: call the model eagerly to find its ids.
     """
 
-    def attempt(census: Census) -> tuple[Any, RecordedIds]:
-        model = make(module, example, census, seed=seed)
+    def attempt(census: Census) -> tuple[Any, RecordedIds, OwnStep | None]:
+        model, own = _made(module, example, census, seed)
+        if own is not None:
+            _keep_all_dense(model, census)
+            recorded = RecordedIds(census)
+            recorded.assigned = tuple((one, one.value) for one in own.assigned)
+            return model, recorded, own
         with user_code(module.path, "the model"):
             recorded = find_lookups(model, example, census, training=True, eager=eager)
             if recorded.layers:
                 find_lookups(model, example, census, training=False, eager=eager)
         _keep_regularized(module, recorded.layers.values(), census)
-        return model, recorded
+        return model, recorded, None
 
-    census, (model, recorded) = _repeated(module, attempt, swap_bytes_min)
+    census, (model, recorded, own) = _repeated(module, attempt, swap_bytes_min)
     tables = _tables(list(recorded.layers.values()), census)
     assigned = tuple(variable for variable, _ in recorded.assigned)
-    return BuiltModel(model=model, census=census, tables=tables, assigned=assigned)
+    return BuiltModel(model=model, census=census, tables=tables, assigned=assigned, own=own)
 
 
 def look_at(module: UserModule, see: Callable[[Any], Made], *, seed: int, swap_bytes_min: int) -> Made:
@@ -86,7 +95,9 @@ def look_at(module: UserModule, see: Callable[[Any], Made], *, seed: int, swap_b
 
     def attempt(census: Census) -> Made:
         with _making(census, seed):
-            return see(module.make_model())
+            model = module.make_model()
+            check_optimizers(model)  # Before it asks for columns and labels.
+            return see(model)
 
     return _repeated(module, attempt, swap_bytes_min)[1]
 
@@ -109,17 +120,23 @@ def _repeated(module: UserModule, attempt: Callable[[Census], Made], swap_bytes_
 
 def make(module: UserModule, example: Batch, census: Census, *, seed: int) -> Any:
     """Make the model once, its variables built; the same seed gives the same names and initial values."""
+    return _made(module, example, census, seed)[0]
+
+
+def _made(module: UserModule, example: Batch, census: Census, seed: int) -> tuple[Any, OwnStep | None]:
+    """As ``make``, with what trains the model by its own ``train_step()``."""
     if module.weights:
         census.plain = True  # The file has the tables of all layers.
     with _making(census, seed):
         model = module.make_model()
-        if not model.built:
+        if not model.built and (overrides(model, "call") or not has_own_step(model)):
             with user_code(module.path, "the model's first call"):
                 model(example.features, training=False)
+        own = OwnStep.of(module, model, example)
         if module.weights:
             module.weights.load_into(model, module.path)
     _refuse(module, model)
-    return model
+    return model, own
 
 
 @contextmanager
@@ -128,6 +145,13 @@ def _making(census: Census, seed: int) -> Iterator[None]:
     seed_process(seed)
     with taking(census), serving.looking_up(ShapesOnly()):
         yield
+
+
+def _keep_all_dense(model: Any, census: Census) -> None:
+    """Keep the tables of a model dense whose own ``train_step()`` takes the gradients of its weights."""
+    for layer in model._flatten_layers():
+        if isinstance(layer, ServedEmbedding) or (isinstance(layer, Embedding) and layer.is_served):
+            census.keep_dense(layer, "the model's own train_step() takes the gradient of the whole table")
 
 
 def _keep_regularized(module: UserModule, layers: Iterable[Any], census: Census) -> None:
@@ -176,12 +200,6 @@ def _tables(layers: list[Any], census: Census) -> tuple[ServedTable, ...]:
 
 
 def _refuse(module: UserModule, model: Any) -> None:
-    for method in ("train_step", "test_step"):
-        if getattr(type(model), method) is not getattr(keras.Model, method):
-            raise UserError(
-                f"{module.path}: the model overrides {method}(), which is never called",
-                hint="Put the computation into compute_loss(), loss(), add_loss() or a layer.",
-            )
     for layer in model._flatten_layers():
         if getattr(layer, "stateful", False) is True:
             raise UserError(

@@ -8,6 +8,7 @@ before training starts.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,9 +22,11 @@ from numpy.typing import NDArray
 from elasticdl.layers import serving
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.signature import StateRule, StateUpdate
+from elasticdl.shipping.own_steps import restoring
 from elasticdl.worker.model.batch import Batch
 from elasticdl.worker.model.build import BuiltModel
 from elasticdl.worker.model.embeddings.lookups import RecordedIds
+from elasticdl.worker.model.own_step import OwnStep
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.randomness import seed_process
 
@@ -80,7 +83,8 @@ def state_rules(built: BuiltModel, example: Batch, path: Path) -> dict[int, Stat
     for variable in built.assigned:
         if variable.trainable:
             raise UserError(
-                f"{path}: a layer's call() assigns {variable.path}, which is trainable: the optimizer changes it too",
+                f"{path}: {'train_step()' if built.own else 'the call() of a layer'} assigns {variable.path}, which is "
+                "trainable: the optimizer changes it too",
                 hint="Several workers can't keep both changes. Make the weight non-trainable and assign it only, or "
                 "train it only: for example with a regularizer, or with a function of the weight that call computes.",
             )
@@ -89,7 +93,7 @@ def state_rules(built: BuiltModel, example: Batch, path: Path) -> dict[int, Stat
     rules: list[StateRule | None] | None = None
     for count in (_RECORDS_MAX, _RECORDS_MAX // 2 + 1):
         with user_code(path, "the model"):
-            run = _runner(built, _some_records(example, count))
+            run = _runner(built, *_some_records(example, count))
             found = _rules_of_batch(run, built.assigned)
         rules = found if rules is None else [_agreed(one, other) for one, other in zip(rules, found, strict=True)]
     assert rules is not None
@@ -120,16 +124,19 @@ def _with_range(variable: Any, rule: StateRule) -> StateRule:
 # --- running the model ----------------------------------------------------------------------------------------------
 
 
-def _some_records(example: Batch, count: int) -> Any:
-    """Features of the first records; of all where they can't be told apart."""
-    tensors = tf.nest.flatten(example.features)
+def _some_records(example: Batch, count: int) -> tuple[Any, Any, Any]:
+    """Features, labels and weights of the first records; of all where they can't be told apart."""
+    given = example.features, example.labels, example.weights
+    tensors = [one for one in tf.nest.flatten(given) if one is not None]
     if all(tf.is_tensor(one) and one.shape.rank and one.shape[0] == example.count for one in tensors):
-        return tf.nest.map_structure(lambda tensor: tensor[:count], example.features)
-    return example.features
+        return tuple(tf.nest.map_structure(lambda one: None if one is None else one[:count], part) for part in given)
+    return given
 
 
-def _runner(built: BuiltModel, features: Any) -> Run:
-    """A training step of the forward pass, run eagerly so that every run draws the same random numbers."""
+def _runner(built: BuiltModel, features: Any, labels: Any, weights: Any) -> Run:
+    """A training step, run eagerly so that every run draws the same random numbers. The forward pass is enough."""
+    if built.own is not None:
+        return functools.partial(_run_own, built.own, features, labels, weights)
 
     def run(values: Sequence[Float64s]) -> list[Float64s]:
         seed_process(_SEED)
@@ -142,6 +149,18 @@ def _runner(built: BuiltModel, features: Any) -> Run:
         return [_flat(scope.get_current_value(variable)) for variable in built.assigned]
 
     return run
+
+
+def _run_own(own: OwnStep, features: Any, labels: Any, weights: Any, values: Sequence[Float64s]) -> list[Float64s]:
+    """The model's own ``train_step()``; the model keeps its values."""
+    seed_process(_SEED)
+    with restoring():
+        given = [
+            (variable, tf.cast(tf.reshape(tf.constant(value), variable.shape), variable.dtype))
+            for variable, value in zip(own.assigned, values, strict=True)
+        ]
+        own.train(given, features, labels, weights, None, own.model.trainable_variables)
+        return [_flat(variable.value) for variable in own.assigned]
 
 
 def _flat(value: Any) -> Float64s:

@@ -188,7 +188,7 @@ class MetricSet:
             for variable, array in zip(entry.metric.variables, arrays, strict=True):
                 variable.assign(np.reshape(array, variable.shape).astype(variable.dtype))
             others = {other.name for other in self._entries if other is not entry}
-            for name, value in _flatten(entry.name, entry.metric.result()):
+            for name, value in flatten_result(entry.name, entry.metric.result()):
                 results[f"{entry.name}.{name}" if name in others or name in results else name] = value
         return results
 
@@ -318,10 +318,11 @@ def _shaken(prediction: Any, random: np.random.Generator) -> Any:
     return tf.constant((values[::-1] * random.uniform(0.3, 1.0, values.shape)).astype(values.dtype))
 
 
-def _flatten(name: str, result: Any) -> Iterator[tuple[str, float]]:
+def flatten_result(name: str, result: Any) -> Iterator[tuple[str, float]]:
+    """The numbers in the result of a metric: ``name``, ``name.0``, ``name.1``..., or the keys of a dict."""
     if isinstance(result, Mapping):
         for key, item in result.items():
-            yield from _flatten(str(key), item)
+            yield from flatten_result(str(key), item)
         return
     values = np.asarray(result, np.float64)
     if values.size == 1:  # Also a vector of one element, as F1Score returns for a single class.

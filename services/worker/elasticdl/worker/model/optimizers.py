@@ -89,6 +89,7 @@ def translate(keras_optimizer: Any) -> TranslatedOptimizer:
     rate_fields, rate = _rate_fields(schedule), _rate_function(schedule)
     keras_optimizer._learning_rate = None  # get_config() would serialize it, and fail for one without a config.
     config = keras_optimizer.get_config()
+    keras_optimizer._learning_rate = schedule  # A train_step() may read it.
     for option, instead in _REFUSED.items():
         if config.pop(option, None):
             raise UserError(f"{option} of the optimizer is not supported", hint=f"Remove it: {instead}.")

@@ -105,12 +105,13 @@ class ModelRunner:
         seed, swap_bytes_min, eager = self.settings.seed, self.settings.swap_bytes_min, self.settings.eager
         self.built = build(module, example, seed=seed, swap_bytes_min=swap_bytes_min, eager=eager)
         self.module = module = module.completed_by(self.built.model)
-        if not example.spec.has_labels and module.has_loss:
+        own = self.built.own
+        if not example.spec.has_labels and module.has_loss and own is None:
             raise UserError(
                 f"{module.path}: the feed gives no labels, and the loss of the model needs them",
                 hint="Return (features, labels) from the feed. Only a model whose layers call add_loss() needs none.",
             )
-        optimizer = module.make_optimizer()
+        optimizer = module.make_optimizer() if own is None or module.value("optimizer") else own.optimizer
         with user_code(module.path, "the learning-rate schedule"):
             self.optimizer = translate(optimizer)
         self.has_schedule = bool(self.optimizer.optimizer.schedule) or self.optimizer.optimizer.rate_from_worker
@@ -126,7 +127,9 @@ class ModelRunner:
         self.dense = DenseVariables(self.built.model, self.optimizer.decays, rules)
         self._initial = self.dense.initial()
         self._loss_scale = loss_scale(self.built.model, self.optimizer)
-        self._metrics = {purpose: MetricSet(module) for purpose in ("train", "evaluate", "merge")}
+        self._metrics: dict[str, Any] = {purpose: MetricSet(module) for purpose in ("train", "evaluate", "merge")}
+        if own is not None:
+            self._metrics |= own.metrics(evaluated=self._metrics["evaluate"], merged=self._metrics["merge"])
         scales = self._loss_scale is not None
         self.step = CompiledStep(
             module,
@@ -141,8 +144,10 @@ class ModelRunner:
         if self.tables:
             self.step.prepare("train_ids", example.spec)
         if example.labels is not None:
-            self._check_weights()
-            self.probe_metrics()
+            if own is None:
+                self._check_weights()
+            if own is None or own.is_evaluated_by_keras:
+                self.probe_metrics()
             self.step.prepare("train", example.spec)
             self._check_overlap()
 
@@ -316,7 +321,7 @@ class ModelRunner:
             outputs = tuple(map(str, predictions))
         else:
             outputs = tuple(getattr(self.built.model, "output_names", None) or ())
-        for metrics in self._metrics.values():
+        for metrics in (one for one in self._metrics.values() if isinstance(one, MetricSet)):
             metrics.probe(batch.labels, predictions, batch.weights, outputs)
 
     def _pulled(self, dense: Float32Array, rows: TableRows) -> PulledTensors:
@@ -351,7 +356,8 @@ class ModelRunner:
         if self.synchronizes and not self.step.can_overlap:
             raise UserError(
                 f"{self.module.path}: BatchNormalization(synchronized=True) needs steps that can run side by side, "
-                "but the training step draws from tf.random, runs Python code (py_function) or runs uncompiled",
+                "but the training step draws from tf.random, runs Python code (py_function), runs uncompiled or is the "
+                "model's own train_step()",
                 hint="Draw from keras.random and use TensorFlow operations only, or remove synchronized=True.",
             )
 

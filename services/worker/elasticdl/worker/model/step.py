@@ -27,6 +27,7 @@ from elasticdl.worker.model.embeddings.recording import record_ids
 from elasticdl.worker.model.gradients import clip, squares_finite
 from elasticdl.worker.model.metrics import MetricSet
 from elasticdl.worker.model.optimizers import TranslatedOptimizer
+from elasticdl.worker.model.own_step import OwnStep
 from elasticdl.worker.model.step_metrics import StepMetrics
 from elasticdl.worker.model.synchronized import StepSums, reducing
 from elasticdl.worker.model.tensors import lend_copy
@@ -101,6 +102,7 @@ class CompiledStep:
         self._metrics_code = user_code(module.path, "the metrics")
         self._loss = module.required("loss")
         self._model, self._census = built.model, built.census
+        self._own: OwnStep | None = built.own
         self._own_loss = computes_loss(module, built.model)
         self._dense = dense
         self._optimizer = optimizer
@@ -135,8 +137,8 @@ class CompiledStep:
 
     @property
     def can_overlap(self) -> bool:
-        """Whether several batches can be trained side by side: no random generator outlives a batch."""
-        return not self._eager and not self._randomness["train"].is_shared
+        """Whether several batches can be trained side by side: no generator and no variable outlives a batch."""
+        return not self._eager and self._own is None and not self._randomness["train"].is_shared
 
     def traced(self, kind: str, spec: BatchSpec) -> TracedFunction | None:
         """A function that has been traced; None if it has not been, or runs uncompiled."""
@@ -204,7 +206,12 @@ class CompiledStep:
         """Mean loss of one batch; the evaluation metrics are updated."""
         self.prepare("evaluate", spec)
         with self._randomness["evaluate"].batch(seed):
-            return self._call("evaluate", spec, features, labels, _present(weights), pulled)
+            found = self._call("evaluate", spec, features, labels, _present(weights), pulled)
+        if self._own is None or self._own.evaluation is None:
+            return found
+        loss, states = found
+        self._own.evaluation.add(np.asarray(states))
+        return loss
 
     def predict(self, spec: BatchSpec, features: Any, values: tuple[Any, ...], pulled: PulledTensors) -> Any:
         """The model's outputs; ``values`` of dense variables in signature order; of ``pulled`` only the rows count."""
@@ -286,12 +293,13 @@ class CompiledStep:
     ) -> Gradients:
         self._traced("train")
         values = self._dense.split(pulled.dense)
+        if self._own is not None:
+            return self._train_own(self._own, values, features, labels, weights, pulled, seeds, scale)
         count = self._dense.trainable_count
         watched = [*values[:count], *(pulled.rows[number] for number in self._trainable)]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(watched)
-            unstacked = zip(self._seeds, tf.unstack(seeds, len(self._seeds)), strict=True)
-            drawn = [(state, tf.cast(seed, state.dtype)) for state, seed in unstacked]
+            drawn = self._seeded(seeds)
             sums = StepSums(number).taking() if self._synchronizes else nullcontext()
             with self._stateless(values, pulled, seeds=drawn) as scope, sums:
                 predictions = self._model(features, training=True)
@@ -304,18 +312,49 @@ class CompiledStep:
         if self._scales:
             gradients = [gradient / scale for gradient in gradients]
         state = flat_concat(scope.get_current_value(variable) for variable in self._dense.statistics)
+        metric_states: Any = NOTHING
+        if not self._synchronizes:
+            metric_states = self.train_metrics.update(labels, predictions, _absent(weights), loss)
+            predictions = NOTHING
+        return self._checked(loss, gradients, state, pulled)._replace(
+            predictions=predictions, metric_states=metric_states
+        )
+
+    def _train_own(
+        self,
+        own: OwnStep,
+        values: list[Any],
+        features: Any,
+        labels: Any,
+        weights: Any,
+        pulled: PulledTensors,
+        seeds: Any,
+        scale: Any,
+    ) -> Gradients:
+        """By the model's own ``train_step()``."""
+        given = [*self._dense.mapping(values), *self._seeded(seeds)]
+        trainable = self._dense.variables[: self._dense.trainable_count]
+        scaled = scale if self._scales else None
+        loss, gradients, states = own.train(given, features, labels, _absent(weights), scaled, trainable)
+        state = flat_concat(variable.value for variable in self._dense.statistics)
+        return self._checked(loss, gradients, state, pulled)._replace(metric_states=states)
+
+    def _seeded(self, seeds: Any) -> list[tuple[Any, Any]]:
+        """The states of Keras' generators for a step."""
+        unstacked = zip(self._seeds, tf.unstack(seeds, len(self._seeds)), strict=True)
+        return [(state, tf.cast(seed, state.dtype)) for state, seed in unstacked]
+
+    def _checked(self, loss: Any, gradients: list[Any], state: Any, pulled: PulledTensors) -> Gradients:
+        """The gradients, clipped, with what the batch changes in the layer state, and whether all is finite."""
+        count = self._dense.trainable_count
         update = self._dense.state_update(pulled.dense[self._dense.trainable_size :][: tf.size(state)], state)
         clipped = clip(gradients, self._optimizer)
         dense = flat_concat(clipped[:count])
         # One pass over the flat vector is cheaper than one per variable, but clipping hides infinite values.
         checked = [dense, *clipped[count:]] if clipped is gradients else gradients
         finite = squares_finite(loss, [update, *checked] if self._dense.statistics else checked)
-        metric_states: Any = NOTHING
-        if not self._synchronizes:
-            metric_states = self.train_metrics.update(labels, predictions, _absent(weights), loss)
-            predictions = NOTHING
         unclipped = NOTHING if clipped is gradients else gradients
-        return Gradients(loss, dense, update, clipped[count:], finite, unclipped, predictions, metric_states)
+        return Gradients(loss, dense, update, clipped[count:], finite, unclipped, NOTHING, NOTHING)
 
     def _update_metrics(self, labels: Any, predictions: Any, weights: Any, loss: Any) -> None:
         self._traced("measure")
@@ -323,7 +362,14 @@ class CompiledStep:
 
     def _evaluate(self, features: Any, labels: Any, weights: Any, pulled: PulledTensors) -> Any:
         self._traced("evaluate")
-        with self._stateless(self._dense.split(pulled.dense), pulled):
+        values = self._dense.split(pulled.dense)
+        seeds = None
+        if self._own is not None:  # Its training steps leave other values in the generators.
+            seeds = self._seeded(self._unused_seeds)
+            if self._own.evaluation is not None:
+                given = [*self._dense.mapping(values), *seeds]
+                return self._own.evaluate(given, features, labels, _absent(weights))
+        with self._stateless(values, pulled, seeds=seeds):
             predictions = self._model(features, training=False)
             loss = self._mean_loss(features, labels, predictions, weights, pulled, training=False)
         self._metrics["evaluate"].update(labels, predictions, _absent(weights), loss)

@@ -103,7 +103,8 @@ def fingerprint(runner: ModelRunner, feeder: BatchFeeder) -> Fingerprint:
     """Describe a model and the feed of its training data; both have been traced."""
     graphs = []
     if traced := runner.step.traced("train", runner.example.spec):
-        graphs.append(TracedGraph("the model or loss", traced.graph, traced.structured_outputs.loss))
+        assigned = runner.built.own.variables if runner.built.own else ()
+        graphs.append(TracedGraph("the model or loss", traced.graph, traced.structured_outputs.loss, assigned))
     if traced := feeder.traced:
         graphs.append(TracedGraph("the feed", traced.graph, traced.structured_outputs))
     return Fingerprint(

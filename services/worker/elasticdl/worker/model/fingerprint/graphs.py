@@ -30,10 +30,15 @@ Entries = Iterator[tuple[str, Description]]
 
 
 class TracedGraph:
-    """The operations behind some tensors of a traced function."""
+    """The operations behind some tensors of a traced function.
 
-    def __init__(self, name: str, graph: Any, outputs: Any) -> None:
+    Args:
+        assigned: variables that the function gives their values before it reads them.
+    """
+
+    def __init__(self, name: str, graph: Any, outputs: Any, assigned: Iterable[Any] = ()) -> None:
         self._name = name
+        self._assigned = {id(variable.value.handle) for variable in assigned}
         self._graph = graph
         definition = graph.as_graph_def()
         self._functions = {function.signature.name: function for function in definition.library.function}
@@ -109,7 +114,8 @@ class TracedGraph:
                 continue
             if id(outer) in variables:
                 variable = variables[id(outer)]
-                if not any(generator in variable.name for generator in _GENERATORS):
+                is_known = id(outer) in self._assigned
+                if not is_known and not any(generator in variable.name for generator in _GENERATORS):
                     yield f"variable {variable.name} in {self._name}", describe(variable.numpy())
             elif outer.dtype == tf.resource:
                 yield f"the table in {self._place(name)}", describe(_table(outer))

@@ -21,13 +21,16 @@ def stacked_input(
     """One input for several columns of numbers, (batch, columns), or for a single column of any type.
 
     Args:
-        features: the columns; empty: all but the labels.
+        features: the columns; empty: all but the labels. Of an array and a number for each record, the array.
         others: further columns that are no inputs unless they are named.
 
     Raises:
         UserError: it is unclear which columns are meant, or they can't be one tensor.
     """
     types = dict(zip(data.column_names, data.column_types, strict=True))
+    if not features and not labels and len(types) == 1 + len(others) + 1:
+        features = [name for name, kind in types.items() if _input(name, kind).shape[1:] and name not in others]
+        features = features if len(features) == 1 else []
     if not features and not labels:
         raise UserError(
             f"{path} defines neither feed() nor feed_batch(), and its model has no keras.Input that names columns",

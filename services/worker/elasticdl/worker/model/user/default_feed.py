@@ -17,6 +17,7 @@ from elasticdl.shared.data.formats.csv_file import delimiter_hint
 from elasticdl.shared.data.schema import Metadata
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.words import did_you_mean, some_of
+from elasticdl.shipping.own_steps import overrides
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.class_names import ClassNames, TextLabel
 from elasticdl.worker.model.user.column_choice import ColumnChoice
@@ -71,6 +72,10 @@ class Ports:
             taken: Any = keyed_inputs(data, choice.named_features, path)
         else:
             taken = stacked_input(data, choice.features, choice.labels, path, others=choice.weight_columns)
+        if not overrides(model, "call"):
+            raise UserError(
+                f"{path}: {type(model).__name__} has no call() that takes columns", hint=f"Give it one. {_DEFINE}"
+            )
         with user_code(path, "the model"):
             outputs = model(taken)
         names = _keys(outputs) or tuple(f"output_{place}" for place, _ in enumerate(keras.tree.flatten(outputs)))
@@ -217,6 +222,8 @@ class DefaultFeed:
             (_, one), rest = inputs[0], tuple(each for each in self._types if each not in labels)
             if len(one.shape) == 2 and one.shape[1] == len(rest):
                 return [(one, rest)]
+            if len(shaped := [each for each in rest if self._has_shape(each, one)]) == 1:
+                return [(one, (shaped[0],))]
             raise UserError(
                 f"{self._path}: input {name!r} of the model is no column of the data, and its shape {one.shape} does "
                 f"not take {len(rest)} columns: {', '.join(rest)}",
@@ -226,6 +233,11 @@ class DefaultFeed:
         for name, _ in inputs:
             self._require(name, f"{self._path}: input {name!r} of the model")
         return [(one, (name,)) for name, one in inputs]
+
+    def _has_shape(self, name: str, one: Any) -> bool:
+        """Whether the values of a column are arrays of the shape of an input."""
+        shape = self._types[name].partition("[")[2].rstrip("]")
+        return bool(shape) and tuple(map(int, shape.split("x"))) == tuple(one.shape[1:])
 
     def _find_labels(self, choice: ColumnChoice) -> tuple[str, ...]:
         """The column of each output's label, empty for one that needs none; or several columns of a single output."""

@@ -194,6 +194,7 @@ class BatchFeeder:
             )
         return features, labels, self._class_weights.sample_weights(labels)
 
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]  # It can't convert ``match``.
     def _labelled(self, fed: Structure) -> Structure:
         """What the user's function gives. A model whose layers add its loss needs no labels: zeros stand for them."""
         features = fed[0] if isinstance(fed, tuple) and fed else fed

@@ -15,6 +15,8 @@ symbol                                 contract
 ``callbacks()``                        a list of Keras callbacks with hooks of epochs, see ``callbacks``
 =====================================  =============================================================================
 
+``loss``, ``optimizer`` and ``callbacks`` may be plain values, see ``plain_values.py``.
+
 Without a feed, the columns of the data are the inputs of the model, see ``default_feed.py``. Without ``loss`` or
 ``optimizer`` the model has to be compiled. What ``compile()`` was given is used for those functions that the file does
 not define.
@@ -43,6 +45,8 @@ from elasticdl.worker.model.user.class_names import ClassNames
 from elasticdl.worker.model.user.compiled import Compiled
 from elasticdl.worker.model.user.default_feed import DefaultFeed
 from elasticdl.worker.model.user.keras_weights import LOAD_ERRORS, KerasWeights, has_weights, loading_problem
+from elasticdl.worker.model.user.plain_values import as_function, is_plain
+from elasticdl.worker.model.user.top_level import no_training
 
 _INSTALLED = {"site-packages", "dist-packages"}
 """Names of folders of installed packages."""
@@ -74,6 +78,8 @@ class UserModule:
         compiled: the model's loss, optimizer and metrics, once it is made and if it is compiled.
         default_feed: stands in for ``feed_batch`` if the file has no feed.
         classes: of labels that are texts or booleans; empty if absent.
+        ignores_plain: the model is, or may be, compiled: values of ``loss`` and ``optimizer`` that are no functions do
+            not count.
     """
 
     file: ModelFile
@@ -84,6 +90,7 @@ class UserModule:
     compiled: Compiled | None = None
     default_feed: DefaultFeed | None = None
     classes: ClassNames = ()
+    ignores_plain: bool = False
 
     @property
     def path(self) -> Path:
@@ -96,7 +103,9 @@ class UserModule:
         Raises:
             UserError: the name is bound to something that can't be called, or a flag names a function that is missing.
         """
-        value: Callable[..., Any] | None = self.value(name)
+        value: Any = self.value(name)
+        if value is not None and (made := as_function(name, value, self.path)) is not None:
+            value = made
         if value is None and name in self.file.functions:
             raise UserError(f"--{name}={self.file.functions[name]}: {self.path} defines no such function")
         if value is None and name in COMPILED:
@@ -110,8 +119,12 @@ class UserModule:
         return value
 
     def value(self, name: str) -> Any:
-        """What the file binds to a name of the contract, or to the one that a flag names instead; None: nothing."""
-        return getattr(self.module, self.file.name_of(name), None)
+        """What the file binds to a name of the contract, or to the one that a flag names instead; None: nothing.
+
+        Beside a compiled model, a ``loss`` that is a text, or a number, is the file's own business.
+        """
+        value = getattr(self.module, self.file.name_of(name), None)
+        return None if self.ignores_plain and is_plain(name, value) else value
 
     def required(self, name: str) -> Callable[..., Any]:
         """The function of that name."""
@@ -176,6 +189,8 @@ class UserModule:
         Raises:
             UserError: the loss or the optimizer is neither in the file, nor is the model compiled.
         """
+        if not model.compiled and self.ignores_plain:
+            return replace(self, ignores_plain=False).completed_by(model)
         missing = [name for name in COMPILED if self.function(name) is None]
         if missing and not model.compiled:
             raise UserError(
@@ -250,7 +265,10 @@ def load(file: ModelFile, params: Mapping[str, object] | None = None) -> UserMod
     """
     show_prints()
     module = UserModule(
-        file=file, params=MappingProxyType(dict(params or {})), module=_without_bytecode(lambda: _import(file.path))
+        file=file,
+        params=MappingProxyType(dict(params or {})),
+        module=_without_bytecode(lambda: _import(file.path)),
+        ignores_plain=may_compile(file),
     )
     if folder := module.value("SCRIPT_FOLDER"):
         also_of_user(Path(folder))
@@ -282,7 +300,7 @@ def _import(path: Path) -> ModuleType:
     if parts[0] in sys.stdlib_module_names or (loaded and getattr(loaded, "__file__", None) != str(path)):
         name = f"elasticdl_model_{path.stem}"  # A model file may be called like a module that exists: keras.py.
     if len(parts) > 1 and name == ".".join(parts):
-        with user_code(path, "importing"):
+        with user_code(path, "importing"), no_training(path):
             return importlib.import_module(name)
     return _executed(path, name)
 
@@ -294,7 +312,7 @@ def _executed(path: Path, name: str) -> ModuleType:
         raise UserError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    with user_code(path, "importing"):
+    with user_code(path, "importing"), no_training(path):
         spec.loader.exec_module(module)
     return module
 
