@@ -67,14 +67,26 @@ class HistoryEntry:
         return f"#{self.seq} {time_of_day(self.time_s)} {self.name}: {self.text}"
 
 
-def task_history(records: Iterable[LogRecord], task: TaskRef) -> Iterator[HistoryEntry]:
-    """The events of one task, in the order of the log."""
-    replies: set[str] = set()
-    for record in records:
+class TaskHistory:
+    """Finds the events of one task, record by record."""
+
+    def __init__(self, task: TaskRef) -> None:
+        self._task = task
+        self._replies: set[str] = set()
+
+    def take(self, record: LogRecord) -> Iterator[HistoryEntry]:
+        """What the next record of the log says about the task."""
         envelope = record.envelope
         for event in events.one_by_one(envelope.event):
-            for text in _about(event, task, replies):
+            for text in _about(event, self._task, self._replies):
                 yield HistoryEntry(seq=record.seq, time_s=envelope.time_s, name=envelope.name, text=text)
+
+
+def task_history(records: Iterable[LogRecord], task: TaskRef) -> Iterator[HistoryEntry]:
+    """The events of one task, in the order of the log."""
+    history = TaskHistory(task)
+    for record in records:
+        yield from history.take(record)
 
 
 def _about(event: events.Event, task: TaskRef, replies: set[str]) -> Iterator[str]:
@@ -86,7 +98,7 @@ def _about(event: events.Event, task: TaskRef, replies: set[str]) -> Iterator[st
             replies.add(event.reply)
             yield f"received the task (dispatch {event.dispatch}, attempt {event.attempt})"
         case events.TaskFinished() if event.task == task:
-            took_s = event.times.seconds["total"]
+            took_s = event.times.total_s
             yield f"finished the task in {took_s:.3f} s: {event.batches} batches, {event.records} records computed"
         case events.TaskReturned() if event.task == task:
             yield f"returned the task: {event.reason}"

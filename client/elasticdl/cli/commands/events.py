@@ -71,7 +71,7 @@ def events(job: ReadableJob, query: EventQuery, *, follow: bool, as_json: bool =
         if interrupted and not as_json:
             console.print(interrupted)
         return
-    records = read_records(job)
+    records = read_records(job, until.seq if until and not (since and since.event) else 0)
     first = _found(job, since, records, is_end=False) if since else 0
     last = _found(job, until, records, is_end=True) if until else len(records)
     for record in records:

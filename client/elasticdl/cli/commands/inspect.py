@@ -15,6 +15,7 @@ from elasticdl.cli.display.next_steps import find_next_step
 from elasticdl.cli.display.output import print_json, print_table
 from elasticdl.cli.display.report import print_summary
 from elasticdl.cli.display.status import print_state, status_facts, without_processes
+from elasticdl.cli.jobs.folded import history, recovered, task_times
 from elasticdl.cli.jobs.handle import ReadableJob, read_bus, read_records
 from elasticdl.master.core import State
 from elasticdl.shared.bus.reading import present_records
@@ -26,12 +27,10 @@ from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.storage import display
 from elasticdl.shared.words import count, time_of_day
-from elasticdl.views import reading
 from elasticdl.views.points import Point
-from elasticdl.views.reading import Reading, Verification, clock_of, fold, verify
-from elasticdl.views.records import task_history
+from elasticdl.views.reading import Verification, clock_of, verify
 from elasticdl.views.report import build, state_facts
-from elasticdl.views.task_times import TIME_COLUMNS, task_times
+from elasticdl.views.task_times import TIME_COLUMNS
 from elasticdl.views.tasks import (
     TASK_COLUMNS,
     TaskFilter,
@@ -97,7 +96,7 @@ def report(job: ReadableJob, *, as_json: bool) -> None:
 def tasks(job: ReadableJob, query: TaskQuery, *, as_json: bool = False) -> None:
     """Print the training tasks that are not finished; all tasks if the job has finished them."""
     condition = job.condition()
-    times = task_times(read_records(job)) if query.needs_times else None
+    times = task_times(job) if query.needs_times else None
     state = recovered(job, all_evaluations=False).state
     state = without_processes(state, condition) if condition.is_ended else state
     if state.spec is None or state.training is None:
@@ -132,7 +131,6 @@ def task_filter(text: str) -> TaskFilter | None:
 
 def task(job: ReadableJob, number: int, purpose: str, *, as_json: bool = False) -> None:
     """Print the history of one task, or one JSON object with it."""
-    records = read_records(job)
     try:
         ref = TaskRef(purpose=Purpose(purpose), number=number)
     except ValueError as error:
@@ -140,14 +138,14 @@ def task(job: ReadableJob, number: int, purpose: str, *, as_json: bool = False) 
         raise UserError(
             f"--purpose={purpose} is not a kind of task", hint=f"Use one of {names}.", usage=True
         ) from error
-    state = fold(records)
+    state = recovered(job, all_evaluations=False).state
     console = plain_console()
     if ref.purpose is Purpose.TRAIN and state.spec is not None:
         if number >= state.plan.tasks:
             raise UserError(f"there is no task {number}", hint=f"{job.job} has tasks 0 to {state.plan.tasks - 1}.")
         if not as_json:
             _print_shard(state, TaskId(number), console)
-    entries = list(task_history(records, ref))
+    entries = history(job, ref)
     if as_json:
         print_json(console, {"job": job.job, "task": number, "purpose": purpose, "history": map(asdict, entries)})
         return
@@ -214,16 +212,6 @@ def seq_of(job: ReadableJob, point: Point) -> int:
     if not seq:
         raise UserError(f"--until={point.text}: the event log of {job.job} has no such event")
     return seq
-
-
-def recovered(job: ReadableJob, until: int = 0, *, all_evaluations: bool = True) -> Reading:
-    """The state of a job, folded from its event log.
-
-    Args:
-        until: last record that counts; 0: all.
-        all_evaluations: of many evaluations the state has all, not only the latest, although this takes longer.
-    """
-    return read_bus(job, lambda bus: reading.exact(bus, until, all_evaluations=all_evaluations))
 
 
 def _print_shard(state: State, number: TaskId, console: Console) -> None:

@@ -8,12 +8,11 @@ from rich.console import Console
 
 from elasticdl.cli.display.consoles import plain_console, wrapped
 from elasticdl.cli.display.output import print_json, print_table
-from elasticdl.cli.jobs.handle import ReadableJob, read_records
+from elasticdl.cli.jobs.folded import wall_time
+from elasticdl.cli.jobs.handle import ReadableJob
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.words import duration
-from elasticdl.views.records import one_line
 from elasticdl.views.wall_time.causes import USEFUL, WORDS
-from elasticdl.views.wall_time.fold import wall_time
 from elasticdl.views.wall_time.values import WallTime, wall_time_facts
 
 COLUMNS = ("cause", "seconds", "percent", "events")
@@ -26,8 +25,7 @@ def why(job: ReadableJob, *, percent_min: float, as_json: bool = False) -> None:
     Args:
         percent_min: causes with less of the wall time get no advice.
     """
-    records = read_records(job)
-    found = wall_time(records)
+    found, texts = wall_time(job)
     if not found.job:
         raise UserError(f"the event log of {job.job} holds no job yet")
     console = plain_console()
@@ -48,8 +46,6 @@ def why(job: ReadableJob, *, percent_min: float, as_json: bool = False) -> None:
         for part in found.parts
     ]
     print_table(console, COLUMNS, rows)
-    named = {seq for part in found.parts for seq, _ in part.evidence}
-    texts = {record.seq: one_line(record)[:_LINE_CHARS_MAX] for record in records if record.seq in named}
     _print_advice(found, texts, percent_min, console)
 
 
@@ -62,4 +58,4 @@ def _print_advice(found: WallTime, texts: Mapping[int, str], percent_min: float,
         console.print(wrapped(f"{words.title} ({duration(part.seconds)}, {percent:.0f}%): {words.advice}", console))
         for seq, seconds in part.evidence:
             if seq in texts:
-                console.print(wrapped(f"  {duration(seconds)}: {texts[seq]}", console, 4))
+                console.print(wrapped(f"  {duration(seconds)}: {texts[seq][:_LINE_CHARS_MAX]}", console, 4))
