@@ -38,7 +38,7 @@ def write_log(path: Path, tasks: int, workers: int) -> int:
     from tests.histories.long import long_log
 
     from elasticdl.shared.messages.events import Envelope, LogRecord
-    from elasticdl.views.exported_log import Header, export
+    from elasticdl.views.files.exported_log import Header, export
 
     class Log:
         """See ``LogReader``."""

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from elasticdl.cli.main import app
 from elasticdl.shared.errors import UserError
-from elasticdl.views.exported_log import export
+from elasticdl.views.files.exported_log import export
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import Purpose
-from elasticdl.views import kept
-from elasticdl.views.exported_log import ExportedLog, export
+from elasticdl.views.files import kept
+from elasticdl.views.files.exported_log import ExportedLog, export
 from elasticdl.views.records import TaskHistory, one_line, task_history
 from elasticdl.views.task_times import task_times
 from elasticdl.views.wall_time.fold import wall_time

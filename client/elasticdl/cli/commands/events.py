@@ -17,8 +17,8 @@ from elasticdl.shared.bus.ports import LogReader
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.words import count, size
-from elasticdl.views.anonymous import Anonymizer
-from elasticdl.views.exported_log import Header, export
+from elasticdl.views.files.anonymous import Anonymizer
+from elasticdl.views.files.exported_log import Header, export
 from elasticdl.views.points import Point, condition, is_type
 from elasticdl.views.reading import Reading, following
 from elasticdl.views.records import one_line, record_facts

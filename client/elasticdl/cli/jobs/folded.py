@@ -14,8 +14,8 @@ from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import TaskId
 from elasticdl.views import core_snapshot, reading
-from elasticdl.views.exported_log import ExportedLog
-from elasticdl.views.kept import (
+from elasticdl.views.files.exported_log import ExportedLog
+from elasticdl.views.files.kept import (
     KeptResults,
     default_folder,
     task_times_of_bytes,

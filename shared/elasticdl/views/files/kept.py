@@ -22,7 +22,7 @@ from elasticdl.shared.bus.ports import LogReader
 from elasticdl.shared.bus.reading import record_at
 from elasticdl.shared.names import JobId, TaskId
 from elasticdl.shared.storage.atomic import replacing
-from elasticdl.views.exported_log import ExportedLog
+from elasticdl.views.files.exported_log import ExportedLog
 from elasticdl.views.task_times import TaskTime
 from elasticdl.views.wall_time.causes import Cause
 from elasticdl.views.wall_time.values import Part, Phase, PhaseTime, WallTime
