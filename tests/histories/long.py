@@ -88,7 +88,6 @@ def _training(
     heapq.heapify(free)
     held: dict[str, TaskRef] = {}
     taken = dispatched = 0
-    attempt = {"dispatch": 1, "attempt": 1}
     while held or taken < tasks:
         if taken < tasks and dispatched < min(tasks, taken + len(names) + DISPATCHED):
             until = min(tasks, dispatched + DISPATCHED)
@@ -98,14 +97,14 @@ def _training(
         now_s, name = heapq.heappop(free)
         writer.now_s = max(writer.now_s, now_s)
         if finished := held.pop(name, None):
-            yield writer.record(Service.WORKER, name, replace(sample, task=finished, **attempt))
+            yield writer.record(Service.WORKER, name, replace(sample, task=finished, dispatch=1, attempt=1))
         if taken >= tasks:
             continue
         ref = TaskRef(purpose=Purpose.TRAIN, number=TaskId(taken))
         taken += 1
         held[name] = ref
         yield writer.record(
-            Service.WORKER, name, events.TaskTaken(task=ref, **attempt, reply=f"train.1.{taken}.{taken}")
+            Service.WORKER, name, events.TaskTaken(task=ref, dispatch=1, attempt=1, reply=f"train.1.{taken}.{taken}")
         )
         spent_s = TASK_S * rng.uniform(0.8, 1.2) * (2.0 if name == "worker-1" else 1.0)
         heapq.heappush(free, (writer.now_s + spent_s, name))

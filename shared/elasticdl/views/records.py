@@ -67,26 +67,14 @@ class HistoryEntry:
         return f"#{self.seq} {time_of_day(self.time_s)} {self.name}: {self.text}"
 
 
-class TaskHistory:
-    """Finds the events of one task, record by record."""
-
-    def __init__(self, task: TaskRef) -> None:
-        self._task = task
-        self._replies: set[str] = set()
-
-    def take(self, record: LogRecord) -> Iterator[HistoryEntry]:
-        """What the next record of the log says about the task."""
-        envelope = record.envelope
-        for event in events.one_by_one(envelope.event):
-            for text in _about(event, self._task, self._replies):
-                yield HistoryEntry(seq=record.seq, time_s=envelope.time_s, name=envelope.name, text=text)
-
-
 def task_history(records: Iterable[LogRecord], task: TaskRef) -> Iterator[HistoryEntry]:
     """The events of one task, in the order of the log."""
-    history = TaskHistory(task)
+    replies: set[str] = set()
     for record in records:
-        yield from history.take(record)
+        envelope = record.envelope
+        for event in events.one_by_one(envelope.event):
+            for text in _about(event, task, replies):
+                yield HistoryEntry(seq=record.seq, time_s=envelope.time_s, name=envelope.name, text=text)
 
 
 def _about(event: events.Event, task: TaskRef, replies: set[str]) -> Iterator[str]:

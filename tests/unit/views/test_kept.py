@@ -16,7 +16,7 @@ from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import Purpose
 from elasticdl.views.files import kept
 from elasticdl.views.files.exported_log import ExportedLog, export
-from elasticdl.views.records import TaskHistory, one_line, task_history
+from elasticdl.views.records import one_line, task_history
 from elasticdl.views.task_times import task_times
 from elasticdl.views.wall_time.fold import wall_time
 
@@ -84,8 +84,7 @@ def test_the_filter_of_encoded_records_loses_no_history(name: str, tmp_path: Pat
     for purpose in (Purpose.TRAIN, Purpose.EVALUATE):
         for number in range(6):
             ref = TaskRef(purpose=purpose, number=number)
-            fold = TaskHistory(ref)
-            filtered = [each for record in log.records(0, codec.may_be_about(ref)) for each in fold.take(record)]
+            filtered = list(task_history(log.records(0, codec.may_be_about(ref)), ref))
             assert filtered == list(task_history(records, ref))
 
 

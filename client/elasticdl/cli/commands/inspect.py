@@ -1,4 +1,4 @@
-"""``elasticdl status``, ``tasks``, ``task`` and ``replay``: views of a job's event log, live or afterwards.
+"""``elasticdl status``, ``tasks`` and ``task``: views of a job's event log, live or afterwards.
 
 They fold the log with the master's own core, so they show exactly what the master knows.
 """
@@ -6,7 +6,6 @@ They fold the log with the master's own core, so they show exactly what the mast
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from rich.console import Console
 
@@ -16,9 +15,8 @@ from elasticdl.cli.display.output import print_json, print_table
 from elasticdl.cli.display.report import print_summary
 from elasticdl.cli.display.status import print_state, status_facts, without_processes
 from elasticdl.cli.jobs.folded import history, recovered, task_times
-from elasticdl.cli.jobs.handle import ReadableJob, read_bus, read_records
+from elasticdl.cli.jobs.handle import ReadableJob
 from elasticdl.master.core import State
-from elasticdl.shared.bus.reading import present_records
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.plan import Plan, Shard
 from elasticdl.shared.job.spec import Limits
@@ -26,10 +24,9 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.storage import display
-from elasticdl.shared.words import count, time_of_day
-from elasticdl.views.points import Point
-from elasticdl.views.reading import Verification, clock_of, verify
-from elasticdl.views.report import build, state_facts
+from elasticdl.shared.words import count
+from elasticdl.views.reading import clock_of
+from elasticdl.views.report import build
 from elasticdl.views.task_times import TIME_COLUMNS
 from elasticdl.views.tasks import (
     TASK_COLUMNS,
@@ -152,66 +149,6 @@ def task(job: ReadableJob, number: int, purpose: str, *, as_json: bool = False) 
     lines = list(map(str, entries))
     for line in lines or ["No events yet."]:
         console.print(line)
-
-
-def replay(job: ReadableJob, point: Point | None, *, check: bool, as_json: bool = False) -> bool:
-    """Print the master's state after a record.
-
-    Args:
-        point: the last record to apply; None: that of the log.
-        check: start at the first record, re-run every decision and compare.
-
-    Returns:
-        Whether all decisions are the same again; True if ``check`` is not set.
-    """
-    console = plain_console()
-    until = seq_of(job, point) if point else 0
-    verified: Verification | None = None
-    if check:
-        verified = read_bus(job, lambda bus: verify(present_records(bus.log, until=until)))
-        state, last = verified.state, verified.last_seq
-    else:
-        found = recovered(job, until)
-        state, last = found.state, found.read_seq
-    if point and last < until:
-        raise UserError(f"--until={point.text}: the event log of {job.job} ends at #{last}")
-    if as_json:
-        print_json(console, _replay_facts(state, last, verified))
-        return verified is None or not verified.differences
-    console.print(f"State after #{last}, {time_of_day(state.now_s)}, term {state.term}:")
-    print_state(state, console, state.now_s)
-    for seq, decided in state.pending_commands:
-        console.print(f"Decision #{seq} ({count(len(decided.commands), 'command')}) has no recorded outcome.")
-    if verified is None:
-        return True
-    for difference in verified.differences:
-        console.print(difference)
-    differ = len(verified.differences)
-    result = "all are the same" if not differ else f"{differ:,} differ"
-    console.print(f"Re-ran {count(verified.decisions, 'decision')}: {result}.")
-    return not verified.differences
-
-
-def _replay_facts(state: State, last: int, verified: Verification | None) -> dict[str, Any]:
-    """``replay --json``."""
-    facts: dict[str, Any] = {
-        "seq": last,
-        "time_s": state.now_s,
-        "term": state.term,
-        "pending": [{"seq": seq, "commands": decided.commands} for seq, decided in state.pending_commands],
-        **state_facts(state),
-    }
-    if verified is not None:
-        facts["verified"] = {"decisions": verified.decisions, "differences": list(map(str, verified.differences))}
-    return facts
-
-
-def seq_of(job: ReadableJob, point: Point) -> int:
-    """The number of the last record until a point. Raises ``UserError``: the log has no such record."""
-    seq = point.seq or point.find(read_records(job), is_end=True)
-    if not seq:
-        raise UserError(f"--until={point.text}: the event log of {job.job} has no such event")
-    return seq
 
 
 def _print_shard(state: State, number: TaskId, console: Console) -> None:

@@ -24,9 +24,10 @@ from elasticdl.views.files.kept import (
     wall_time_to_bytes,
 )
 from elasticdl.views.reading import Reading
-from elasticdl.views.records import HistoryEntry, TaskHistory, one_line
+from elasticdl.views.records import HistoryEntry, one_line, task_history
 from elasticdl.views.task_times import TaskTime, TaskTimes
 from elasticdl.views.wall_time.fold import WallTimeFold
+from elasticdl.views.wall_time.one_task import Span, task_spans
 from elasticdl.views.wall_time.values import WallTime
 
 
@@ -93,12 +94,21 @@ def task_times(job: ReadableJob) -> Mapping[TaskId, TaskTime]:
 
 def history(job: ReadableJob, task: TaskRef) -> list[HistoryEntry]:
     """The events of one task."""
+    return list(task_history(_about(job, task), task))
 
-    async def read(bus: JobReader) -> list[HistoryEntry]:
-        fold = TaskHistory(task)
+
+def spans_of(job: ReadableJob, task: TaskRef) -> list[Span]:
+    """Where the time of one task went."""
+    return task_spans(_about(job, task), task)
+
+
+def _about(job: ReadableJob, task: TaskRef) -> list[LogRecord]:
+    """The records that may be about a task."""
+
+    async def read(bus: JobReader) -> list[LogRecord]:
         if isinstance(bus.log, ExportedLog):
-            return [entry for record in bus.log.records(0, codec.may_be_about(task)) for entry in fold.take(record)]
-        return [entry async for record in present_records(bus.log) for entry in fold.take(record)]
+            return list(bus.log.records(0, codec.may_be_about(task)))
+        return [record async for record in present_records(bus.log)]
 
     return read_bus(job, read)
 
