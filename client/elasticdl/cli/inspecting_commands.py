@@ -8,7 +8,8 @@ import typer
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.opening import open_readable
-from elasticdl.cli.options import JobOrFile, Json, Until
+from elasticdl.cli.options import POINT, JobOrFile, Json, Until
+from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.job_options import RunDir
 from elasticdl.shared.job.options import Flag
 from elasticdl.shared.kubernetes.options import Namespace
@@ -100,6 +101,10 @@ def task(
 
 def why(
     job: JobOrFile,
+    task: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[task N]", help="One task instead: where its time went. Example: why JOB task 17"),
+    ] = None,
     percent: Annotated[
         float, Flag("Give advice about causes of at least this much of the time.", metavar="PERCENT")
     ] = 3.0,
@@ -111,9 +116,14 @@ def why(
 
     While a job trains, each of its workers stands for an equal part of every second.
     """
-    from elasticdl.cli.commands.why import why
+    from elasticdl.cli.commands.looking import why
 
-    why(open_readable(job, run_dir, namespace), percent_min=percent, as_json=as_json)
+    number = why.task_number(task or [])
+    found = open_readable(job, run_dir, namespace)
+    if number is None:
+        why.why(found, percent_min=percent, as_json=as_json)
+    else:
+        why.why_task(found, number, as_json=as_json)
 
 
 def dashboard(
@@ -141,14 +151,45 @@ def replay(
     job: JobOrFile,
     until: Until = "",
     verify: Annotated[bool, Flag("Start at the first event, re-run every decision of the master and compare.")] = False,
+    step: Annotated[
+        bool, Flag("Show the decisions one by one. On a terminal, Enter shows the next one; otherwise a line each.")
+    ] = False,
+    diff: Annotated[str, Flag(f"Show what changed since this point, until --until: {POINT}.", metavar="POINT")] = "",
+    simulate: Annotated[
+        bool,
+        Flag("Continue from there in a model of the job with its own measurements, and say how long it would take."),
+    ] = False,
+    workers: Annotated[int, Flag("Simulate with so many more workers, or fewer: +2, -1.", metavar="+N")] = 0,
+    failures: Annotated[
+        bool, Flag("Simulate with or without the losses of processes that happened.", off="no-failures")
+    ] = True,
     as_json: Json = False,
     run_dir: RunDir = None,
     namespace: Namespace = "",
 ) -> None:
-    """Rebuild the master's state as it was after an event, from the event log."""
-    from elasticdl.cli.commands import inspect
+    """Rebuild the master's state as it was after an event, from the event log.
+
+    Or show its decisions one by one, what changed between two points, or how the job would continue with changes.
+    """
+    from elasticdl.cli.commands.looking import replay
     from elasticdl.views.points import Point
 
+    modes = {"--verify": verify, "--step": step, "--diff": bool(diff), "--simulate": simulate}
+    chosen = [name for name, is_given in modes.items() if is_given]
+    if len(chosen) > 1:
+        raise UserError(f"{' and '.join(chosen)} are different questions", hint="Give one of them.", usage=True)
+    if not simulate and (workers or not failures):
+        raise UserError("--workers and --no-failures change a simulation", hint="Add --simulate.", usage=True)
     point = Point.of("until", until) if until not in ("", "0") else None
-    if not inspect.replay(open_readable(job, run_dir, namespace), point, check=verify, as_json=as_json):
+    since = Point.of("diff", diff) if diff else None
+    found = open_readable(job, run_dir, namespace)
+    if step:
+        replay.step(found, point, as_json=as_json)
+    elif since:
+        replay.compare(found, since, point, as_json=as_json)
+    elif simulate:
+        from elasticdl.views.what_if.simulating import Changes
+
+        replay.continue_in_model(found, point, Changes(workers=workers, failures=failures), as_json=as_json)
+    elif not replay.replay(found, point, check=verify, as_json=as_json):
         raise typer.Exit(exit_codes.FAILURE)

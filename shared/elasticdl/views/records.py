@@ -86,7 +86,7 @@ def _about(event: events.Event, task: TaskRef, replies: set[str]) -> Iterator[st
             replies.add(event.reply)
             yield f"received the task (dispatch {event.dispatch}, attempt {event.attempt})"
         case events.TaskFinished() if event.task == task:
-            took_s = event.times.seconds["total"]
+            took_s = event.times.total_s
             yield f"finished the task in {took_s:.3f} s: {event.batches} batches, {event.records} records computed"
         case events.TaskReturned() if event.task == task:
             yield f"returned the task: {event.reason}"

@@ -177,7 +177,7 @@ class RunMeter:
         if not finished:
             return
         self._have_finished.add(envelope.incarnation)
-        seconds = sum(each.times.seconds["total"] for each in finished)
+        seconds = sum(each.times.total_s for each in finished)
         begun_s, batches = max(taken_s, envelope.time_s - seconds), sum(each.batches for each in finished)
         self._worker_time.on_finished(envelope.name, envelope.incarnation, batches, (begun_s, envelope.time_s))
         if finished[0].task.purpose is Purpose.TRAIN:

@@ -34,19 +34,32 @@ class TaskTime:
         return self.worker, f"{self.seconds:.3f}", str(self.finishes), f"#{self.seq}"
 
 
-def task_times(records: Iterable[LogRecord]) -> Mapping[TaskId, TaskTime]:
-    """The finished training tasks of a log, or of the beginning of one."""
-    found: dict[TaskId, TaskTime] = {}
-    for record in records:
+class TaskTimes:
+    """The finished training tasks of a log, record by record, in ``found``."""
+
+    def __init__(self) -> None:
+        self.found: dict[TaskId, TaskTime] = {}
+
+    def take(self, record: LogRecord) -> None:
+        """Take the next record of the log."""
         for event in one_by_one(record.envelope.event):
             if not isinstance(event, TaskFinished) or event.task.purpose is not Purpose.TRAIN:
                 continue
             number = TaskId(event.task.number)
-            before = found.get(number)
-            seconds = event.times.seconds["total"] + (before.seconds if before else 0.0)
+            before = self.found.get(number)
+            seconds = event.times.total_s + (before.seconds if before else 0.0)
             finishes = before.finishes + 1 if before else 1
-            found[number] = TaskTime(worker=record.envelope.name, seconds=seconds, finishes=finishes, seq=record.seq)
-    return found
+            self.found[number] = TaskTime(
+                worker=record.envelope.name, seconds=seconds, finishes=finishes, seq=record.seq
+            )
+
+
+def task_times(records: Iterable[LogRecord]) -> Mapping[TaskId, TaskTime]:
+    """The finished training tasks of a log, or of the beginning of one."""
+    times = TaskTimes()
+    for record in records:
+        times.take(record)
+    return times.found
 
 
 def slowest(times: Mapping[TaskId, TaskTime]) -> list[TaskId]:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from elasticdl.cli.main import app
 from elasticdl.shared.errors import UserError
-from elasticdl.views.exported_log import export
+from elasticdl.views.files.exported_log import export
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +99,45 @@ def test_why_names_causes_events_and_advice(file: Path) -> None:
 def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no file"):
         run("status", tmp_path / "missing.edl")
+
+
+def test_why_one_task(file: Path) -> None:
+    assert "finished, until it was dispatched again\t" in run("why", file, "task", "3")
+    assert json.loads(run("why", file, "3", "--json"))["parts"][0]["what"] == "waiting in the queue"
+    for words in (["tasks", "3"], ["task"], ["x"]):
+        with pytest.raises(UserError, match="is not a task"):
+            run("why", file, *words)
+    with pytest.raises(UserError, match="says nothing about task 99"):
+        run("why", file, "task", "99")
+
+
+def test_decisions_one_by_one(file: Path) -> None:
+    lines = run("replay", file, "--step", "--until=#44").splitlines()
+    assert [line.split()[0] for line in lines] == ["#3", "#11", "#12", "#40", "#44"]
+    assert lines[-1].endswith("(reason: dispatch 8 tasks again that a ps lacks)")
+    assert json.loads(run("replay", file, "--step", "--json").splitlines()[0])["seq"] == 3
+
+
+def test_what_changed_between_two_points(file: Path) -> None:
+    rows = dict(line.split("\t", 1) for line in run("replay", file, "--diff=38", "--until=50").splitlines()[1:])
+    assert rows["pods.ps-0.starts"] == "1\t2"
+    assert rows["tasks.finished"] == "8\t2"
+    assert json.loads(run("replay", file, "--diff=50", "--until=38", "--json"))["from"] == 38
+
+
+def test_a_simulation_stands_beside_what_happened(file: Path) -> None:
+    printed = run("replay", file, "--until=first PsLost", "--simulate", "--workers=+2", "--no-failures")
+    assert [line.split("\t")[0] for line in printed.splitlines()[2:5]] == [
+        "as it was",
+        "+2 workers, no failures",
+        "what happened",
+    ]
+    found = json.loads(run("replay", file, "--until=#30", "--simulate", "--json"))
+    assert found["unchanged"] == found["changed"]
+
+
+def test_questions_of_replay_exclude_each_other(file: Path) -> None:
+    with pytest.raises(UserError, match="--step and --diff are different questions"):
+        run("replay", file, "--step", "--diff=3")
+    with pytest.raises(UserError, match="change a simulation"):
+        run("replay", file, "--workers=2")

@@ -8,7 +8,7 @@ from tests.histories.logs import FOLDER, SUFFIX, read_log
 
 from elasticdl.shared.messages.events import JobSubmitted, LogRecord
 from elasticdl.shared.names import JobId
-from elasticdl.views.exported_log import Header
+from elasticdl.views.files.exported_log import Header
 
 LOGS = sorted(FOLDER.glob(f"*{SUFFIX}"))
 

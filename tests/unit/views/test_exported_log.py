@@ -17,8 +17,8 @@ from tests.unit.views.recorded import LOGS, Recorded, header_of, job_of, recorde
 from elasticdl.shared.errors import FormatError, UserError
 from elasticdl.shared.job.spec import ReaderSpec
 from elasticdl.shared.messages.events import Envelope, JobSubmitted, LogRecord
-from elasticdl.views.anonymous import LEFT_OUT, Anonymizer
-from elasticdl.views.exported_log import HIDDEN, ExportedJob, ExportedLog, Header, export, without_secrets
+from elasticdl.views.files.anonymous import LEFT_OUT, Anonymizer
+from elasticdl.views.files.exported_log import HIDDEN, ExportedJob, ExportedLog, Header, export, without_secrets
 from elasticdl.views.reading import exact, verify
 
 

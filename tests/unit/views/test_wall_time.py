@@ -16,8 +16,9 @@ from elasticdl.shared.messages.events import HeartbeatsMissed, LogRecord, TaskFi
 from elasticdl.shared.messages.measurements import BatchSlow
 from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import Incarnation, PodName
+from elasticdl.views.wall_time.accounts import EVIDENCE_MAX
 from elasticdl.views.wall_time.causes import WORDS, Cause
-from elasticdl.views.wall_time.fold import EVIDENCE_MAX, wall_time
+from elasticdl.views.wall_time.fold import wall_time
 from elasticdl.views.wall_time.values import WallTime, wall_time_facts
 
 NAMES = [path.stem for path in LOGS]

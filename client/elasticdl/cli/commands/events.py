@@ -17,8 +17,8 @@ from elasticdl.shared.bus.ports import LogReader
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.words import count, size
-from elasticdl.views.anonymous import Anonymizer
-from elasticdl.views.exported_log import Header, export
+from elasticdl.views.files.anonymous import Anonymizer
+from elasticdl.views.files.exported_log import Header, export
 from elasticdl.views.points import Point, condition, is_type
 from elasticdl.views.reading import Reading, following
 from elasticdl.views.records import one_line, record_facts
@@ -71,7 +71,7 @@ def events(job: ReadableJob, query: EventQuery, *, follow: bool, as_json: bool =
         if interrupted and not as_json:
             console.print(interrupted)
         return
-    records = read_records(job)
+    records = read_records(job, until.seq if until and not (since and since.event) else 0)
     first = _found(job, since, records, is_end=False) if since else 0
     last = _found(job, until, records, is_end=True) if until else len(records)
     for record in records:

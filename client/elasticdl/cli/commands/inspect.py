@@ -1,4 +1,4 @@
-"""``elasticdl status``, ``tasks``, ``task`` and ``replay``: views of a job's event log, live or afterwards.
+"""``elasticdl status``, ``tasks`` and ``task``: views of a job's event log, live or afterwards.
 
 They fold the log with the master's own core, so they show exactly what the master knows.
 """
@@ -6,7 +6,6 @@ They fold the log with the master's own core, so they show exactly what the mast
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from rich.console import Console
 
@@ -15,9 +14,9 @@ from elasticdl.cli.display.next_steps import find_next_step
 from elasticdl.cli.display.output import print_json, print_table
 from elasticdl.cli.display.report import print_summary
 from elasticdl.cli.display.status import print_state, status_facts, without_processes
-from elasticdl.cli.jobs.handle import ReadableJob, read_bus, read_records
+from elasticdl.cli.jobs.folded import history, recovered, task_times
+from elasticdl.cli.jobs.handle import ReadableJob
 from elasticdl.master.core import State
-from elasticdl.shared.bus.reading import present_records
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.plan import Plan, Shard
 from elasticdl.shared.job.spec import Limits
@@ -25,13 +24,10 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.storage import display
-from elasticdl.shared.words import count, time_of_day
-from elasticdl.views import reading
-from elasticdl.views.points import Point
-from elasticdl.views.reading import Reading, Verification, clock_of, fold, verify
-from elasticdl.views.records import task_history
-from elasticdl.views.report import build, state_facts
-from elasticdl.views.task_times import TIME_COLUMNS, task_times
+from elasticdl.shared.words import count
+from elasticdl.views.reading import clock_of
+from elasticdl.views.report import build
+from elasticdl.views.task_times import TIME_COLUMNS
 from elasticdl.views.tasks import (
     TASK_COLUMNS,
     TaskFilter,
@@ -97,7 +93,7 @@ def report(job: ReadableJob, *, as_json: bool) -> None:
 def tasks(job: ReadableJob, query: TaskQuery, *, as_json: bool = False) -> None:
     """Print the training tasks that are not finished; all tasks if the job has finished them."""
     condition = job.condition()
-    times = task_times(read_records(job)) if query.needs_times else None
+    times = task_times(job) if query.needs_times else None
     state = recovered(job, all_evaluations=False).state
     state = without_processes(state, condition) if condition.is_ended else state
     if state.spec is None or state.training is None:
@@ -132,7 +128,6 @@ def task_filter(text: str) -> TaskFilter | None:
 
 def task(job: ReadableJob, number: int, purpose: str, *, as_json: bool = False) -> None:
     """Print the history of one task, or one JSON object with it."""
-    records = read_records(job)
     try:
         ref = TaskRef(purpose=Purpose(purpose), number=number)
     except ValueError as error:
@@ -140,90 +135,20 @@ def task(job: ReadableJob, number: int, purpose: str, *, as_json: bool = False) 
         raise UserError(
             f"--purpose={purpose} is not a kind of task", hint=f"Use one of {names}.", usage=True
         ) from error
-    state = fold(records)
+    state = recovered(job, all_evaluations=False).state
     console = plain_console()
     if ref.purpose is Purpose.TRAIN and state.spec is not None:
         if number >= state.plan.tasks:
             raise UserError(f"there is no task {number}", hint=f"{job.job} has tasks 0 to {state.plan.tasks - 1}.")
         if not as_json:
             _print_shard(state, TaskId(number), console)
-    entries = list(task_history(records, ref))
+    entries = history(job, ref)
     if as_json:
         print_json(console, {"job": job.job, "task": number, "purpose": purpose, "history": map(asdict, entries)})
         return
     lines = list(map(str, entries))
     for line in lines or ["No events yet."]:
         console.print(line)
-
-
-def replay(job: ReadableJob, point: Point | None, *, check: bool, as_json: bool = False) -> bool:
-    """Print the master's state after a record.
-
-    Args:
-        point: the last record to apply; None: that of the log.
-        check: start at the first record, re-run every decision and compare.
-
-    Returns:
-        Whether all decisions are the same again; True if ``check`` is not set.
-    """
-    console = plain_console()
-    until = seq_of(job, point) if point else 0
-    verified: Verification | None = None
-    if check:
-        verified = read_bus(job, lambda bus: verify(present_records(bus.log, until=until)))
-        state, last = verified.state, verified.last_seq
-    else:
-        found = recovered(job, until)
-        state, last = found.state, found.read_seq
-    if point and last < until:
-        raise UserError(f"--until={point.text}: the event log of {job.job} ends at #{last}")
-    if as_json:
-        print_json(console, _replay_facts(state, last, verified))
-        return verified is None or not verified.differences
-    console.print(f"State after #{last}, {time_of_day(state.now_s)}, term {state.term}:")
-    print_state(state, console, state.now_s)
-    for seq, decided in state.pending_commands:
-        console.print(f"Decision #{seq} ({count(len(decided.commands), 'command')}) has no recorded outcome.")
-    if verified is None:
-        return True
-    for difference in verified.differences:
-        console.print(difference)
-    differ = len(verified.differences)
-    result = "all are the same" if not differ else f"{differ:,} differ"
-    console.print(f"Re-ran {count(verified.decisions, 'decision')}: {result}.")
-    return not verified.differences
-
-
-def _replay_facts(state: State, last: int, verified: Verification | None) -> dict[str, Any]:
-    """``replay --json``."""
-    facts: dict[str, Any] = {
-        "seq": last,
-        "time_s": state.now_s,
-        "term": state.term,
-        "pending": [{"seq": seq, "commands": decided.commands} for seq, decided in state.pending_commands],
-        **state_facts(state),
-    }
-    if verified is not None:
-        facts["verified"] = {"decisions": verified.decisions, "differences": list(map(str, verified.differences))}
-    return facts
-
-
-def seq_of(job: ReadableJob, point: Point) -> int:
-    """The number of the last record until a point. Raises ``UserError``: the log has no such record."""
-    seq = point.seq or point.find(read_records(job), is_end=True)
-    if not seq:
-        raise UserError(f"--until={point.text}: the event log of {job.job} has no such event")
-    return seq
-
-
-def recovered(job: ReadableJob, until: int = 0, *, all_evaluations: bool = True) -> Reading:
-    """The state of a job, folded from its event log.
-
-    Args:
-        until: last record that counts; 0: all.
-        all_evaluations: of many evaluations the state has all, not only the latest, although this takes longer.
-    """
-    return read_bus(job, lambda bus: reading.exact(bus, until, all_evaluations=all_evaluations))
 
 
 def _print_shard(state: State, number: TaskId, console: Console) -> None:

@@ -171,7 +171,7 @@ def scale(job: JobHandle, *, workers: int, ps: int) -> None:
         if condition.state == INTERRUPTED:
             hint = f"For details: elasticdl status {job.arguments}"
         raise UserError(f"job {job.job} is not running ({condition.state}), so it can't be scaled", hint=hint)
-    from elasticdl.cli.commands.inspect import recovered
+    from elasticdl.cli.jobs.folded import recovered
 
     restored = restored_ps(recovered(job, all_evaluations=False).state.pods, ps, job.arguments) if ps else []
     _check_not_suspended(job, job.condition(), "scaled")

@@ -9,7 +9,7 @@ from pathlib import Path
 from elasticdl.cli.jobs.handle import Condition
 from elasticdl.shared.bus.ports import JobReader
 from elasticdl.shared.names import JobId
-from elasticdl.views.exported_log import ExportedJob, ExportedLog
+from elasticdl.views.files.exported_log import ExportedJob, ExportedLog
 
 
 class ExportedJobHandle:

@@ -9,6 +9,7 @@ of this machine, and ``clean``, because it goes through all folders.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Protocol, TypeVar
 
 from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.shared.bus.ports import Bus, JobReader
-from elasticdl.shared.bus.reading import read_present
+from elasticdl.shared.bus.reading import present_records
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import JobId
@@ -162,9 +163,18 @@ def read_bus(job: ReadableJob, read: Callable[[JobReader], Awaitable[T]]) -> T:
     return asyncio.run(opened())
 
 
-def read_records(job: ReadableJob) -> list[LogRecord]:
-    """All records that the event log of a job holds now."""
-    return read_bus(job, lambda bus: read_present(bus.log))
+def read_records(job: ReadableJob, until: int = 0) -> list[LogRecord]:
+    """All records that the event log of a job holds now; ``until``: the last one to read, 0: all."""
+
+    async def read(bus: JobReader) -> list[LogRecord]:
+        # The garbage collector would look at all records again and again, which takes as long as decoding them.
+        gc.disable()
+        try:
+            return [record async for record in present_records(bus.log, until=until)]
+        finally:
+            gc.enable()
+
+    return read_bus(job, read)
 
 
 async def until_ended(job: ReadableJob, on_wait: Callable[[str], None] = lambda _text: None) -> None:

@@ -7,13 +7,15 @@ them with ``proto/control.proto``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, cast
 
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.job.tasks import StatesPart, TaskMessage
+from elasticdl.shared.job.tasks import StatesPart, TaskMessage, TaskRef
 from elasticdl.shared.messages.commands import Command
-from elasticdl.shared.messages.events import Envelope
+from elasticdl.shared.messages.events import Envelope, WorkerStarted
+from elasticdl.shared.names import Incarnation, PodName, Service
 from elasticdl.shared.proto.schema import Codec, Schema
 
 SCHEMA = Schema(
@@ -35,3 +37,22 @@ encode_states_part, decode_states_part = _STATES.encode, _STATES.decode
 encode_heartbeat, decode_heartbeat = _HEARTBEAT.encode, _HEARTBEAT.decode
 encode_spec, decode_spec = _SPEC.encode, _SPEC.decode
 encode_command, decode_command = _COMMAND.encode, _COMMAND.decode
+
+
+def may_be_about(task: TaskRef) -> Callable[[bytes], bool]:
+    """Whether an encoded envelope may be about a task, without decoding it: a filter for long logs.
+
+    Workers name the tasks that their events are about. All events of other services may be about any task.
+    """
+    reference = SCHEMA.codec(TaskRef).encode(task)
+    worker = encode_envelope(
+        Envelope(
+            service=Service.WORKER,
+            name=PodName("worker-0"),
+            incarnation=Incarnation(""),
+            number=1,
+            time_s=0.0,
+            event=WorkerStarted(),
+        )
+    )[:2]
+    return lambda data: reference in data or not data.startswith(worker)

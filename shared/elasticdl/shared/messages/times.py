@@ -24,6 +24,12 @@ class Times:
         return cls(**{f"{part}_us": round(spent_s * 1e6) for part, spent_s in seconds.items()})
 
     @property
+    def total_s(self) -> float:
+        """The sum of all parts in seconds."""
+        us = self.read_us + self.feed_us + self.pull_us + self.compute_us + self.push_us + self.wait_us + self.export_us
+        return us / 1e6
+
+    @property
     def seconds(self) -> Mapping[str, float]:
         """Seconds by part, and their sum as ``total``."""
         parts = {each.name.removesuffix("_us"): getattr(self, each.name) / 1e6 for each in fields(self)}

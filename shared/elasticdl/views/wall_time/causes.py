@@ -34,6 +34,9 @@ class Cause(Enum):
     PAUSED = "paused"
     OTHER = "other"
 
+    # The hash of ``Enum`` is a Python function, which takes longer than all else that is done with a cause.
+    __hash__ = object.__hash__
+
 
 USEFUL = frozenset({Cause.COMPUTING, Cause.EVALUATING, Cause.FINAL_EVALUATION, Cause.EXPORT})
 """Causes that are the job's purpose: no time is lost by them."""

@@ -1,6 +1,6 @@
 """Where the wall time of a job went: every second is charged to one cause, with the events that prove it. Pure.
 
-While a job trains, each of its N expected workers is charged one Nth of every second, by what it did: a ``_Share``
+While a job trains, each of its N expected workers is charged one Nth of every second, by what it did: a ``Worker``
 measures that time. A worker's work on a task is split by the times that it reports. They overlap, because a worker
 reads and pulls ahead, so what is not computing is charged to what the computation waited for. While a job starts or
 ends, all of its time has one cause. The causes sum to the wall time.
@@ -9,7 +9,6 @@ ends, all of its time has one cause. The causes sum to the wall time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.messages import commands, events
@@ -19,13 +18,12 @@ from elasticdl.shared.messages.measurements import BatchSlow, RunMeasured
 from elasticdl.shared.messages.sender_times import agreed_s
 from elasticdl.shared.names import JobId, PodName, Purpose, Service
 from elasticdl.views.points import ORDERED_ENDS
+from elasticdl.views.wall_time.accounts import Sum, Worker
 from elasticdl.views.wall_time.causes import Cause
 from elasticdl.views.wall_time.slow_workers import Pace, without_slow_workers
 from elasticdl.views.wall_time.task_parts import TaskWork, split
-from elasticdl.views.wall_time.values import Part, Phase, PhaseTime, WallTime
+from elasticdl.views.wall_time.values import Phase, PhaseTime, WallTime
 
-EVIDENCE_MAX = 3
-"""Events that are named for a cause: those that it took most of its time from."""
 _KEEP_TIME = frozenset({Service.MASTER, Service.LAUNCHER})
 """Services whose clocks are the job's: those of other machines count if they are near."""
 _CLOSING_CAUSES = {
@@ -35,77 +33,20 @@ _CLOSING_CAUSES = {
 }
 
 
-@dataclass(slots=True)
-class _Sum:
-    """Seconds of a cause; ``largest``: the events that most of them are from, with the seconds of each."""
-
-    seconds: float = 0.0
-    largest: dict[int, float] = field(default_factory=dict)
-
-    def add(self, seconds: float, seq: int) -> None:
-        self.seconds += seconds
-        if seq in self.largest:
-            self.largest[seq] += seconds
-        elif seq and (len(self.largest) < EVIDENCE_MAX or seconds > min(self.largest.values())):
-            if len(self.largest) >= EVIDENCE_MAX:
-                del self.largest[min(self.largest, key=self.largest.__getitem__)]
-            self.largest[seq] = seconds
-
-    def part(self, cause: Cause) -> Part:
-        ordered = sorted(self.largest.items(), key=lambda each: (-each[1], each[0]))
-        return Part(cause=cause, seconds=self.seconds, evidence=tuple(each for each in ordered if each[1] > 0.0))
-
-
-@dataclass(slots=True, kw_only=True)
-class _Worker:
-    """A place for a worker. Its time until ``at_s`` is charged.
-
-    Attributes:
-        at_s, at_share, at_lost_ps: the clocks of the job when its time was charged last.
-        cause: what its time is charged to while it is not ready; ``seq``: the event that began it.
-        was_lost: whether a former process of it has ended.
-        is_ready: whether its process takes tasks; ``has_finished``: whether it has finished one.
-        held: tasks that it has taken and not finished.
-        idle: its share of time without a task since then; ``idle_from``: its share when it got idle.
-        stalled: its share of time without progress; ``stalled_from``: when that began, negative: it makes progress.
-    """
-
-    pace: Pace
-    at_s: float = 0.0
-    at_share: float = 0.0
-    at_lost_ps: float = 0.0
-    cause: Cause = Cause.STARTING
-    seq: int = 0
-    was_lost: bool = False
-    is_ready: bool = False
-    has_finished: bool = False
-    held: int = 0
-    idle: float = 0.0
-    idle_from: float = 0.0
-    stalled: float = 0.0
-    stalled_from: float = -1.0
-    stalled_seq: int = 0
-
-    @property
-    def starting(self) -> Cause:
-        """What its start is charged to."""
-        return Cause.LOST_WORKER if self.was_lost else Cause.STARTING
-
-
 class WallTimeFold:
     """Charges the time of a job, record by record."""
 
     def __init__(self) -> None:
         self._job = JobId("")
         self._kind_trains = True
-        self._sums: dict[Cause, _Sum] = {}
+        self._sums: dict[Cause, Sum] = {}
         self._now_s = 0.0
         self._began_s = 0.0
         self._share = 0.0
         """Seconds of training, each divided by the number of workers that were expected then."""
         self._lost_ps = 0.0
         """The same while a ps was away."""
-        self._workers: dict[PodName, _Worker] = {}
+        self._workers: dict[PodName, Worker] = {}
         self._paces: dict[PodName, Pace] = {}
         self._ps_away: dict[PodName, int] = {}
         """Ps that are away -> the event that says so."""
@@ -142,12 +83,12 @@ class WallTimeFold:
 
     def result(self) -> WallTime:
         """The wall time until the last record."""
-        sums = {cause: _Sum(each.seconds, dict(each.largest)) for cause, each in self._sums.items()}
+        sums = {cause: Sum(each.seconds, dict(each.largest), each.least) for cause, each in self._sums.items()}
         for worker in self._workers.values():
             for cause, share, seq in self._unfinished(worker):
-                sums.setdefault(cause, _Sum()).add(share, seq)
+                sums.setdefault(cause, Sum()).add(share, seq)
         for cause, seconds, seq in without_slow_workers(self._paces):
-            sums.setdefault(cause, _Sum()).add(seconds, seq)
+            sums.setdefault(cause, Sum()).add(seconds, seq)
         parts = [each.part(cause) for cause, each in sums.items() if each.seconds > 0.0]
         parts.sort(key=lambda part: -part.seconds)
         return WallTime(
@@ -189,8 +130,12 @@ class WallTimeFold:
                 return Cause.PENDING if self._pending else Cause.STARTING
 
     def _charge(self, cause: Cause, seconds: float, seq: int) -> None:
-        if seconds > 0.0:
-            self._sums.setdefault(cause, _Sum()).add(seconds, seq)
+        if seconds <= 0.0:
+            return
+        found = self._sums.get(cause)
+        if found is None:
+            found = self._sums[cause] = Sum()
+        found.add(seconds, seq)
 
     def _enter(self, phase: Phase, seq: int) -> None:
         """A stage begins; what workers have done until now is charged."""
@@ -212,7 +157,7 @@ class WallTimeFold:
         elif phase is Phase.CLOSING:
             self._closing = Cause.SNAPSHOTS
 
-    def _mark(self, worker: _Worker) -> None:
+    def _mark(self, worker: Worker) -> None:
         """All time of a worker until now is charged."""
         worker.at_s, worker.at_share, worker.at_lost_ps = self._now_s, self._share, self._lost_ps
         worker.idle, worker.idle_from, worker.stalled = 0.0, self._share, 0.0
@@ -223,7 +168,16 @@ class WallTimeFold:
 
     def _apply(self, envelope: Envelope, seq: int) -> None:  # noqa: C901  One case for each kind of event.
         event = envelope.event
-        match event:
+        match event:  # Most events are the first ones here.
+            case events.TaskTaken():
+                self._taken(envelope.name, 1)
+            case events.TaskFinished():
+                self._work(envelope.name, (event,), seq)
+            case events.TasksTaken():
+                self._taken(envelope.name, len(events.one_by_one(event)))
+            case events.TasksFinished():
+                finished = [each for each in events.one_by_one(event) if isinstance(each, TaskFinished)]
+                self._work(envelope.name, finished, seq)
             case events.JobSubmitted():
                 self._job, self._kind_trains = event.spec.job, event.spec.kind.trains
             case events.Decided():
@@ -244,11 +198,6 @@ class WallTimeFold:
             case events.PsStarted():
                 self._pending.pop(envelope.name, None)
                 self._ps_away.pop(envelope.name, None)
-            case events.TaskTaken() | events.TasksTaken():
-                self._taken(envelope.name, len(events.one_by_one(event)))
-            case events.TaskFinished() | events.TasksFinished():
-                finished = [each for each in events.one_by_one(event) if isinstance(each, TaskFinished)]
-                self._work(envelope.name, finished, seq)
             case events.TaskReturned() | events.TaskFailed():
                 self._taken(envelope.name, -1)
             case BatchSlow():
@@ -263,7 +212,7 @@ class WallTimeFold:
     def _obey(self, command: commands.Command, seq: int) -> None:
         match command:
             case commands.StartPod(service=Service.WORKER) if command.pod not in self._workers:
-                worker = _Worker(pace=self._paces.setdefault(command.pod, Pace()), seq=seq)
+                worker = Worker(pace=self._paces.setdefault(command.pod, Pace()), seq=seq)
                 self._workers[command.pod] = worker
                 self._mark(worker)
             case commands.EnterState():
@@ -375,13 +324,13 @@ class WallTimeFold:
 
     # --- workers -------------------------------------------------------------------------------------------------
 
-    def _charge_all(self, worker: _Worker) -> None:
+    def _charge_all(self, worker: Worker) -> None:
         if self._phase is Phase.TRAINING:
             for cause, share, seq in self._unfinished(worker):
                 self._charge(cause, share, seq)
         self._mark(worker)
 
-    def _unfinished(self, worker: _Worker, *, is_last: bool = False) -> Iterator[tuple[Cause, float, int]]:
+    def _unfinished(self, worker: Worker, *, is_last: bool = False) -> Iterator[tuple[Cause, float, int]]:
         """What a worker's time since it was charged last is charged to, without a report about it.
 
         Args:
@@ -401,7 +350,7 @@ class WallTimeFold:
         is_starting = not worker.has_finished and not stalled
         yield worker.starting if is_starting else Cause.UNREPORTED, share - idle - stalled, worker.seq
 
-    def _stalled(self, worker: _Worker) -> float:
+    def _stalled(self, worker: Worker) -> float:
         return worker.stalled + (self._share - worker.stalled_from if worker.stalled_from >= 0.0 else 0.0)
 
     def _work(self, name: PodName, finished: Sequence[TaskFinished], seq: int) -> None:
@@ -419,12 +368,15 @@ class WallTimeFold:
             self._charge_work(worker, finished, again, seq)
         self._taken(name, -len(finished))
 
-    def _charge_work(self, worker: _Worker, finished: Sequence[TaskFinished], again: Sequence[bool], seq: int) -> None:
+    def _charge_work(self, worker: Worker, finished: Sequence[TaskFinished], again: Sequence[bool], seq: int) -> None:
         share = self._share - worker.at_share
         rate = share / (self._now_s - worker.at_s)
-        purpose = {Purpose.TRAIN, Purpose.PREDICT} | (set() if self._kind_trains else {Purpose.EVALUATE})
-        aside = sum(each.times.seconds["total"] for each in finished if each.task.purpose not in purpose) * rate
-        own = [(each, repeated) for each, repeated in zip(finished, again, strict=True) if each.task.purpose in purpose]
+        own, aside = [], 0.0
+        for each, repeated in zip(finished, again, strict=True):
+            if each.task.purpose is Purpose.TRAIN or self._is_own(each.task.purpose):
+                own.append((each, repeated))
+            else:
+                aside += each.times.total_s * rate
         if not own:  # A small task between two batches: all else of this time belongs to the task that it interrupts.
             aside = min(aside, share)
             self._charge(Cause.EVALUATING, aside, seq)
@@ -440,18 +392,30 @@ class WallTimeFold:
             lost_ps=self._lost_ps - worker.at_lost_ps,
             is_first=not worker.has_finished,
         )
-        causes = {
-            Cause.LOST_PS: self._last_lost_ps,
-            Cause.RECOMPUTED: self._last_again,
-            Cause.STALLED: worker.stalled_seq,
-        }
         for cause, seconds in split(work, own):
-            evidence = causes.get(cause) or seq
-            self._charge(worker.starting if cause is Cause.STARTING else cause, seconds, evidence)
+            self._charge(
+                worker.starting if cause is Cause.STARTING else cause, seconds, self._proof(cause, worker, seq)
+            )
             worker.pace.add(cause, seconds)
         worker.pace.report(sum(each.batches for each, _ in own), self._now_s - worker.at_s, seq)
         worker.has_finished, worker.seq = True, seq
         self._mark(worker)
+
+    def _is_own(self, purpose: Purpose) -> bool:
+        """Whether tasks of a purpose are what the job is there for."""
+        return purpose is Purpose.PREDICT or (purpose is Purpose.EVALUATE and not self._kind_trains)
+
+    def _proof(self, cause: Cause, worker: Worker, seq: int) -> int:
+        """The event behind a part of a worker's time; ``seq``: its report."""
+        match cause:
+            case Cause.LOST_PS:
+                return self._last_lost_ps or seq
+            case Cause.RECOMPUTED:
+                return self._last_again or seq
+            case Cause.STALLED:
+                return worker.stalled_seq or seq
+            case _:
+                return seq
 
 
 _PHASES = {

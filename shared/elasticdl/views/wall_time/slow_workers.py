@@ -39,8 +39,8 @@ class Pace:
         """It has reported batches."""
         self.batches += batches
         self.seconds += seconds
-        if batches:
-            self.slowest = max(self.slowest, (seconds / batches, seq))
+        if batches and seconds / batches > self.slowest[0]:
+            self.slowest = (seconds / batches, seq)
 
     @property
     def batch_s(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elasticdl.shared.messages.events import TaskFinished
@@ -12,7 +12,7 @@ _BOTTLENECK = 0.9
 """A worker whose feeding takes this part of its time is bound by it: everything else overlaps with the feeding."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # One is made for each report, and frozen ones take five times as long.
 class TaskWork:
     """The time since a worker's last report. All but ``rate`` are shares of the job's time, in seconds.
 
@@ -35,50 +35,60 @@ class TaskWork:
     is_first: bool
 
 
-def split(work: TaskWork, finished: Sequence[tuple[TaskFinished, bool]]) -> Iterator[tuple[Cause, float]]:
-    """The parts of the time by cause; they sum to ``work.share``.
+def split(work: TaskWork, finished: Sequence[tuple[TaskFinished, bool]]) -> list[tuple[Cause, float]]:
+    """The parts of the time by cause, without those of no time; they sum to ``work.share``.
 
     Args:
         finished: the tasks, each with whether it had been finished before.
     """
+    parts: list[tuple[Cause, float]] = []
     left = work.share
     for cause, most in (
         (Cause.NO_TASK, work.idle),
         (Cause.EVALUATING, work.aside),
         (Cause.STALLED, work.stalled),
     ):
-        part = min(left, max(0.0, most))
-        left -= part
-        yield cause, part
-    totals = [each.times.seconds["total"] for each, _ in finished]
-    total_s = sum(totals)
+        if most > 0.0 and left > 0.0:
+            part = min(left, most)
+            left -= part
+            parts.append((cause, part))
     away = max(0.0, work.lost_ps)
-    for (each, repeated), its_s in zip(finished, totals, strict=True):
+    if len(finished) == 1:
+        _add_one(parts, finished[0], left, away, work)
+        return parts
+    totals = [each.times.total_s for each, _ in finished]
+    total_s = sum(totals)
+    for one, its_s in zip(finished, totals, strict=True):
         portion = its_s / total_s if total_s else 1.0 / len(finished)
-        yield from _one(each, left * portion, away * portion, work, repeated=repeated)
+        _add_one(parts, one, left * portion, away * portion, work)
+    return parts
 
 
-def _one(
-    task: TaskFinished, share: float, away: float, work: TaskWork, *, repeated: bool
-) -> Iterator[tuple[Cause, float]]:
-    """The parts of the time of one task."""
-    seconds = task.times.seconds
-    stalled_s = work.stalled / work.rate if work.rate else 0.0
-    computing = min(share, max(0.0, seconds.get("compute", 0.0) - stalled_s) * work.rate)
+def _add_one(
+    parts: list[tuple[Cause, float]], finished: tuple[TaskFinished, bool], share: float, away: float, work: TaskWork
+) -> None:
+    """Add the parts of the time of one task."""
+    task, repeated = finished
+    times, rate = task.times, work.rate
+    stalled_s = work.stalled / rate if rate else 0.0
+    computing = min(share, max(0.0, times.compute_us / 1e6 - stalled_s) * rate)
     left = share - computing
     lost_ps = min(left, away)
     left -= lost_ps
-    lanes = {
-        Cause.DATA: (seconds.get("read", 0.0) + seconds.get("feed", 0.0)) * work.rate,
-        Cause.PS: (seconds.get("pull", 0.0) + seconds.get("push", 0.0)) * work.rate,
-        Cause.OTHER_WORKERS: seconds.get("wait", 0.0) * work.rate,
-    }
-    if lanes[Cause.DATA] >= _BOTTLENECK * share:
-        lanes = {Cause.DATA: lanes[Cause.DATA]}
-    waited = min(left, sum(lanes.values()))
-    whole = sum(lanes.values()) or 1.0
-    yield Cause.LOST_PS, lost_ps
-    yield Cause.RECOMPUTED if repeated else Cause.COMPUTING, computing
-    for cause, each in lanes.items():
-        yield Cause.RECOMPUTED if repeated else cause, waited * each / whole
-    yield Cause.STARTING if work.is_first else Cause.OTHER, left - waited
+    per_us = rate / 1e6
+    data = (times.read_us + times.feed_us) * per_us
+    ps, others = (times.pull_us + times.push_us) * per_us, times.wait_us * per_us
+    if data >= _BOTTLENECK * share:
+        ps = others = 0.0
+    whole = data + ps + others
+    waited = min(left, whole)
+    part = waited / whole if whole else 0.0
+    found = (
+        (Cause.LOST_PS, lost_ps),
+        (Cause.RECOMPUTED if repeated else Cause.COMPUTING, computing),
+        (Cause.RECOMPUTED if repeated else Cause.DATA, data * part),
+        (Cause.RECOMPUTED if repeated else Cause.PS, ps * part),
+        (Cause.RECOMPUTED if repeated else Cause.OTHER_WORKERS, others * part),
+        (Cause.STARTING if work.is_first else Cause.OTHER, left - waited),
+    )
+    parts += [each for each in found if each[1] > 0.0]

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import base64
 import gzip
+import io
 import json
 import re
 import struct
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,6 +39,7 @@ RECORD_BYTES_MAX = 1 << 30
 HIDDEN = "hidden"
 """What stands in place of a secret."""
 _COMPRESSION = 6
+_PIECE_BYTES = 1 << 18
 _LENGTH = struct.Struct("<I")
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]*@")
 
@@ -165,26 +167,62 @@ class ExportedLog:
         for record in self.records(after):
             yield record
 
-    def records(self, after: int = 0) -> Iterator[LogRecord]:
+    @property
+    def content(self) -> str:
+        """Identifies what is in the file. Its last eight bytes are the checksum and the length of all of it.
+
+        Raises:
+            UserError: it can't be read.
+        """
+        with file_errors(f"can't read {self.path}"), self.path.open("rb") as file:
+            size_bytes = file.seek(0, io.SEEK_END)
+            file.seek(max(0, size_bytes - 8))
+            return f"{self.header.job} {self.header.records} {size_bytes} {file.read().hex()}"
+
+    def records(self, after: int = 0, wanted: Callable[[bytes], bool] | None = None) -> Iterator[LogRecord]:
         """The records above a number.
+
+        Args:
+            wanted: which encoded records to decode; the others are left out. None: all.
 
         Raises:
             UserError: the file is damaged, or its end is missing.
         """
+        for seq, data in enumerate(self._encoded(), 1):
+            if seq > after and (wanted is None or wanted(data)):
+                yield self._decoded(seq, data)
+
+    def numbered(self, numbers: Collection[int]) -> Iterator[LogRecord]:
+        """The records of these numbers. Raises as ``records``."""
+        last = max(numbers, default=0)
+        for seq, data in zip(range(1, last + 1), self._encoded(), strict=False):
+            if seq in numbers:
+                yield self._decoded(seq, data)
+
+    def _decoded(self, seq: int, data: bytes) -> LogRecord:
+        try:
+            return LogRecord(seq=seq, envelope=codec.decode_envelope(data))
+        except ProtocolError as error:
+            raise UserError(f"record {seq} of {self.path} can't be read: {error}") from error
+
+    def _encoded(self) -> Iterator[bytes]:
+        """The records as they are encoded. The file is read in large pieces, because each reading takes a while."""
         with self._opened() as file:
             file.readline(HEADER_BYTES_MAX)
-            for seq in range(1, self.header.records + 1):
-                data = self._exactly(file, _LENGTH.unpack(self._exactly(file, _LENGTH.size))[0])
-                if seq <= after:
-                    continue
-                try:
-                    envelope = codec.decode_envelope(data)
-                except ProtocolError as error:
-                    raise UserError(f"record {seq} of {self.path} can't be read: {error}") from error
-                yield LogRecord(seq=seq, envelope=envelope)
+            piece, place, left = b"", 0, self.header.records
+            while left:
+                if len(piece) - place < _LENGTH.size:
+                    piece, place = self._more(file, piece[place:], _LENGTH.size), 0
+                end = place + _LENGTH.size + _LENGTH.unpack_from(piece, place)[0]
+                if end > len(piece):
+                    piece, end, place = self._more(file, piece[place:], end - place), end - place, 0
+                yield piece[place + _LENGTH.size : end]
+                place, left = end, left - 1
 
-    def _exactly(self, file: gzip.GzipFile, size_bytes: int) -> bytes:
-        data = file.read(size_bytes) if size_bytes <= RECORD_BYTES_MAX else b""
+    def _more(self, file: gzip.GzipFile, piece: bytes, size_bytes: int) -> bytes:
+        """A piece that begins with ``piece`` and has at least this size."""
+        missing = size_bytes - len(piece)
+        data = piece + file.read(max(missing, _PIECE_BYTES)) if size_bytes <= RECORD_BYTES_MAX else b""
         if len(data) < size_bytes:
             raise UserError(f"{self.path} is damaged, or its end is missing", hint="Export the log again.")
         return data

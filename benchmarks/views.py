@@ -1,0 +1,101 @@
+"""Seconds that the commands which look at a job need on a long log, and CPU microseconds for each event.
+
+    python benchmarks/views.py [--tasks 100000] [--workers 16] [--tree FOLDER]
+
+Writes an exported log of a job with that many tasks, then runs each command on it as a process of its own.
+Prints a line of JSON for each command. ``--tree`` measures another checkout on the same file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent.parent
+PORTIONS = (".", "shared", "client", "services/master", "services/worker", "services/ps", "services/controller")
+COMMANDS = (
+    ("events", "--until=1"),
+    ("status",),
+    ("tasks",),
+    ("tasks", "--slowest=10"),
+    ("task", "17"),
+    ("why",),
+    ("why",),
+    ("replay",),
+)
+
+
+def write_log(path: Path, tasks: int, workers: int) -> int:
+    """Write the file; returns how many events it has."""
+    from tests.histories.long import long_log
+
+    from elasticdl.shared.messages.events import Envelope, LogRecord
+    from elasticdl.views.files.exported_log import Header, export
+
+    class Log:
+        """See ``LogReader``."""
+
+        def __init__(self, records: Iterable[LogRecord]) -> None:
+            self.records = list(records)
+
+        async def last_seq(self) -> int:
+            return len(self.records)
+
+        async def read(self, after: int) -> AsyncIterator[LogRecord]:
+            for record in self.records[after:]:
+                yield record
+
+    def unchanged(envelope: Envelope) -> Envelope:
+        return envelope
+
+    log = Log(long_log(tasks, workers))
+    opening = log.records[0].envelope.event
+    header = Header(job=opening.spec.job, records=0, state="training", running=True)  # type: ignore[union-attr]
+    began_s = time.process_time()
+    header = asyncio.run(export(log, path, header, unchanged))
+    spent_s = time.process_time() - began_s
+    facts = {"what": "export", "seconds": round(spent_s, 2), "us_per_event": round(1e6 * spent_s / header.records, 1)}
+    sys.stdout.write(json.dumps({**facts, "events": header.records, "bytes": path.stat().st_size}) + "\n")
+    return header.records
+
+
+def measure(tree: Path, path: Path, command: tuple[str, ...]) -> dict[str, object]:
+    """Run one command."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(tree / portion) for portion in PORTIONS)}
+    name, *more = command
+    program = [sys.executable, "-m", "elasticdl.cli", name, str(path), *more]
+    began_s, before = time.monotonic(), os.times()
+    subprocess.run(program, env=environment, cwd=tree, check=True, stdout=subprocess.DEVNULL)
+    after = os.times()
+    cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
+    return {"what": " ".join(command), "seconds": round(time.monotonic() - began_s, 2), "cpu_s": round(cpu_s, 2)}
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", type=int, default=100_000)
+    parser.add_argument("--workers", type=int, default=16)
+    parser.add_argument("--tree", type=Path)
+    parser.add_argument("--file", type=Path, help="use this file again, or keep it")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = arguments.file or Path(folder) / "long.edl"
+        if not path.exists():
+            write_log(path, arguments.tasks, arguments.workers)
+        for tree in (each.resolve() for each in (arguments.tree, HERE) if each):
+            for command in COMMANDS:
+                sys.stdout.write(json.dumps({"tree": str(tree), **measure(tree, path, command)}) + "\n")
+                sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

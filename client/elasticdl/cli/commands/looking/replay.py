@@ -1,0 +1,240 @@
+"""``elasticdl replay``: the state at any point of a log, decision by decision, compared, and continued in a model."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+
+from elasticdl.cli.display.consoles import plain_console
+from elasticdl.cli.display.output import print_json, print_table
+from elasticdl.cli.display.status import print_state
+from elasticdl.cli.jobs.folded import recovered
+from elasticdl.cli.jobs.handle import ReadableJob, read_bus, read_records
+from elasticdl.master.core import State
+from elasticdl.master.core.fold import Fold
+from elasticdl.shared.bus.reading import present_records
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.messages.events import Decided, LogRecord
+from elasticdl.shared.words import count, duration, time_of_day
+from elasticdl.views.points import Point
+from elasticdl.views.progress import progress_snapshot
+from elasticdl.views.reading import Verification, verify
+from elasticdl.views.records import command_text
+from elasticdl.views.report import state_facts
+from elasticdl.views.what_if.differences import differences
+from elasticdl.views.what_if.simulating import Changes, Simulated, simulate
+
+
+def replay(job: ReadableJob, point: Point | None, *, check: bool, as_json: bool = False) -> bool:
+    """Print the master's state after a record.
+
+    Args:
+        point: the last record to apply; None: that of the log.
+        check: start at the first record, re-run every decision and compare.
+
+    Returns:
+        Whether all decisions are the same again; True if ``check`` is not set.
+    """
+    console = plain_console()
+    until = seq_of(job, point) if point else 0
+    verified: Verification | None = None
+    if check:
+        verified = read_bus(job, lambda bus: verify(present_records(bus.log, until=until)))
+        state, last = verified.state, verified.last_seq
+    else:
+        found = recovered(job, until)
+        state, last = found.state, found.read_seq
+    if point and last < until:
+        raise UserError(f"--until={point.text}: the event log of {job.job} ends at #{last}")
+    if as_json:
+        print_json(console, _replay_facts(state, last, verified))
+        return verified is None or not verified.differences
+    console.print(f"State after #{last}, {time_of_day(state.now_s)}, term {state.term}:")
+    print_state(state, console, state.now_s)
+    for seq, decided in state.pending_commands:
+        console.print(f"Decision #{seq} ({count(len(decided.commands), 'command')}) has no recorded outcome.")
+    if verified is None:
+        return True
+    for difference in verified.differences:
+        console.print(difference)
+    differ = len(verified.differences)
+    result = "all are the same" if not differ else f"{differ:,} differ"
+    console.print(f"Re-ran {count(verified.decisions, 'decision')}: {result}.")
+    return not verified.differences
+
+
+def _replay_facts(state: State, last: int, verified: Verification | None) -> dict[str, Any]:
+    """``replay --json``."""
+    facts: dict[str, Any] = {
+        "seq": last,
+        "time_s": state.now_s,
+        "term": state.term,
+        "pending": [{"seq": seq, "commands": decided.commands} for seq, decided in state.pending_commands],
+        **state_facts(state),
+    }
+    if verified is not None:
+        facts["verified"] = {"decisions": verified.decisions, "differences": list(map(str, verified.differences))}
+    return facts
+
+
+def seq_of(job: ReadableJob, point: Point, flag: str = "until") -> int:
+    """The number of the last record until a point. Raises ``UserError``: the log has no such record."""
+    seq = point.seq or point.find(read_records(job), is_end=True)
+    if not seq:
+        raise UserError(f"--{flag}={point.text}: the event log of {job.job} has no such event")
+    return seq
+
+
+def step(job: ReadableJob, point: Point | None, *, as_json: bool = False) -> None:
+    """Print the decisions of the masters one by one, with the state that each was taken in.
+
+    On a terminal, each waits for the Enter key. Otherwise it is a line each.
+
+    Args:
+        point: the last record; None: that of the log.
+    """
+    console = plain_console()
+    until = seq_of(job, point) if point else 0
+    waits = console.is_terminal and sys.stdin.isatty() and not as_json
+    shown: list[dict[str, Any]] = []
+
+    def show(state: State, record: LogRecord, decided: Decided) -> None:
+        facts = _decision_facts(state, record, decided)
+        if as_json:
+            print_json(console, facts, one_line=True)
+            return
+        if waits and shown:
+            console.print("Enter: the next decision. q: the end.")
+            if console.input().strip().lower() == "q":
+                raise KeyboardInterrupt
+        shown.append(facts)
+        commands = "; ".join(facts["commands"])
+        reasons = ", ".join(facts["reasons"])
+        console.print(
+            f"#{facts['seq']} {time_of_day(facts['time_s'])} {facts['state']} {facts['finished']}/{facts['tasks']} "
+            f"workers={facts['workers']} ps={facts['ps']}: {commands}" + (f" (reason: {reasons})" if reasons else "")
+        )
+
+    folding = Fold(before_decision=show)
+    try:
+        for record in read_records(job, until):
+            folding.take(record)
+    except KeyboardInterrupt:
+        return
+    if not shown and not as_json:
+        console.print("The event log has no decision until there.")
+
+
+def _decision_facts(state: State, record: LogRecord, decided: Decided) -> dict[str, Any]:
+    progress = progress_snapshot(state, {}, record.envelope.time_s, 0.0) if state.spec is not None else None
+    return {
+        "seq": record.seq,
+        "time_s": record.envelope.time_s,
+        "state": state.job_state.value,
+        "finished": len(state.training.complete) if state.training else 0,
+        "tasks": state.plan.tasks if state.training else 0,
+        "workers": progress.workers[0] if progress else 0,
+        "ps": progress.ps[0] if progress else 0,
+        "commands": [command_text(command) for command in decided.commands],
+        "reasons": list(decided.reasons),
+    }
+
+
+def compare(job: ReadableJob, first: Point, second: Point | None, *, as_json: bool = False) -> None:
+    """Print what changed in the state of a job between two points; ``second``: None: the end of the log."""
+    console = plain_console()
+    numbers = sorted((seq_of(job, first, "diff"), seq_of(job, second) if second else 0), key=lambda seq: seq or 1 << 62)
+    before, after = (recovered(job, seq) for seq in numbers)
+    found = differences(_comparable(before.state), _comparable(after.state))
+    if as_json:
+        rows = [asdict(each) for each in found]
+        print_json(console, {"from": before.read_seq, "to": after.read_seq, "differences": rows})
+        return
+    passed_s = after.state.now_s - before.state.now_s
+    console.print(f"From #{before.read_seq} to #{after.read_seq}, {duration(passed_s)} later:")
+    print_table(console, ("what", "before", "after"), [(each.where, each.before, each.after) for each in found])
+
+
+def _comparable(state: State) -> dict[str, Any]:
+    """The state of a job, by the names of its parts."""
+    return {
+        **(state_facts(state) if state.spec is not None else {}),
+        "term": state.term,
+        "workers": state.workers,
+        "pods": {
+            name: {
+                "phase": pod.phase.value,
+                "starts": pod.starts,
+                "pending": pod.pending,
+                "incarnation": pod.incarnation,
+            }
+            for name, pod in sorted(state.pods.items())
+        },
+        "running": {
+            str(ref): ", ".join(holding.worker for holding in holders.values())
+            for ref, holders in sorted(state.running_attempts.items(), key=lambda each: str(each[0]))
+        },
+        "snapshot_steps": {name: each.step for name, each in sorted(state.snapshots.items())},
+        "pending_decisions": [f"#{seq}" for seq, _ in state.pending_commands],
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """A point of a job from which a simulation continues, and what it found without and with changes."""
+
+    seq: int
+    changes: Changes
+    unchanged: Simulated
+    changed: Simulated
+
+
+def continue_in_model(job: ReadableJob, point: Point | None, changes: Changes, *, as_json: bool = False) -> None:
+    """Print how long a job would take from a point on, with and without changes."""
+    console = plain_console()
+    records = read_records(job)
+    seq = seq_of(job, point) if point else len(records)
+    if seq > len(records):
+        raise UserError(f"--until={point.text if point else seq}: the event log of {job.job} ends at #{len(records)}")
+    folding = Fold()
+    for record in records[:seq]:
+        folding.take(record)
+    state = folding.finish()
+    unchanged = simulate(records, state, seq, Changes())
+    changed = unchanged if changes.are_none else simulate(records, state, seq, changes)
+    found = Simulation(seq=seq, changes=changes, unchanged=unchanged, changed=changed)
+    if as_json:
+        facts = {"job": job.job, "seq": seq, "changes": asdict(changes)}
+        print_json(console, {**facts, "unchanged": unchanged.facts(), "changed": changed.facts()})
+        return
+    _print_simulation(found, console)
+
+
+def _print_simulation(found: Simulation, console: Console) -> None:
+    plain = found.unchanged
+    console.print(
+        f"From #{found.seq} on, {count(plain.batches, 'batch', 'batches')} at {1000 * plain.batch_s:.1f} ms for each "
+        "and worker:"
+    )
+    rows = [("as it was", _seconds(plain.training_s), _seconds(plain.seconds), str(plain.workers))]
+    if not found.changes.are_none:
+        each = found.changed
+        rows.append(
+            (_changes_text(found.changes), _seconds(each.training_s), _seconds(each.seconds), str(each.workers))
+        )
+    if plain.really_s is not None:
+        rows.append(("what happened", "", _seconds(plain.really_s), ""))
+    print_table(console, ("simulated", "training", "until the end", "workers"), rows)
+    console.print("A small model: workers at their measured speed, ps that are never the bottleneck.")
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s"
+
+
+def _changes_text(changes: Changes) -> str:
+    texts = [f"{changes.workers:+d} workers"] if changes.workers else []
+    return ", ".join([*texts, *([] if changes.failures else ["no failures"])])

@@ -1,0 +1,129 @@
+"""What commands need of a job's log, folded: read again from a file if a former command has kept the result."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+
+from elasticdl.cli.jobs.handle import ReadableJob, read_bus
+from elasticdl.shared.bus.ports import JobReader, LogReader
+from elasticdl.shared.bus.reading import present_records, submitted
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages import codec
+from elasticdl.shared.messages.events import LogRecord
+from elasticdl.shared.names import TaskId
+from elasticdl.views import core_snapshot, reading
+from elasticdl.views.files.exported_log import ExportedLog
+from elasticdl.views.files.kept import (
+    KeptResults,
+    default_folder,
+    task_times_of_bytes,
+    task_times_to_bytes,
+    wall_time_of_bytes,
+    wall_time_to_bytes,
+)
+from elasticdl.views.reading import Reading
+from elasticdl.views.records import HistoryEntry, one_line, task_history
+from elasticdl.views.task_times import TaskTime, TaskTimes
+from elasticdl.views.wall_time.fold import WallTimeFold
+from elasticdl.views.wall_time.one_task import Span, task_spans
+from elasticdl.views.wall_time.values import WallTime
+
+
+def recovered(job: ReadableJob, until: int = 0, *, all_evaluations: bool = True) -> Reading:
+    """The state of a job, folded from its event log.
+
+    Args:
+        until: last record that counts; 0: all.
+        all_evaluations: of many evaluations the state has all, not only the latest, although this takes longer.
+    """
+
+    async def read(bus: JobReader) -> Reading:
+        if until or not isinstance(bus.log, ExportedLog):  # The broker holds a core snapshot.
+            return await reading.exact(bus, until, all_evaluations=all_evaluations)
+        kept = await _kept(job, bus.log)
+        if (data := kept.read("state")) and (spec := await submitted(bus.log, 0)):
+            try:
+                last = await bus.log.last_seq()
+                return Reading(state=core_snapshot.decode(data, spec), read_seq=last, snapshot_seq=last)
+            except ProtocolError:
+                pass  # It is of another version.
+        found = await reading.exact(bus, all_evaluations=True)
+        if found.state.spec is not None and not found.state.unreadable_messages.count:
+            kept.write("state", core_snapshot.encode(found.state))
+        return found
+
+    return read_bus(job, read)
+
+
+def wall_time(job: ReadableJob) -> tuple[WallTime, Mapping[int, str]]:
+    """Where the time of a job went, and a line for each event that proves it."""
+
+    async def read(bus: JobReader) -> tuple[WallTime, Mapping[int, str]]:
+        kept = await _kept(job, bus.log)
+        if data := kept.read("why"):
+            return wall_time_of_bytes(data)
+        fold = WallTimeFold()
+        async for record in present_records(bus.log):
+            fold.take(record)
+        found = fold.result()
+        named = {seq for part in found.parts for seq, _ in part.evidence}
+        texts = {record.seq: one_line(record) async for record in _numbered(bus.log, named)}
+        kept.write("why", wall_time_to_bytes(found, texts))
+        return found, texts
+
+    return read_bus(job, read)
+
+
+def task_times(job: ReadableJob) -> Mapping[TaskId, TaskTime]:
+    """The finished training tasks of a job, and how long each took."""
+
+    async def read(bus: JobReader) -> Mapping[TaskId, TaskTime]:
+        kept = await _kept(job, bus.log)
+        if data := kept.read("times"):
+            return task_times_of_bytes(data)
+        times = TaskTimes()
+        async for record in present_records(bus.log):
+            times.take(record)
+        kept.write("times", task_times_to_bytes(times.found))
+        return times.found
+
+    return read_bus(job, read)
+
+
+def history(job: ReadableJob, task: TaskRef) -> list[HistoryEntry]:
+    """The events of one task."""
+    return list(task_history(_about(job, task), task))
+
+
+def spans_of(job: ReadableJob, task: TaskRef) -> list[Span]:
+    """Where the time of one task went."""
+    return task_spans(_about(job, task), task)
+
+
+def _about(job: ReadableJob, task: TaskRef) -> list[LogRecord]:
+    """The records that may be about a task."""
+
+    async def read(bus: JobReader) -> list[LogRecord]:
+        if isinstance(bus.log, ExportedLog):
+            return list(bus.log.records(0, codec.may_be_about(task)))
+        return [record async for record in present_records(bus.log)]
+
+    return read_bus(job, read)
+
+
+async def _kept(job: ReadableJob, log: LogReader) -> KeptResults:
+    return await KeptResults.of(default_folder(os.environ), log, job.job)
+
+
+async def _numbered(log: LogReader, numbers: set[int]) -> AsyncIterator[LogRecord]:
+    """The records of these numbers."""
+    if isinstance(log, ExportedLog):
+        for record in log.numbered(numbers):
+            yield record
+        return
+    for seq in sorted(numbers):
+        async for record in log.read(seq - 1):
+            yield record
+            break
