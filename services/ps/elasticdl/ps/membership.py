@@ -11,7 +11,7 @@ from elasticdl.ps.controller.events import KeyChanged
 from elasticdl.ps.identity import PsIdentity
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.shared.bus.loop_thread import LoopThread
-from elasticdl.shared.bus.ports import Bus
+from elasticdl.shared.bus.ports import Bus, StopServing
 from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.process.envelopes import EnvelopeFactory
@@ -29,6 +29,7 @@ class Membership:
         self._loop = loop
         self._envelopes = envelopes
         self._tasks: list[Future[None]] = []
+        self._stop_serving: StopServing | None = None
 
     def join(
         self,
@@ -46,13 +47,15 @@ class Membership:
         interval_s = self._identity.heartbeat_interval_s
         sending = send_heartbeats(self._bus.signals, self._envelopes, interval_s, self._metrics)
         self._tasks.append(self._loop.spawn_endless(sending, failed))
-        self._loop.call(self._bus.signals.serve_orders(self._identity.ps, take_order))
+        self._stop_serving = self._loop.call(self._bus.signals.serve_orders(self._identity.ps, take_order))
         self._tasks.append(self._loop.spawn_endless(self._watch(post), failed))
 
     def leave(self) -> None:
-        """Send no more heartbeats, and end the watch."""
+        """Send no more heartbeats, take no more orders, and end the watch."""
         for task in self._tasks:
             task.cancel()
+        if self._stop_serving is not None:
+            self._loop.call(self._stop_serving())
 
     async def _watch(self, post: Callable[[KeyChanged], None]) -> None:
         async for name, entry in self._bus.registers.watch():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from elasticdl.ps.controller.commands import Lane, PsCommand
 from elasticdl.ps.controller.events import BatchAbsorbed, ModelCreated, OrderReceived, ProcessStarted, PsEvent
@@ -12,6 +12,7 @@ from elasticdl.ps.executors import BrokerExecutor, Executor, ModelExecutor, Stor
 from elasticdl.ps.handler import PsHandler
 from elasticdl.ps.identity import PsIdentity
 from elasticdl.ps.membership import Membership
+from elasticdl.ps.shard.core import PsCore
 from elasticdl.shared.addresses import authority, host_and_port
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
@@ -34,10 +35,25 @@ _JOIN_S = 30.0
 
 
 class PsService:
-    """One incarnation of one ps."""
+    """One incarnation of one ps.
+
+    Args:
+        core: the model, which may have learned already: a former incarnation served it, or it is a replica. None: a new
+            one.
+        on_serving: called once pulls and pushes are served.
+    """
 
     def __init__(
-        self, identity: PsIdentity, *, spec: JobSpec, bus: Bus, loop: LoopThread, store: ObjectStore, clock: Clock
+        self,
+        identity: PsIdentity,
+        *,
+        spec: JobSpec,
+        bus: Bus,
+        loop: LoopThread,
+        store: ObjectStore,
+        clock: Clock,
+        core: PsCore | None = None,
+        on_serving: Callable[[], None] = lambda: None,
     ) -> None:
         self._identity = identity
         self._ended, self._started = threading.Event(), threading.Event()
@@ -52,7 +68,9 @@ class PsService:
             clock=clock,
         )
         publisher = EventPublisher(bus.log, envelopes)
-        self.core = identity.model_core(spec, self)
+        self._on_serving = on_serving
+        self.core = core or identity.model_core(spec, self)
+        self.core.observe(self)
         handler = PsHandler(self.core, incarnation)
         self._server = WireServer(
             handler,
@@ -133,6 +151,10 @@ class PsService:
         """See ``Observer``. Called for every push, so it only compares numbers unless something is due."""
         if self._controller.is_notable(step):
             self._observed.put(BatchAbsorbed(step=step))
+
+    def serving(self) -> None:
+        """See ``Observer``."""
+        self._on_serving()
 
     def listen(self) -> None:
         """See ``Endpoint``."""
