@@ -76,7 +76,9 @@ class Rounds:
     def _complete_rounds(self, ledger: Ledger, cohort: range) -> int:
         batches = [self.plan.batches_of(TaskId(task)) for task in cohort]
         absorbed = [ledger.next_batch(TaskId(task), each) for task, each in zip(cohort, batches, strict=True)]
-        return min((done for done, all_of in zip(absorbed, batches, strict=True) if done < all_of), default=max(batches))
+        return min(
+            (done for done, all_of in zip(absorbed, batches, strict=True) if done < all_of), default=max(batches)
+        )
 
     def _has_batches(self, ledger: Ledger, task: TaskId, count: int) -> bool:
         """Whether the first ``count`` batches of each task of a cohort are absorbed."""

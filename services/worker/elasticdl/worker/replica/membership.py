@@ -89,7 +89,5 @@ def incarnation_of(generation: Generation) -> Incarnation:
 
 
 def _generation(ring: RingRegister) -> Generation:
-    members = tuple(
-        Member(worker=one.worker, incarnation=one.incarnation, address=one.address) for one in ring.members
-    )
+    members = tuple(Member(worker=one.worker, incarnation=one.incarnation, address=one.address) for one in ring.members)
     return Generation(number=ring.number, members=members, reason=ring.reason)

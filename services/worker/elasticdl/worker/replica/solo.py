@@ -49,7 +49,9 @@ class SoloRing:
             if all(one in self._pending for one in lacking):
                 self._commit([self._pending.pop(one) for one in lacking])
             known = request.batch + 1
-        return PushOutcome(next_batch=known, credits=self._leading.credits(self._generation), step=state.core.step, staleness=0)
+        return PushOutcome(
+            next_batch=known, credits=self._leading.credits(self._generation), step=state.core.step, staleness=0
+        )
 
     def _commit(self, requests: list[PushRequest]) -> None:
         total: Doubles | None = None

@@ -106,9 +106,7 @@ class Replica:
         if len(part.runs) > 1:
             dense = np.empty(part.size, np.float32)
             part.scatter(reply.dense, dense)
-        return Pulled(
-            dense=dense, rows={}, iterations={SERVED: reply.iteration}, step=reply.step, release=lambda: None
-        )
+        return Pulled(dense=dense, rows={}, iterations={SERVED: reply.iteration}, step=reply.step, release=lambda: None)
 
     def problem_of(self, request: PushRequest) -> str:
         """What in a batch is NaN or infinite; empty: nothing, so it may be contributed.

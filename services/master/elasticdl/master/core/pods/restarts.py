@@ -59,7 +59,8 @@ def decide_pods(state: State) -> Decisions:
         )
         for name in unwanted
         if not state.pods[name].is_hosted
-        and state.pods[name].phase not in (PodPhase.EXITED, PodPhase.STOPPING) and restart_of(name) not in state.timers
+        and state.pods[name].phase not in (PodPhase.EXITED, PodPhase.STOPPING)
+        and restart_of(name) not in state.timers
     ]
     for name, service in wanted.items():
         known = state.pods.get(name)
