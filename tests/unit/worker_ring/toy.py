@@ -43,13 +43,13 @@ class ToyState:
         self.weights += 1.0
         self.has_model = True
 
-    def round_of(self, task: TaskId, batch: int) -> Sequence[tuple[TaskId, int]]:  # noqa: ARG002
+    def round_of(self, task: TaskId, batch: int) -> Sequence[tuple[TaskId, int]]:
         return [(TaskId(one), batch) for one in range(self._width) if batch >= self.step]
 
-    def next_batch(self, task: TaskId, batches: int) -> int:  # noqa: ARG002
+    def next_batch(self, task: TaskId, batches: int) -> int:
         return min(self.step, batches)
 
-    def is_open(self, task: TaskId, batch: int) -> bool:  # noqa: ARG002
+    def is_open(self, task: TaskId, batch: int) -> bool:
         return batch == self.step
 
     def apply(self, batches: Sequence[BatchFacts], gradient: Any) -> None:
@@ -153,7 +153,7 @@ class ToyWorker:
         self.ring = ReplicaSet(settings, self.state, self, self, failed=self._fail)
         self.member = Member(worker=settings.worker, incarnation=settings.incarnation, address=self.ring.address)
 
-    def report_ready(self, *, left: int, step: int, has_model: bool, reason: str) -> None:  # noqa: ARG002
+    def report_ready(self, *, left: int, step: int, has_model: bool, reason: str) -> None:
         self.master.on_ready(self.member, left=left, has_model=has_model)
 
     def on_generation(self, receive: Callable[[Generation], None]) -> None:
@@ -162,7 +162,7 @@ class ToyWorker:
             if self.master.present is not None:
                 receive(self.master.present)
 
-    def lead(self, generation: Generation) -> None:  # noqa: ARG002
+    def lead(self, generation: Generation) -> None:
         if not self.state.has_model:
             self.state.initialise()
             threading.Thread(target=self.ring.model_ready).start()

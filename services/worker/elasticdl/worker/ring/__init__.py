@@ -11,6 +11,6 @@ module                contents
 ``ports.py``          what the ring needs from the rest of the worker
 ====================  =================================================================================================
 
-May import ``elasticdl.shared`` and the ports and requests of the worker. Must not know what a state consists of, nor how
-the master forms generations.
+May import ``elasticdl.shared`` and the ports and requests of the worker. Must not know what a state consists of, nor
+how the master forms generations.
 """

@@ -1,12 +1,12 @@
 """All-reduce over a ring of sockets: each member sends to the next one only, and receives from the previous one.
 
 The array is cut into as many segments as there are members. In ``n - 1`` steps each segment travels round the ring and
-every member adds its part to it (reduce-scatter); in ``n - 1`` further steps the sums travel round (all-gather). So each
-element is summed by one member, and all members have the same bits.
+every member adds its part to it (reduce-scatter); in ``n - 1`` further steps the sums travel round (all-gather). So
+each element is summed by one member, and all members have the same bits.
 
 What a member sends in a step is what it has received, and added to, in the step before. So both directions are streams
-without frames: an element is sent as soon as the one before it on its way has been received and added. One thread serves
-both: it receives what is there, adds it, and sends what it may; when neither is possible, it waits for either.
+without frames: an element is sent as soon as the one before it on its way has been received and added. One thread
+serves both: it receives what is there, adds it, and sends what it may; when neither is possible, it waits for either.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Ring:
     """
 
     def __init__(self, rank: int, size: int, *, following: socket.socket, preceding: socket.socket) -> None:
-        self._rank, self._size = rank, size
+        self.rank, self.size = rank, size
         self._following, self._preceding = following, preceding
-        self._scratch = np.empty(_CHUNK_BYTES, np.uint8)
+        self.scratch = np.empty(_CHUNK_BYTES, np.uint8)
         self._is_aborted = False
         for connected in (following, preceding):
             connected.setblocking(False)
@@ -154,19 +154,19 @@ class _Stream:
 
     def __init__(self, ring: Ring, array: Array) -> None:
         self._ring = ring
-        rank, size = ring._rank, ring._size
+        rank, size = ring.rank, ring.size
         self._steps = 2 * (size - 1)
         self._adding_steps = size - 1
         bounds = _bounds(array, size)
         self._sent_segments = [bounds[(rank - step) % size] for step in range(self._steps)]
         self._received_segments = [bounds[(rank - step - 1) % size] for step in range(self._steps)]
         self._array = array
-        self._bytes = memoryview(array).cast("B")
+        self._bytes = array.data.cast("B")
         self._add = ADD[array.dtype]
         self._send_step = self._sent = self._receive_step = self._received = 0
         """``_sent``, ``_received``: bytes of the segment of the present step."""
-        self._scratch = ring._scratch
-        self._scratch_bytes = memoryview(self._scratch)
+        self._scratch = ring.scratch
+        self._scratch_bytes = self._scratch.data
         self._scratch_values = self._scratch.view(array.dtype)
 
     def run(self) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl.shared.wire.buffers import BufferPool
+from elasticdl.worker.ports import Floats
 from elasticdl.worker.ring.core.messages import BatchKey
 from elasticdl.worker.ring.kernels import ADD_SCALED, SCALE
-from elasticdl.worker.ring.ports import Floats
 
 Sum = npt.NDArray[Any]
 """float32 or float64, flat."""
@@ -57,7 +57,8 @@ class Gradients:
         if not parts or not size:
             total[:] = 0
         for number, (records, gradient) in enumerate(parts):
-            (ADD_SCALED if number else SCALE)[self._dtype](total, float(records), gradient)
+            add = ADD_SCALED[self._dtype] if number else SCALE[self._dtype]
+            add(total, float(records), gradient)
         return total
 
     def recycle(self, total: Sum | None) -> None:

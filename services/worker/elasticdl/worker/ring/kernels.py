@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
 from elasticdl.shared.model.kernels.compiled import DOUBLES, DOUBLES_OUT, FLOATS, FLOATS_OUT, kernel
-
-from numba import types
 
 
 def _add(target: NDArray[Any], values: NDArray[Any]) -> None:
@@ -39,17 +39,17 @@ def _add_scaled_doubles(target: NDArray[np.float64], factor: float, values: NDAr
         target[i] += factor * np.float64(values[i])
 
 
-ADD = {
+ADD: Mapping[np.dtype[Any], Callable[..., None]] = {
     np.dtype(np.float32): kernel(types.void, FLOATS_OUT, FLOATS)(_add),
     np.dtype(np.float64): kernel(types.void, DOUBLES_OUT, DOUBLES)(_add),
 }
 """``target += values``, by dtype; equal sizes."""
-SCALE = {
+SCALE: Mapping[np.dtype[Any], Callable[..., None]] = {
     np.dtype(np.float32): kernel(types.void, FLOATS_OUT, types.float64, FLOATS)(_scale_floats),
     np.dtype(np.float64): kernel(types.void, DOUBLES_OUT, types.float64, FLOATS)(_scale_doubles),
 }
 """``target = factor * values`` with float32 values, by the target's dtype."""
-ADD_SCALED = {
+ADD_SCALED: Mapping[np.dtype[Any], Callable[..., None]] = {
     np.dtype(np.float32): kernel(types.void, FLOATS_OUT, types.float64, FLOATS)(_add_scaled_floats),
     np.dtype(np.float64): kernel(types.void, DOUBLES_OUT, types.float64, FLOATS)(_add_scaled_doubles),
 }

@@ -33,9 +33,9 @@ class Generation:
     """A membership, decided by the master. Numbers only grow, from 1.
 
     The master forms the next one when all members of the last one have reported that they are ready or are known to be
-    gone; at once, without waiting for reports, when a member is known to be gone (what is left of the ring may be blocked
-    by it, and the new generation interrupts that); and when a new member is ready. A report with ``left`` older than the
-    present generation, from one of its members, says nothing new.
+    gone; at once, without waiting for reports, when a member is known to be gone (what is left of the ring may be
+    blocked by it, and the new generation interrupts that); and when a new member is ready. A report with ``left`` older
+    than the present generation, from one of its members, says nothing new.
 
     Attributes:
         members: by seniority; the first one leads. A member that has a state precedes all that have none.
@@ -144,8 +144,8 @@ class Leading(Protocol):
         """This member leads a new generation: serve the replica under a new incarnation. Returns soon.
 
         Without a model here, it is restored from the last snapshot, or initialised by this worker;
-        ``ReplicaState.has_model`` becomes true then, and ``ReplicaSet.model_ready()`` is called. With a model, the ledger
-        to be published is that of the state now: what later rounds add counts under the new incarnation.
+        ``ReplicaState.has_model`` becomes true then, and ``ReplicaSet.model_ready()`` is called. With a model, the
+        ledger to be published is that of the state now: what later rounds add counts under the new incarnation.
         """
         ...
 

@@ -263,32 +263,58 @@ class ReplicaSet:
 
     def _execute(self, command: commands.RingCommand) -> events.RingEvent | None:
         match command:
-            case commands.Connect():
-                self._connect(command)
-            case commands.Disconnect(generation=number):
-                links = self._links
-                if links is not None and links.generation.number == number:
-                    links.close()
-            case commands.Send(generation=number, rank=rank, message=message):
-                self._send(number, rank, message)
-            case commands.SendResult(generation=number, rank=rank, result=result):
-                self._last = None  # It is being read, so its buffer is not used again.
-                self._send(number, rank, result)
-            case commands.SendState(generation=number, rank=rank, position=position):
-                with self._changed:
-                    parts = self._state.save()
-                self._send(number, rank, State(position=position, parts=parts))
             case commands.Reduce():
                 return self._reduce(command)
             case commands.Apply():
                 self._apply(command)
             case commands.Load(state=state):
                 return self._load(state)
-            case commands.ReportReady():
-                self._log.info("ready for a generation", left=command.left, step=command.step, reason=command.reason)
-                self._membership.report_ready(
-                    left=command.left, step=command.step, has_model=command.has_model, reason=command.reason
-                )
+            case commands.Connect() | commands.Disconnect():
+                self._connect_or_disconnect(command)
+            case commands.Send() | commands.SendResult() | commands.SendState():
+                self._send(command)
+            case commands.ReportReady() | commands.Lead() | commands.Follow() | commands.Left():
+                self._tell_worker(command)
+            case _:
+                assert_never(command)
+        return None
+
+    def _connect_or_disconnect(self, command: commands.Connect | commands.Disconnect) -> None:
+        if isinstance(command, commands.Disconnect):
+            links = self._links
+            if links is not None and links.generation.number == command.generation:
+                links.close()
+            return
+        links = Links(self._settings, command.generation, command.rank, self._runner.post)
+        with self._changed:
+            if self._links is not None:
+                self._ended_links.append(self._links)
+            self._links = links
+            self._changed.notify_all()
+        links.start()
+
+    def _send(self, command: commands.Send | commands.SendResult | commands.SendState) -> None:
+        links = self._links
+        if links is None or links.generation.number != command.generation:
+            return
+        match command:
+            case commands.Send(rank=rank, message=message):
+                links.send(rank, message)
+            case commands.SendResult(rank=rank, result=result):
+                self._last = None  # It is being read, so its buffer is not used again.
+                links.send(rank, result)
+            case commands.SendState(rank=rank, position=position):
+                with self._changed:
+                    parts = self._state.save()
+                links.send(rank, State(position=position, parts=parts))
+            case _:
+                assert_never(command)
+
+    def _tell_worker(self, command: commands.ReportReady | commands.Lead | commands.Follow | commands.Left) -> None:
+        match command:
+            case commands.ReportReady(left=left, step=step, has_model=has_model, reason=reason):
+                self._log.info("ready for a generation", left=left, step=step, reason=reason)
+                self._membership.report_ready(left=left, step=step, has_model=has_model, reason=reason)
             case commands.Lead(generation=generation):
                 self._leading.lead(generation)
             case commands.Follow(generation=generation):
@@ -299,21 +325,6 @@ class ReplicaSet:
                     self._changed.notify_all()
             case _:
                 assert_never(command)
-        return None
-
-    def _connect(self, command: commands.Connect) -> None:
-        links = Links(self._settings, command.generation, command.rank, self._runner.post)
-        with self._changed:
-            if self._links is not None:
-                self._ended_links.append(self._links)
-            self._links = links
-            self._changed.notify_all()
-        links.start()
-
-    def _send(self, generation: int, rank: int, message: object) -> None:
-        links = self._links
-        if links is not None and links.generation.number == generation:
-            links.send(rank, message)  # type: ignore[arg-type]
 
     def _reduce(self, command: commands.Reduce) -> events.ReduceFinished | events.ReduceFailed:
         self._free_ended_links()

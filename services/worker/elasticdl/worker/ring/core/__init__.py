@@ -8,8 +8,8 @@ module                decides
 ``core.py``           generations, commits, breaks and leaving
 ====================  =================================================================================================
 
-``events.py`` and ``commands.py`` are its inputs and outputs; ``messages.py`` is what members tell each other. Gradients,
-results and states pass through as opaque objects.
+``events.py`` and ``commands.py`` are its inputs and outputs; ``messages.py`` is what members tell each other.
+Gradients, results and states pass through as opaque objects.
 
 May import ``elasticdl.shared`` and ``elasticdl.worker.ring.ports``. Must not import sockets, threads, clocks, logging,
 randomness or numpy.

@@ -1,10 +1,10 @@
 """The core of one member of a ring.
 
 A generation is formed by the master. Its members connect, bring all states to the newest position, and *open* it. While
-it is open, the leader collects offers, and has all members reduce a round when it is complete; a member commits when its
-own part of the ring is done. The loss of any connection ends the generation for the member that notices it: it closes
-all its own connections, so that its neighbours notice, too, and reports that it is ready for the next generation. What it
-has computed and not committed stays with it.
+it is open, the leader collects offers, and has all members reduce a round when it is complete; a member commits when
+its own part of the ring is done. The loss of any connection ends the generation for the member that notices it: it
+closes all its own connections, so that its neighbours notice, too, and reports that it is ready for the next
+generation. What it has computed and not committed stays with it.
 """
 
 from __future__ import annotations
@@ -114,27 +114,18 @@ class RingCore:
 
     def _on_event(self, event: events.RingEvent) -> None:
         match event:
-            case events.Started(has_model=has_model, step=step):
-                self.position = Position(step=step, has_model=has_model)
-                self._report("started")
+            case events.LeaderReached() | events.PeerLost() | events.ReduceFailed() | events.MessageReceived():
+                if self._is_present(event.generation):  # What comes from a former generation is void.
+                    self._on_network(event)
             case events.GenerationFormed(generation=generation):
                 self._on_generation(generation)
-            case events.LeaderReached(generation=number):
-                if self._is_present(number):
-                    self._say_hello()
-            case events.PeerLost(generation=number, reason=reason):
-                if self._is_present(number):
-                    self._abandon(reason)
-            case events.ReduceFailed(generation=number, reason=reason):
-                if self._is_present(number):
-                    self._abandon(reason)
-            case events.MessageReceived(generation=number, rank=rank, message=message):
-                if self._is_present(number):
-                    self._on_message(rank, message)
             case events.Contributed():
                 self._on_contributed(event)
             case events.ReduceFinished():
                 self._on_reduced(event)
+            case events.Started(has_model=has_model, step=step):
+                self.position = Position(step=step, has_model=has_model)
+                self._report("started")
             case events.ModelReady(step=step):
                 self._on_model(step)
             case events.StateLoaded(step=step):
@@ -148,10 +139,26 @@ class RingCore:
             case _:
                 assert_never(event)
 
+    def _on_network(
+        self, event: events.LeaderReached | events.PeerLost | events.ReduceFailed | events.MessageReceived
+    ) -> None:
+        match event:
+            case events.LeaderReached():
+                self._say_hello()
+            case events.PeerLost(reason=reason) | events.ReduceFailed(reason=reason):
+                self._abandon(reason)
+            case events.MessageReceived(rank=rank, message=message):
+                try:
+                    self._take(rank, message)
+                except ProtocolError as error:
+                    self._abandon(str(error))
+            case _:
+                assert_never(event)
+
     # --- generations --------------------------------------------------------------------------------------------------
 
     def _is_present(self, number: int) -> bool:
-        """Whether something belongs to the generation that this member works in: what comes from others is void."""
+        """Whether a number is that of the generation that this member works in."""
         is_member = self.phase in (Phase.FORMING, Phase.OPEN)
         return is_member and self.generation is not None and self.generation.number == number
 
@@ -284,12 +291,6 @@ class RingCore:
             self._offer(offer)
 
     # --- messages -----------------------------------------------------------------------------------------------------
-
-    def _on_message(self, rank: int, message: Message) -> None:
-        try:
-            self._take(rank, message)
-        except ProtocolError as error:
-            self._abandon(str(error))
 
     def _take(self, rank: int, message: Message) -> None:
         match message:

@@ -65,7 +65,7 @@ class State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """Leader to followers: all states are equal, so the generation works. Answered with one ``Offer`` per batch held."""
+    """Leader to followers: all states are equal, so the generation works. They answer with their offers."""
 
     position: Position
 

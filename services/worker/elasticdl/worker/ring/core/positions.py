@@ -1,9 +1,9 @@
 """Which of several states is the newest, and how each member of a new generation gets it.
 
-A state is named by a lineage (the last generation that opened with it or with an ancestor of it) and a step. All members
-have equal states when a generation opens, and a round is committed only with all of them. So states with the same name
-are equal, and within a lineage they differ by at most one step. A member that was frozen or cut off keeps its lineage:
-what it committed is void once a later generation has opened without it, even if its step is higher.
+A state is named by a lineage (the last generation that opened with it or with an ancestor of it) and a step. All
+members have equal states when a generation opens, and a round is committed only with all of them. So states with the
+same name are equal, and within a lineage they differ by at most one step. A member that was frozen or cut off keeps its
+lineage: what it committed is void once a later generation has opened without it, even if its step is higher.
 """
 
 from __future__ import annotations
