@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -30,7 +30,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """A membership, decided by the master. Numbers only grow.
+    """A membership, decided by the master. Numbers only grow, from 1.
+
+    The master forms the next one when all members of the last one have reported that they are ready or are known to be
+    gone; at once, without waiting for reports, when a member is known to be gone (what is left of the ring may be
+    blocked by it, and the new generation interrupts that); and when a new member is ready. A report with ``left`` older
+    than the present generation, from one of its members, says nothing new.
 
     Attributes:
         members: by seniority; the first one leads. A member that has a state precedes all that have none.
@@ -82,7 +87,7 @@ class ReplicaState(Protocol):
         ...
 
     def round_of(self, task: TaskId, batch: int) -> Sequence[tuple[TaskId, int]]:
-        """The batches that make one update with this one, itself included, in the order of the plan."""
+        """The batches that make one update with this one, in the order of the plan, without those in the ledger."""
         ...
 
     def next_batch(self, task: TaskId, batches: int) -> int:
@@ -138,11 +143,16 @@ class Leading(Protocol):
     def lead(self, generation: Generation) -> None:
         """This member leads a new generation: serve the replica under a new incarnation. Returns soon.
 
-        Without a model here, it is restored from the last snapshot, or initialised by this worker; ``ReplicaState.has_model``
-        becomes true then, and ``ReplicaSet.model_ready()`` is called.
+        Without a model here, it is restored from the last snapshot, or initialised by this worker;
+        ``ReplicaState.has_model`` becomes true then, and ``ReplicaSet.model_ready()`` is called. With a model, the
+        ledger to be published is that of the state now: what later rounds add counts under the new incarnation.
         """
         ...
 
     def follow(self, generation: Generation) -> None:
-        """Another member leads: stop serving, if this member did."""
+        """Another member leads: stop serving, if this member did. A copied state may be loaded once this returns."""
+        ...
+
+    def credits(self, generation: Generation) -> Mapping[PodName, Incarnation]:
+        """The incarnation of each ps that credits what a generation commits; the same on all its members."""
         ...
