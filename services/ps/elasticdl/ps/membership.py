@@ -55,7 +55,7 @@ class Membership:
         for task in self._tasks:
             task.cancel()
         if self._stop_serving is not None:
-            self._loop.call(self._stop_serving())
+            self._loop.call(_ended(self._stop_serving))
 
     async def _watch(self, post: Callable[[KeyChanged], None]) -> None:
         async for name, entry in self._bus.registers.watch():
@@ -69,3 +69,7 @@ class Membership:
             "model_bytes": float(shard.nbytes if shard else 0),
             "rss_bytes": float(psutil.Process().memory_info().rss),
         }
+
+
+async def _ended(stop: StopServing) -> None:
+    await stop()

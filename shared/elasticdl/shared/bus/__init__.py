@@ -11,8 +11,8 @@ from elasticdl.shared.bus.ports import (
     KeyValue,
     KeyValueEntry,
     OrderHandler,
-    StopServing,
     Signals,
+    StopServing,
     StoredStates,
     TaskQueue,
 )
@@ -27,8 +27,8 @@ __all__ = [
     "KeyValueEntry",
     "MemoryBroker",
     "OrderHandler",
-    "StopServing",
     "Signals",
+    "StopServing",
     "StoredStates",
     "TaskQueue",
 ]

@@ -68,7 +68,7 @@ class Observer(Protocol):
         """A batch was absorbed; ``step`` is the number of absorbed batches."""
 
     def serving(self) -> None:
-        """Pulls and pushes are served from now on."""
+        """Pulls and pushes are served from now on. Sent without the lock."""
 
 
 class PsCore:
@@ -157,8 +157,8 @@ class PsCore:
         """Serve pulls and pushes from now on: the log and the register contain all that recovery needs."""
         with self.lock:
             self._ready = True
-            if self._observer:
-                self._observer.serving()
+        if self._observer:
+            self._observer.serving()
 
     def observe(self, observer: Observer | None) -> None:
         """Notify another observer from now on; None: none."""

@@ -27,7 +27,6 @@ class RingMembership:
 
     Args:
         run: the run of the job; generations of other runs are ignored.
-        address: at which this worker accepts connections of other members.
         failed: takes the error after which nothing is received any more.
     """
 
@@ -38,20 +37,20 @@ class RingMembership:
         publisher: EventPublisher,
         *,
         run: Incarnation,
-        address: str,
         failed: Callable[[BaseException], None],
     ) -> None:
         self._bus = bus
         self._loop = loop
         self._publisher = publisher
         self._run = run
-        self._address = address
+        self.address = ""
+        """``host:port`` at which this worker accepts connections of other members."""
         self._failed = failed
         self._received: queue.SimpleQueue[Generation] = queue.SimpleQueue()
 
     def report_ready(self, *, left: int, step: int, has_model: bool, reason: str) -> None:
         """Ask to be a member of the next generation. The event is published in the background."""
-        event = RingMemberReady(address=self._address, left=left, step=step, has_model=has_model, reason=reason)
+        event = RingMemberReady(address=self.address, left=left, step=step, has_model=has_model, reason=reason)
         self._loop.spawn(self._publisher.publish(event))
 
     def on_generation(self, receive: Callable[[Generation], None]) -> None:
@@ -61,7 +60,7 @@ class RingMembership:
             try:
                 while True:
                     receive(self._received.get())
-            except BaseException as error:  # noqa: BLE001  The outermost frame of the thread.
+            except BaseException as error:
                 self._failed(error)
 
         threading.Thread(target=deliver, name="ring generations", daemon=True).start()

@@ -11,10 +11,12 @@ from elasticdl.worker.ps_client import PsClient
 from elasticdl.worker.replica.membership import RingMembership
 from elasticdl.worker.replica.servers import RingServers
 from elasticdl.worker.replica.serving import Serving, Surroundings
-from elasticdl.worker.replica.solo import SoloRing
 from elasticdl.worker.replica.state import Replica
+from elasticdl.worker.ring.listener import RingSettings
+from elasticdl.worker.ring.replica_set import ReplicaSet
 
 _POLL_S = 0.02
+
 __all__ = ["RingWorker", "Surroundings"]
 
 
@@ -22,7 +24,7 @@ class RingWorker:
     """A worker as a member of the ring.
 
     Args:
-        ps: of ps-0, for what is no training batch.
+        ps: the client of ps-0, for everything but training batches.
         failed: takes an error that ends this process.
     """
 
@@ -35,18 +37,25 @@ class RingWorker:
         publisher: EventPublisher,
         failed: Callable[[BaseException], None],
     ) -> None:
+        settings = around.settings
         self._clock = around.clock
         self.replica = Replica(around.spec, signature, around.clock)
         self._serving = Serving(around, self.replica.core, on_serving=self._on_serving, failed=failed)
-        membership = RingMembership(
-            around.bus,
-            around.loop,
-            publisher,
-            run=around.settings.run,
-            address="127.0.0.1:1",
+        membership = RingMembership(around.bus, around.loop, publisher, run=settings.run, failed=failed)
+        self._ring = ReplicaSet(
+            RingSettings(
+                worker=settings.pod,
+                incarnation=around.incarnation,
+                token=settings.token,
+                host=settings.host,
+                advertised_host=settings.advertised_host,
+            ),
+            self.replica,
+            membership,
+            self._serving,
             failed=failed,
         )
-        self._ring = SoloRing(self.replica, membership, self._serving)
+        membership.address = self._ring.address
         self.servers = RingServers(self.replica, self._ring, ps)
 
     def start(self) -> None:
@@ -63,8 +72,10 @@ class RingWorker:
         return True
 
     def close(self) -> None:
-        """Leave the ring, and stop serving."""
+        """Leave the ring after the round that is reduced now, and stop serving."""
+        self._ring.leave()
+        self._ring.close()
         self._serving.close()
 
     def _on_serving(self) -> None:
-        """Nothing waits for it yet."""
+        self._ring.model_ready()

@@ -25,7 +25,6 @@ from elasticdl.worker.replica.membership import incarnation_of
 from elasticdl.worker.replica.state import SERVED
 from elasticdl.worker.ring.ports import Generation
 
-_CLOSED = Generation(number=0, members=())
 _log = structlog.get_logger()
 
 
@@ -63,7 +62,8 @@ class Serving:
         self._core = core
         self._on_serving = on_serving
         self._failed = failed
-        self._orders: queue.SimpleQueue[Generation | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[Generation | threading.Event | None] = queue.SimpleQueue()
+        """Generations to lead, events to set when nothing is served any more, or None: the end."""
         self._service: PsService | None = None
         self._running: threading.Thread | None = None
         self._thread = threading.Thread(target=self._run, name="ps-0", daemon=True)
@@ -73,9 +73,11 @@ class Serving:
         """Serve under the incarnation of this generation."""
         self._orders.put(generation)
 
-    def follow(self, generation: Generation) -> None:  # noqa: ARG002  Whoever leads: this one does not.
-        """Stop serving."""
-        self._orders.put(None)
+    def follow(self, generation: Generation) -> None:  # noqa: ARG002  Another member leads.
+        """Stop serving, and wait until that is done: another state may be loaded then."""
+        done = threading.Event()
+        self._orders.put(done)
+        done.wait()
 
     def credits(self, generation: Generation) -> Mapping[PodName, Incarnation]:
         """The incarnation that credits what a generation commits."""
@@ -83,22 +85,20 @@ class Serving:
 
     def close(self) -> None:
         """Stop serving, and wait until that is done."""
-        self._orders.put(_CLOSED)
+        self._orders.put(None)
         self._thread.join()
 
     def _run(self) -> None:
-        while True:
-            generation = self._orders.get()
-            while not self._orders.empty():
-                generation = self._orders.get()
+        while (order := self._orders.get()) is not None:
             try:
                 self._end()
-                if generation is _CLOSED:
-                    return
-                if generation is not None:
-                    self._begin(generation)
-            except BaseException as error:  # noqa: BLE001  The outermost frame of the thread.
+                if isinstance(order, Generation):
+                    self._begin(order)
+                else:
+                    order.set()
+            except BaseException as error:
                 self._failed(error)
+        self._end()
 
     def _begin(self, generation: Generation) -> None:
         process, settings = self._process, self._process.settings
@@ -131,7 +131,7 @@ class Serving:
             service.wait()
         except FencedError as error:
             _log.info("another member of the ring serves the model now", reason=str(error))
-        except BaseException as error:  # noqa: BLE001  The outermost frame of the thread.
+        except BaseException as error:
             self._failed(error)
 
     def _end(self) -> None:

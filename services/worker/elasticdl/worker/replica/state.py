@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,7 @@ from elasticdl.worker.ring.ports import BatchFacts
 Bytes = npt.NDArray[np.uint8]
 SERVED = pod_name(Service.PS, 0)
 """The name under which the leader of a ring serves its replica."""
+_G = TypeVar("_G", Floats, Doubles)
 _COPY = Incarnation("copy")
 
 
@@ -94,7 +96,8 @@ class Replica:
             PullDelayedError: it is not, or there is no model here yet.
         """
         request = self._requests().pull({}, batch=batch).requests[0]
-        assert isinstance(request, messages.Pull)  # noqa: S101
+        if not isinstance(request, messages.Pull):
+            raise TypeError(f"a pull became {request}")
         try:
             reply = self.core.pull(request, now_s=self._clock.monotonic())
         except RefusedError as error:
@@ -119,9 +122,8 @@ class Replica:
     def apply(self, batches: Sequence[BatchFacts], gradient: Floats | Doubles | None) -> None:
         """Commit a round. See ``ring.ports.ReplicaState``."""
         pushes = [self._push_of_facts(facts) for facts in batches]
-        own = None if gradient is None else take(gradient, self._splitter.parts[0].gradients)
         rounds = self.step
-        self.core.apply_round(pushes, own, self._clock.monotonic())
+        self.core.apply_round(pushes, None if gradient is None else self._own(gradient), self._clock.monotonic())
         with self.core.lock:
             self._step = (self.core.step, rounds + 1)
 
@@ -151,6 +153,10 @@ class Replica:
             raise UserError(str(error)) from error
         self.core.replace(shard)
 
+    def _own(self, gradient: _G) -> _G:
+        """A gradient in the order of the ps."""
+        return take(gradient, self._splitter.parts[0].gradients)
+
     def _requests(self) -> Splitter:
         placement = self.core.placement
         if placement.version != self._splitter.version:  # A resume without the log publishes a later version.
@@ -159,7 +165,8 @@ class Replica:
 
     def _push_of(self, request: PushRequest) -> messages.Push:
         push = self._requests().push(request).requests[0]
-        assert isinstance(push, messages.Push)  # noqa: S101
+        if not isinstance(push, messages.Push):
+            raise TypeError(f"a push became {push}")
         return push
 
     def _push_of_facts(self, facts: BatchFacts) -> messages.Push:

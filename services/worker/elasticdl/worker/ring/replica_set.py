@@ -20,7 +20,7 @@ from elasticdl.worker.ps_client.requests import PushOutcome, PushRequest, TaskPr
 from elasticdl.worker.ring.collective import RingBrokenError
 from elasticdl.worker.ring.core import Phase, RingCore, commands, events
 from elasticdl.worker.ring.core.contributions import key_of
-from elasticdl.worker.ring.core.messages import State
+from elasticdl.worker.ring.core.messages import BatchKey, State
 from elasticdl.worker.ring.gradients import Gradients, Sum
 from elasticdl.worker.ring.links import Links
 from elasticdl.worker.ring.listener import Listener, RingSettings
@@ -79,6 +79,8 @@ class ReplicaSet:
         self._changed = threading.Condition(threading.RLock())
         """Held while the state is used; notified when it, the generation or the links have changed."""
         self._gradients = Gradients(is_double=settings.is_deterministic)
+        self._contributed: set[BatchKey] = set()
+        """Batches of this member that are not committed: a worker must not compute them again."""
         self._open: Generation | None = None
         """The generation that is open for this member."""
         self._links: Links | None = None
@@ -162,10 +164,16 @@ class ReplicaSet:
     # --- the worker ---------------------------------------------------------------------------------------------------
 
     def next_batch(self, task: TaskId, batches: int) -> TaskProgress:
-        """How far a task is; waits until a generation is open. Raises ``RingClosedError``."""
+        """How far a task is, with what this member has contributed; waits until a generation is open.
+
+        Raises:
+            RingClosedError: this member has left.
+        """
         with self._changed:
             generation = self._wait_for_generation()
             next_batch = self._state.next_batch(task, batches)
+            while (task, next_batch) in self._contributed:
+                next_batch += 1
         return TaskProgress(next_batch=next_batch, credits=self._leading.credits(generation))
 
     def wait_until_open(self, task: TaskId, batch: int, wait_s: float) -> bool:
@@ -216,6 +224,7 @@ class ReplicaSet:
                     facts=facts,
                 )
                 next_batch = request.batch + 1
+                self._contributed.add(key_of(facts))
         if contributed is not None:
             self._runner.post(contributed)
         return PushOutcome(next_batch=next_batch, credits=self._leading.credits(generation), step=step)
@@ -351,6 +360,7 @@ class ReplicaSet:
         with self._changed:
             self._state.apply(command.batches, command.gradient)
             self._gradients.drop(map(key_of, command.batches))
+            self._contributed.difference_update(map(key_of, command.batches))
             self._gradients.recycle(self._last)
             self._last = command.gradient
             self._changed.notify_all()
@@ -359,6 +369,7 @@ class ReplicaSet:
         with self._changed:
             self._state.load(state.parts)
             self._gradients.clear()
+            self._contributed.clear()
             self._loads += 1
             self._changed.notify_all()
             return events.StateLoaded(step=self._state.step)

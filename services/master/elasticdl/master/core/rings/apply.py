@@ -31,7 +31,7 @@ def apply_form_ring(state: State, command: FormRing) -> None:
     ring.generation, ring.members = command.generation, command.members
     for member in command.members:
         ring.ready.pop(member.worker, None)
-    known = {one.incarnation for one in (*ring.members, *ring.ready.values())}
+    known = {one.incarnation for one in ring.members} | {one.incarnation for one in ring.ready.values()}
     ring.instances = {one: instance for one, instance in ring.instances.items() if one in known}
     leader = state.pods[command.members[0].worker]
     served = state.pods.get(SERVED)

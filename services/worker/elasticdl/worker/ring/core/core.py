@@ -203,7 +203,9 @@ class RingCore:
         """Give up the present generation: enter the next one, or ask the master for it."""
         following = self._following
         self._end_generation()
-        if following is not None:
+        if self._is_leaving:
+            self._depart()
+        elif following is not None:
             self._enter(following)
         else:
             self._report(reason)
