@@ -129,6 +129,9 @@ class PsProcess(Process):
         """See ``Observer``: a thread of its own reports it."""
         self.world.loop.call_soon(self._runner.post, events.ModelCreated(), context=self.instance.context)
 
+    def serving(self) -> None:
+        """Nothing waits for it."""
+
     def stepped(self, step: int) -> None:
         """See ``Observer``. Simulated jobs take no snapshots by steps and evaluate by time."""
         assert not self.controller.is_notable(step)

@@ -148,7 +148,7 @@ def _start_here(flags: CommandFlags, started_s: float) -> int:
 
     def run(accept: Accept | None) -> int:
         seeded = with_seed(flags)
-        processes = flags.num_workers + flags.num_ps_pods
+        processes = flags.processes
         with fork_servers(processes=processes, seed=seed_of(seeded), envs=parse_envs(flags.envs)) as forks:
             forks.begin(None, [Service.WORKER])
             from elasticdl.cli.commands.new_job import start

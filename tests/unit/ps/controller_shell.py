@@ -216,6 +216,9 @@ class Shell:
     def initialised(self) -> None:
         self._observed.append(ModelCreated())
 
+    def serving(self) -> None:
+        """Nothing waits for it."""
+
     def stepped(self, step: int) -> None:
         if self.controller.is_notable(step):
             self._observed.append(BatchAbsorbed(step=step))

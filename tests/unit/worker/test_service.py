@@ -96,6 +96,8 @@ class Observer:
     def initialised(self) -> None:
         self.happened.set()
 
+    def serving(self) -> None: ...
+
     def stepped(self, step: int) -> None: ...
 
 

@@ -111,7 +111,7 @@ def plan(file: SubmissionFile, version: tuple[InitialModel, JobSpec] | None = No
     from elasticdl.cli.submission.submit import prepare
 
     flags = file.flags
-    processes = flags.num_workers + flags.num_ps_pods
+    processes = flags.processes
     with fork_servers(processes=processes, seed=seed_of(flags), envs={}) as forks:
         forks.begin(None, [Service.WORKER])
         if isinstance(flags, TrainFlags):

@@ -87,7 +87,7 @@ def plan_custom_data(
 
 
 def _environment(flags: Flags, seed: int, temporary: str) -> Callable[[str, PodName, Service], Mapping[str, str]]:
-    processes = flags.num_workers + flags.num_ps_pods
+    processes = flags.processes
     imports = import_environment(os.environ, processes=processes, seed=seed)
     environment = {**imports, "TMPDIR": temporary, **parse_envs(flags.envs)}
     return lambda _url, _pod, _service: environment

@@ -214,7 +214,7 @@ def _runtime(
     envs = {**spec.envs, **record.secret_envs}
     forks = options.forks
     if forks is None and options.command is service_command:
-        forks = fork_servers(processes=spec.workers + spec.ps, seed=spec.plan.seed, envs=envs)
+        forks = fork_servers(processes=spec.processes, seed=spec.plan.seed, envs=envs)
     spawner = forks.spawner if forks else Spawner()
     broker: Broker = EmbeddedBroker(spawner, run) if record.own_nats else ExternalBroker(record.nats_url)
 

@@ -33,7 +33,7 @@ def main() -> int:
     given = _typed(json.loads(os.environ.pop("ELASTICDL_SCRIPT")))
     root = Path(os.environ.pop("ELASTICDL_SCRIPT_ROOT"))
     flags = with_seed(TrainFlags(model_def="", training_data="", **given))
-    processes = flags.num_workers + flags.num_ps_pods
+    processes = flags.processes
     with fork_servers(processes=processes, seed=seed_of(flags), envs=parse_envs(flags.envs)) as forks:
         forks.begin(None, [Service.WORKER])
         with contextlib.suppress(KeyboardInterrupt):

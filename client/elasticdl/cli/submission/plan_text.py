@@ -31,7 +31,7 @@ def start_lines(spec: JobSpec, run: RunDirectory | None = None) -> list[str]:
     """What is printed before a job starts; ``run``: its folder on this machine; None: its processes are elsewhere."""
     lines = [f"Job {spec.job}: {_work_text(spec)}"]
     if run:
-        threads = count(threads_each(spec.workers + spec.ps), "thread")
+        threads = count(threads_each(spec.processes), "thread")
         lines += [f"{_processes_text(spec)}, {threads} each.", f"Logs: {run.logs}"]
     else:
         lines.append(f"{_processes_text(spec)}.")
@@ -101,6 +101,8 @@ def _initial_text(initial: InitialModel) -> str:
 
 def _processes_text(spec: JobSpec) -> str:
     """``2 workers and 1 parameter server``."""
+    if spec.has_ring:
+        return f"{count(spec.workers, 'worker')} in a ring"
     return f"{count(spec.workers, 'worker')} and {count(spec.ps, 'parameter server')}"
 
 

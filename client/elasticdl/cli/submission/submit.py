@@ -119,6 +119,7 @@ def prepare(
         synchronous=flags.is_synchronous,
         max_staleness=flags.staleness_bound,
         staleness_by_workers=flags.staleness_by_workers,
+        strategy=flags.strategy,
         **destinations,
         **flags.job_values,
     )

@@ -24,12 +24,13 @@ from elasticdl.master.core.training.task_messages import task_messages
 from elasticdl.master.ledger_reads import LedgerReader, LedgerReads
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.bus.retries import until_done
-from elasticdl.shared.bus.subjects import PLACEMENT
+from elasticdl.shared.bus.subjects import PLACEMENT, RING
 from elasticdl.shared.bus.terms import LaterTermError
 from elasticdl.shared.errors import ElasticDLError, FencedError, PermanentError, TransientError, UnreadableError
 from elasticdl.shared.messages import commands
 from elasticdl.shared.messages.commands import Command, Dispatch
 from elasticdl.shared.messages.events import CommandFailure, CommandsRan, Decided, Event, LedgersRead, TermStarted
+from elasticdl.shared.messages.registers import RingRegister, decode_ring, encode_ring
 from elasticdl.shared.model.manifests import DamagedError, damage
 from elasticdl.shared.model.placement import Placement, decode_placement, encode_placement
 from elasticdl.shared.names import LAUNCHER, PodName
@@ -148,6 +149,8 @@ class Outbox:
                 await self._read(command)
             case commands.PublishPlacement():
                 await self._publish_placement(Placement(version=command.version, owners=command.owners))
+            case commands.FormRing():
+                await until_done("publish the ring", partial(self._try_to_publish_ring, command))
             case commands.BeginMove() | commands.SetTimer() | commands.EnterState():
                 pass
             case commands.EndTraining() | commands.SetLearningRate():
@@ -187,6 +190,16 @@ class Outbox:
         ):
             with contextlib.suppress(FencedError):  # Another master has written since: read again.
                 await self._bus.registers.write(PLACEMENT, encode_placement(placement), after=entry.seq if entry else 0)
+                return
+
+    async def _try_to_publish_ring(self, command: commands.FormRing) -> None:
+        """Publish a generation; it never replaces a later one of the same run."""
+        ring = RingRegister(
+            run=self.state.run, number=command.generation, members=command.members, reason=command.reason
+        )
+        while (entry := await self._bus.registers.read(RING)) is None or _is_earlier(entry.value, ring):
+            with contextlib.suppress(FencedError):  # Another master has written since: read again.
+                await self._bus.registers.write(RING, encode_ring(ring), after=entry.seq if entry else 0)
                 return
 
     async def _send(self, pod: PodName, command: Command, cause: str) -> None:
@@ -229,6 +242,16 @@ def _version_in(register: bytes) -> int:
         return 0
 
 
+def _is_earlier(register: bytes, ring: RingRegister) -> bool:
+    """Whether a published generation is of another run, or before this one."""
+    try:
+        published = decode_ring(register)
+    except UnreadableError as error:
+        _log.warning("the published ring is replaced", reason=str(error))
+        return True
+    return published.run != ring.run or published.number < ring.number
+
+
 def lane_of(command: Command) -> str:
     """The lane of a command: one per process that gets orders, one per ps whose ledgers are read, and the queue's."""
     match command:
@@ -240,6 +263,8 @@ def lane_of(command: Command) -> str:
             return "tasks"
         case commands.PublishPlacement():
             return PLACEMENT
+        case commands.FormRing():
+            return RING
         case commands.BeginMove() | commands.SetTimer() | commands.EnterState():
             return "nothing to run"
         case commands.EndTraining() | commands.SetLearningRate():

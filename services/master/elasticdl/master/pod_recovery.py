@@ -24,7 +24,7 @@ def supervisor_of(state: State, pods: Pods, publish: Publish, creation_seq: int)
     known = [
         PodStatus(pod=pod.name, service=pod.service, creation_seq=0, phase=Running(), instance=pod.instance)
         for pod in state.pods.values()
-        if pod.has_process
+        if pod.has_process and not pod.is_hosted
     ]
     unreported = [
         UnreportedPod(

@@ -14,7 +14,7 @@ from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.snapshots.history import Snapshot
 from elasticdl.ps.snapshots.kept_versions import read_warm_start
 from elasticdl.ps.snapshots.next_cut import NextCut, next_cut
-from elasticdl.ps.snapshots.recovery import Recovered, recover
+from elasticdl.ps.snapshots.recovery import Recovered, read_history, recover
 from elasticdl.ps.snapshots.references import folders_of
 from elasticdl.ps.snapshots.uploads import UploadWriter
 from elasticdl.shared.bus.loop_thread import LoopThread
@@ -70,6 +70,8 @@ class StorageExecutor:
         match command:
             case commands.RecoverShard(register=register):
                 return self._recover(register)
+            case commands.ReadHistory(register=register):
+                return read_history(store, register)
             case commands.LoadInitialModel(initial=initial):
                 core.warm_start = read_warm_start(initial, core.policy, core.owned)
                 return None

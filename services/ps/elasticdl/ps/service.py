@@ -24,7 +24,7 @@ from elasticdl.ps.identity import PsIdentity
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.shared.addresses import authority, host_and_port
 from elasticdl.shared.bus.loop_thread import LoopThread
-from elasticdl.shared.bus.ports import Bus
+from elasticdl.shared.bus.ports import Bus, StopServing
 from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.commands import Command
@@ -45,10 +45,25 @@ _JOIN_S = 30.0
 
 
 class PsService:
-    """One incarnation of one ps."""
+    """One incarnation of one ps.
+
+    Args:
+        core: the model, which may have learned already: a former incarnation served it, or it is a replica. None: a new
+            one.
+        on_serving: called once pulls and pushes are served.
+    """
 
     def __init__(
-        self, identity: PsIdentity, *, spec: JobSpec, bus: Bus, loop: LoopThread, store: ObjectStore, clock: Clock
+        self,
+        identity: PsIdentity,
+        *,
+        spec: JobSpec,
+        bus: Bus,
+        loop: LoopThread,
+        store: ObjectStore,
+        clock: Clock,
+        core: PsCore | None = None,
+        on_serving: Callable[[], None] = lambda: None,
     ) -> None:
         self._identity = identity
         self._ended, self._started = threading.Event(), threading.Event()
@@ -63,7 +78,9 @@ class PsService:
             clock=clock,
         )
         publisher = EventPublisher(bus.log, envelopes)
-        self.core = identity.model_core(spec, self)
+        self._on_serving = on_serving
+        self.core = core or identity.model_core(spec, self)
+        self.core.observe(self)
         handler = PsHandler(self.core, incarnation)
         self._server = WireServer(
             handler,
@@ -145,6 +162,10 @@ class PsService:
         if self._controller.is_notable(step):
             self._observed.put(BatchAbsorbed(step=step))
 
+    def serving(self) -> None:
+        """See ``Observer``."""
+        self._on_serving()
+
     def listen(self) -> None:
         """See ``Endpoint``."""
         self._server.start()
@@ -179,6 +200,7 @@ class Membership:
         self._loop = loop
         self._envelopes = envelopes
         self._tasks: list[Future[None]] = []
+        self._stop_serving: StopServing | None = None
 
     def join(
         self,
@@ -196,13 +218,15 @@ class Membership:
         interval_s = self._identity.heartbeat_interval_s
         sending = send_heartbeats(self._bus.signals, self._envelopes, interval_s, self._metrics)
         self._tasks.append(self._loop.spawn_endless(sending, failed))
-        self._loop.call(self._bus.signals.serve_orders(self._identity.ps, take_order))
+        self._stop_serving = self._loop.call(self._bus.signals.serve_orders(self._identity.ps, take_order))
         self._tasks.append(self._loop.spawn_endless(self._watch(post), failed))
 
     def leave(self) -> None:
-        """Send no more heartbeats, and end the watch."""
+        """Send no more heartbeats, take no more orders, and end the watch."""
         for task in self._tasks:
             task.cancel()
+        if self._stop_serving is not None:
+            self._loop.call(_ended(self._stop_serving))
 
     async def _watch(self, post: Callable[[KeyChanged], None]) -> None:
         async for name, entry in self._bus.registers.watch():
@@ -216,3 +240,7 @@ class Membership:
             "model_bytes": float(shard.nbytes if shard else 0),
             "rss_bytes": float(psutil.Process().memory_info().rss),
         }
+
+
+async def _ended(stop: StopServing) -> None:
+    await stop()

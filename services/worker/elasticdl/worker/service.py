@@ -22,6 +22,7 @@ from elasticdl.shared.job.spec import ExportTables, JobSpec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.kubernetes.names import without_pod_folders
 from elasticdl.shared.model.placement import Placement
+from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import Incarnation, PodName, Service, pod_name, pod_number
 from elasticdl.shared.pod_instances import own_instance
 from elasticdl.shared.process.clock import SystemClock
@@ -61,6 +62,7 @@ from elasticdl.worker.watchdog import Watchdog
 if TYPE_CHECKING:
     from elasticdl.worker.model.prediction.outputs import ModelOutputs
     from elasticdl.worker.model_builder import Built
+    from elasticdl.worker.replica.ring_worker import RingWorker
 
 _log = structlog.get_logger()
 _WAITING_S = 1.0
@@ -89,6 +91,7 @@ class Worker:
     store: BatchStore = field(default_factory=BatchStore)
     _clock: SystemClock = field(init=False)
     _envelopes: EnvelopeFactory = field(init=False)
+    _publisher: EventPublisher = field(init=False)
     _executor: Executor = field(default_factory=lambda: Executor({}))
     _runner: CoreRunner[Event, Command] = field(init=False)
     _exit_code: int | None = None
@@ -96,6 +99,7 @@ class Worker:
     _ps: PsClient | None = None
     _round_steps: RoundSteps | None = None
     _loader: BatchLoader | None = None
+    _ring: RingWorker | None = None
 
     def __post_init__(self) -> None:
         self._clock = SystemClock(self.settings.clock_zero_s)
@@ -119,10 +123,11 @@ class Worker:
             instance=self.settings.instance or own_instance(),
             clock=self._clock,
         )
+        self._publisher = EventPublisher(self.bus.log, self._envelopes)
         purposes = PURPOSES_OF_PREDICTION if spec.prediction else PURPOSES
         broker = BrokerLane(
             Deliveries(self.bus.tasks, purposes, self.spec.has_task),
-            EventPublisher(self.bus.log, self._envelopes),
+            self._publisher,
             self.bus.stored_states,
             self._read_ahead,
         )
@@ -174,6 +179,8 @@ class Worker:
             try:
                 with running_batches.starting(self.spec.limits.start_part_s):
                     notes = self._build(running_batches)
+                if self._ring is not None:
+                    self._ring.start()
                 self._runner.post(Started(notes=notes))
             except (UserError, PermanentError, ProtocolError, TransientError) as error:
                 self._runner.post(ExecutionFailed(error=error))
@@ -183,6 +190,8 @@ class Worker:
             last = self.bus.signals.send_heartbeat(self._envelopes.heartbeat(metrics()))
             with contextlib.suppress(TransientError):
                 self.loop.call(last, LAST_HEARTBEAT_S)
+            if self._ring is not None:
+                self._ring.close()
             if self._ps is not None:
                 self._ps.close()
             if self._fault is not None:
@@ -230,6 +239,7 @@ class Worker:
                 built.runner,
                 WorkerRoundServices(self.spec.plan, loader, ps, running_batches),
             )
+        ring = self._ring = self._join_ring(signature, ps) if self.spec.has_ring else None
         compute = ComputeLane(
             ComputeSettings(
                 plan=self.spec.plan,
@@ -244,11 +254,32 @@ class Worker:
             running_batches,
             loader.name_record,
         )
-        self._executor.add(lane_handlers(loader, compute, PsLane(ps, self.store)))
+        self._executor.add(lane_handlers(loader, compute, PsLane(ring.servers if ring else ps, self.store)))
         if built.outputs is not None:
             self._executor.add(self._predictor(built.outputs, running_batches, loader).handlers)
         self._executor.add({commands.InitialiseModel: lambda _: self._initialise(addresses, ps, built)})
         return tuple(start_notes(built, self.settings, gpu))
+
+    def _join_ring(self, signature: ModelSignature, ps: PsClient) -> RingWorker:
+        # Imported here: other jobs need no part of a ps in their workers.
+        from elasticdl.worker.replica.ring_worker import RingWorker, Surroundings
+
+        return RingWorker(
+            Surroundings(
+                settings=self.settings,
+                incarnation=self.incarnation,
+                instance=self._envelopes.instance,
+                spec=self.spec,
+                bus=self.bus,
+                loop=self.loop,
+                store=open_store(self.spec.storage),
+                clock=self._clock,
+            ),
+            signature,
+            ps,
+            publisher=self._publisher,
+            failed=self._background_failed,
+        )
 
     def _exporter(self, built: Built, ps: PsClient, running_batches: RunningBatches) -> Exporter:
         in_parquet = built.export_tables is ExportTables.PARQUET
@@ -311,6 +342,10 @@ class Worker:
             wanted = _holders(addresses.placement())
             _log.info("waiting for ps", known=sorted(addresses.resolve()), wanted=wanted)
         first = ps.initialise(built.runner.initial_dense())
+        while self._ring is not None and not self._ring.wait_for_model(_WAITING_S):
+            if self.has_said_stopped:
+                return
+            _log.info("waiting for the ring")
         if not self.spec.kind.trains:
             # No batch is pulled before all ps have pinned the model. So a ps that died before its first snapshot would
             # not be offered the initial values again.

@@ -12,6 +12,7 @@ from elasticdl.shared.bus.ports import (
     KeyValueEntry,
     OrderHandler,
     Signals,
+    StopServing,
     StoredStates,
     TaskQueue,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "MemoryBroker",
     "OrderHandler",
     "Signals",
+    "StopServing",
     "StoredStates",
     "TaskQueue",
 ]

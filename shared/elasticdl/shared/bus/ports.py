@@ -17,6 +17,8 @@ from elasticdl.shared.messages.events import Envelope, LogRecord, MessageUnreada
 from elasticdl.shared.names import PodName, Purpose
 
 OrderHandler = Callable[[Command, str], Awaitable[None]]
+StopServing = Callable[[], Awaitable[None]]
+"""Ends the receipt of orders."""
 """(command, cause) -> done. An ElasticDLError that it raises refuses the order, with the error's text."""
 
 
@@ -271,8 +273,12 @@ class Signals(Protocol):
         """
         ...
 
-    async def serve_orders(self, pod: PodName, handler: OrderHandler) -> None:
-        """Receive orders under this name from now on, one after the other; returns once subscribed."""
+    async def serve_orders(self, pod: PodName, handler: OrderHandler) -> StopServing:
+        """Receive orders under this name from now on, one after the other; returns once subscribed.
+
+        Returns:
+            A function that ends it; the end of the connection does, too.
+        """
         ...
 
 

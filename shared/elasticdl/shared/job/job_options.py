@@ -305,6 +305,11 @@ class JobFlags:
     debug: Debug = False
 
     @property
+    def processes(self) -> int:
+        """Processes of workers and parameter servers."""
+        return self.num_workers + self.num_ps_pods
+
+    @property
     def job_values(self) -> dict[str, Any]:
         """The fields of the ``JobSpec`` that flags set."""
         return {"limits": Limits(**values_for("Limits", self)), **values_for("JobSpec", self)}

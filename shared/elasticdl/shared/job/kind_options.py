@@ -28,7 +28,7 @@ from elasticdl.shared.job.job_options import (
 from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.options import UNLIMITED, Flag, Seconds, flags_of
 from elasticdl.shared.job.plan import Shuffle
-from elasticdl.shared.job.spec import BestModel, ExportTables
+from elasticdl.shared.job.spec import BestModel, ExportTables, Strategy
 from elasticdl.shared.words import listed
 
 OUTPUT = "Predictions"
@@ -243,7 +243,9 @@ class TrainFlags(JobFlags):
     distribution_strategy: Annotated[
         Literal["ParameterServerStrategy", "AllreduceStrategy"],
         Flag(
-            "How workers exchange gradients: ParameterServerStrategy. AllreduceStrategy is not available yet.",
+            "How workers exchange gradients: through parameter servers (ParameterServerStrategy), or directly with each "
+            "other (AllreduceStrategy), for models without elasticdl.layers.Embedding. AllreduceStrategy trains "
+            "synchronously, as with --use_async=false, and starts no parameter servers.",
             metavar="NAME",
             panel=PROCESSES,
         ),
@@ -316,10 +318,10 @@ class TrainFlags(JobFlags):
         """Refuse values out of range, flags that contradict each other, and what this version can't do."""
         for name, flag in flags_of(type(self)).items():
             flag.check(name, getattr(self, name))
-        if self.distribution_strategy == "AllreduceStrategy":
+        if self.strategy is Strategy.ALLREDUCE and self.num_ps_pods != 1:
             raise UserError(
-                "--distribution_strategy=AllreduceStrategy is not available in this version; "
-                "use --distribution_strategy=ParameterServerStrategy.",
+                f"--num_ps_pods={self.num_ps_pods} has no effect with --distribution_strategy=AllreduceStrategy, which "
+                "starts no parameter servers. Leave --num_ps_pods out.",
                 usage=True,
             )
         self._check_export()
@@ -388,9 +390,19 @@ class TrainFlags(JobFlags):
             )
 
     @property
+    def strategy(self) -> Strategy:
+        """How workers exchange gradients."""
+        return Strategy(self.distribution_strategy)
+
+    @property
+    def processes(self) -> int:
+        """Processes of workers and parameter servers."""
+        return self.num_workers if self.strategy is Strategy.ALLREDUCE else self.num_workers + self.num_ps_pods
+
+    @property
     def is_synchronous(self) -> bool:
         """Whether every update is made of minibatches that were computed from the same weights."""
-        return self.use_async == "false"
+        return self.use_async == "false" or self.strategy is Strategy.ALLREDUCE
 
     @property
     def staleness_bound(self) -> int | None:

@@ -24,6 +24,8 @@ from elasticdl.shared.job.ledger import Ledger
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.names import TaskId
 
+_NO_END = 1 << 62
+"""More tasks than any plan has. A resume can add epochs that a worker's plan lacks."""
 RoundKey = tuple[int, int, int]
 """First task of the cohort, batch, task: rounds and their batches in the order of their updates."""
 
@@ -58,6 +60,25 @@ class Rounds:
     def is_complete(self, ledger: Ledger, task: TaskId, batch: int) -> bool:
         """Whether every batch of the round that a batch belongs to is absorbed."""
         return self._has_batches(ledger, task, batch + 1)
+
+    def count(self, ledger: Ledger) -> int:
+        """How many rounds are complete, if they were completed in their order. Takes time for each finished cohort."""
+        first = next(ledger.missing(_NO_END))[0]
+        rounds = start = 0
+        while start <= first:
+            cohort = self.cohort(TaskId(start))
+            if not cohort:
+                break
+            rounds += self._complete_rounds(ledger, cohort)
+            start = cohort.stop
+        return rounds
+
+    def _complete_rounds(self, ledger: Ledger, cohort: range) -> int:
+        batches = [self.plan.batches_of(TaskId(task)) for task in cohort]
+        absorbed = [ledger.next_batch(TaskId(task), each) for task, each in zip(cohort, batches, strict=True)]
+        return min(
+            (done for done, all_of in zip(absorbed, batches, strict=True) if done < all_of), default=max(batches)
+        )
 
     def _has_batches(self, ledger: Ledger, task: TaskId, count: int) -> bool:
         """Whether the first ``count`` batches of each task of a cohort are absorbed."""

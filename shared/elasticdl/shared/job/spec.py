@@ -257,6 +257,15 @@ class PredictionSpec:
     processor: str = ""
 
 
+class Strategy(Enum):
+    """How the workers of a job exchange gradients; see ``docs/strategies.md``."""
+
+    PARAMETER_SERVERS = "ParameterServerStrategy"
+    ALLREDUCE = "AllreduceStrategy"
+    """Each worker holds a replica of the model, and a ring of workers adds up the gradients. The first worker of the
+    ring serves its replica as ``ps-0``; there are no processes of ps."""
+
+
 class ExportTables(Enum):
     """Where the tables of the exported model are that the ps serve."""
 
@@ -286,7 +295,8 @@ class JobSpec:
         export_weights: export the weights alone, as one file, instead of the model.
         storage: URI of the folder for snapshots and indices.
         workers: number of workers.
-        ps: number of parameter servers.
+        ps: number of parameter servers; 1 for a ring, whose first worker is one besides.
+        strategy: how workers exchange gradients.
         snapshot_interval_s: seconds between a ps' snapshots.
         snapshot_steps: additional snapshots every N steps (0: none).
         evaluate_epochs: evaluate the model at the end of each epoch; the next one begins once this state is pinned.
@@ -355,6 +365,17 @@ class JobSpec:
     data_cache_dir: str = ""
     data_cache_bytes: int = DATA_CACHE_BYTES
     export_weights: bool = False
+    strategy: Strategy = Strategy.PARAMETER_SERVERS
+
+    @property
+    def has_ring(self) -> bool:
+        """Whether the workers form a ring, and one of them serves the model in place of ps."""
+        return self.strategy is Strategy.ALLREDUCE
+
+    @property
+    def processes(self) -> int:
+        """Processes of workers and ps."""
+        return self.workers if self.has_ring else self.workers + self.ps
 
     @property
     def work(self) -> Plan:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
-from elasticdl.shared.names import NO_INSTANCE, NO_POD, PodInstance, PodName, Purpose, Service
+from elasticdl.shared.names import NO_INSTANCE, NO_POD, Incarnation, PodInstance, PodName, Purpose, Service
 
 
 class JobState(Enum):
@@ -217,6 +217,35 @@ class RemoveStates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RingMember:
+    """A worker in a ring.
+
+    Attributes:
+        incarnation: the process; a later one under this name is another member.
+        address: ``host:port`` at which it accepts connections of other members.
+    """
+
+    worker: PodName
+    incarnation: Incarnation
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormRing:
+    """Publish a generation of the ring of workers.
+
+    Attributes:
+        generation: its number; later ones are higher.
+        members: by seniority; the first one leads, and serves the model as ``ps-0``.
+        reason: why the one before is over.
+    """
+
+    generation: int
+    members: tuple[RingMember, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EnterState:
     """Change the job's state; the last state of a job is final.
 
@@ -247,4 +276,5 @@ Command = (
     | EndTraining
     | SetLearningRate
     | RemoveStates
+    | FormRing
 )

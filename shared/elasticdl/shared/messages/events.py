@@ -334,6 +334,25 @@ class RoundDelayed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RingMemberReady:
+    """A worker asks to be a member of the next generation of the ring.
+
+    Attributes:
+        address: ``host:port`` at which it accepts connections of other members.
+        left: the generation that it has given up; 0: it was in none.
+        step: updates of the model that its replica contains.
+        has_model: whether it has a replica at all.
+        reason: why it asks, for people.
+    """
+
+    address: str
+    left: int = 0
+    step: int = 0
+    has_model: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFailed:
     """An attempt of a task failed.
 
@@ -586,6 +605,7 @@ Event = (
     | ProcessMeasured
     | BatchSlow
     | MessageUnreadable
+    | RingMemberReady
 )
 
 

@@ -117,6 +117,10 @@ class WorkerSettings(ProcessSettings):
     staleness: int = field(default=0, metadata=_NOT_NEGATIVE)
     """How many of its own batches a worker's weights may lack: 0 or 1. 1 hides the network behind computation, at the
     cost of gradients that are one batch old."""
+    host: str = "127.0.0.1"
+    """A ring: address to listen on; by default loopback, which the network can't reach."""
+    advertised_host: str = ""
+    """A ring: host name for other workers to connect to; empty: ``host``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!elasticdl/shared/proto/wire.proto\x12\x11\x65lasticdl.v1.wire\"$\n\x05Hello\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0c\n\x04peer\x18\x02 \x01(\t\"\x17\n\x07Welcome\x12\x0c\n\x04peer\x18\x01 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!elasticdl/shared/proto/wire.proto\x12\x11\x65lasticdl.v1.wire\"$\n\x05Hello\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0c\n\x04peer\x18\x02 \x01(\t\"\x17\n\x07Welcome\x12\x0c\n\x04peer\x18\x01 \x01(\t\"S\n\tRingHello\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x0f\n\x07is_data\x18\x03 \x01(\x08\x12\x13\n\x0bincarnation\x18\x04 \x01(\t\"U\n\x0cRingPosition\x12\x10\n\x08lineages\x18\x01 \x03(\x04\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12\x11\n\thas_model\x18\x03 \x01(\x08\x12\x12\n\nhas_result\x18\x04 \x01(\x08\"\xc0\x01\n\tRingBatch\x12\x0c\n\x04task\x18\x01 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\x04\x12\x0f\n\x07\x62\x61tches\x18\x03 \x01(\x04\x12\x0f\n\x07records\x18\x04 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\x05 \x01(\x06\x12\r\n\x05\x65mpty\x18\x06 \x01(\x08\x12\x11\n\x04rate\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\nstatistics\x18\x08 \x01(\r\x12\x15\n\rmetric_states\x18\t \x01(\r\x12\x0c\n\x04rank\x18\n \x01(\rB\x07\n\x05_rate\"&\n\x07RingKey\x12\x0c\n\x04task\x18\x01 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\x04\"\xea\x02\n\x0bRingMessage\x12\x31\n\x04kind\x18\x01 \x01(\x0e\x32#.elasticdl.v1.wire.RingMessage.Kind\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12\x0f\n\x07lineage\x18\x03 \x01(\x04\x12\x31\n\x08position\x18\x04 \x01(\x0b\x32\x1f.elasticdl.v1.wire.RingPosition\x12-\n\x07\x62\x61tches\x18\x05 \x03(\x0b\x32\x1c.elasticdl.v1.wire.RingBatch\x12)\n\x05round\x18\x06 \x03(\x0b\x32\x1a.elasticdl.v1.wire.RingKey\x12\x12\n\npart_bytes\x18\x07 \x03(\x04\"h\n\x04Kind\x12\t\n\x05HELLO\x10\x00\x12\x0f\n\x0bWANT_RESULT\x10\x01\x12\x0e\n\nWANT_STATE\x10\x02\x12\n\n\x06RESULT\x10\x03\x12\t\n\x05STATE\x10\x04\x12\n\n\x06OPENED\x10\x05\x12\t\n\x05OFFER\x10\x06\x12\x06\n\x02GO\x10\x07\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,4 +35,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HELLO']._serialized_end=92
   _globals['_WELCOME']._serialized_start=94
   _globals['_WELCOME']._serialized_end=117
+  _globals['_RINGHELLO']._serialized_start=119
+  _globals['_RINGHELLO']._serialized_end=202
+  _globals['_RINGPOSITION']._serialized_start=204
+  _globals['_RINGPOSITION']._serialized_end=289
+  _globals['_RINGBATCH']._serialized_start=292
+  _globals['_RINGBATCH']._serialized_end=484
+  _globals['_RINGKEY']._serialized_start=486
+  _globals['_RINGKEY']._serialized_end=524
+  _globals['_RINGMESSAGE']._serialized_start=527
+  _globals['_RINGMESSAGE']._serialized_end=889
+  _globals['_RINGMESSAGE_KIND']._serialized_start=785
+  _globals['_RINGMESSAGE_KIND']._serialized_end=889
 # @@protoc_insertion_point(module_scope)

@@ -3,8 +3,11 @@
 isort:skip_file
 The handshake of a connection between workers and ps. ps.proto has the meta of the frames after it."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -63,3 +66,213 @@ class Welcome(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
+
+@_typing.final
+class RingHello(_message.Message):
+    """--- between the members of a ring -----------------------------------------------------------------------------------
+
+    The first frame behind the handshake, from the member that connects.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    IS_DATA_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    rank: _builtins.int
+    """of the member that connects"""
+    is_data: _builtins.bool
+    """the connection carries the sums from it to its neighbour, and no further frames"""
+    incarnation: _builtins.str
+    """of the member that it means to reach"""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        rank: _builtins.int = ...,
+        is_data: _builtins.bool = ...,
+        incarnation: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "incarnation", b"incarnation", "is_data", b"is_data", "rank", b"rank"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RingHello: _TypeAlias = RingHello  # noqa: Y015
+
+@_typing.final
+class RingPosition(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINEAGES_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    HAS_MODEL_FIELD_NUMBER: _builtins.int
+    HAS_RESULT_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    has_model: _builtins.bool
+    has_result: _builtins.bool
+    @_builtins.property
+    def lineages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        lineages: _abc.Iterable[_builtins.int] | None = ...,
+        step: _builtins.int = ...,
+        has_model: _builtins.bool = ...,
+        has_result: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_model", b"has_model", "has_result", b"has_result", "lineages", b"lineages", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RingPosition: _TypeAlias = RingPosition  # noqa: Y015
+
+@_typing.final
+class RingBatch(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
+    BATCHES_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    CHECKSUM_FIELD_NUMBER: _builtins.int
+    EMPTY_FIELD_NUMBER: _builtins.int
+    RATE_FIELD_NUMBER: _builtins.int
+    STATISTICS_FIELD_NUMBER: _builtins.int
+    METRIC_STATES_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    task: _builtins.int
+    batch: _builtins.int
+    batches: _builtins.int
+    records: _builtins.int
+    checksum: _builtins.int
+    empty: _builtins.bool
+    rate: _builtins.float
+    statistics: _builtins.int
+    """elements of the frame's first tensor that are this batch's"""
+    metric_states: _builtins.int
+    """elements of the frame's second tensor that are this batch's"""
+    rank: _builtins.int
+    """Go: the member whose gradient counts"""
+    def __init__(
+        self,
+        *,
+        task: _builtins.int = ...,
+        batch: _builtins.int = ...,
+        batches: _builtins.int = ...,
+        records: _builtins.int = ...,
+        checksum: _builtins.int = ...,
+        empty: _builtins.bool = ...,
+        rate: _builtins.float | None = ...,
+        statistics: _builtins.int = ...,
+        metric_states: _builtins.int = ...,
+        rank: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rate", b"_rate", "rate", b"rate"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rate", b"_rate", "batch", b"batch", "batches", b"batches", "checksum", b"checksum", "empty", b"empty", "metric_states", b"metric_states", "rank", b"rank", "rate", b"rate", "records", b"records", "statistics", b"statistics", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__rate: _TypeAlias = _typing.Literal["rate"]  # noqa: Y015
+    _WhichOneofArgType__rate: _TypeAlias = _typing.Literal["_rate", b"_rate"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rate) -> _WhichOneofReturnType__rate | None: ...
+
+Global___RingBatch: _TypeAlias = RingBatch  # noqa: Y015
+
+@_typing.final
+class RingKey(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
+    task: _builtins.int
+    batch: _builtins.int
+    def __init__(
+        self,
+        *,
+        task: _builtins.int = ...,
+        batch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RingKey: _TypeAlias = RingKey  # noqa: Y015
+
+@_typing.final
+class RingMessage(_message.Message):
+    """Tensors: the statistics of all batches (float32), their metric states (float64); RESULT: the gradient, unless empty;
+    STATE: a piece of one part (bytes).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Kind:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[RingMessage._Kind.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        HELLO: RingMessage._Kind.ValueType  # 0
+        WANT_RESULT: RingMessage._Kind.ValueType  # 1
+        WANT_STATE: RingMessage._Kind.ValueType  # 2
+        RESULT: RingMessage._Kind.ValueType  # 3
+        STATE: RingMessage._Kind.ValueType  # 4
+        OPENED: RingMessage._Kind.ValueType  # 5
+        OFFER: RingMessage._Kind.ValueType  # 6
+        GO: RingMessage._Kind.ValueType  # 7
+
+    class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
+    HELLO: RingMessage.Kind.ValueType  # 0
+    WANT_RESULT: RingMessage.Kind.ValueType  # 1
+    WANT_STATE: RingMessage.Kind.ValueType  # 2
+    RESULT: RingMessage.Kind.ValueType  # 3
+    STATE: RingMessage.Kind.ValueType  # 4
+    OPENED: RingMessage.Kind.ValueType  # 5
+    OFFER: RingMessage.Kind.ValueType  # 6
+    GO: RingMessage.Kind.ValueType  # 7
+
+    KIND_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    LINEAGE_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    BATCHES_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    PART_BYTES_FIELD_NUMBER: _builtins.int
+    kind: Global___RingMessage.Kind.ValueType
+    step: _builtins.int
+    lineage: _builtins.int
+    @_builtins.property
+    def position(self) -> Global___RingPosition: ...
+    @_builtins.property
+    def batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___RingBatch]: ...
+    @_builtins.property
+    def round(self) -> _containers.RepeatedCompositeFieldContainer[Global___RingKey]: ...
+    @_builtins.property
+    def part_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """STATE: sizes of all parts"""
+
+    def __init__(
+        self,
+        *,
+        kind: Global___RingMessage.Kind.ValueType = ...,
+        step: _builtins.int = ...,
+        lineage: _builtins.int = ...,
+        position: Global___RingPosition | None = ...,
+        batches: _abc.Iterable[Global___RingBatch] | None = ...,
+        round: _abc.Iterable[Global___RingKey] | None = ...,
+        part_bytes: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "kind", b"kind", "lineage", b"lineage", "part_bytes", b"part_bytes", "position", b"position", "round", b"round", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RingMessage: _TypeAlias = RingMessage  # noqa: Y015

@@ -180,6 +180,16 @@ class Connection:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RD)
 
+    def detach(self) -> socket.socket:
+        """The socket, for a stream without frames; the connection must not be used afterwards.
+
+        Raises:
+            ProtocolError: the peer has sent more than the frames that were received.
+        """
+        if self._start != self._end:
+            raise ProtocolError("bytes came behind the last frame")
+        return self._socket
+
     def abort(self) -> None:
         """End both directions at once; a thread blocked in ``send`` or ``receive`` gets ConnectionLostError."""
         with contextlib.suppress(OSError):

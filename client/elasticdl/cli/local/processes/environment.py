@@ -37,7 +37,7 @@ def job_environment(
     Args:
         envs: ``--envs``, with the secrets that the specification lacks.
     """
-    processes = spec.workers + spec.ps
+    processes = spec.processes
     imports = import_environment(base, processes=processes, seed=spec.plan.seed)
 
     def environment(nats_url: str, pod: PodName, service: Service) -> dict[str, str]:

@@ -14,6 +14,7 @@ from elasticdl.master.core.evaluation.metric_states import apply_failed_removal,
 from elasticdl.master.core.job.lifecycle import apply_enter_state
 from elasticdl.master.core.moves.apply import abort_move, apply_move_command
 from elasticdl.master.core.pods.apply import apply_failed_pod_command, apply_pod_command
+from elasticdl.master.core.rings.apply import apply_form_ring
 from elasticdl.master.core.snapshots.apply import apply_failed_take_snapshot, apply_take_snapshot
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.apply import apply_dispatch
@@ -60,6 +61,8 @@ def apply_command(state: State, command: Command, now_s: float) -> None:
             state.timers[command.timer] = command.due_s
         case commands.EnterState():
             apply_enter_state(state, command, now_s)
+        case commands.FormRing():
+            apply_form_ring(state, command)
         case commands.EndTraining() | commands.SetLearningRate() | commands.RemoveStates():
             _apply_to_training(state, command)
         case _:

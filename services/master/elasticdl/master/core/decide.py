@@ -12,6 +12,7 @@ from elasticdl.master.core.evaluation.merging import decide_epoch_merges
 from elasticdl.master.core.evaluation.metric_states import decide_removal
 from elasticdl.master.core.moves.decide import decide_moving
 from elasticdl.master.core.pods.restarts import decide_pods
+from elasticdl.master.core.rings.decide import decide_ring
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import EVALUATION
 from elasticdl.master.core.training.dispatch_window import decide_dispatch
@@ -31,6 +32,7 @@ def decide(state: State, now_s: float) -> Decision:
         return Decision.of(decisions + stopping)
     if not state.pods_settled:
         decisions += decide_pods(state)
+    decisions += decide_ring(state)
     decisions += decide_moving(state)
     decisions += _start_training(state, now_s)
     decisions += decide_learning_rate(state)

@@ -14,6 +14,7 @@ from elasticdl.master.core.job.failure import Failure
 from elasticdl.master.core.moves.state import Move
 from elasticdl.master.core.pods.state import Pod, PodPhase
 from elasticdl.master.core.prediction.state import Prediction
+from elasticdl.master.core.rings.state import Ring
 from elasticdl.master.core.snapshots.state import RegisteredSnapshot
 from elasticdl.master.core.training.state import RunningAttempt, Training
 from elasticdl.master.core.unreadable_messages import UnreadableMessages
@@ -57,6 +58,8 @@ class State:
     """The latest version of the placement that a worker went by and no master on this log has decided; 0: none. A later
     one replaces it: another client wrote it, or the end of the log was lost."""
     move: Move | None = None
+    ring: Ring = field(default_factory=Ring)
+    """Jobs with AllreduceStrategy: the ring of workers."""
     unreadable: set[PodName] = field(default_factory=set)
     """Ps whose last snapshot could not be read for a move; a ps that starts again can restore an older one."""
     seq: int = 0
@@ -231,6 +234,11 @@ class State:
             if pod is None or pod.phase is not PodPhase.RUNNING:
                 return False
         return self.spec is not None
+
+    @property
+    def all_ps_have_model(self) -> bool:
+        """Whether every ps that owns partitions is ready and holds its part of the model."""
+        return self.all_ps_running and all(self.pods[name].has_model for name in self.holders)
 
     def fail(self, message: str, guilty: str = "", kind: FailureKind = FailureKind.ENVIRONMENT) -> None:
         """Record why the job has to end; the first reason stays."""

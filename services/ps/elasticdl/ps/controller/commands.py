@@ -100,6 +100,14 @@ class RecoverShard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadHistory:
+    """Read the manifests of the snapshots that a register names; the result are those that can be read, oldest first."""
+
+    lane: ClassVar[Lane] = Lane.STORAGE
+    register: PsRegister
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadInitialModel:
     """Read the weights that a new model starts from, and give them to the model's core."""
 
@@ -300,6 +308,7 @@ class Log:
 BrokerCommand = ReadKey | WriteRegister | PublishEvent | JoinJob
 StorageCommand = (
     RecoverShard
+    | ReadHistory
     | LoadInitialModel
     | CutSnapshot
     | CountTables

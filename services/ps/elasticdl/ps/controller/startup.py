@@ -51,7 +51,9 @@ class Startup:
             yield commands.AdoptPlacement(placement=decode_placement(entry.value))
         restored = ""
         ledgers: tuple[GroupLedger, ...] = ()
-        if register.manifest:
+        if self._core.has_model:
+            ledgers = yield from self._take_over(register)
+        elif register.manifest:
             restored, ledgers = yield from self._restore(register)
         elif self._initial and self._core.owned:
             yield commands.LoadInitialModel(initial=self._initial)
@@ -61,7 +63,7 @@ class Startup:
                 address=self._address, ledgers=ledgers, restored_from=restored, claim=self._registration.seq
             )
         )
-        if restored or not self._core.owned:
+        if restored or ledgers or not self._core.owned:
             yield commands.StartServing()
         if not self._core.owned:
             self._snapshots.initialised = True  # The groups that come here are initialised already.
@@ -97,6 +99,16 @@ class Startup:
             if (uri, *older) != (register.manifest, *register.older):
                 yield from self._registration.publish(uri, manifest.step, older)
         return uri, ledgers
+
+    def _take_over(self, register: PsRegister) -> Procedure[tuple[GroupLedger, ...]]:
+        """Continue with a model that is here already; the snapshots of its former owner are this one's now."""
+        if register.manifest:
+            kept = yield commands.ReadHistory(register=register)
+            self._snapshots.adopt(kept)
+        if not self._snapshots.history:
+            yield from self._snapshots.write(flush=False)
+            self._snapshots.initialised = True
+        return self._core.ledgers
 
     def _announce_damages(self, damages: Iterable[DamagedError], replacement: str) -> Procedure[None]:
         for error in damages:

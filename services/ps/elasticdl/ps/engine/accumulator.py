@@ -89,6 +89,20 @@ class Accumulator:
             self._rows[name].add(ids, rows, weight)
         self.weight += weight
 
+    def add_sum(self, dense: Floats | Doubles | None, layer_states: Iterable[tuple[int, Floats]], weight: int) -> None:
+        """Add several batches, whose gradients are summed already.
+
+        Args:
+            dense: sum of weight x gradient, for the dense elements; None: 0.
+            layer_states: weight and updates of layer state of each batch that has some.
+            weight: of all batches.
+        """
+        if dense is not None:
+            self._dense[: dense.size] += dense
+        for each, layer_state in layer_states:
+            slabs.add_scaled(self._dense[-layer_state.size :], layer_state, each)
+        self.weight += weight
+
     def take(self) -> Gradients:
         """The weighted mean of the accumulated batches, which are forgotten; a row absent from a batch is zero there.
 

@@ -201,6 +201,30 @@ class Group:
         if rounds is not None and rounds.is_complete(self.ledger, task, push.batch):
             self.flush()
 
+    def apply_round(self, pushes: Sequence[Push], gradient: NDArray[np.float32] | NDArray[np.float64] | None) -> None:
+        """Absorb all batches of a round that the ledger lacks, as ``apply`` would in this order, and make its update.
+
+        Args:
+            pushes: the batches without their gradients, in the order of the plan; otherwise as ``check`` accepts them.
+            gradient: sum of records x gradient over the batches, [trainable]; None: all are empty.
+        """
+        layer_states: list[tuple[int, NDArray[np.float32]]] = []
+        weight = 0
+        for push in pushes:
+            if push.rate is not None:
+                self._rate = push.rate
+            if not push.empty:
+                weight += push.records
+                if push.statistics.size:
+                    layer_states.append((push.records, push.statistics))
+            if push.statistics.size:
+                self.dense.update_statistics(push.statistics, averaged=False)
+            self.ledger.absorb(TaskId(push.task), push.batch, push.batches, push.records, push.checksum)
+            if self.metrics is not None:
+                self.metrics.add(push.task, push.records, push.metric_states)
+        self.accumulator.add_sum(gradient, layer_states, weight)
+        self.flush()
+
     def pull_dense(self, out: NDArray[np.float32], *, averages: bool = False, updates_ahead: int = 0) -> None:
         """``DenseStore.pull``, or with ``updates_ahead`` the values that are expected after this many more updates."""
         if updates_ahead:

@@ -104,6 +104,11 @@ def recover(store: ObjectStore, core: PsCore, register: PsRegister, folder: str)
     raise NothingLeftError(len(uris), list(damages.values()))
 
 
+def read_history(store: ObjectStore, register: PsRegister) -> list[Snapshot]:
+    """The snapshots that a register names and whose manifests can be read, oldest first."""
+    return _readable(store, [register.manifest, *register.older], {}, ())
+
+
 def _gathered(store: ObjectStore, core: PsCore, registered: Sequence[str], folder: str) -> ModelShard | None:
     """A shard of everything that the placement gives to this ps, from any snapshot; None: no snapshot has some of it.
 

@@ -10,7 +10,7 @@ from functools import partial
 import structlog
 
 from elasticdl.shared.bus.memory.transport import Client
-from elasticdl.shared.bus.ports import OrderHandler
+from elasticdl.shared.bus.ports import OrderHandler, StopServing
 from elasticdl.shared.bus.stored_events import shortened
 from elasticdl.shared.bus.terms import LaterTermError, Terms
 from elasticdl.shared.errors import ElasticDLError, PermanentError, ProtocolError, TransientError
@@ -152,9 +152,16 @@ class MemorySignals:
                     else PermanentError(text)
                 )
 
-    async def serve_orders(self, pod: PodName, handler: OrderHandler) -> None:
+    async def serve_orders(self, pod: PodName, handler: OrderHandler) -> StopServing:
         """Take orders under this name from now on."""
         server = OrderServer(self._client, handler)
         self.served.append(server)
         self._subscriptions.orders.setdefault(pod, []).append(server)
         self._client.transport.start(server.run())
+
+        async def stop() -> None:
+            servers = self._subscriptions.orders.get(pod, [])
+            if server in servers:
+                servers.remove(server)
+
+        return stop

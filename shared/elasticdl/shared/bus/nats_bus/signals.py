@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 
 from elasticdl.shared.bus import subjects
 from elasticdl.shared.bus.nats_bus.connection import Connection, NoRespondersError
-from elasticdl.shared.bus.ports import OrderHandler
+from elasticdl.shared.bus.ports import OrderHandler, StopServing
 from elasticdl.shared.bus.stored_events import shortened
 from elasticdl.shared.bus.terms import LaterTermError, Terms
 from elasticdl.shared.errors import ElasticDLError, PermanentError, ProtocolError, TransientError
@@ -80,7 +80,7 @@ class NatsSignals:
                 raise LaterTermError(refusal, latest=latest)
             raise PermanentError(refusal)
 
-    async def serve_orders(self, pod: PodName, handler: OrderHandler) -> None:
+    async def serve_orders(self, pod: PodName, handler: OrderHandler) -> StopServing:
         """Receive orders under this name from now on."""
         terms = Terms()
 
@@ -98,9 +98,15 @@ class NatsSignals:
                 refusal = str(error) or type(error).__name__
             await self._connection.client.publish(message.reply, refusal.encode(), headers=latest)
 
-        await self._connection.client.subscribe(subjects.order(self._connection.job, pod), cb=serve)
+        subscription = await self._connection.client.subscribe(subjects.order(self._connection.job, pod), cb=serve)
         # The client's flush may overtake the subscription; a request does not, so its answer proves the subscription.
         await self._connection.api("INFO", {})
+
+        async def stop() -> None:
+            if not self._connection.closed:
+                await subscription.unsubscribe()
+
+        return stop
 
 
 def _term_of(headers: Mapping[str, str]) -> int:

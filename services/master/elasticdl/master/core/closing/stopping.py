@@ -1,4 +1,7 @@
-"""An early end, on request or after a failure: workers stop first, then the ps take a last snapshot and stop."""
+"""An early end, on request or after a failure: workers stop first, then the ps take a last snapshot and stop.
+
+A ring serves its model itself, so there the last snapshot comes before the workers stop.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,9 @@ def decide_stopping(state: State, now_s: float) -> Decisions:
         return [
             (EnterState(state=JobState.STOPPING, message=reason), reason),
             (SetTimer(timer=STOP, due_s=now_s + STOP_S_MAX), "the time limit for stopping"),
-            *_stop(_alive(state, Service.WORKER), "stop"),
+            *([] if state.job.has_ring else _stop(_alive(state, Service.WORKER), "stop")),
         ]
-    if any(True for _ in _alive(state, Service.WORKER)) and not state.stopping.overdue:
+    if not state.job.has_ring and any(True for _ in _alive(state, Service.WORKER)) and not state.stopping.overdue:
         return []
     # A ps without a model has nothing to save, and would refuse.
     savable = [pod.name for pod in state.running_holders if pod.has_model]
@@ -80,4 +83,4 @@ def _stop(pods: list[Pod], reason: str) -> Decisions:
 
 
 def _alive(state: State, service: Service) -> list[Pod]:
-    return [pod for pod in state.pods_of(service) if pod.phase is not PodPhase.EXITED]
+    return [pod for pod in state.pods_of(service) if pod.phase is not PodPhase.EXITED and not pod.is_hosted]

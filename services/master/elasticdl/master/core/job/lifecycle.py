@@ -9,6 +9,7 @@ from elasticdl.master.core.closing.apply import reset_closing
 from elasticdl.master.core.closing.state import Stopping
 from elasticdl.master.core.evaluation.apply import abandon_evaluation
 from elasticdl.master.core.moves.apply import abort_move
+from elasticdl.master.core.rings.apply import reset_ring
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.state import Training
 from elasticdl.shared.messages.commands import EnterState, JobState
@@ -46,7 +47,7 @@ def on_job_resumed(state: State, envelope: Envelope, event: JobResumed) -> None:
     """Apply a resume: every process starts again, from the snapshots."""
     state.resumes += 1
     state.left_out = ()
-    state.ps = event.ps or state.ps
+    state.ps = (0 if state.job.has_ring else event.ps) or state.ps
     if state.move:
         abort_move(state, state.move.number)
     if event.owners:
@@ -59,6 +60,7 @@ def on_job_resumed(state: State, envelope: Envelope, event: JobResumed) -> None:
     state.failure = None
     state.stop_reason = ""
     state.pods.clear()
+    reset_ring(state)
     state.running_attempts.clear()
     state.deliveries_to_return.clear()
     state.failures.clear()
@@ -138,7 +140,7 @@ def on_scale_requested(state: State, _envelope: Envelope, event: ScaleRequested)
     leaving = {pod_number(name) for name in event.leaving if name in before}
     staying = [number for name in before if (number := pod_number(name)) not in leaving]
     state.workers = event.workers or state.workers
-    state.ps = event.ps or state.ps
+    state.ps = (0 if state.job.has_ring else event.ps) or state.ps
     wanted = set(staying[: state.workers])
     free = (number for number in count() if number not in leaving and number not in staying)
     wanted |= set(islice(free, state.workers - len(wanted)))

@@ -9,6 +9,7 @@ from elasticdl.master.core.moves.apply import apply_ps_ledgers, interrupt_move
 from elasticdl.master.core.pods.crashes import on_worker_silent
 from elasticdl.master.core.pods.restarts import on_start_timed_out, on_unordered_exit, others_continue
 from elasticdl.master.core.pods.state import Pod, PodPhase, SlowBatch
+from elasticdl.master.core.rings.apply import on_worker_process_ended
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.apply import drop_attempts
 from elasticdl.shared.messages import events
@@ -49,6 +50,7 @@ def on_pod_started(state: State, envelope: Envelope, event: events.PodStarted) -
     if pod is None or pod.service is not event.service or event.instance in (pod.instance, pod.former_instance):
         return
     drop_attempts(state, pod.incarnation)
+    on_worker_process_ended(state, pod.name, pod.instance)
     state.timers.pop(timers.pending_of(pod.name), None)
     pod.pending = ""
     pod.instance = event.instance
@@ -66,6 +68,7 @@ def on_pod_exited(state: State, envelope: Envelope, event: events.PodExited) -> 
     pod = state.pods.get(event.pod)
     if pod is None or pod.instance != event.instance:
         return
+    on_worker_process_ended(state, pod.name, pod.instance)
     pod.instance, pod.former_instance = NO_INSTANCE, pod.instance
     pod.slow = None
     state.timers.pop(timers.start_of(pod.name), None)
@@ -116,6 +119,7 @@ def on_worker_stopped(state: State, envelope: Envelope, _event: events.WorkerSto
     """Apply that a worker has stopped in an orderly way."""
     drop_attempts(state, envelope.incarnation)
     state.pods[envelope.name].stopped_incarnation = envelope.incarnation
+    state.ring.ready.pop(envelope.name, None)
 
 
 def on_worker_failed(state: State, envelope: Envelope, event: events.WorkerFailed) -> None:
@@ -151,6 +155,7 @@ def on_ps_started(state: State, envelope: Envelope, event: events.PsStarted) -> 
         reset_closing(state)
     pod.incarnation = envelope.incarnation
     pod.address = event.address
+    pod.is_unresponsive = pod.is_unresponsive and not pod.is_hosted
     if event.ledgers:
         pod.model_incarnation = pod.incarnation
     _set_running(state, pod)

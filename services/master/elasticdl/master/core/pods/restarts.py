@@ -58,7 +58,9 @@ def decide_pods(state: State) -> Decisions:
             f"scaled to {state.workers} workers and {state.ps} ps",
         )
         for name in unwanted
-        if state.pods[name].phase not in (PodPhase.EXITED, PodPhase.STOPPING) and restart_of(name) not in state.timers
+        if not state.pods[name].is_hosted
+        and state.pods[name].phase not in (PodPhase.EXITED, PodPhase.STOPPING)
+        and restart_of(name) not in state.timers
     ]
     for name, service in wanted.items():
         known = state.pods.get(name)

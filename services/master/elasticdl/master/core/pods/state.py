@@ -61,6 +61,7 @@ class Pod:
         slow: worker: the batch on which it has made no progress for long; None: it makes progress.
         was_unresponsive: the master has ordered the end of the present process for that.
         claim: ps: number of the register claim of the last instance that reported ready.
+        is_hosted: ps: the leader of the ring serves under this name, and ``instance`` is its process.
         early_events: what a process has sent before its start was reported.
     """
 
@@ -83,6 +84,7 @@ class Pod:
     was_unresponsive: bool = False
     slow: SlowBatch | None = None
     claim: int = 0
+    is_hosted: bool = False
     early_events: list[Envelope] = field(default_factory=list)
 
     @property

@@ -1,0 +1,39 @@
+"""The ring of a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from elasticdl.shared.messages.commands import RingMember
+from elasticdl.shared.messages.events import RingMemberReady
+from elasticdl.shared.names import Incarnation, PodInstance, PodName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyWorker:
+    """A worker that asks to be a member of the next generation."""
+
+    incarnation: Incarnation
+    said: RingMemberReady
+
+
+@dataclass(slots=True, kw_only=True)
+class Ring:
+    """The present generation, and who wants to be in the next one.
+
+    Attributes:
+        generation: number of the present generation; 0: there was none.
+        members: its members by seniority; empty: no process of the present run was in one.
+        ready: workers that have asked since it was formed.
+        instances: the process of each member and of each of these. A worker that waits for the ring is not RUNNING yet.
+    """
+
+    generation: int = 0
+    members: tuple[RingMember, ...] = ()
+    ready: dict[PodName, ReadyWorker] = field(default_factory=dict)
+    instances: dict[Incarnation, PodInstance] = field(default_factory=dict)
+
+    @property
+    def leader(self) -> PodName | None:
+        """The member that serves the model."""
+        return self.members[0].worker if self.members else None

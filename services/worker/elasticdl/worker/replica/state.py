@@ -1,0 +1,194 @@
+"""The state of a replica: a ps' core with the whole model, which commits rounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from elasticdl.ps.shard.admission import RefusedError, check_same_model
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.group import UpdatePolicy
+from elasticdl.ps.snapshots.reader import restore
+from elasticdl.ps.snapshots.writer import SnapshotWriter
+from elasticdl.shared.errors import InvariantError, UserError
+from elasticdl.shared.job.rounds import Rounds
+from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.model.partitioning import take
+from elasticdl.shared.model.placement import Placement
+from elasticdl.shared.model.rows.snapshot_rows import read_chain
+from elasticdl.shared.model.signature import ModelSignature
+from elasticdl.shared.names import Incarnation, Service, TaskId, pod_name
+from elasticdl.shared.process.clock import Clock
+from elasticdl.shared.storage.memory_store import MemoryStore
+from elasticdl.shared.wire import messages
+from elasticdl.shared.wire.messages import NO_FLOATS, RefusalKind
+from elasticdl.worker.ports import Doubles, Floats
+from elasticdl.worker.ps_client.requests import PullDelayedError, Pulled, PushRequest
+from elasticdl.worker.ps_client.splitter import Splitter
+from elasticdl.worker.ring.ports import BatchFacts
+
+Bytes = npt.NDArray[np.uint8]
+SERVED = pod_name(Service.PS, 0)
+"""The name under which the leader of a ring serves its replica."""
+_G = TypeVar("_G", Floats, Doubles)
+_COPY = Incarnation("copy")
+
+
+class Replica:
+    """See ``ring.ports.ReplicaState``. Thread-safe.
+
+    Args:
+        signature: of the model of this worker; every member has to have the same.
+    """
+
+    def __init__(self, spec: JobSpec, signature: ModelSignature, clock: Clock) -> None:
+        if spec.rounds is None:
+            raise InvariantError("a ring without rounds")
+        self.core = PsCore(plan=spec.plan, placement=Placement.even(1), number=0, policy=UpdatePolicy.of(spec))
+        self._rounds: Rounds = spec.rounds
+        self._signature = signature
+        self._clock = clock
+        self._writer = SnapshotWriter(spec, SERVED, _COPY)
+        self._splitter = Splitter(signature, spec.plan.fingerprint, self.core.placement)
+        self._step: tuple[int, int] = (0, 0)
+        """Batches in the ledger, and how many rounds they are."""
+
+    @property
+    def has_model(self) -> bool:
+        """Whether there is a state at all."""
+        return self.core.is_ready and self.core.has_model
+
+    @property
+    def step(self) -> int:
+        """Rounds that this state contains, by its ledger."""
+        with self.core.lock:
+            return self._rounds_absorbed()
+
+    @property
+    def gradient_size(self) -> int:
+        """Elements of the flat dense gradient."""
+        return sum(one.stop - one.start for one in self._splitter.parts[0].gradients)
+
+    def round_of(self, task: TaskId, batch: int) -> Sequence[tuple[TaskId, int]]:
+        """The batches that make one update with this one, in the order of the plan."""
+        return [(one, batch) for one in self._rounds.members(task, batch)]
+
+    def next_batch(self, task: TaskId, batches: int) -> int:
+        """The first batch of a task that the ledger lacks."""
+        with self.core.lock:
+            shard = self.core.shard
+            return shard.next_batch(task, batches) if shard is not None and shard.groups else 0
+
+    def is_open(self, task: TaskId, batch: int) -> bool:
+        """Whether every round before that of a batch is committed."""
+        with self.core.lock:
+            shard = self.core.shard
+            return shard is not None and all(group.is_open(task, batch) for group in shard.groups)
+
+    def pull(self, batch: tuple[int, int]) -> Pulled:
+        """The dense weights for a batch, once its round is open.
+
+        Raises:
+            PullDelayedError: it is not, or there is no model here yet.
+        """
+        request = self._requests().pull({}, batch=batch).requests[0]
+        if not isinstance(request, messages.Pull):
+            raise TypeError(f"a pull became {request}")
+        try:
+            reply = self.core.pull(request, now_s=self._clock.monotonic())
+        except RefusedError as error:
+            if error.refusal.kind is RefusalKind.USER:
+                raise
+            raise PullDelayedError(str(error)) from error
+        part = self._splitter.parts[0]
+        dense = reply.dense
+        if len(part.runs) > 1:
+            dense = np.empty(part.size, np.float32)
+            part.scatter(reply.dense, dense)
+        return Pulled(dense=dense, rows={}, iterations={SERVED: reply.iteration}, step=reply.step, release=lambda: None)
+
+    def problem_of(self, request: PushRequest) -> str:
+        """What in a batch is NaN or infinite; empty: nothing, so it may be contributed.
+
+        Raises:
+            ProtocolError: it does not fit plan or model.
+        """
+        return self.core.problem_of(self._push_of(request))
+
+    def apply(self, batches: Sequence[BatchFacts], gradient: Floats | Doubles | None) -> None:
+        """Commit a round. See ``ring.ports.ReplicaState``."""
+        pushes = [self._push_of_facts(facts) for facts in batches]
+        rounds = self.step
+        self.core.apply_round(pushes, None if gradient is None else self._own(gradient), self._clock.monotonic())
+        with self.core.lock:
+            self._step = (self.core.step, rounds + 1)
+
+    def save(self) -> Sequence[Bytes]:
+        """A copy of the whole state: the objects of a snapshot, after their names."""
+        cut = self.core.cut(dirty_only=False, flush=False)
+        names: list[str] = []
+        parts: list[Bytes] = []
+        try:
+            for uri, data in self._writer.objects(self.core, cut, number=0, base=""):
+                names.append(uri)
+                parts.append(np.frombuffer(bytes(data), np.uint8))
+        finally:
+            cut.close()
+        return [np.frombuffer(json.dumps(names).encode(), np.uint8), *parts]
+
+    def load(self, parts: Sequence[Bytes]) -> None:
+        """Take over what ``save`` gave. Raises ``UserError``: it is of another model."""
+        names: list[str] = json.loads(parts[0].tobytes())
+        store = MemoryStore()
+        for name, part in zip(names, parts[1:], strict=True):
+            store.write(name, part.tobytes())
+        shard = restore(store, self.core, read_chain(store, names[-1]))
+        try:
+            check_same_model(shard.signature, self._signature)
+        except RefusedError as error:
+            raise UserError(str(error)) from error
+        self.core.replace(shard)
+
+    def _own(self, gradient: _G) -> _G:
+        """A gradient in the order of the ps."""
+        return take(gradient, self._splitter.parts[0].gradients)
+
+    def _requests(self) -> Splitter:
+        placement = self.core.placement
+        if placement.version != self._splitter.version:  # A resume without the log publishes a later version.
+            self._splitter = Splitter(self._signature, self.core.plan.fingerprint, placement)
+        return self._splitter
+
+    def _push_of(self, request: PushRequest) -> messages.Push:
+        push = self._requests().push(request).requests[0]
+        if not isinstance(push, messages.Push):
+            raise TypeError(f"a push became {push}")
+        return push
+
+    def _push_of_facts(self, facts: BatchFacts) -> messages.Push:
+        request = PushRequest(
+            task=facts.task,
+            batch=facts.batch,
+            batches=facts.batches,
+            records=facts.records,
+            checksum=facts.checksum,
+            rate=facts.rate,
+            dense_gradient=None if facts.is_empty else NO_FLOATS,
+            statistics_update=facts.statistics,
+            metric_states=facts.metric_states,
+        )
+        return self._push_of(request)
+
+    def _rounds_absorbed(self) -> int:
+        """The caller has the lock."""
+        shard = self.core.shard
+        if shard is None or not shard.groups:
+            return 0
+        ledger = shard.groups[0].ledger
+        if self._step[0] != ledger.step:
+            self._step = (ledger.step, self._rounds.count(ledger))
+        return self._step[1]

@@ -1,0 +1,145 @@
+"""What the core of a member has the shell do. Each command names its lane; a lane executes its commands in order.
+
+``Lane.LINKS`` never waits, so that a break interrupts everything else at once; ``Lane.TALK`` sends small messages,
+``Lane.COPY`` large ones; ``Lane.STATE`` reduces and changes the state; ``Lane.WORKER`` talks to the rest of the worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar
+
+from elasticdl.worker.ring.core.messages import BatchKey, Message, Result, State
+from elasticdl.worker.ring.core.positions import Position
+from elasticdl.worker.ring.ports import BatchFacts, Generation
+
+
+class Lane(Enum):
+    """Which commands may overlap: those of different lanes."""
+
+    LINKS = "links"
+    TALK = "talk"
+    COPY = "copy"
+    STATE = "state"
+    WORKER = "worker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connect:
+    """Connect to the leader and to the neighbours of a generation, and accept the other members'."""
+
+    lane: ClassVar[Lane] = Lane.LINKS
+    generation: Generation
+    rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disconnect:
+    """Close all connections of a generation at once: neighbours notice it, and a blocked reduce returns."""
+
+    lane: ClassVar[Lane] = Lane.LINKS
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """Send a small message to a member of the generation."""
+
+    lane: ClassVar[Lane] = Lane.TALK
+    generation: int
+    rank: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendResult:
+    """Send the result of the last committed round to a member that lacks it."""
+
+    lane: ClassVar[Lane] = Lane.COPY
+    generation: int
+    rank: int
+    result: Result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendState:
+    """Send a copy of the state, which has ``position`` and does not change until the member has answered."""
+
+    lane: ClassVar[Lane] = Lane.STATE
+    generation: int
+    rank: int
+    position: Position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduce:
+    """Add up records x gradient of own batches, then over the ring; the outcome is an event.
+
+    Attributes:
+        own: keys of the batches whose gradients this member gives, in the order of the plan; the empty ones left out.
+        has_gradient: False: all batches of the round are empty, so members only wait for each other.
+    """
+
+    lane: ClassVar[Lane] = Lane.STATE
+    generation: int
+    step: int
+    own: Sequence[BatchKey]
+    has_gradient: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apply:
+    """Commit a round to the state. Gradients of its batches are not needed any more."""
+
+    lane: ClassVar[Lane] = Lane.STATE
+    batches: Sequence[BatchFacts]
+    gradient: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Replace the state by a copy, and drop all gradients; answered with ``StateLoaded``."""
+
+    lane: ClassVar[Lane] = Lane.STATE
+    state: State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportReady:
+    """Tell the master that this member waits for a new generation; attributes as ``Membership.report_ready``."""
+
+    lane: ClassVar[Lane] = Lane.WORKER
+    left: int
+    step: int
+    has_model: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lead:
+    """Serve this replica, whose state is current now; see ``Leading.lead``."""
+
+    lane: ClassVar[Lane] = Lane.STATE
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Follow:
+    """Stop to serve, before a copy of another state is loaded; see ``Leading.follow``."""
+
+    lane: ClassVar[Lane] = Lane.STATE
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """This member takes no part any more."""
+
+    lane: ClassVar[Lane] = Lane.WORKER
+
+
+RingCommand = (
+    Connect | Disconnect | Send | SendResult | SendState | Reduce | Apply | Load | ReportReady | Lead | Follow | Left
+)

@@ -1,0 +1,112 @@
+"""What the members of a generation tell each other. Followers talk to the leader, and the leader to each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from elasticdl.shared.names import TaskId
+from elasticdl.worker.ring.core.positions import Position
+from elasticdl.worker.ring.ports import BatchFacts
+
+BatchKey = tuple[TaskId, int]
+"""A task and the number of one of its batches."""
+Round = tuple[BatchKey, ...]
+"""The batches of a round that the ledger lacks, in the order of the plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """Follower to leader, in a new generation: where my state is. Sent again after it has changed."""
+
+    position: Position
+
+
+class Kind(Enum):
+    """What a member can get from another one."""
+
+    RESULT = "result"
+    """The last committed round."""
+    STATE = "state"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """Leader to follower: your state is newer than mine, send me this."""
+
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A committed round, for a member that lacks it.
+
+    Attributes:
+        step: committed rounds before it.
+        batches: as ``ReplicaState.apply`` takes them.
+        gradient: the sum of the round, opaque here; None: all batches are empty.
+    """
+
+    lineage: int
+    step: int
+    batches: Sequence[BatchFacts]
+    gradient: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """A whole state; ``parts``: what ``ReplicaState.save`` returned, opaque here."""
+
+    position: Position
+    parts: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """Leader to followers: all states are equal, so the generation works. They answer with their offers."""
+
+    position: Position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Follower to leader: I have the gradient of a batch of the round that makes ``step + 1``."""
+
+    step: int
+    round: Round
+    facts: BatchFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A batch of a round, and the rank of the member whose gradient counts."""
+
+    rank: int
+    facts: BatchFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Go:
+    """Leader to followers: every batch of the round that makes ``step + 1`` is there. Reduce it.
+
+    Attributes:
+        entries: in the order of the plan.
+    """
+
+    step: int
+    entries: Sequence[Entry]
+
+    @property
+    def batches(self) -> tuple[BatchFacts, ...]:
+        """The round as ``ReplicaState.apply`` takes it."""
+        return tuple(entry.facts for entry in self.entries)
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether there is something to add up."""
+        return any(not entry.facts.is_empty for entry in self.entries)
+
+
+Message = Hello | Want | Result | State | Opened | Offer | Go
