@@ -12,8 +12,7 @@ runs an event loop, does not disturb it. ``sql`` does so for the jobs of its sta
 ``elasticdl.sql`` and ``elasticdl.shared``.
 """
 
-from elasticdl.api.history import History
-from elasticdl.api.job import Job
+from elasticdl.api.job import History, Job
 from elasticdl.api.starting import evaluate, predict, train
 from elasticdl.api.statements import load_ipython_extension, sql
 from elasticdl.shared.errors import ElasticDLError, UserError

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from elasticdl.api.commands import run
-from elasticdl.api.history import History
-from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.errors import ElasticDLError, UserError
 
 _UNSUCCESSFUL = {"failed": "failed", "stopped": "been stopped"}
 
@@ -90,3 +91,44 @@ class Job:
 
     def _run(self, command: str, *arguments: str, shows: bool = False) -> str:
         return run(command, self.name, *arguments, *self._place, shows=shows)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What ``fit()`` returns as its history, and all evaluations.
+
+    Attributes:
+        epochs: for each epoch, from 1: epoch, loss, metrics, validation, validation_step, batches, records, seconds.
+        evaluations: for each evaluation: evaluation, epoch, step, reason, metrics, seconds and more, as in the report.
+    """
+
+    epochs: Sequence[Mapping[str, Any]]
+    evaluations: Sequence[Mapping[str, Any]]
+
+    @property
+    def history(self) -> dict[str, list[float | None]]:
+        """Metric -> one value per epoch, with Keras' names: ``loss``, ``auc``, ``val_loss``, ``val_auc``."""
+        rows = [_flat(epoch) for epoch in self.epochs]
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {name: [row.get(name) for row in rows] for name in names}
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame`` with one row per epoch: ``history``, and ``records``, ``batches`` and ``seconds``.
+
+        Raises:
+            UserError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise UserError("to_pandas() needs pandas", hint="Install it: pip install 'elasticdl[notebook]'") from error
+        numbers = [epoch["epoch"] for epoch in self.epochs]
+        frame = pd.DataFrame(self.history, index=pd.Index(numbers, name="epoch"))
+        for name in ("records", "batches", "seconds"):
+            frame[name] = [epoch[name] for epoch in self.epochs]
+        return frame
+
+
+def _flat(epoch: Mapping[str, Any]) -> dict[str, float | None]:
+    validation = {f"val_{name}": value for name, value in epoch["validation"].items()}
+    return {"loss": epoch["loss"], **epoch["metrics"], **validation}

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.shared.errors import UserError
-from elasticdl.zoo import examples
-from elasticdl.zoo.examples import Images, Labels
-from elasticdl.zoo.writing import TEST, TRAIN, DataRequest, Written, refuse
+from elasticdl.zoo import writing
+from elasticdl.zoo.writing import TEST, TRAIN, DataRequest, Images, Labels, Written, refuse
 
 SIDE, CHANNELS, CLASSES = 32, 3, 10
 RECORDS = 4000
@@ -48,14 +47,14 @@ def make(request: DataRequest) -> Written:
             images, labels = _drawn(patterns, count, np.random.default_rng((request.seed, 1, number)))
             if part == TEST:
                 best = {"accuracy": float(np.mean(np.argmax(likelihoods(images, patterns), axis=1) == labels))}
-        examples.write_images(request.folder / part, images, labels)
+        writing.write_images(request.folder / part, images, labels)
         counts[part] = len(labels)
     return counts, best
 
 
 def read_images(folder: str | Path) -> tuple[Images, Labels]:
     """The images and labels in a folder that ``make`` wrote, in the order of the files."""
-    return examples.read_images(folder, (SIDE, SIDE, CHANNELS))
+    return writing.read_images(folder, (SIDE, SIDE, CHANNELS))
 
 
 def likelihoods(images: Images, patterns: Floats) -> Floats:

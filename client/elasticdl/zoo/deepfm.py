@@ -22,8 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from elasticdl.shared.storage.atomic import replacing
-from elasticdl.zoo.scores import auc, log_loss
-from elasticdl.zoo.writing import TEST, TRAIN, DataRequest, Written, part_paths
+from elasticdl.zoo.writing import TEST, TRAIN, DataRequest, Written, auc, log_loss, part_paths
 
 RECORDS = 500_000
 TEST_SHARE = 0.1

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.shared.errors import UserError
-from elasticdl.zoo import examples
-from elasticdl.zoo.examples import Images, Labels
-from elasticdl.zoo.writing import TEST, TRAIN, DataRequest, Written, refuse
+from elasticdl.zoo import writing
+from elasticdl.zoo.writing import TEST, TRAIN, DataRequest, Images, Labels, Written, refuse
 
 SIDE = 28
 TEST_SHARE = 0.2
@@ -34,13 +33,13 @@ def make(request: DataRequest) -> Written:
         _digits(request.seed) if request.source is None else {part: _idx(request.source, part) for part in _IDX_FILES}
     )
     for part, (images, labels) in parts.items():
-        examples.write_images(request.folder / part, images, labels)
+        writing.write_images(request.folder / part, images, labels)
     return {part: len(labels) for part, (_, labels) in parts.items()}, {}
 
 
 def read_images(folder: str | Path) -> tuple[Images, Labels]:
     """The images and labels in a folder that ``make`` wrote, in the order of the files."""
-    return examples.read_images(folder, (SIDE, SIDE))
+    return writing.read_images(folder, (SIDE, SIDE))
 
 
 def upscale(images: NDArray[np.float64]) -> NDArray[np.float64]:

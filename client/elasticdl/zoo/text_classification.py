@@ -13,8 +13,7 @@ import json
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.zoo.scores import auc, log_loss
-from elasticdl.zoo.writing import DataRequest, Written, write_text
+from elasticdl.zoo.writing import DataRequest, Written, auc, log_loss, write_text
 
 RECORDS = 12_000
 TEST_SHARE = 0.25

@@ -10,13 +10,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.shared.data.formats.tfrecord import FrameDecoder, write_records
 from elasticdl.shared.errors import UserError, check_range
 from elasticdl.shared.storage.atomic import replacing
+from elasticdl.zoo.example_pb2 import Example
 
 DATA_SETS = ("mnist", "cifar10", "census", "deepfm", "two_tower", "text_classification", "time_series")
 TRAIN, TEST = "train", "test"
 _ABOUT = "about.json"
 _RECORDS_MAX = 1_000_000_000
+_SMALLEST = 1e-7
+RECORDS_PER_FILE = 10_000
+_SUFFIX = ".tfrecord"
+
+Images = NDArray[np.uint8]
+"""(records, ...)."""
+Labels = NDArray[np.int64]
+"""(records,)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,3 +194,56 @@ def _folder_errors(folder: Path) -> Iterator[None]:
         raise UserError(
             f"{place}: {error.strerror or error}", hint="Use a folder that you may write to, on a disk with free space."
         ) from error
+
+
+def auc(labels: NDArray[np.bool_], scores: NDArray[np.floating]) -> float:
+    """Area under the receiver operating characteristic: how often a positive record scores above a negative one.
+
+    Args:
+        scores: (records,), any monotone function of the probability; ties count half.
+
+    Returns:
+        0 to 1; NaN when all labels are the same.
+    """
+    positives = int(np.count_nonzero(labels))
+    negatives = labels.size - positives
+    if not positives or not negatives:
+        return float("nan")
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]  # 1-based; records with equal scores share their mean rank.
+    return float((ranks[labels].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+def log_loss(labels: NDArray[np.bool_], probabilities: NDArray[np.floating]) -> float:
+    """Mean binary cross-entropy in nats; ``probabilities``: (records,), of the label being true."""
+    p = np.clip(probabilities, _SMALLEST, 1 - _SMALLEST)
+    return float(-np.mean(np.where(labels, np.log(p), np.log1p(-p))))
+
+
+def read_images(folder: str | Path, shape: tuple[int, ...]) -> tuple[Images, Labels]:
+    """The images and labels in a folder that ``write_images`` wrote, in the order of the files."""
+    images, labels = [], []
+    for path in sorted(Path(folder).glob(f"*{_SUFFIX}")):
+        data = path.read_bytes()
+        records, _ = FrameDecoder(str(path), end=len(data)).decode(data)
+        for record in records:
+            feature = Example.FromString(record).features.feature
+            images.append(np.frombuffer(feature["image"].bytes_list.value[0], np.uint8))
+            labels.append(feature["label"].int64_list.value[0])
+    return np.array(images, np.uint8).reshape(-1, *shape), np.array(labels, np.int64)
+
+
+def write_images(folder: Path, images: Images, labels: Labels) -> None:
+    """Write a folder of files; ``images``: (records, ...)."""
+    paths = part_paths(folder, _SUFFIX)
+    for start in range(0, len(labels), RECORDS_PER_FILE):
+        stop = start + RECORDS_PER_FILE
+        write_records(next(paths), _examples(images[start:stop], labels[start:stop]))
+
+
+def _examples(images: Images, labels: Labels) -> Iterator[bytes]:
+    for image, label in zip(images, labels, strict=True):
+        example = Example()
+        example.features.feature["image"].bytes_list.value.append(image.tobytes())
+        example.features.feature["label"].int64_list.value.append(int(label))
+        yield example.SerializeToString(deterministic=True)

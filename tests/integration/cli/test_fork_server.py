@@ -22,7 +22,7 @@ from elasticdl.cli.local.processes.fork_server import ForkServer, ForkServers, f
 from elasticdl.cli.local.processes.imports import service_command
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.names import JobId, PodName, Service
-from elasticdl.shared.process.handover import WaitingProcess
+from elasticdl.shared.process.fork_server import WaitingProcess
 from elasticdl.shared.process.settings import WorkerSettings, to_environment, variable
 
 pytestmark = pytest.mark.tensorflow
@@ -149,7 +149,7 @@ def test_only_workers_are_forked(launcher: Launcher) -> None:
 WAITS = """
 import os, sys
 from pathlib import Path
-from elasticdl.shared.process.handover import Handover
+from elasticdl.shared.process.fork_server import Handover
 handover = Handover(Path(sys.argv[1]))
 Path(sys.argv[2]).write_text("waiting")
 print(handover.wait()["NAME"], flush=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.cli.jobs import working_directory
+from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.handle import JobNotFoundError
 from elasticdl.cli.jobs.local_handle import LocalJobHandle
 from elasticdl.cli.jobs.open_log import open_bus
@@ -71,13 +71,13 @@ def test_a_job_is_resumed_where_it_was_started(tmp_path: Path, monkeypatch: pyte
         folder.mkdir()
     monkeypatch.chdir(elsewhere)
     record = JobRecord(job=JobId("job-000000"), created_s=0.0, state="stopped", working_directory=str(started))
-    working_directory.enter(record)
+    run_directory.enter(record)
     assert Path.cwd() == started
     started.rmdir()
     with pytest.raises(
         UserError, match=r"working directory .*started of job job-000000 can't be entered: No such file"
     ):
-        working_directory.enter(record)
+        run_directory.enter(record)
 
 
 def test_a_job_that_was_deleted_while_it_was_watched_is_not_found(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.deadline import DEADLINE_S
 PROGRAM = """
 import sys, threading
 import numpy  # starts threads that take signals like any other
-from elasticdl.worker.shutdown import catch_signals, watch
+from elasticdl.worker.main import catch_signals, watch
 asked, ended = threading.Event(), threading.Event()
 def stop(reason):
     print("stop", reason, flush=True)

@@ -15,7 +15,7 @@ from tests.unit.worker_model.conftest import RECOMMENDER, Tables, WriteModule, c
 
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.export.export import check_export, export, export_or_save_weights
-from elasticdl.worker.model.export.keras_file import loading_notes
+from elasticdl.worker.model.export.without_tables import loading_notes
 from elasticdl.worker.model.runner import ModelRunner, RunnerSettings
 from elasticdl.worker.model.user.feeder import BatchFeeder
 

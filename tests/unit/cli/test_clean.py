@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.cli.commands.clean import CleanSettings, clean
-from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
-from elasticdl.cli.jobs.temporary_files import make_temporary, remove_temporary
+from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, make_temporary, remove_temporary
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import JobId
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from elasticdl.shared.data import hash_kernels
 from elasticdl.shared.job.permutation import mix64
-from elasticdl.shared.model import mix64_arrays
+from elasticdl.shared.model import partitioning
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)), max_size=50))
@@ -17,7 +17,7 @@ def test_compiled_and_numpy_hashes_are_equal(pairs: list[tuple[int, int]]) -> No
     rows = np.array([row for _, row in pairs], np.uint64)
     out = np.empty_like(values)
     hash_kernels.mix(values, out)
-    assert out.tolist() == mix64_arrays.mix64_array(values).tolist() == [mix64(int(value)) for value in values]
+    assert out.tolist() == partitioning.mix64_array(values).tolist() == [mix64(int(value)) for value in values]
     folded = rows.copy()
     hash_kernels.fold(folded, values)
     assert folded.tolist() == [mix64(int(row) ^ int(value)) for row, value in zip(rows, values, strict=True)]

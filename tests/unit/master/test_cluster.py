@@ -14,8 +14,7 @@ from elasticdl.master.main import pods_of, result_of
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.job_end import end_failed
-from elasticdl.shared.kubernetes.pod_manifests import pod_manifest
-from elasticdl.shared.kubernetes.termination import MESSAGE_BYTES_MAX, write_message
+from elasticdl.shared.kubernetes.pod_manifests import MESSAGE_BYTES_MAX, pod_manifest, write_message
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_REFUSED

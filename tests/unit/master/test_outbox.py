@@ -11,8 +11,7 @@ from tests.deadline import DEADLINE_S
 from tests.unit.master.driver import Driver
 
 from elasticdl.master.core.training.task_messages import task_messages
-from elasticdl.master.ledger_reads import LedgerReads
-from elasticdl.master.outbox import Outbox
+from elasticdl.master.outbox import LedgerReads, Outbox
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.memory.tasks import MemoryTaskQueue
 from elasticdl.shared.errors import PermanentError, TransientError

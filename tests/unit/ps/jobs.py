@@ -11,8 +11,7 @@ from tests.deadline import DEADLINE_S
 from tests.unit.ps.example import BATCHES, initial_dense, push_of, signature
 from tests.unit.ps.servers import weights
 
-from elasticdl.ps.identity import PsIdentity
-from elasticdl.ps.service import PsService
+from elasticdl.ps.service import PsIdentity, PsService
 from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus

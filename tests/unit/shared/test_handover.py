@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.shared.process.handover import Handover, WaitingProcess
+from elasticdl.shared.process.fork_server import Handover, WaitingProcess
 
 ENVIRONMENT = {"PATH": "/bin", "TEXT": "two\nlines = ö"}
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from elasticdl.shared.errors import UserError
-from elasticdl.zoo import DATA_SETS, best_reachable, census, cifar10, deepfm, mnist, scores, two_tower, write
+from elasticdl.zoo import DATA_SETS, best_reachable, census, cifar10, deepfm, mnist, two_tower, write, writing
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -262,11 +262,11 @@ def test_auc_counts_pairs_and_ties_half() -> None:
     labels, values = random.random(200) < 0.3, np.round(random.random(200), 1)
     positive, negative = values[labels], values[~labels]
     pairs = (positive[:, None] > negative).mean() + (positive[:, None] == negative).mean() / 2
-    assert scores.auc(labels, values) == pytest.approx(pairs)
-    assert np.isnan(scores.auc(np.ones(3, bool), np.arange(3.0)))
+    assert writing.auc(labels, values) == pytest.approx(pairs)
+    assert np.isnan(writing.auc(np.ones(3, bool), np.arange(3.0)))
 
 
 def test_log_loss_is_that_of_the_definition() -> None:
-    assert scores.log_loss(np.array([True, False]), np.array([0.8, 0.4])) == pytest.approx(
+    assert writing.log_loss(np.array([True, False]), np.array([0.8, 0.4])) == pytest.approx(
         -(np.log(0.8) + np.log(0.6)) / 2
     )

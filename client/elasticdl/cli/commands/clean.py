@@ -13,8 +13,7 @@ import typer
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.local_handle import shown_state
-from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.jobs.temporary_files import remove_temporary
+from elasticdl.cli.jobs.run_directory import RunDirectory, remove_temporary
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.storage import display

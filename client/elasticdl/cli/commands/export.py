@@ -11,7 +11,7 @@ from pathlib import Path
 
 from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.display.report import exported_text
-from elasticdl.cli.jobs import run_directory, working_directory
+from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.ended_job import EndedJob, list_of_versions, read_ended_job
 from elasticdl.cli.jobs.export_settings import ExportSettings
 from elasticdl.cli.jobs.run_directory import RunDirectory
@@ -44,7 +44,7 @@ def export(job: str, root: Path, settings: ExportSettings) -> None:
     output = to_uri(settings.output) if settings.output else ""
     run = run_directory.find(root, job)
     record = run.read()
-    working_directory.enter(record)
+    run_directory.enter(record)
     if output:
         check_apart(f"--output={settings.output}", join(output, "file"), data_paths(record))
     changed = changed_model_files(run, record)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from elasticdl.cli.background import Accept
 from elasticdl.cli.display.consoles import JobConsole
-from elasticdl.cli.jobs import run_directory, working_directory
+from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.former_run import former_run
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
@@ -49,7 +49,7 @@ def resume(job: str, root: Path, settings: ResumeSettings) -> int:
     changes = replace(settings.changes, output=output)
     run = run_directory.find(root, job)
     record = run.read()
-    working_directory.enter(record)
+    run_directory.enter(record)
     if output:
         check_apart(f"--output={settings.changes.output}", join(output, "file"), data_paths(record))
     if report:

@@ -18,13 +18,13 @@ import json
 import os
 import shlex
 import shutil
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from elasticdl.cli.jobs.named import named
 from elasticdl.shared.errors import PermanentError, UserError, check_format, file_errors
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import JobId
@@ -360,3 +360,49 @@ def run_directories(root: Path) -> list[RunDirectory]:
     found = [path for path in root.glob("*/job.json") if path.is_file()]
     found.sort(key=lambda path: (path.parent.stat().st_ctime, path.parent.name))
     return [RunDirectory(root, JobId(path.parent.name)) for path in found]
+
+
+def named(job: str, ids: Sequence[JobId]) -> JobId | None:
+    """The job of an id or a name; None: no job has it. Raises ``UserError``: several jobs have that name."""
+    if job in ids:
+        return JobId(job)
+    found = [each for each in ids if each.rpartition("-")[0] == job]
+    if len(found) > 1:
+        raise UserError(f"{len(found)} jobs are named {job!r}", hint=f"Give the id of one of them: {', '.join(found)}.")
+    return found[0] if found else None
+
+
+def enter(record: JobRecord) -> None:
+    """Make the folder in which a job was started the working directory of this process and its children.
+
+    Resolve relative paths of the command line first.
+    """
+    try:
+        os.chdir(record.working_directory)
+    except OSError as error:
+        raise UserError(
+            f"the working directory {record.working_directory} of job {record.job} can't be entered: {error.strerror}",
+            hint="Relative paths in the model file start there. Restore the folder; if it has none, an empty "
+            f"folder will do: mkdir -p {record.working_directory}",
+        ) from error
+
+
+def make_temporary(job: JobId) -> str:
+    """Create the folder for the temporary files of a run; empty if that is not possible."""
+    folder = Path(tempfile.gettempdir()) / _temporary_name(job)
+    remove_temporary(job, str(folder))
+    try:
+        folder.mkdir(mode=0o700)
+    except OSError:
+        return ""  # The processes use the usual folder.
+    return str(folder)
+
+
+def remove_temporary(job: JobId, folder: str) -> None:
+    """Delete a folder that ``make_temporary`` created, if it still exists."""
+    if Path(folder).name == _temporary_name(job):  # Never delete a folder that was not created here.
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _temporary_name(job: JobId) -> str:
+    return f"elasticdl-{job}"

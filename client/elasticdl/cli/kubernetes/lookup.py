@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from elasticdl.cli.jobs.handle import Condition, JobNotFoundError
-from elasticdl.cli.jobs.named import named
-from elasticdl.cli.jobs.run_directory import INTERRUPTED
+from elasticdl.cli.jobs.run_directory import INTERRUPTED, named
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.cli.kubernetes.nats_route import reachable_url
 from elasticdl.shared.bus import nats_bus

@@ -93,10 +93,6 @@ def end_job(connect: Callable[[], KubernetesApi], job: JobId, run: Incarnation, 
     return end_failed(connect, job, run, exit_code(error), is_spared)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 class SubmissionRefusedError(UserError):
     """The container ``submit`` of a former pod has refused the job."""
 
@@ -176,3 +172,7 @@ def check_not_begun(api: KubernetesApi, job: JobId, run: Incarnation, storage: s
 def _is_ordered(pod: Manifest, run: Incarnation) -> bool:
     """Whether a master of this run has created a pod; the client creates that of the first worker."""
     return creation_seq_of(pod) != EARLY_SEQ and run_of(pod) == run
+
+
+if __name__ == "__main__":
+    sys.exit(main())

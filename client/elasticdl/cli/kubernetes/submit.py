@@ -33,7 +33,7 @@ from elasticdl.shared.kubernetes.names import (
     SUBMISSION_FILE,
     without_pod_folders,
 )
-from elasticdl.shared.kubernetes.termination import TERMINATION_MESSAGE, write_message
+from elasticdl.shared.kubernetes.pod_manifests import TERMINATION_MESSAGE, write_message
 from elasticdl.shared.messages.events import Event, JobSubmitted
 from elasticdl.shared.names import LAUNCHER, JobId, Service
 from elasticdl.shared.process.clock import SystemClock

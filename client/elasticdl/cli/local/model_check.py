@@ -27,7 +27,7 @@ from elasticdl.shared.messages.events import ExitCause
 from elasticdl.shared.names import PodName, Service, pod_name
 from elasticdl.shared.pods.causes import classify_exit, describe_exit
 from elasticdl.shared.process import model_check
-from elasticdl.shared.process.handover import WaitingProcess
+from elasticdl.shared.process.fork_server import WaitingProcess
 from elasticdl.shared.process.model_check import ModelCheck
 from elasticdl.shared.process.oom_watch import OomWatch
 from elasticdl.shared.process.operating_system import kill_group

@@ -19,8 +19,7 @@ from elasticdl.cli.display.live import OUTPUT, JobView
 from elasticdl.cli.display.next_steps import find_next_step, next_step
 from elasticdl.cli.display.report import print_end, print_summary
 from elasticdl.cli.jobs.local_handle import LocalJobHandle
-from elasticdl.cli.jobs.run_directory import JobRecord, LogEnd, RunDirectory
-from elasticdl.cli.jobs.temporary_files import make_temporary, remove_temporary
+from elasticdl.cli.jobs.run_directory import JobRecord, LogEnd, RunDirectory, make_temporary, remove_temporary
 from elasticdl.cli.local.broker import Broker, EmbeddedBroker, ExternalBroker
 from elasticdl.cli.local.local_job import LocalJob, Runtime
 from elasticdl.cli.local.model_check import CheckRuntime, UnfinishedError, check_limit_s, check_model, check_pods

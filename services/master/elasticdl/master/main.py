@@ -11,20 +11,19 @@ from pathlib import Path
 import structlog
 
 from elasticdl.master.core import State
-from elasticdl.master.ledger_reads import read_ledgers
+from elasticdl.master.outbox import read_ledgers
 from elasticdl.master.service import Master, MasterOptions
 from elasticdl.master.tensorboard.live import LiveEventFiles
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.errors import FencedError, file_errors
-from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
+from elasticdl.shared.failure_detection.monitor import send_heartbeats
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.job_end import end_failed
 from elasticdl.shared.kubernetes.names import object_name
-from elasticdl.shared.kubernetes.pod_manifests import ClusterJob, owner_reference
+from elasticdl.shared.kubernetes.pod_manifests import ClusterJob, owner_reference, write_message
 from elasticdl.shared.kubernetes.pods import KubernetesPods
 from elasticdl.shared.kubernetes.templates import PodTemplates
-from elasticdl.shared.kubernetes.termination import write_message
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import MASTER, Incarnation, JobId, Service
 from elasticdl.shared.process.clock import SystemClock
@@ -110,10 +109,6 @@ def main() -> int:
     return run_service(Service.MASTER, MasterSettings, run)
 
 
-if __name__ == "__main__":
-    leave(main())
-
-
 def pods_of(api: KubernetesApi, job: JobId, templates_file: str) -> Callable[[Incarnation], KubernetesPods]:
     """How to get the pods of a run of a job."""
     with file_errors(f"The pod templates {templates_file} can't be read"):
@@ -141,3 +136,7 @@ def _achieved(state: State) -> str:
         return f"\n{state.prediction.records:,} predictions are in {state.spec.output}."
     results = [each.results for each in state.evaluations[-1:]]  # Empty if the log was lost.
     return "".join(f"\n{name}: {value:.6g}" for each in results for name, value in each.items())
+
+
+if __name__ == "__main__":
+    leave(main())

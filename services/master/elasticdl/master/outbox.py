@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -21,7 +22,6 @@ import structlog
 from elasticdl.master.core import State
 from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.master.core.training.task_messages import task_messages
-from elasticdl.master.ledger_reads import LedgerReader, LedgerReads
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.bus.retries import until_done
 from elasticdl.shared.bus.subjects import PLACEMENT, RING
@@ -29,14 +29,23 @@ from elasticdl.shared.bus.terms import LaterTermError
 from elasticdl.shared.errors import ElasticDLError, FencedError, PermanentError, TransientError, UnreadableError
 from elasticdl.shared.messages import commands
 from elasticdl.shared.messages.commands import Command, Dispatch
-from elasticdl.shared.messages.events import CommandFailure, CommandsRan, Decided, Event, LedgersRead, TermStarted
+from elasticdl.shared.messages.events import (
+    CommandFailure,
+    CommandsRan,
+    Decided,
+    Event,
+    GroupLedger,
+    LedgersRead,
+    TermStarted,
+)
 from elasticdl.shared.messages.registers import RingRegister, decode_ring, encode_ring
-from elasticdl.shared.model.manifests import DamagedError, damage
+from elasticdl.shared.model.manifests import DamagedError, damage, read_manifest
 from elasticdl.shared.model.placement import Placement, decode_placement, encode_placement
 from elasticdl.shared.names import LAUNCHER, PodName
 from elasticdl.shared.pods.supervisor import PodSupervisor
 from elasticdl.shared.process.clock import Clock
 from elasticdl.shared.process.retries import Backoff
+from elasticdl.shared.storage import open_store
 
 ORDER_TRIES_S_MAX = 10.0
 """Seconds during which an order to another process is retried before it counts as failed."""
@@ -48,6 +57,13 @@ PsOrder = commands.TakeSnapshot | commands.HoldGroup | commands.OpenPin | comman
 PodCommand = commands.StartPod | commands.StopPod
 
 _log = structlog.get_logger()
+LedgerReader = Callable[[str], tuple[GroupLedger, ...]]
+"""(URI of a snapshot's manifest) -> the ledgers in it; blocks."""
+
+READ_S_MAX = 60.0
+"""Seconds after which reading a manifest counts as failed; the core orders it again."""
+_THREADS_MAX = 256
+"""As many as a job may have ps, each of which has one manifest to read."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -279,3 +295,42 @@ async def _after(before: asyncio.Task[None] | None, then: Callable[[], Awaitable
     if before:
         await asyncio.wait([before])
     await then()
+
+
+class LedgerReads:
+    """Reads manifests, each in one thread at most: ordered again, a read that hangs is waited for again.
+
+    A thread can't be ended. At its end the master exits without waiting for those that hang.
+    """
+
+    def __init__(self, read: LedgerReader) -> None:
+        self._read = read
+        self._threads = ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="ledgers")
+        self._running: dict[str, asyncio.Future[tuple[GroupLedger, ...]]] = {}
+
+    async def read(self, manifest: str) -> tuple[GroupLedger, ...]:
+        """The ledgers in a snapshot.
+
+        Raises:
+            TransientError: the store is unreachable, or has not answered for ``READ_S_MAX``.
+            PermanentError: the manifest is missing or damaged.
+        """
+        running = self._running.get(manifest)
+        if running is None:
+            running = asyncio.get_running_loop().run_in_executor(self._threads, self._read, manifest)
+            self._running[manifest] = running
+            running.add_done_callback(lambda done: self._ended(manifest, done))
+        try:
+            return await asyncio.wait_for(asyncio.shield(running), READ_S_MAX)
+        except TimeoutError as error:
+            raise TransientError(f"{manifest} could not be read within {READ_S_MAX:g} s") from error
+
+    def _ended(self, manifest: str, done: asyncio.Future[tuple[GroupLedger, ...]]) -> None:
+        del self._running[manifest]
+        if not done.cancelled():
+            done.exception()  # Otherwise asyncio warns if nothing waits for it any more.
+
+
+def read_ledgers(manifest: str) -> tuple[GroupLedger, ...]:
+    """Read the ledgers of every group in a snapshot, for the audit."""
+    return read_manifest(open_store(manifest), manifest).ledgers

@@ -10,8 +10,7 @@ import structlog
 
 from elasticdl.master.core import Decision, State, decide
 from elasticdl.master.core.evolve import evolve
-from elasticdl.master.ledger_reads import LedgerReader
-from elasticdl.master.outbox import Outbox
+from elasticdl.master.outbox import LedgerReader, Outbox
 from elasticdl.master.pod_recovery import supervisor_of
 from elasticdl.master.snapshot_writer import CoreSnapshotWriter
 from elasticdl.shared.bus.ports import Bus

@@ -6,8 +6,7 @@ import signal
 
 import structlog
 
-from elasticdl.ps.identity import PsIdentity
-from elasticdl.ps.service import PsService
+from elasticdl.ps.service import PsIdentity, PsService
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.reading import read_spec

@@ -39,8 +39,7 @@ from elasticdl.worker.model.adapted.adapter import ExportedModelAdapter, JobAdap
 from elasticdl.worker.model.build import look_at
 from elasticdl.worker.model.export import weight_summaries
 from elasticdl.worker.model.export.export import check_export, export_file, export_or_save_weights
-from elasticdl.worker.model.export.keras_file import loading_notes
-from elasticdl.worker.model.export.without_tables import choose_tables, write_without_tables
+from elasticdl.worker.model.export.without_tables import choose_tables, loading_notes, write_without_tables
 from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint, fingerprint
 from elasticdl.worker.model.fingerprint.graphs import remember_tables
 from elasticdl.worker.model.initial.files import read_classes

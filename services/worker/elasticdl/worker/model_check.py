@@ -24,7 +24,7 @@ from elasticdl.shared.messages.codec import decode_spec
 from elasticdl.shared.process import model_check
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.exit_codes import EXIT_REFUSED, exit_code, leave, reason_of
-from elasticdl.shared.process.handover import Handover
+from elasticdl.shared.process.fork_server import Handover
 from elasticdl.shared.process.model_check import ModelCheck
 from elasticdl.shared.process.running_batches import ENVIRONMENT_VARIABLE, RunningBatchesFile, file_of
 from elasticdl.worker import main as worker

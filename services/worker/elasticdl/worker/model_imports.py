@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from elasticdl.shared.process.fast_import import without_collection
+from elasticdl.shared.process.fork_server import without_collection
 
 _MODULES = (
     "elasticdl.worker.model_builder",

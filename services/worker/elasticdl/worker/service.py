@@ -17,7 +17,7 @@ from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.errors import ElasticDLError, PermanentError, ProtocolError, TransientError, UserError
 from elasticdl.shared.exported.owner import OutputOwner
-from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
+from elasticdl.shared.failure_detection.monitor import send_heartbeats
 from elasticdl.shared.job.spec import ExportTables, JobSpec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.kubernetes.names import without_pod_folders

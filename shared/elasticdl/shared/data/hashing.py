@@ -19,7 +19,7 @@ import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from elasticdl.shared.job.permutation import derive_key, mix64
-from elasticdl.shared.model import mix64_arrays
+from elasticdl.shared.model import partitioning
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -41,7 +41,7 @@ def bind(contents: Hashes, source: int, first: int) -> Hashes:
     key, compiled = derive_key(source), _compiled()
     if compiled is None:
         indices = np.arange(first, first + len(contents), dtype=np.uint64)
-        return mix64_arrays.mix64_array(contents ^ mix64_arrays.mix64_array(np.uint64(key) ^ indices))
+        return partitioning.mix64_array(contents ^ partitioning.mix64_array(np.uint64(key) ^ indices))
     bound = np.empty(len(contents), np.uint64)
     compiled.bind(np.ascontiguousarray(contents), key, first, bound)
     return bound
@@ -51,7 +51,7 @@ def mix64_array(values: Hashes) -> Hashes:
     """``mix64`` of each value, shape ``[values]``."""
     compiled = _compiled()
     if compiled is None:
-        return mix64_arrays.mix64_array(values)
+        return partitioning.mix64_array(values)
     mixed = np.empty_like(values)
     compiled.mix(np.ascontiguousarray(values), mixed)
     return mixed
@@ -61,7 +61,7 @@ def fold(rows: Hashes, cells: Hashes) -> None:
     """Fold the next cell into the hash of each row, in place: ``rows = mix64(rows ^ cells)``."""
     compiled = _compiled()
     if compiled is None:
-        rows[:] = mix64_arrays.mix64_array(rows ^ cells)
+        rows[:] = partitioning.mix64_array(rows ^ cells)
     else:
         compiled.fold(rows, cells)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
@@ -26,8 +28,6 @@ from elasticdl.shared.kubernetes.refusals import ApiRefusedError, Request, error
 
 if TYPE_CHECKING:
     import websocket  # Comes with the package kubernetes, which a master of a job on one machine does without.
-import threading
-import time
 
 CONNECT_S = 10.0
 REQUEST_S = 30.0

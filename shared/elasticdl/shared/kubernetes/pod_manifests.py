@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from math import ceil
+from pathlib import Path
 
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import MEMORY_RAISES, NOTE, pod_labels, pod_object_name
 from elasticdl.shared.kubernetes.quantities import format_bytes, parse_bytes
 from elasticdl.shared.kubernetes.templates import PodTemplates
-from elasticdl.shared.kubernetes.termination import TERMINATION_MESSAGE
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service, pod_number
 from elasticdl.shared.pods.ports import EARLY_SEQ
 from elasticdl.shared.process.running_batches import TERMINATION_MESSAGE_VARIABLE
@@ -21,6 +21,9 @@ from elasticdl.shared.process.settings import variable
 MEMORY_RAISE = 1.5
 MASTER_WAIT_S = 120
 """Seconds after which a pod that was created before its master frees its place. The master creates it again."""
+TERMINATION_MESSAGE = "/dev/termination-log"
+MESSAGE_BYTES_MAX = 4096
+"""The most that Kubernetes keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,3 +132,10 @@ def memory_limits(pod: Manifest, service: Service, raises_max: int) -> tuple[int
 def memory_raises(pod: Manifest) -> int:
     """How often the memory of a pod's service had been raised when it was created."""
     return int(pod["metadata"].get("annotations", {}).get(MEMORY_RAISES, 0))
+
+
+def write_message(text: str, *, keeps_end: bool = False, path: Path = Path(TERMINATION_MESSAGE)) -> None:
+    """Write the message of this container; of a longer one the beginning, or the end."""
+    data = text.encode()
+    kept = data[-MESSAGE_BYTES_MAX:] if keeps_end else data[:MESSAGE_BYTES_MAX]
+    path.write_text(kept.decode(errors="ignore"))

@@ -16,12 +16,17 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl.shared.model.mix64_arrays import mix64_array
 from elasticdl.shared.model.placement import PARTITIONS, Placement, Ranges
 from elasticdl.shared.model.signature import DenseVariable, VariableKind
 
 _SALT = np.uint64(0x6A09E667F3BCC909)
 """Makes the partition independent of the hash that a table's index uses for the same id."""
+Words = npt.NDArray[np.uint64]
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_FACTOR_1 = np.uint64(0xBF58476D1CE4E5B9)
+_FACTOR_2 = np.uint64(0x94D049BB133111EB)
+_S27, _S30, _S31 = np.uint64(27), np.uint64(30), np.uint64(31)
 
 
 def partitions_of(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
@@ -241,3 +246,14 @@ def _runs(variables: Sequence[DenseVariable], blocks: Sequence[Block]) -> tuple[
         else:
             runs.append(slice(start, stop))
     return tuple(runs)
+
+
+def mix64_array(values: Words) -> Words:
+    """``elasticdl.shared.job.permutation.mix64`` of each value; products of uint64 arrays wrap, as they should."""
+    values = values + _GAMMA
+    values ^= values >> _S30
+    values *= _FACTOR_1
+    values ^= values >> _S27
+    values *= _FACTOR_2
+    values ^= values >> _S31
+    return values

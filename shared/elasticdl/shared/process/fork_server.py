@@ -20,6 +20,7 @@ this process refuses to serve. OpenBLAS and jemalloc (of Arrow) have threads and
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -28,15 +29,15 @@ import socket
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
 from elasticdl.shared.process.exit_codes import leave
-from elasticdl.shared.process.fast_import import without_collection
-from elasticdl.shared.process.operating_system import die_with_parent
+from elasticdl.shared.process.operating_system import die_with_parent, kill_group
 
 READY = b"ready"
 REQUEST_BYTES_MAX = 128 << 10
@@ -148,6 +149,69 @@ def _threads_after_a_fork() -> list[str]:
     others = [task for task in Path("/proc/self/task").iterdir() if int(task.name) != os.getpid()]
     names = [(task / "comm").read_text().strip() for task in others]
     return [name for name in names if name not in _HARMLESS_THREADS]
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Disable the garbage collector in this block, and exempt all present objects from it: modules are permanent."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+class Handover:
+    """The process' side of the pipe.
+
+    Open it before the launcher may send: it can only send to a pipe that is open.
+    """
+
+    def __init__(self, pipe: Path) -> None:
+        # Open for writing too, so that the pipe has no end before the launcher has opened it.
+        self._pipe = pipe.open("r+b", buffering=0)
+
+    def wait(self) -> Mapping[str, str]:
+        """Wait for the environment."""
+        environment: Mapping[str, str] = json.loads(self._pipe.readline())
+        self.close()
+        return environment
+
+    def close(self) -> None:
+        """Close the pipe; nothing can be sent any more."""
+        self._pipe.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingProcess:
+    """The launcher's side."""
+
+    pid: int
+    pipe: Path
+
+    def send(self, environment: Mapping[str, str]) -> bool:
+        """Send the process its environment.
+
+        Returns:
+            Whether it was sent. If not, the process has died, or the environment is larger than the pipe.
+        """
+        message = json.dumps(dict(environment)).encode() + b"\n"
+        try:
+            pipe = os.open(self.pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            return False
+        try:
+            return os.write(pipe, message) == len(message)
+        except OSError:
+            return False
+        finally:
+            os.close(pipe)
+
+    def kill(self) -> None:
+        """Kill and reap the process, and kill what it has started."""
+        kill_group(self.pid)
+        os.waitpid(self.pid, 0)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from elasticdl.shared.job.spec import BestModel, ExportTables, InitialModel, JobSpec
 from elasticdl.shared.messages.json_codec import JsonCodec
@@ -28,8 +26,6 @@ SIGNATURE_FILE = "signature.json"
 """Export: the signature of the version; see ``elasticdl.shared.model.signature``."""
 PARTS_FILE = "parts.json"
 """Export with tables in Parquet: the snapshots that have the rows, as JSON of (URI, partitions) pairs."""
-_BEST = JsonCodec(BestModel | None)
-_INITIAL = JsonCodec(InitialModel | None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,39 +58,16 @@ class ModelCheck:
 
     def write(self, folder: Path, number: int) -> None:
         """Write the result of a process; it appears complete or not at all."""
-        facts = {
-            "error": self.error,
-            "notes": self.notes,
-            "unloadable": self.unloadable,
-            "fingerprint": base64.b64encode(self.fingerprint).decode(),
-            "callbacks": self.callbacks,
-            "best": _BEST.dump(self.best),
-            "tensorboard_log_dir": self.tensorboard_log_dir,
-            "adapted": self.adapted,
-            "initial": _INITIAL.dump(self.initial),
-            "export_tables": self.export_tables and self.export_tables.value,
-        }
-        replace_text(_path(folder, number), json.dumps(facts))
+        replace_text(_path(folder, number), json.dumps(_RESULT.dump(self)))
 
     @classmethod
     def read(cls, folder: Path, number: int) -> ModelCheck | None:
         """The result of a process; None before it has one."""
         try:
-            facts: Mapping[str, Any] = json.loads(_path(folder, number).read_text())
+            result: ModelCheck = _RESULT.load(json.loads(_path(folder, number).read_text()))
         except FileNotFoundError:
             return None
-        return cls(
-            error=facts["error"],
-            notes=tuple(facts["notes"]),
-            unloadable=tuple(facts["unloadable"]),
-            fingerprint=base64.b64decode(facts["fingerprint"]),
-            callbacks=tuple(facts["callbacks"]),
-            best=_BEST.load(facts["best"]),
-            tensorboard_log_dir=facts["tensorboard_log_dir"],
-            adapted=tuple(facts["adapted"]),
-            initial=_INITIAL.load(facts["initial"]),
-            export_tables=ExportTables(facts["export_tables"]) if facts["export_tables"] else None,
-        )
+        return result
 
     def apply(self, spec: JobSpec) -> JobSpec:
         """The job with what was found of its model."""
@@ -108,6 +81,9 @@ class ModelCheck:
             initial=self.initial or spec.initial,
             export_tables=self.export_tables or spec.export_tables,
         )
+
+
+_RESULT = JsonCodec(ModelCheck)
 
 
 def write_phase(folder: Path, number: int, phase: str) -> None:

@@ -9,8 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from elasticdl.cli.commands.clean import DAY_S, CleanSettings, to_delete
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.jobs.named import named
-from elasticdl.cli.jobs.run_directory import INTERRUPTED
+from elasticdl.cli.jobs.run_directory import INTERRUPTED, named
 from elasticdl.cli.kubernetes.lookup import connect, jobs_in
 from elasticdl.cli.kubernetes.nats_route import reachable_url
 from elasticdl.shared.bus import nats_bus

@@ -20,8 +20,7 @@ from typing import Self
 from elasticdl.cli.local.processes.imports import import_environment, module_command, service_command
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.names import PodName, Service
-from elasticdl.shared.process.fork_server import READY, Request
-from elasticdl.shared.process.handover import WaitingProcess
+from elasticdl.shared.process.fork_server import READY, Request, WaitingProcess
 
 MODULE = "elasticdl.shared.process.fork_server"
 MODEL_CHECK = "elasticdl.worker.model_check"

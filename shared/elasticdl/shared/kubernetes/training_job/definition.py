@@ -160,10 +160,6 @@ def _has_only(kind: JobKind) -> dict[str, Any]:
     }
 
 
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(definition_text())
-
-
 _MESSAGE_CHARS_MAX = 32_768
 
 
@@ -231,3 +227,7 @@ def _number(description: str) -> Schema:
 
 def _time(description: str) -> Schema:
     return {"type": "string", "format": "date-time", "description": description}
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(definition_text())
