@@ -18,10 +18,10 @@ class Outcome:
     decisions: int
 
 
-def run_seed(seed: int) -> Outcome:
-    """Simulate one fleet."""
+def run_seed(seed: int, *, compares: bool = False) -> Outcome:
+    """Simulate one fleet; ``compares``: whether each decision is taken from scratch as well."""
     scenario, faults = random_fleet(seed)
-    fleet = Fleet(scenario, faults, seed)
+    fleet = Fleet(scenario, faults, seed, compares=compares)
     fleet.run(END_S, rules.at_each_moment)
     problems = fleet.problems or rules.at_rest(fleet)
     return Outcome(problems=tuple(problems), story=tuple(fleet.story), decisions=fleet.decisions)

@@ -22,6 +22,11 @@ def test_fleets_keep_their_rules_under_faults(first: int) -> None:
         assert not outcome.problems, f"python -m tests.fleet --seed {seed}\n{tell(seed, outcome)}"
 
 
+def test_a_plan_that_is_kept_decides_as_a_new_one() -> None:
+    for seed in range(COUNT, COUNT + 20):
+        assert not run_seed(seed, compares=True).problems, f"seed {seed}"
+
+
 def test_every_mutation_has_a_seed() -> None:
     assert set(SEEDS) == set(MUTATIONS)
 

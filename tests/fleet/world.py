@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
-from elasticdl.controller.core import Cluster, Drain, Job, Phase, Policy, Start, Targets, decide
+from elasticdl.controller.core import Cluster, Drain, Job, Phase, Planner, Policy, Start, Targets, decide
 from elasticdl.controller.core.resources import has_room, plus
 from elasticdl.controller.sim.scenario import Scenario, Service
 from elasticdl.controller.sim.world import SimPod, World
@@ -32,12 +32,17 @@ class Fault:
 class Fleet:
     """A cluster with faults and the controller's loop around the core.
 
+    Args:
+        compares: whether each decision is taken from scratch as well, and must be the same.
+
     Attributes:
         problems: rules that were broken.
         story: what happened, with its second.
     """
 
-    def __init__(self, scenario: Scenario, faults: tuple[Fault, ...], seed: int) -> None:
+    def __init__(self, scenario: Scenario, faults: tuple[Fault, ...], seed: int, *, compares: bool = False) -> None:
+        self._planner = Planner(POLICY)
+        self._compares = compares
         self.world = _World(scenario, seed)
         self.random = Random(seed + 1)
         self.problems: list[str] = []
@@ -131,9 +136,13 @@ class Fleet:
             self.world.changed = True
         else:
             self._stale, self._since = seen, []
-        targets = self.last_targets = decide(seen, self.jobs(), self.world.now_s + self.clock_s, POLICY)
-        orders: list[Start | Drain] = [start for target in targets.jobs for start in target.starts]
-        orders += [Drain(pod=pod, job=target.job) for target in targets.jobs for pod in target.drains]
+        jobs, now_s = self.jobs(), self.world.now_s + self.clock_s
+        targets = self.last_targets = self._planner.decide(self._planner.view.changes_to(seen, jobs), now_s)
+        if self._compares and targets != (fresh := decide(seen, jobs, now_s, POLICY)):
+            self.problems.append(f"a plan that was kept decides otherwise: {targets} instead of {fresh}")
+        orders: list[Start | Drain] = []
+        for target in targets.jobs:
+            orders += [*target.starts, *(Drain(pod=pod, job=target.job) for pod in target.drains)]
         for target in targets.jobs:
             if not target.reason:
                 self.problems.append(f"the target of {target.job} has no reason")
@@ -146,7 +155,8 @@ class Fleet:
                 self.problems.append(f"{target.job} gets pods so soon after a refusal")
         if self.cut:
             self.cut -= 1
-            del orders[self.random.randint(0, len(orders)) :]
+            done = {order.job for order in orders[: self.random.randint(0, len(orders))]}
+            orders = [order for order in orders if order.job in done]  # What a job is asked for is one request.
             self.world.changed = True
         for order in orders:
             self._order(order)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from random import Random
 
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tests.unit.controller.clusters import after, job, orders, service
 
@@ -16,6 +17,7 @@ from elasticdl.controller.core import (
     Curve,
     Job,
     Node,
+    Planner,
     Queue,
     Role,
     Taint,
@@ -112,11 +114,13 @@ def check(cluster: Cluster, wanted: list[Job], targets: Targets) -> Cluster:
     return done
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(clusters(), jobs(), st.lists(st.integers(1, 6), max_size=3), st.randoms(use_true_random=False))
 def test_decisions_fit_repeat_and_come_to_rest(cluster, wanted, demands, random) -> None:  # type: ignore[no-untyped-def]
+    planner = Planner()
     for _ in range(ROUNDS):
         targets = decide(cluster, wanted, 0.0)
+        assert planner.decide(planner.view.changes_to(cluster, wanted), 0.0) == targets
         shuffled = random.sample(wanted, len(wanted))
         assert decide(cluster, shuffled, 0.0) == targets
         cluster = check(cluster, wanted, targets)
@@ -125,5 +129,24 @@ def test_decisions_fit_repeat_and_come_to_rest(cluster, wanted, demands, random)
     else:
         raise AssertionError(f"orders without end: {orders(targets)}")
     pending = tuple(service(f"web-{number}", cpu) for number, cpu in enumerate(demands))
-    squeezed = decide(replace(cluster, pods=(*cluster.pods, *pending)), wanted, 0.0)
+    full = replace(cluster, pods=(*cluster.pods, *pending))
+    squeezed = decide(full, wanted, 0.0)
     check(cluster, wanted, squeezed)
+    # Some jobs end, others want something else, a node vanishes, and no order was carried out.
+    for others in (wanted, random.sample(wanted, len(wanted) - 1)):
+        edited = [_edited(each, random) for each in others]
+        smaller = replace(full, nodes=random.sample(full.nodes, max(1, len(full.nodes) - random.randint(0, 1))))
+        for found in (full, smaller):
+            assert planner.decide(planner.view.changes_to(found, edited), 0.0) == decide(found, edited, 0.0)
+
+
+def _edited(job: Job, random: Random) -> Job:
+    worker = job.worker
+    change = random.choice(["", "", "max", "request", "suspend", "priority", "constraint"])
+    if change == "max":
+        return replace(job, worker=replace(worker, max=max(1, worker.min, random.randint(1, 12))))
+    if change == "request":
+        return replace(job, worker=replace(worker, request={"cpu": random.randint(1, 6), "gpu": 0}))
+    if change == "constraint":
+        return replace(job, ps=replace(job.ps, constraint=POOL))
+    return replace(job, suspended=change == "suspend", priority=job.priority + (change == "priority"))

@@ -7,16 +7,18 @@ Must not import asyncio, sockets, clocks, randomness, the environment, NumPy or 
 """
 
 from elasticdl.controller.core.cluster import Cluster, Drain, Node, Phase, Pod, Role, Start
-from elasticdl.controller.core.decide import decide
+from elasticdl.controller.core.decide import Planner, decide
 from elasticdl.controller.core.job import Curve, Group, Job
 from elasticdl.controller.core.placement import ANYWHERE, Constraint, Requirement, Taint, Toleration
 from elasticdl.controller.core.policy import Policy
 from elasticdl.controller.core.queues import Budget, Queue
 from elasticdl.controller.core.targets import JobTarget, Targets
+from elasticdl.controller.core.view import Changes, View
 
 __all__ = [
     "ANYWHERE",
     "Budget",
+    "Changes",
     "Cluster",
     "Constraint",
     "Curve",
@@ -26,6 +28,7 @@ __all__ = [
     "JobTarget",
     "Node",
     "Phase",
+    "Planner",
     "Pod",
     "Policy",
     "Queue",
@@ -35,5 +38,6 @@ __all__ = [
     "Taint",
     "Targets",
     "Toleration",
+    "View",
     "decide",
 ]

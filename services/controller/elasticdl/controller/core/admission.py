@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from elasticdl.controller.core.cluster import Cluster, Pod, Role
+from elasticdl.controller.core.cluster import Pod, Role
 from elasticdl.controller.core.job import Job
 from elasticdl.controller.core.packing import Wish, place, start_all
 from elasticdl.controller.core.placement import Constraint
-from elasticdl.controller.core.plan import Plan, pending_services
+from elasticdl.controller.core.plan import Plan
 from elasticdl.controller.core.policy import Policy
 from elasticdl.controller.core.resources import Amounts, Resources, add, fits, plus
 
 
 def return_stuck(plan: Plan, reasons: dict[str, str]) -> None:
     """Pods that can't start return their room; a job that can't start without them returns all."""
-    for member in plan.stuck:
+    for _, member in sorted(plan.stuck.items()):
         if member.pod not in plan.members[member.job][member.role]:
             continue
         plan.drain(member)
@@ -27,10 +27,9 @@ def return_stuck(plan: Plan, reasons: dict[str, str]) -> None:
             _remove_job(plan, job.name)
 
 
-def make_room(plan: Plan, cluster: Cluster, reasons: dict[str, str]) -> None:
+def make_room(plan: Plan, reasons: dict[str, str]) -> None:
     """Keep or make room for pending pods of others with a higher priority than the jobs that give it."""
-    waiting = pending_services(cluster.pods, plan.jobs.values())
-    start = 0
+    waiting, start = _pending_services(plan), 0
     while start < len(waiting):
         first, end = waiting[start], start
         while end < len(waiting) and _is_alike(waiting[end], first):
@@ -44,6 +43,15 @@ def make_room(plan: Plan, cluster: Cluster, reasons: dict[str, str]) -> None:
                 if not _with_leavers(plan, attempt, leaves, reason, reasons):
                     break
         start = end
+
+
+def _pending_services(plan: Plan) -> list[Pod]:
+    """Pods of others that wait for a node, the most important first; not those with a lower priority than all jobs."""
+    if not plan.pending:
+        return []
+    least = min((job.priority for job in plan.jobs.values()), default=0)
+    waiting = [pod for pod in plan.pending.values() if pod.priority >= least]
+    return sorted(waiting, key=lambda pod: (-pod.priority, pod.name))
 
 
 def _is_alike(pod: Pod, other: Pod) -> bool:
@@ -73,7 +81,7 @@ def _with_leavers(
     if attempt():
         return True
     mark, left = plan.mark(), []
-    running = [job for job in plan.jobs.values() if plan.admitted(job.name) and leaves(job)]
+    running = _leavers(plan, leaves)
     for lower in sorted(running, key=lambda job: (job.priority, -job.created_s, job.name)):
         if not leaves(lower):
             continue  # Its queue is within its quota by now.
@@ -86,17 +94,37 @@ def _with_leavers(
     return False
 
 
+def _leavers(plan: Plan, leaves: Callable[[Job], bool]) -> list[Job]:
+    """The jobs that would leave. Those with the same priority and queue do so alike."""
+    return [
+        plan.jobs[name]
+        for names in plan.alike.values()
+        if leaves(plan.jobs[next(iter(names))])
+        for name in names
+        if plan.admitted(name)
+    ]
+
+
 def _remove_job(plan: Plan, job: str) -> None:
     for role in (Role.WORKER, Role.PS, Role.MASTER):
-        for member in list(plan.members[job][role].values()):
+        for member in plan.by_name(job, role):
             plan.drain(member)
 
 
+def is_whole(plan: Plan, job: Job) -> bool:
+    """Whether the job has its gang."""
+    return not any(_lacking(plan, job).values())
+
+
 def admit(plan: Plan, order: Iterable[Job], now_s: float, policy: Policy, reasons: dict[str, str]) -> None:
-    """Complete the gangs of the jobs, in this order. No job passes one that waits: later ones would starve it."""
+    """Complete the gangs of the jobs, in this order. No job passes one that waits: later ones would starve it.
+
+    Args:
+        order: at least the jobs whose gangs are incomplete.
+    """
     first, closed, behind = "", frozenset[int](), dict[tuple[str, str], str]()
     for job in order:
-        if not any(_lacking(plan, job).values()):
+        if is_whole(plan, job):
             continue
         if job.name in reasons and not plan.admitted(job.name):
             continue  # It has just given its room away.
@@ -125,7 +153,7 @@ def admit(plan: Plan, order: Iterable[Job], now_s: float, policy: Policy, reason
 
 def _needed_nodes(plan: Plan, job: Job, role: Role) -> frozenset[int]:
     """The groups of nodes that a job waits for. Jobs behind it pass only if they do without these."""
-    return frozenset(plan.rooms.large_enough(plan.requests[job.name, role], job.group(role).constraint))
+    return frozenset(plan.rooms.large_enough(plan.requests[job.name][role], job.group(role).constraint))
 
 
 def _leaves_for(plan: Plan, taker: Job, job: Job) -> bool:
@@ -179,13 +207,14 @@ def reclaim(plan: Plan, running: Sequence[Job], reasons: dict[str, str]) -> None
         if not over:
             return
         if givers := [job for job in over if plan.surplus(job.name)]:
-            plan.drain(plan.newest(max(givers, key=lambda job: (plan.share(job.name), job.name)).name)[0])
+            leaver = max(givers, key=lambda job: (plan.share(job.name), job.name))
+            plan.drain(plan.newest(leaver.name)[0])
         elif is_claimed:
             leaver = min(over, key=lambda job: (job.priority, -job.created_s, job.name))
             _remove_job(plan, leaver.name)
-            reasons[leaver.name] = f"returns what queue {leaver.queue} has borrowed from others"
         else:
             return
+        reasons[leaver.name] = f"returns what queue {leaver.queue} has borrowed from others"
 
 
 def _ready(plan: Plan, job: Job, now_s: float, policy: Policy, reasons: dict[str, str]) -> bool:
@@ -215,7 +244,7 @@ def _start_gang(plan: Plan, job: Job, closed: frozenset[int], failed: list[Role 
         return not borrows or giver.queue == job.queue or not giver.queue or plan.quotas.is_over(giver)
 
     for role, pods in _lacking(plan, job).items():
-        if not start_all(plan, job.name, role, pods, yields, closed):
+        if not start_all(plan, job.name, role, pods, yields, closed=closed):
             plan.undo(mark)
             failed.append(role)
             return False
@@ -244,9 +273,9 @@ def _never_fits(plan: Plan, job: Job) -> str:
     """Why the job could not even have an empty cluster; empty if it could."""
     needed = plan.units.zero
     for role, pods in _least(job).items():
-        request, constraint = plan.requests[job.name, role], job.group(role).constraint
+        request, constraint = plan.requests[job.name][role], job.group(role).constraint
         needed = add(needed, request, pods)
-        if pods and not plan.rooms.any_allows(constraint):
+        if pods and not plan.rooms.groups(constraint):
             return f"no node has what the node selector, affinity and tolerations of a {role.value} ask for"
         if pods and not plan.rooms.large_enough(request, constraint):
             return f"no node is large enough for a {role.value}"

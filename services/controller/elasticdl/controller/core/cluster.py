@@ -18,6 +18,8 @@ class Role(Enum):
     PS = "ps"
     WORKER = "worker"
 
+    __hash__ = object.__hash__  # Members are singletons. Enum's hashes their names, in Python.
+
 
 class Phase(Enum):
     """How far a pod is."""

@@ -1,17 +1,21 @@
-"""The decision: stages in the order of the aims, over one plan."""
+"""The decision: stages in the order of the aims, over one plan that is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from elasticdl.controller.core.admission import admit, make_room, reclaim, return_stuck
-from elasticdl.controller.core.cluster import Cluster, Role
+from elasticdl.controller.core.admission import admit, is_whole, make_room, reclaim, return_stuck
+from elasticdl.controller.core.cluster import Cluster, Role, Start
 from elasticdl.controller.core.job import Job
 from elasticdl.controller.core.moves import move_ps
-from elasticdl.controller.core.plan import Plan
+from elasticdl.controller.core.plan import ROLES, Plan
 from elasticdl.controller.core.policy import Policy
 from elasticdl.controller.core.sharing import fill, scale_ps
 from elasticdl.controller.core.targets import JobTarget, Targets
+from elasticdl.controller.core.view import Changes, View
+
+Rank = tuple[int, bool, float, str]
+"""Place of a job in the order in which jobs are admitted."""
 
 
 def decide(cluster: Cluster, jobs: Iterable[Job], now_s: float, policy: Policy | None = None) -> Targets:
@@ -24,72 +28,159 @@ def decide(cluster: Cluster, jobs: Iterable[Job], now_s: float, policy: Policy |
     Args:
         now_s: on the same clock as the times in the jobs.
     """
-    policy = policy or Policy()
-    plan = Plan(cluster, jobs)
-    reasons: dict[str, str] = {}
-    for job in plan.jobs.values():
-        if job.finished or job.suspended:
-            _release(plan, job, reasons)
-    return_stuck(plan, reasons)
-    _return_excess(plan)
-    _return_overbooked(plan)
-    make_room(plan, cluster, reasons)
-    order = sorted(
-        (job for job in plan.jobs.values() if not (job.finished or job.suspended)),
-        key=lambda job: (-job.priority, not plan.has_pods(job.name), job.created_s, job.name),
-    )
-    admit(plan, order, now_s, policy, reasons)
-    stuck = {member.job for member in plan.stuck}
-    running = [job for job in order if plan.admitted(job.name)]
-    reclaim(plan, running, reasons)
-    running = [job for job in running if plan.admitted(job.name) and job.name not in stuck]
-    scale_ps(plan, running, now_s, policy)
-    move_ps(plan, running, now_s, policy)
-    fill(plan, running, now_s, policy, reasons)
-    ended = [job for job in plan.jobs.values() if job.finished or job.suspended]
-    return Targets(jobs=tuple(_target(plan, job, reasons) for job in [*order, *ended]))
+    return Planner(policy).decide(View().changes_to(cluster, jobs), now_s)
+
+
+class Planner:
+    """Decides again and again, at the cost of what has changed, and always as ``decide`` does from scratch."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self.view = View()
+        self._policy = policy or Policy()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._plan: Plan | None = None
+        self._order: list[Rank] = []
+        """Active jobs in the order in which they are admitted."""
+        self._ranks: dict[str, Rank] = {}
+        self._ended: set[str] = set()
+        self._unsure: dict[str, set[str]] = {stage: set() for stage in ("limits", "gang", "ps")}
+        """Stage -> jobs that it looks at; all others need nothing."""
+        self._changed: set[str] = set()
+        """Jobs that this decision has looked at."""
+        self._last: dict[str, JobTarget] = {}
+
+    def decide(self, changes: Changes, now_s: float) -> Targets:
+        """What each job should have once these changes are added to all earlier ones; else as ``decide``."""
+        plan, self._plan = self._plan, None
+        follows = plan is not None and plan.can_follow(changes)
+        self.view.apply(changes)
+        if plan is not None and follows:
+            plan.follow(changes)
+        else:
+            self._begin()
+            plan = Plan(self.view)
+        targets = self._decide(plan, now_s)
+        self._plan = plan  # Not after an error: then the next decision begins from scratch.
+        return targets
+
+    def _decide(self, plan: Plan, now_s: float) -> Targets:
+        policy, reasons = self._policy, dict[str, str]()
+        self._look(plan)
+        for name in self._ended:
+            _release(plan, plan.jobs[name], reasons)
+        return_stuck(plan, reasons)
+        _return_excess(plan, self._unsure["limits"])
+        _return_overbooked(plan)
+        make_room(plan, reasons)
+        self._look(plan)
+        order, jobs, incomplete = self._order, plan.jobs, self._unsure["gang"]
+        admit(plan, [jobs[name] for *_, name in order if name in incomplete], now_s, policy, reasons)
+        self._unsure["gang"] = {name for name in incomplete if name in jobs and not is_whole(plan, jobs[name])}
+        stuck = {member.job for member in plan.stuck.values()}
+        running = [jobs[name] for *_, name in order if plan.members[name][Role.MASTER]]
+        reclaim(plan, running, reasons)
+        if stuck or plan.quotas.queues:
+            running = [job for job in running if plan.admitted(job.name) and job.name not in stuck]
+        self._look(plan)
+        unbalanced = self._unsure["ps"]
+        scale_ps(plan, [job for job in running if job.name in unbalanced], now_s, policy)
+        self._unsure["ps"] = {
+            name
+            for name in unbalanced
+            if name in jobs and policy.ps_wanted(jobs[name], plan.workers(name), plan.ps(name)) != plan.ps(name)
+        }
+        move_ps(plan, running, now_s, policy)
+        fill(plan, running, now_s, policy, reasons)
+        reclaim(plan, running, reasons)  # Others have grown within their quotas meanwhile.
+        return self._targets(plan, order, reasons)
+
+    def _look(self, plan: Plan) -> None:
+        """Note which jobs have changed since the last look."""
+        touched, plan.touched = plan.touched, set()
+        if not touched:
+            return
+        for stage in self._unsure:
+            self._unsure[stage] |= touched
+        self._changed |= touched
+        moved = False
+        for name in touched:
+            before = self._ranks.pop(name, None)
+            self._ended.discard(name)
+            job = plan.jobs.get(name)
+            if job is None:
+                self._last.pop(name, None)
+            elif job.finished or job.suspended:
+                self._ended.add(name)
+            else:
+                self._ranks[name] = (-job.priority, not plan.has_pods(name), job.created_s, name)
+            moved = moved or before != self._ranks.get(name)
+        if moved:
+            kept = [rank for rank in self._order if rank[3] not in touched]
+            self._order = sorted([*kept, *(self._ranks[name] for name in touched if name in self._ranks)])
+
+    def _targets(self, plan: Plan, order: Sequence[Rank], reasons: Mapping[str, str]) -> Targets:
+        starts: dict[str, list[Start]] = {}
+        drains: dict[str, list[str]] = {}
+        for start in plan.starts.values():
+            starts.setdefault(start.job, []).append(start)
+        for pod, owner in plan.drains.items():
+            drains.setdefault(owner, []).append(pod)
+        last, found = self._last, []
+        changed = self._changed | plan.touched
+        self._changed = set()
+        for name in [*(rank[3] for rank in order), *sorted(self._ended)]:
+            reason, known = reasons.get(name), last.get(name)
+            if known is None or name in changed or reason != known.reason or known.starts or known.drains:
+                known = last[name] = _target(plan, name, reason, starts.get(name, ()), drains.get(name, ()))
+            found.append(known)
+        return Targets(jobs=tuple(found))
 
 
 def _release(plan: Plan, job: Job, reasons: dict[str, str]) -> None:
-    members = [member for role in Role for member in plan.members[job.name][role].values()]
+    members = [member for role in ROLES for member in plan.by_name(job.name, role)]
     for member in members:
         plan.drain(member)
-    left = len(members) + sum(plan.leaving[job.name, role] for role in Role)
+    left = len(members) + sum(plan.leaving[job.name, role] for role in ROLES)
     what = "finished" if job.finished else "suspended by its owner"
     reasons[job.name] = f"{what}; {left} pods still hold room" if left else what
 
 
-def _return_excess(plan: Plan) -> None:
+def _return_excess(plan: Plan, jobs: set[str]) -> None:
     """Pods above the maximum leave: a user has lowered it, or has asked for a number."""
-    for job in plan.jobs.values():
-        if (excess := plan.workers(job.name) - job.worker.max) > 0:
-            for member in plan.newest(job.name)[:excess]:
+    for name in sorted(jobs):
+        job = plan.jobs.get(name)
+        if job is None:
+            continue
+        if (excess := plan.workers(name) - job.worker.max) > 0:
+            for member in plan.newest(name)[:excess]:
                 plan.drain(member)
-        if (excess := plan.ps(job.name) - job.ps.max) > 0:
-            members = sorted(plan.members[job.name][Role.PS].values(), key=lambda each: (len(each.pod), each.pod))
+        if (excess := plan.ps(name) - job.ps.max) > 0:
+            members = sorted(plan.members[name][Role.PS].values(), key=lambda each: (len(each.pod), each.pod))
             for member in members[-excess:]:
                 plan.drain(member)
+    jobs.clear()
 
 
 def _return_overbooked(plan: Plan) -> None:
     """Another pod took the room that was meant for a pod of a job: that one goes elsewhere."""
-    roles = list(Role)
-    for node, members in sorted(plan.waiting.items()):
-        waiting = sorted(members, key=lambda member: (roles.index(member.role), member.pod))
-        while waiting and min(plan.rooms.free[node], default=0) < 0:
+    for node in sorted(plan.rooms.overbooked):
+        waiting = sorted(plan.waiting.get(node, {}).values(), key=lambda member: (ROLES.index(member.role), member.pod))
+        while waiting and node in plan.rooms.overbooked:
             member = waiting.pop()
             if member.pod in plan.members[member.job][member.role]:
                 plan.drain(member)
 
 
-def _target(plan: Plan, job: Job, reasons: Mapping[str, str]) -> JobTarget:
-    workers, ps = plan.workers(job.name), plan.ps(job.name)
+def _target(plan: Plan, name: str, reason: str | None, starts: Sequence[Start], drains: Sequence[str]) -> JobTarget:
+    workers, ps = plan.workers(name), plan.ps(name)
     return JobTarget(
-        job=job.name,
-        admitted=plan.admitted(job.name),
+        job=name,
+        admitted=plan.admitted(name),
         workers=workers,
         ps=ps,
-        reason=reasons.get(job.name) or f"{workers} workers and {ps} ps",
-        starts=tuple(start for start in plan.starts.values() if start.job == job.name),
-        drains=tuple(pod for pod, owner in plan.drains.items() if owner == job.name),
+        reason=reason or f"{workers} workers and {ps} ps",
+        starts=tuple(starts),
+        drains=tuple(drains),
     )

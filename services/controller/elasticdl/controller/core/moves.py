@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from elasticdl.controller.core.cluster import Role
+from elasticdl.controller.core.entries import Member
 from elasticdl.controller.core.job import Job
-from elasticdl.controller.core.plan import Member, Plan
+from elasticdl.controller.core.plan import Plan
 from elasticdl.controller.core.policy import Policy
 from elasticdl.controller.core.resources import add, count, subtract
 
@@ -15,28 +16,49 @@ def move_ps(plan: Plan, running: Sequence[Job], now_s: float, policy: Policy) ->
     """Move ps if a node gains a place for a worker and no other node loses one. A move starts the new ps first."""
     if not any(plan.workers(job.name) < job.worker.max for job in running):
         return
+    movable = _movable(plan)
     for job in running:
-        if plan.leaving[job.name, Role.PS] or not policy.may_grow(job, now_s) or _target(plan, job) is None:
+        if job.name not in movable or plan.leaving[job.name, Role.PS] or not policy.may_grow(job, now_s):
+            continue
+        if _target(plan, job) is None:
             continue
         moved = 0
-        for member in sorted(plan.members[job.name][Role.PS].values(), key=lambda each: each.pod):
+        for member in plan.by_name(job.name, Role.PS):
             if moved < policy.ps_moves and member.pod not in plan.starts and _move(plan, job, member):
                 moved += 1
+        if moved:
+            movable = _movable(plan)
+
+
+def _movable(plan: Plan) -> dict[str, set[int]]:
+    """Jobs with ps that cost their node a place for a worker -> these nodes."""
+    found = plan.movable
+    for node in plan.rooms.rebased:
+        for job in plan.costly_on.pop(node, ()):
+            found[job].discard(node)
+            if not found[job]:
+                del found[job]
+        if costly := {member.job for member in plan.ps_on[node].values() if gain(plan, member) >= 1}:
+            plan.costly_on[node] = costly
+            for job in costly:
+                found.setdefault(job, set()).add(node)
+    plan.rooms.rebased.clear()
+    return found
 
 
 def gain(plan: Plan, member: Member) -> int:
     """Places for workers that a node gains when a member leaves."""
-    room, worker = plan.rooms.kind(member.node).potential, plan.rooms.worker
+    room, worker = plan.rooms.potential[member.node], plan.rooms.worker
     return count(worker, add(room, plan.request(member))) - count(worker, room)
 
 
 def _target(plan: Plan, job: Job) -> int | None:
     """A node that has room for one more ps of the job, and then as many places for workers as now."""
-    request = plan.requests[job.name, Role.PS]
+    request = plan.requests[job.name][Role.PS]
     node = plan.rooms.best(request, job.ps.constraint, is_ps=True)
     if node is None:
         return None
-    there, worker = plan.rooms.kind(node).potential, plan.rooms.worker
+    there, worker = plan.rooms.potential[node], plan.rooms.worker
     return node if count(worker, subtract(there, request)) >= count(worker, there) else None
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from elasticdl.controller.core.cluster import Role
+from elasticdl.controller.core.entries import Member
 from elasticdl.controller.core.placement import Constraint
-from elasticdl.controller.core.plan import Member, Plan
+from elasticdl.controller.core.plan import Plan
 from elasticdl.controller.core.resources import Amounts, add, count, fits
-from elasticdl.controller.core.rooms import Fill, Kind
+from elasticdl.controller.core.rooms import Fill
 
 Yields = Callable[[str], bool]
 """Whether a job gives workers above its minimum."""
@@ -18,9 +19,6 @@ Put = Callable[[int], None]
 """Put one pod on a node."""
 Score = tuple[float, float, float, int]
 """Places for workers that are lost for each pod, victims for each pod, waste, number of the node."""
-
-_KINDS_COMPARED = 1000
-"""Kinds of nodes that are compared with each other. In large clusters, the first ones that have a place decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +32,19 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """Several equal pods that need nodes; ``closed``: groups of nodes that are not for them."""
+    """Several equal pods that need nodes.
+
+    Attributes:
+        closed: groups of nodes that are not for them.
+        giver: the only job whose workers may leave for them; empty: any that yields.
+    """
 
     request: Amounts
     constraint: Constraint
     pods: int
     is_ps: bool = False
     closed: frozenset[int] = frozenset()
+    giver: str = ""
 
 
 def place(plan: Plan, wish: Wish, yields: Yields, put: Put) -> bool:
@@ -49,65 +53,88 @@ def place(plan: Plan, wish: Wish, yields: Yields, put: Put) -> bool:
     A place for a worker that is lost counts whether a worker stands there or not. Two workers may have to leave for
     three ps, where one worker would leave for each ps elsewhere.
     """
-    if wish.pods == 1 and not wish.closed and (node := _as_good_as_any(plan, wish)) is not None:
-        put(node)
+    if plan.rooms.groups(wish.constraint) <= wish.closed:
+        return False
+    if wish.pods == 1 and not wish.closed:
+        offer = _best_for_one(plan, wish, yields)
+        if offer is None:
+            return False
+        _accept(plan, offer, put)
         return True
     mark, left = plan.mark(), wish
     while left.pods:
-        found = _best(plan, left, yields)
+        found = _best(plan, left, yields, None, 0.0)
         if found is None:
             plan.undo(mark)
             return False
-        for victim in found.victims:
-            plan.drain(victim)
-        for _ in range(found.pods):
-            put(found.score[3])
+        _accept(plan, found, put)
         left = replace(left, pods=left.pods - found.pods)
     return True
 
 
-def _as_good_as_any(plan: Plan, wish: Wish) -> int | None:
-    """A free node where one pod costs no more places for workers than it must; so no other one can be better."""
-    node = plan.rooms.best(wish.request, wish.constraint, wish.is_ps)
-    if node is None:
-        return None
-    (fill,) = plan.rooms.fills(plan.rooms.kind(node), wish.request, 1, wish.is_ps)
-    return node if fill.lost <= count(plan.rooms.worker, wish.request) else None
+def _accept(plan: Plan, offer: Offer, put: Put) -> None:
+    for victim in offer.victims:
+        plan.drain(victim)
+    for _ in range(offer.pods):
+        put(offer.score[3])
 
 
-def _best(plan: Plan, wish: Wish, yields: Yields) -> Offer | None:
-    """The best node for some of the pods. Kinds of nodes are looked at by the best that they could offer."""
-    kinds = [kind for kind in plan.rooms.kinds(wish.constraint) if kind.group not in wish.closed]
-    for start in range(0, len(kinds), _KINDS_COMPARED):
-        if (best := _best_of(plan, kinds[start : start + _KINDS_COMPARED], wish, yields)) is not None:
+def _best_for_one(plan: Plan, wish: Wish, yields: Yields) -> Offer | None:
+    """The best node for one pod: a free one where it costs no more than it must is as good as any."""
+    rooms, best = plan.rooms, None
+    node = rooms.best(wish.request, wish.constraint, wish.is_ps)
+    if node is not None:
+        (fill,) = rooms.fills(rooms.base(node).room(wish.is_ps), wish.request, 1)
+        best = Offer(1, (), (fill.lost, 0.0, fill.waste, node))
+        if fill.lost <= count(rooms.worker, wish.request):
             return best
-    return None
+    if wish.giver:
+        for node in sorted({member.node for member in plan.members[wish.giver][Role.WORKER].values()}):
+            if rooms.allows(wish.constraint, node):
+                fills = rooms.fills(rooms.base(node).room(wish.is_ps), wish.request, 1)
+                best = _better(best, _offer(plan, node, fills, rooms.room(node, wish.is_ps), yields))
+        return best
+    return _best(plan, wish, yields, best, 1.0)
 
 
-def _best_of(plan: Plan, kinds: list[Kind], wish: Wish, yields: Yields) -> Offer | None:
-    bounds: list[tuple[Score, Kind]] = []
-    for kind in kinds:
-        if fills := plan.rooms.fills(kind, wish.request, wish.pods, wish.is_ps):
-            least = min([(fill.lost, 0.0 if fill.is_free else 1 / fill.pods, fill.waste) for fill in fills])
-            bounds.append(((*least, plan.rooms.first(kind)), kind))
-    bounds.sort(key=lambda entry: entry[0])
-    best: Offer | None = None
-    for bound, kind in bounds:
-        if best is not None and best.score <= bound:
+def _best(plan: Plan, wish: Wish, yields: Yields, best: Offer | None, victims: float) -> Offer | None:
+    """The best node for some of the pods. Bases are looked at by the best that they could offer.
+
+    Args:
+        best: an offer that is known.
+        victims: the fewest that have to leave for each pod.
+    """
+    rooms, may_leave = plan.rooms, bool(plan.with_surplus)
+    if victims and not may_leave:
+        return best
+    for bound, base in rooms.ranked(wish.request, wish.constraint, wish.is_ps, wish.pods):
+        least, waste = bound
+        if best is not None and best.score <= (least, victims, waste, -1):
             break
-        fills = plan.rooms.fills(kind, wish.request, wish.pods, wish.is_ps)
-        for node in (bound[3],) if bound[1] == 0.0 else plan.rooms.nodes(kind):
-            if best is not None and best.score <= (*bound[:3], node):
+        if base.group in wish.closed:
+            continue
+        fills = rooms.fills(base.room(wish.is_ps), wish.request, wish.pods)
+        for node in base.in_order():
+            if best is not None and best.score <= (least, victims, waste, node):
                 break
-            offer = _offer(plan, node, fills, kind.room(wish.is_ps), yields)
-            if offer is not None and (best is None or offer.score < best.score):
-                best = offer
+            room = rooms.room(node, wish.is_ps)
+            if not fits(wish.request, room) and (
+                not may_leave or (best is not None and best.score <= (least, 1 / wish.pods, waste, node))
+            ):
+                continue
+            best = _better(best, _offer(plan, node, fills, room, yields))
     return best
+
+
+def _better(best: Offer | None, other: Offer | None) -> Offer | None:
+    return other if other is not None and (best is None or other.score < best.score) else best
 
 
 def _offer(plan: Plan, node: int, fills: list[Fill], room: Amounts, yields: Yields) -> Offer | None:
     """The best number of pods for a node."""
-    victims = [] if fills[-1].is_free else _victims(plan, node, yields)
+    if not fills:
+        return None
+    victims = [] if fits(fills[-1].needed, room) else _victims(plan, node, yields)
     leaving, best = 0, None
     for fill in fills:
         while not fits(fill.needed, room) and leaving < len(victims):
@@ -122,17 +149,25 @@ def _offer(plan: Plan, node: int, fills: list[Fill], room: Amounts, yields: Yiel
 
 
 def start_all(
-    plan: Plan, job: str, role: Role, pods: int, yields: Yields, closed: frozenset[int] = frozenset()
+    plan: Plan,
+    job: str,
+    role: Role,
+    pods: int,
+    yields: Yields,
+    *,
+    closed: frozenset[int] = frozenset(),
+    giver: str = "",
 ) -> bool:
-    """Start several pods of a job, or none."""
+    """Start several pods of a job, or none; ``closed`` and ``giver`` as in ``Wish``."""
     if pods <= 0:
         return True
     wish = Wish(
-        request=plan.requests[job, role],
+        request=plan.requests[job][role],
         constraint=plan.jobs[job].group(role).constraint,
         pods=pods,
         is_ps=role is Role.PS,
         closed=closed,
+        giver=giver,
     )
 
     def put(node: int) -> None:

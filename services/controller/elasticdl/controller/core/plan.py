@@ -1,111 +1,288 @@
-"""The working state of one decision: the room that nodes will have once all orders are done.
+"""The working state of decisions: the room that nodes will have once all orders are done.
 
-Every change can be undone, so that a gang is placed as a whole or not at all.
+It is kept between decisions. What has changed since the last one is compared with what that one has assumed, pod by
+pod. Every change within a decision can be undone, so that a gang is placed as a whole or not at all.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator
 
-from elasticdl.controller.core.cluster import Cluster, Drain, Phase, Pod, Role, Start
+from elasticdl.controller.core.cluster import Phase, Pod, Role, Start
+from elasticdl.controller.core.entries import Entry, Leaving, Member, Other, Staying, job_of
 from elasticdl.controller.core.job import Group, Job
 from elasticdl.controller.core.placement import Constraint
 from elasticdl.controller.core.queues import Quotas
 from elasticdl.controller.core.resources import Amounts, Resources, Shape, Units, add, shape_of, share, subtract
 from elasticdl.controller.core.rooms import Rooms
+from elasticdl.controller.core.view import Changes, View
+
+ROLES = tuple(Role)
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A pod of a job that stays, or that this decision starts."""
-
-    pod: str
-    job: str
-    role: Role
-    node: int
-    """Number of the node."""
+Trial = tuple[Hashable, ...]
+"""Jobs with the same one, and as large a share, get a further worker or not alike."""
 
 
 class Plan:
-    """Pods per job and room per node, as this decision wants them. Nodes have numbers, in the order of their names."""
+    """Pods per job and room per node, as decisions want them. Nodes have numbers, in the order of their names."""
 
-    def __init__(self, cluster: Cluster, jobs: Iterable[Job]) -> None:
-        self.jobs = {job.name: job for job in sorted(jobs, key=lambda job: job.name)}
-        nodes = sorted(cluster.nodes, key=lambda node: node.name)
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.jobs: dict[str, Job] = {}
+        nodes = sorted(view.nodes.values(), key=lambda node: node.name)
         self.nodes = [node.name for node in nodes]
         self.numbers = {name: number for number, name in enumerate(self.nodes)}
-        self.units = Units(self._requests(cluster))
-        self.rooms = Rooms(nodes, self.units, self._usual(), self._constraints(cluster))
-        self.total = self.rooms.total
-        self.quotas = Quotas(cluster.queues, cluster.budgets)
-        self.requests = {
-            (job.name, role): self.units.amounts(job.group(role).request) for job in self.jobs.values() for role in Role
-        }
-        self.taken: dict[str, Amounts] = dict.fromkeys(self.jobs, self.units.zero)
-        self.members: dict[str, dict[Role, dict[str, Member]]] = {
-            name: {role: {} for role in Role} for name in self.jobs
-        }
+        self.units = Units(self._requests())
+        self._workers: Counter[Shape] = Counter()
+        self._ps: Counter[Shape] = Counter()
+        """Pods of active jobs by their requests."""
+        self._constraints: Counter[Constraint] = Counter()
+        self.requests: dict[str, dict[Role, Amounts]] = {}
+        self.taken: dict[str, Amounts] = {}
+        self.members: dict[str, dict[Role, dict[str, Member]]] = {}
         self.workers_on: list[dict[str, Member]] = [{} for _ in nodes]
+        self.ps_on: list[dict[str, Member]] = [{} for _ in nodes]
+        self.movable: dict[str, set[int]] = {}
+        """Jobs with ps that cost a place for a worker -> their nodes, as ``moves`` has seen them last."""
+        self.costly_on: dict[int, set[str]] = {}
+        """The same by node."""
         self.starts: dict[str, Start] = {}
         self.drains: dict[str, str] = {}
         """Pod -> job."""
         self.leaving: Counter[tuple[str, Role]] = Counter()
         """Pods that are about to leave since an earlier decision."""
-        self.waiting: dict[int, list[Member]] = {}
+        self.waiting: dict[int, dict[str, Member]] = {}
         """Node -> members that it does not hold yet."""
-        self.stuck: list[Member] = []
-        self.names: set[str] = set()
+        self.stuck: dict[str, Member] = {}
+        self.pending: dict[str, Pod] = {}
+        """Pods of others without a node."""
+        self.with_surplus: set[str] = set()
+        """Jobs with workers above their minimum."""
+        self.alike: dict[tuple[int, str], dict[str, None]] = {}
+        """Priority and queue -> jobs."""
+        self.touched: set[str] = set()
+        """Jobs of which something has changed since somebody has asked."""
+        self.stops: dict[str, str] = {}
+        """Job -> why it takes no further worker, as long as nothing of it changes."""
+        self.trials: dict[str, tuple[Trial, float]] = {}
+        """Job -> what it takes to give it one more worker, and its share then, likewise."""
+        self.version = 0
+        """The same number: the same plan, but for what is undone again."""
+        self._versions = 0
+        self._entries: dict[str, Entry] = {}
+        self._reserved: list[tuple[int, Amounts]] = []
         self._shares: dict[str, dict[int, float]] = {}
         self._next: dict[tuple[str, Role], int] = {}
-        self._undo: list[Callable[[], None]] = []
-        self._read(cluster)
+        self._undo: list[tuple[int, Callable[[], None]]] = []
+        self.quotas = Quotas((), ())
+        for job in view.jobs.values():
+            self._add_job(job)
+        for pod in view.pods.values():
+            self._note_pending(pod.name)
+        self._usual = self._compute_usual()
+        self._known = frozenset(self._constraints)
+        self.rooms = Rooms(nodes, self.units, self._usual, self._known)
+        self.total = self.rooms.total
+        self._reconcile([*view.pods, *(name for name in view.starts if name not in view.pods)])
+        self._count_quotas()
 
-    def _active(self) -> list[Job]:
-        return [job for job in self.jobs.values() if not (job.finished or job.suspended)]
+    # --- what has changed ---------------------------------------------------------------------------------------------
 
-    def _requests(self, cluster: Cluster) -> Iterable[Resources]:
+    def can_follow(self, changes: Changes) -> bool:
+        """Whether a plan may be kept with these changes: nodes and kinds of resources are as before."""
+        known = self.units.names
+        new = [job.group(role).request for job in changes.jobs.values() if job for role in ROLES]
+        new += [pod.request for pod in changes.pods.values() if pod]
+        return not changes.nodes and all(known.issuperset(request) for request in new)
+
+    def follow(self, changes: Changes) -> None:
+        """Take over what has changed. The view has changed already."""
+        names = {*changes.pods, *changes.starts, *changes.drains, *self.starts, *self.drains}
+        self._conclude()
+        replaced = {
+            name
+            for name, job in changes.jobs.items()
+            if (before := self.jobs.get(name)) is None or job is None or not _is_same_for_pods(before, job)
+        }
+        for name in replaced:
+            names |= self.view.pods_of.get(name, set())
+            names.update(member.pod for each in self.members.get(name, {}).values() for member in each.values())
+        for pod in [pod for pod in names if replaced and job_of(self._entries.get(pod)) in replaced]:
+            self._retract(pod)
+        for name, job in changes.jobs.items():
+            if name in self.jobs:
+                self._remove_job(name, is_gone=job is None)
+            if job is not None:
+                self._add_job(job)
+        for pod in changes.pods:
+            self._note_pending(pod)
+        for name in changes.jobs:
+            for pod in self.view.pods_of.get(name, ()):
+                self._note_pending(pod)
+        usual, known = self._compute_usual(), frozenset(self._constraints)
+        if (usual, known) != (self._usual, self._known):
+            self._usual, self._known = usual, known
+            self.rooms.index(usual, known)
+        self._reconcile(names)
+        if changes.queues is not None or changes.budgets is not None or self.quotas.is_limiting:
+            self._count_quotas()
+        self.rooms.settle()
+
+    def _conclude(self) -> None:
+        """What the last decision has ordered counts as done, until the changes say otherwise."""
+        for node, request in self._reserved:
+            self.rooms.give(node, request)
+        self._reserved.clear()
+        for pod, start in self.starts.items():
+            member = self.members[start.job][start.role][pod]
+            self._entries[pod] = Staying(member, is_waiting=True)
+            self.waiting.setdefault(member.node, {})[pod] = member
+        for pod in self.drains:
+            before = self._entries[pod]
+            assert isinstance(before, Staying)
+            self._forget(before)
+            member = before.member
+            self._entries[pod] = Leaving(member.job, member.role, member.node)
+            self.leaving[member.job, member.role] += 1
+            self._touch(member.job)
+        self.starts, self.drains = {}, {}
+        self._undo.clear()
+        self._next.clear()
+
+    def _reconcile(self, names: Iterable[str]) -> None:
+        entries = self._entries
+        for name in names:
+            entry = self._entry(name)
+            if entries.get(name) != entry:
+                self._retract(name)
+                if entry is not None:
+                    self._assert(name, entry)
+
+    def _entry(self, name: str) -> Entry | None:
+        """What a pod is for the plan by the view. Expected starts count as pods, and expected drains as gone."""
+        view = self.view
+        pod, is_gone = view.pods.get(name), name in view.drains
+        if pod is None:
+            start = view.starts.get(name)
+            if start is None or is_gone or start.job not in self.jobs or start.node not in self.numbers:
+                return None
+            return Staying(Member(name, start.job, start.role, self.numbers[start.node]), is_waiting=True)
+        node, phase = self.numbers.get(pod.node, -1), pod.phase
+        if pod.role and pod.job in self.jobs:
+            if is_gone or phase is Phase.LEAVING:
+                return Leaving(pod.job, pod.role, node)
+            if node >= 0:
+                member = Member(name, pod.job, pod.role, node)
+                return Staying(member, phase is Phase.PENDING, phase is Phase.STUCK)
+            return None
+        if node >= 0 and phase is not Phase.LEAVING:
+            return Other(node, self.units.amounts(pod.request))
+        return None
+
+    def _assert(self, name: str, entry: Entry) -> None:
+        self._entries[name] = entry
+        match entry:
+            case Staying(member=member):
+                self._put(member)
+                if entry.is_waiting:
+                    self.waiting.setdefault(member.node, {})[name] = member
+                elif entry.is_stuck:
+                    self.stuck[name] = member
+            case Leaving(job=job, role=role, node=node):
+                self.leaving[job, role] += 1
+                self._touch(job)
+                if role is Role.PS and node >= 0:
+                    self.rooms.hold(node, self.requests[job][role], 1)
+            case Other(node=node, request=request):
+                self.rooms.take(node, request)
+
+    def _retract(self, name: str) -> None:
+        match entry := self._entries.pop(name, None):
+            case Staying(member=member):
+                self._take(member)
+                self._forget(entry)
+            case Leaving(job=job, role=role, node=node):
+                self.leaving[job, role] -= 1
+                self._touch(job)
+                if role is Role.PS and node >= 0:
+                    self.rooms.hold(node, self.requests[job][role], -1)
+            case Other(node=node, request=request):
+                self.rooms.give(node, request)
+
+    def _forget(self, entry: Staying) -> None:
+        self.stuck.pop(entry.member.pod, None)
+        if entry.is_waiting:
+            waiting = self.waiting[entry.member.node]
+            del waiting[entry.member.pod]
+            if not waiting:
+                del self.waiting[entry.member.node]
+
+    def _note_pending(self, name: str) -> None:
+        if (before := self.pending.pop(name, None)) is not None:
+            self._uncount(before.constraint)
+        pod = self.view.pods.get(name)
+        if pod is None or pod.phase is not Phase.PENDING:
+            return
+        if pod.job not in self.jobs and not pod.node:
+            self.pending[name] = pod
+            self._constraints[pod.constraint] += 1
+
+    def _uncount(self, constraint: Constraint) -> None:
+        self._constraints[constraint] -= 1
+        if not self._constraints[constraint]:
+            del self._constraints[constraint]
+
+    def _add_job(self, job: Job) -> None:
+        self.jobs[job.name] = job
+        self.requests[job.name] = {role: self.units.amounts(job.group(role).request) for role in ROLES}
+        if job.name not in self.members:
+            self.taken[job.name] = self.units.zero
+            self.members[job.name] = {role: {} for role in ROLES}
+        self._constraints.update(job.group(role).constraint for role in ROLES)
+        if not (job.finished or job.suspended):
+            _count(self._workers, job.worker, 1)
+            _count(self._ps, job.ps, 1)
+        self.alike.setdefault((job.priority, job.queue), {})[job.name] = None
+        self._count_surplus(job.name)
+        self._touch(job.name)
+
+    def _remove_job(self, name: str, *, is_gone: bool) -> None:
+        job = self.jobs[name]
+        for role in ROLES:
+            self._uncount(job.group(role).constraint)
+        if not (job.finished or job.suspended):
+            _count(self._workers, job.worker, -1)
+            _count(self._ps, job.ps, -1)
+        alike = self.alike[job.priority, job.queue]
+        del alike[name]
+        if not alike:
+            del self.alike[job.priority, job.queue]
+        self._touch(name)
+        if is_gone:
+            del self.jobs[name], self.requests[name], self.taken[name], self.members[name]
+            self.with_surplus.discard(name)
+
+    def _requests(self) -> Iterator[Resources]:
         """Everything that has amounts of resources."""
-        yield from (node.allocatable for node in cluster.nodes)
-        yield from (job.group(role).request for job in self.jobs.values() for role in Role)
-        yield from (pod.request for pod in cluster.pods if pod.job not in self.jobs)
+        yield from (node.allocatable for node in self.view.nodes.values())
+        yield from (job.group(role).request for job in self.view.jobs.values() for role in ROLES)
+        yield from (pod.request for pod in self.view.pods.values())
 
-    def _usual(self) -> tuple[Amounts, Amounts]:
+    def _compute_usual(self) -> tuple[Amounts, Amounts]:
         """The requests of most workers and of most ps."""
-        active = self._active()
-        worker, ps = _most_common(job.worker for job in active), _most_common(job.ps for job in active)
-        return self.units.amounts(worker), self.units.amounts(ps)
+        return self.units.amounts(_most_common(self._workers)), self.units.amounts(_most_common(self._ps))
 
-    def _constraints(self, cluster: Cluster) -> set[Constraint]:
-        found = {job.group(role).constraint for job in self.jobs.values() for role in Role}
-        return found | {pod.constraint for pod in cluster.pods if pod.phase is Phase.PENDING}
+    def _count_quotas(self) -> None:
+        self.quotas = Quotas(self.view.queues, self.view.budgets)
+        if self.quotas.is_limiting:
+            for name, job in self.jobs.items():
+                for role, members in self.members[name].items():
+                    if members:
+                        self.quotas.change(job, job.group(role).request, len(members))
 
-    def _read(self, cluster: Cluster) -> None:
-        """Count what is there: expected starts as pods, expected drains as gone."""
-        gone = {order.pod for order in cluster.ordered if isinstance(order, Drain)}
-        seen = {pod.name for pod in cluster.pods}
-        for pod in cluster.pods:
-            self.names.add(pod.name)
-            node = self.numbers.get(pod.node)
-            if pod.job in self.jobs and pod.role and (pod.phase is Phase.LEAVING or pod.name in gone):
-                self.leaving[pod.job, pod.role] += 1
-                if pod.role is Role.PS and node is not None:
-                    self.rooms.hold(node, self.requests[pod.job, Role.PS], 1)
-            elif pod.job in self.jobs and pod.role and node is not None:
-                self._put(member := Member(pod.name, pod.job, pod.role, node))
-                if pod.phase is Phase.PENDING:
-                    self.waiting.setdefault(node, []).append(member)
-                elif pod.phase is Phase.STUCK:
-                    self.stuck.append(member)
-            elif node is not None and pod.phase is not Phase.LEAVING:
-                self.rooms.take(node, self.units.amounts(pod.request))
-        for order in cluster.ordered:
-            if isinstance(order, Start) and order.pod not in seen | gone and order.job in self.jobs:
-                self.names.add(order.pod)
-                if (node := self.numbers.get(order.node)) is not None:
-                    self._put(member := Member(order.pod, order.job, order.role, node))
-                    self.waiting.setdefault(node, []).append(member)
+    # --- questions ----------------------------------------------------------------------------------------------------
 
     def workers(self, job: str) -> int:
         """Number of workers."""
@@ -129,9 +306,11 @@ class Plan:
 
     def share(self, job: str, workers: int = 0) -> float:
         """Dominant share by weight, with this many workers more."""
-        known = self._shares.setdefault(job, {})
+        known = self._shares.get(job)
+        if known is None:
+            known = self._shares[job] = {}
         if workers not in known:
-            known[workers] = self._share(job, add(self.taken[job], self.requests[job, Role.WORKER], workers))
+            known[workers] = self._share(job, add(self.taken[job], self.requests[job][Role.WORKER], workers))
         return known[workers]
 
     def _share(self, job: str, taken: Amounts) -> float:
@@ -139,44 +318,46 @@ class Plan:
 
     def request(self, member: Member) -> Amounts:
         """What a member takes."""
-        return self.requests[member.job, member.role]
+        return self.requests[member.job][member.role]
 
     def newest(self, job: str) -> list[Member]:
         """The workers of a job, those with the highest numbers first."""
         return sorted(self.members[job][Role.WORKER].values(), key=lambda each: (len(each.pod), each.pod), reverse=True)
 
+    def by_name(self, job: str, role: Role) -> list[Member]:
+        """The pods of a job by their names."""
+        return sorted(self.members[job][role].values(), key=lambda each: each.pod)
+
+    # --- changes of a decision ----------------------------------------------------------------------------------------
+
     def start(self, job: str, role: Role, node: int) -> Member:
         """Start a pod of a job on a node."""
         number = self._next.get((job, role), 0)
-        while (pod := f"{job}-{role.value}-{number}") in self.names:
+        while self._is_taken(pod := f"{job}-{role.value}-{number}"):
             number += 1
         self._next[job, role] = number
         member = Member(pod, job, role, node)
+        self._note(lambda: self._undo_start(member))
         self._put(member)
-        self.names.add(pod)
         self.starts[pod] = Start(pod=pod, job=job, role=role, node=self.nodes[node])
-
-        def undo() -> None:
-            del self.starts[pod]
-            self._free_name(member)
-            self._take(member)
-
-        self._undo.append(undo)
         return member
 
-    def _free_name(self, member: Member) -> None:
-        self.names.remove(member.pod)
+    def _is_taken(self, pod: str) -> bool:
+        view = self.view
+        return pod in self.starts or pod in view.pods or (pod in view.starts and pod not in view.drains)
+
+    def _undo_start(self, member: Member) -> None:
+        del self.starts[member.pod]
         self._next[member.job, member.role] = 0
+        self._take(member)
 
     def drain(self, member: Member) -> None:
         """Let a pod go; a start of this decision is taken back."""
-        self._take(member)
         if (start := self.starts.pop(member.pod, None)) is not None:
-            self._free_name(member)
+            self._next[member.job, member.role] = 0
 
             def undo() -> None:
                 self.starts[member.pod] = start
-                self.names.add(member.pod)
                 self._put(member)
 
         else:
@@ -189,12 +370,19 @@ class Plan:
                 self.rooms.hold(member.node, held, -1)
                 self._put(member)
 
-        self._undo.append(undo)
+        self._note(undo)
+        self._take(member)
 
     def reserve(self, node: int, request: Amounts) -> None:
         """Keep room for a pod that the plain scheduler places."""
+
+        def undo() -> None:
+            self._reserved.remove((node, request))
+            self.rooms.give(node, request)
+
+        self._note(undo)
+        self._reserved.append((node, request))
         self.rooms.take(node, request)
-        self._undo.append(lambda: self.rooms.give(node, request))
 
     def mark(self) -> int:
         """A point to return to."""
@@ -203,51 +391,78 @@ class Plan:
     def undo(self, mark: int) -> None:
         """Return to a mark."""
         while len(self._undo) > mark:
-            self._undo.pop()()
+            version, undo = self._undo.pop()
+            undo()
+            self.version = version
+
+    def _note(self, undo: Callable[[], None]) -> None:
+        """A change begins."""
+        self._undo.append((self.version, undo))
+        self._versions += 1
+        self.version = self._versions
+
+    def _touch(self, job: str) -> None:
+        self._shares.pop(job, None)
+        self.stops.pop(job, None)
+        self.trials.pop(job, None)
+        self.touched.add(job)
+
+    def _count_surplus(self, job: str) -> None:
+        if len(self.members[job][Role.WORKER]) > self.jobs[job].workers_min:
+            self.with_surplus.add(job)
+        else:
+            self.with_surplus.discard(job)
 
     def _put(self, member: Member) -> None:
-        job, request = self.jobs[member.job], self.request(member)
-        self.members[job.name][member.role][member.pod] = member
-        self.taken[job.name] = add(self.taken[job.name], request)
-        self._shares.pop(job.name, None)
+        name, role = member.job, member.role
+        request = self.requests[name][role]
+        self.members[name][role][member.pod] = member
+        self.taken[name] = add(self.taken[name], request)
+        self._touch(name)
         if self.quotas.is_limiting:
-            self.quotas.change(job, job.group(member.role).request, 1)
-        if member.role is Role.WORKER:
+            job = self.jobs[name]
+            self.quotas.change(job, job.group(role).request, 1)
+        if role is Role.WORKER:
             self.workers_on[member.node][member.pod] = member
             self.rooms.take_for_worker(member.node, request)
+            self._count_surplus(name)
         else:
+            if role is Role.PS:
+                self.ps_on[member.node][member.pod] = member
             self.rooms.take(member.node, request)
 
     def _take(self, member: Member) -> None:
-        job, request = self.jobs[member.job], self.request(member)
-        del self.members[job.name][member.role][member.pod]
-        self.taken[job.name] = subtract(self.taken[job.name], request)
-        self._shares.pop(job.name, None)
+        name, role = member.job, member.role
+        request = self.requests[name][role]
+        del self.members[name][role][member.pod]
+        self.taken[name] = subtract(self.taken[name], request)
+        self._touch(name)
         if self.quotas.is_limiting:
-            self.quotas.change(job, job.group(member.role).request, -1)
-        if member.role is Role.WORKER:
+            job = self.jobs[name]
+            self.quotas.change(job, job.group(role).request, -1)
+        if role is Role.WORKER:
             del self.workers_on[member.node][member.pod]
             self.rooms.give_from_worker(member.node, request)
+            self._count_surplus(name)
         else:
+            if role is Role.PS:
+                del self.ps_on[member.node][member.pod]
             self.rooms.give(member.node, request)
 
 
-def pending_services(pods: Iterable[Pod], jobs: Collection[Job]) -> list[Pod]:
-    """Pods of others that wait for a node, the most important first; not those with a lower priority than all jobs."""
-    known = {job.name for job in jobs}
-    least = min((job.priority for job in jobs), default=0)
-    waiting = [
-        pod
-        for pod in pods
-        if pod.job not in known and pod.phase is Phase.PENDING and not pod.node and pod.priority >= least
-    ]
-    return sorted(waiting, key=lambda pod: (-pod.priority, pod.name))
+def _is_same_for_pods(job: Job, other: Job) -> bool:
+    """Whether the pods of a job take the same room."""
+    return all(job.group(role).request == other.group(role).request for role in ROLES)
 
 
-def _most_common(groups: Iterable[Group]) -> Resources:
+def _most_common(numbers: Counter[Shape]) -> Resources:
     """The request of most pods."""
-    numbers: Counter[Shape] = Counter()
-    for group in groups:
-        numbers[shape_of(group.request)] += group.max
     most: Shape = max(numbers, key=lambda shape: (numbers[shape], shape), default=())
     return dict(most)
+
+
+def _count(numbers: Counter[Shape], group: Group, times: int) -> None:
+    shape = shape_of(group.request)
+    numbers[shape] += times * group.max
+    if not numbers[shape]:
+        del numbers[shape]

@@ -27,6 +27,7 @@ class Units:
                 seen.add(id(resources))
                 names.update(dict.fromkeys(resources))
         self._names = sorted(names)
+        self.names = frozenset(names)
         self.zero: Amounts = (0,) * len(self._names)
 
     def amounts(self, resources: Resources) -> Amounts:

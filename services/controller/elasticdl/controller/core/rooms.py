@@ -1,11 +1,11 @@
-"""The room of nodes, and which nodes have room of the same kind: what is found for one holds for all of them."""
+"""The room of nodes, and the best node for a pod without a look at all of them."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Sequence
+from bisect import insort
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from elasticdl.controller.core.cluster import Node
 from elasticdl.controller.core.placement import Constraint
@@ -13,59 +13,81 @@ from elasticdl.controller.core.resources import Amounts, Units, add, count, fits
 
 _PS_TRIED = 8
 """Most ps that are tried in a room beside workers to see how well these fill it."""
+_IDLE_MAX = 8
+"""Decisions after which a search that nothing asked for is dropped."""
+_MEMO_MAX = 200_000
+"""Most rooms whose costs are remembered."""
 
 
-class Kind(NamedTuple):
-    """Everything that counts for the pods that a node may take, but for the owners of its workers.
+@dataclass(eq=False, slots=True)
+class Base:
+    """Nodes with the same place for pods: what a pod costs there is the same, whatever workers stand there.
 
     Attributes:
         group: number of the nodes' labels and taints.
-        free: room once all that leaves is gone.
-        held: room that ps hold until their groups have moved. Other ps must not wait for it.
         potential: free room and that of workers.
+        held: room that ps hold until their groups have moved. Other ps must not wait for it.
+        nodes: their numbers; empty: it is gone for ever.
     """
 
     group: int
-    free: Amounts
-    held: Amounts
     potential: Amounts
+    held: Amounts
+    for_ps: Amounts
+    nodes: set[int]
+    order: list[int] | None = None
 
     def room(self, is_ps: bool) -> Amounts:
-        """Room for a pod if no worker leaves."""
-        return subtract(self.free, self.held) if is_ps else self.free
+        """Room for pods if all workers leave."""
+        return self.for_ps if is_ps else self.potential
+
+    def in_order(self) -> list[int]:
+        """The nodes by their numbers."""
+        if self.order is None:
+            self.order = sorted(self.nodes)
+        return self.order
 
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Several equal pods on a node of a kind.
+    """Several equal pods on a node.
 
     Attributes:
         lost: places for workers that each costs, counted as if no worker stood there.
-        is_free: whether no worker has to leave.
         waste: what stays empty then, as a share of the cluster.
     """
 
     pods: int
     lost: float
-    is_free: bool
     waste: float
     needed: Amounts
 
 
 @dataclass(slots=True)
 class _Search:
-    """Kinds with room for one more pod of a shape, best first.
+    """Nodes with room for one more pod of a shape, best first: (lost, waste), number of the node.
+
+    Entries that are no longer true are dropped when they come up.
 
     Attributes:
-        heap: (lost, waste), number of the push, kind.
-        seen: how many new kinds it knows.
-        node: the last answer, and what it cost; -1: none.
+        scores: room without workers -> (lost, waste); None: it is too small.
+        seen: how many of the nodes with more room it knows.
+        idle: decisions for which it was not asked.
     """
 
-    heap: list[tuple[tuple[float, float], int, Kind]]
+    heap: list[tuple[tuple[float, float], int]]
+    scores: dict[Amounts, tuple[float, float] | None]
     seen: int
-    node: int = -1
-    lost: float = 0.0
+    idle: int = 0
+
+
+@dataclass(slots=True)
+class _Ranking:
+    """Bases by what several pods of a shape would cost there: the bound, a number, the base."""
+
+    entries: list[tuple[tuple[float, float], int, Base]]
+    seen: int
+    idle: int = 0
 
 
 class Rooms:
@@ -79,52 +101,89 @@ class Rooms:
     def __init__(
         self, nodes: Sequence[Node], units: Units, usual: tuple[Amounts, Amounts], constraints: Collection[Constraint]
     ) -> None:
-        self.worker, self.ps = usual
+        self._nodes = nodes
+        self._new: list[Base] = []
+        """Bases in the order in which they came up."""
         self.free = [units.amounts(node.allocatable) for node in nodes]
+        self.potential = list(self.free)
+        self.overbooked: set[int] = set()
+        """Nodes that hold less than what is meant for them."""
+        self.rebased: set[int] = set()
+        """Nodes that have another base since somebody has asked."""
         self.total = units.zero
         self._held = [units.zero for _ in nodes]
-        self._by_workers = [units.zero for _ in nodes]
-        self._groups, self._allowed = _groups(nodes, list(constraints))
-        self._largest: dict[int, list[Amounts]] = {}
-        for number, amounts in enumerate(self.free):
+        self._empty = list(self.free)
+        for amounts in self.free:
             self.total = add(self.total, amounts)
-            known = self._largest.setdefault(self._groups[number], [])
-            if amounts not in known:
-                known.append(amounts)
-        self._kinds: list[Kind] = []
-        self._nodes: dict[Kind, set[int]] = {}
-        self._order: dict[Kind, list[int]] = {}
-        self._fills: dict[tuple[Kind, Amounts, int, bool], list[Fill]] = {}
+        self.index(usual, constraints)
+
+    def index(self, usual: tuple[Amounts, Amounts], constraints: Collection[Constraint]) -> None:
+        """Begin with other usual pods, or other constraints."""
+        self.worker, self.ps = usual
+        self._groups, self._allowed = _groups(self._nodes, list(constraints))
+        self._largest: dict[int, set[Amounts]] = {}
+        for number, amounts in enumerate(self._empty):
+            self._largest.setdefault(self._groups[number], set()).add(amounts)
+        self._bases: dict[tuple[int, Amounts, Amounts], Base] = {}
+        self._base = [self._enter(number) for number in range(len(self._nodes))]
+        self._fills: dict[tuple[Amounts, Amounts], list[Fill]] = {}
         self._wastes: dict[Amounts, float] = {}
         self._searches: dict[tuple[Amounts, Constraint, bool], _Search] = {}
-        self._new: list[Kind] = []
-        """Kinds in the order in which they came up, which searches look at when they are asked next."""
-        self._pushed = 0
-        for number in range(len(nodes)):
-            self._kinds.append(kind := self._kind(number))
-            self._enter(number, kind)
+        self._rankings: dict[tuple[Amounts, Constraint, bool, int], _Ranking] = {}
+        self._grown: list[int] = []
+        """Nodes that got more room, or another base, for searches to look at when they are asked next."""
+        self._new.clear()
+        self._numbered = 0
+
+    def settle(self) -> None:
+        """Between two decisions: searches learn of all changes, and those that nothing asks for are dropped."""
+        for key, search in list(self._searches.items()):
+            search.idle += 1
+            if search.idle > _IDLE_MAX:
+                del self._searches[key]
+            else:
+                self._catch_up(search, *key)
+                search.seen = 0
+        for wish, ranking in list(self._rankings.items()):
+            ranking.idle += 1
+            if ranking.idle > _IDLE_MAX:
+                del self._rankings[wish]
+            else:
+                ranking.entries = [entry for entry in ranking.entries if entry[2].nodes]
+                self._add(ranking, self._new[ranking.seen :], *wish)
+                ranking.seen = 0
+        self._grown.clear()
+        self._new.clear()
+        for memo in (self._fills, self._wastes):
+            if len(memo) > _MEMO_MAX:
+                memo.clear()
 
     # Changes.
 
     def take(self, node: int, request: Amounts) -> None:
         """A pod that is no worker takes room."""
-        self.free[node] = subtract(self.free[node], request)
+        self.potential[node] = subtract(self.potential[node], request)
+        self.take_for_worker(node, request)
         self._changed(node)
 
     def give(self, node: int, request: Amounts) -> None:
         """A pod that is no worker gives its room."""
-        self.free[node] = add(self.free[node], request)
+        self.potential[node] = add(self.potential[node], request)
+        self.give_from_worker(node, request)
         self._changed(node)
 
     def take_for_worker(self, node: int, request: Amounts) -> None:
         """A worker takes room."""
-        self._by_workers[node] = add(self._by_workers[node], request)
-        self.take(node, request)
+        self.free[node] = free = subtract(self.free[node], request)
+        if min(free, default=0) < 0:
+            self.overbooked.add(node)
 
     def give_from_worker(self, node: int, request: Amounts) -> None:
         """A worker gives its room."""
-        self._by_workers[node] = subtract(self._by_workers[node], request)
-        self.give(node, request)
+        self.free[node] = free = add(self.free[node], request)
+        self._grown.append(node)
+        if node in self.overbooked and min(free, default=0) >= 0:
+            self.overbooked.discard(node)
 
     def hold(self, node: int, request: Amounts, times: int) -> None:
         """A ps that leaves holds its room until its groups have moved."""
@@ -132,46 +191,44 @@ class Rooms:
             self._held[node] = add(self._held[node], request, times)
             self._changed(node)
 
-    def _kind(self, node: int) -> Kind:
-        free = self.free[node]
-        return Kind(self._groups[node], free, self._held[node], add(free, self._by_workers[node]))
-
     def _changed(self, node: int) -> None:
-        before, kind = self._kinds[node], self._kind(node)
-        nodes = self._nodes[before]
-        nodes.discard(node)
-        if not nodes:
-            del self._nodes[before], self._order[before]
-        self._kinds[node] = kind
-        self._enter(node, kind)
+        base = self._base[node]
+        base.nodes.discard(node)
+        base.order = None
+        if not base.nodes:
+            del self._bases[base.group, base.potential, base.held]
+        self._base[node] = self._enter(node)
+        self._grown.append(node)
 
-    def _enter(self, node: int, kind: Kind) -> None:
-        nodes = self._nodes.get(kind)
-        if nodes is not None:
-            nodes.add(node)
-            heapq.heappush(self._order[kind], node)
-            return
-        self._nodes[kind], self._order[kind] = {node}, [node]
-        self._new.append(kind)
+    def _enter(self, node: int) -> Base:
+        key = group, potential, held = self._groups[node], self.potential[node], self._held[node]
+        base = self._bases.get(key)
+        if base is None:
+            base = self._bases[key] = Base(group, potential, held, subtract(potential, held), {node})
+            self._new.append(base)
+        else:
+            base.nodes.add(node)
+            base.order = None
+        self.rebased.add(node)
+        return base
 
     # Questions.
 
-    def kind(self, node: int) -> Kind:
-        """The kind of a node now."""
-        return self._kinds[node]
+    def base(self, node: int) -> Base:
+        """The base of a node now."""
+        return self._base[node]
 
-    def kinds(self, constraint: Constraint) -> Iterable[Kind]:
-        """Kinds of the nodes that allow such pods."""
-        allowed = self._allowed[constraint]
-        return [kind for kind in self._nodes if kind.group in allowed]
+    def room(self, node: int, is_ps: bool = False) -> Amounts:
+        """Room for a pod if no worker leaves."""
+        return subtract(self.free[node], self._held[node]) if is_ps else self.free[node]
 
     def allows(self, constraint: Constraint, node: int) -> bool:
         """Whether a node allows such pods."""
         return self._groups[node] in self._allowed[constraint]
 
-    def any_allows(self, constraint: Constraint) -> bool:
-        """Whether some node allows such pods."""
-        return bool(self._allowed[constraint])
+    def groups(self, constraint: Constraint) -> frozenset[int]:
+        """The groups of nodes that allow such pods."""
+        return self._allowed[constraint]
 
     def large_enough(self, request: Amounts, constraint: Constraint) -> set[int]:
         """Nodes that would hold such a pod if they were empty, by the groups of their labels."""
@@ -181,36 +238,18 @@ class Rooms:
             if any(fits(request, amounts) for amounts in self._largest.get(group, ()))
         }
 
-    def nodes(self, kind: Kind) -> list[int]:
-        """All nodes of a kind."""
-        return sorted(self._nodes.get(kind, ()))
-
-    def first(self, kind: Kind) -> int:
-        """The node with the lowest number of a kind that there is."""
-        order, nodes = self._order[kind], self._nodes[kind]
-        while order[0] not in nodes:
-            heapq.heappop(order)
-        return order[0]
-
-    def fills(self, kind: Kind, request: Amounts, most: int, is_ps: bool) -> list[Fill]:
-        """1, 2 and more equal pods on a node of a kind, as far as they fit once workers have left."""
-        key = (kind, request, min(most, count(request, kind.potential)), is_ps)
-        if (found := self._fills.get(key)) is None:
-            found = self._fills[key] = self._compute(*key)
-        return found
-
-    def _compute(self, kind: Kind, request: Amounts, most: int, is_ps: bool) -> list[Fill]:
-        room = kind.room(is_ps)
-        potential = add(room, subtract(kind.potential, kind.free))
-        before, found, needed = count(self.worker, potential), [], subtract(request, request)
-        for pods in range(1, most + 1):
-            needed = add(needed, request)
-            if not fits(needed, potential):
-                break
-            after = subtract(potential, needed)
-            lost = (before - count(self.worker, after)) / pods
-            found.append(Fill(pods, lost, fits(needed, room), self._waste(after), needed))
-        return found
+    def fills(self, potential: Amounts, request: Amounts, most: int) -> list[Fill]:
+        """1, 2 and more equal pods on a node with this room without workers, as far as they fit."""
+        found = self._fills.setdefault((potential, request), [])
+        most = min(most, count(request, potential))
+        if len(found) < most:
+            before = count(self.worker, potential)
+            for pods in range(len(found) + 1, most + 1):
+                needed = add(subtract(request, request), request, pods)
+                after = subtract(potential, needed)
+                lost = (before - count(self.worker, after)) / pods
+                found.append(Fill(pods, lost, self._waste(after), needed))
+        return found[:most]
 
     def _waste(self, room: Amounts) -> float:
         """What stays empty in a room that workers and ps fill as well as they can, as a share of the cluster."""
@@ -229,52 +268,74 @@ class Rooms:
         key = request, constraint, is_ps
         search = self._searches.get(key)
         if search is None:
-            search = self._searches[key] = _Search([], len(self._new))
-            for kind in self._nodes:
-                self._offer(search.heap, kind, request, constraint, is_ps)
-        elif (
-            search.node >= 0
-            and not is_ps
-            and fits(request, self.free[search.node])
-            and self.fills(self._kinds[search.node], request, 1, is_ps)[0].lost <= search.lost
-        ):
-            return search.node  # A node is filled up first. Most answers are found so.
-        for kind in dict.fromkeys(self._new[search.seen :]):
-            if kind in self._nodes:
-                self._offer(search.heap, kind, request, constraint, is_ps)
-        search.seen, heap = len(self._new), search.heap
-        search.node = -1
+            search = self._searches[key] = _Search([], {}, len(self._grown))
+            self._offer(search, range(len(self._nodes)), *key)
+        elif search.seen < len(self._grown):
+            self._catch_up(search, *key)
+        search.idle, heap, scores = 0, search.heap, search.scores
         while heap:
-            score, _, kind = heap[0]
-            if kind not in self._nodes:
-                heapq.heappop(heap)
-                continue
-            # Of several kinds that are as good, the node with the lowest number.
-            ties: list[tuple[tuple[float, float], int, Kind]] = []
-            while heap and heap[0][0] == score:
-                entry = heapq.heappop(heap)
-                if entry[2] in self._nodes and all(each[2] != entry[2] for each in ties):
-                    ties.append(entry)
-            for entry in ties:
-                heapq.heappush(heap, entry)
-            search.node, search.lost = min(self.first(entry[2]) for entry in ties), score[0]
-            return search.node
+            score, node = heap[0]
+            base = self._base[node]
+            if fits(request, self.room(node, is_ps)) and scores.get(base.for_ps if is_ps else base.potential) == score:
+                return node
+            heapq.heappop(heap)
         return None
 
+    def _catch_up(self, search: _Search, request: Amounts, constraint: Constraint, is_ps: bool) -> None:
+        self._offer(search, set(self._grown[search.seen :]), request, constraint, is_ps)
+        search.seen = len(self._grown)
+        if len(search.heap) > 4 * len(self._nodes):
+            search.heap = list(set(search.heap))
+            heapq.heapify(search.heap)
+
     def _offer(
+        self, search: _Search, nodes: Iterable[int], request: Amounts, constraint: Constraint, is_ps: bool
+    ) -> None:
+        allowed, heap, scores = self._allowed[constraint], search.heap, search.scores
+        for node in nodes:
+            base = self._base[node]
+            if base.group not in allowed or not fits(request, self.room(node, is_ps)):
+                continue
+            potential = base.for_ps if is_ps else base.potential
+            try:
+                score = scores[potential]
+            except KeyError:
+                fills = self.fills(potential, request, 1)
+                score = scores[potential] = (fills[0].lost, fills[0].waste) if fills else None
+            if score is not None:
+                heapq.heappush(heap, (score, node))
+
+    def ranked(
+        self, request: Amounts, constraint: Constraint, is_ps: bool, pods: int
+    ) -> Iterator[tuple[tuple[float, float], Base]]:
+        """Bases that could hold some of several pods, by the least (lost, waste) that each could cost there."""
+        key = request, constraint, is_ps, pods
+        ranking = self._rankings.get(key)
+        if ranking is None:
+            ranking = self._rankings[key] = _Ranking([], len(self._new))
+            self._add(ranking, self._bases.values(), *key)
+        elif ranking.seen < len(self._new):
+            self._add(ranking, self._new[ranking.seen :], *key)
+            ranking.seen = len(self._new)
+        ranking.idle = 0
+        for bound, _, base in ranking.entries:
+            if base.nodes:
+                yield bound, base
+
+    def _add(
         self,
-        heap: list[tuple[tuple[float, float], int, Kind]],
-        kind: Kind,
+        ranking: _Ranking,
+        bases: Iterable[Base],
         request: Amounts,
         constraint: Constraint,
         is_ps: bool,
+        pods: int,
     ) -> None:
-        if kind.group not in self._allowed[constraint] or not fits(request, kind.room(is_ps)):
-            return
-        fills = self.fills(kind, request, 1, is_ps)
-        if fills:
-            self._pushed += 1
-            heapq.heappush(heap, ((fills[0].lost, fills[0].waste), self._pushed, kind))
+        allowed = self._allowed[constraint]
+        for base in bases:
+            if base.nodes and base.group in allowed and (fills := self.fills(base.room(is_ps), request, pods)):
+                self._numbered += 1
+                insort(ranking.entries, (min((fill.lost, fill.waste) for fill in fills), self._numbered, base))
 
 
 def _groups(

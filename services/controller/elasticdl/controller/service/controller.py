@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
 import time
@@ -15,7 +16,7 @@ from typing import Any
 import structlog
 
 from elasticdl.cli.kubernetes.condition import RUNNING
-from elasticdl.controller.core import Budget, Cluster, Drain, JobTarget, Pod, Policy, Queue, Role, Start, decide
+from elasticdl.controller.core import Budget, Cluster, Drain, JobTarget, Planner, Pod, Policy, Queue, Role, Start
 from elasticdl.controller.core import Phase as PodPhase
 from elasticdl.controller.core.resources import Resources, plus
 from elasticdl.controller.service import steps
@@ -129,7 +130,9 @@ class Controller:
 
     def __init__(self, api: KubernetesApi, namespace: str = "", policy: Policy | None = None) -> None:
         self._api = api
-        self._policy = policy or Policy()
+        self._planner = Planner(policy)
+        self._owned: dict[str, tuple[Pod, Pod]] = {}
+        """Pods as they were read, and with their TrainingJobs: most stay the same."""
         self._wake = threading.Event()
         own = api.in_namespace(namespace) if namespace else api
         changed = self._wake.set
@@ -186,6 +189,7 @@ class Controller:
             self.turned_s = time.monotonic()
             if not self._is_warm:
                 self._is_warm = True
+                gc.freeze()  # What is there now mostly stays: full collections need not look at it again.
                 self._pool.submit(steps.warm_up)
             time.sleep(PAUSE_S)
 
@@ -200,7 +204,8 @@ class Controller:
         """Look once, and begin what is to be done; ``now_s``: seconds since the epoch."""
         cases = self._cases(now_s)
         cluster, began_s = self._cluster(cases), time.perf_counter()
-        targets = decide(cluster, filter(None, map(core_job, cases)), now_s, self._policy)
+        changes = self._planner.view.changes_to(cluster, filter(None, map(core_job, cases)))
+        targets = self._planner.decide(changes, now_s)
         self.metrics.decided(time.perf_counter() - began_s)
         self.metrics.saw(cluster, (case.phase.value for case in cases))
         found = {each.job: each for each in targets.jobs}
@@ -260,13 +265,15 @@ class Controller:
 
     def _cluster(self, cases: Sequence[Case]) -> Cluster:
         owners = {each.pod.name: case.key for case in cases for each in case.pods}
-        pods = tuple(_owned(each.pod, owners.get(each.pod.name, "")) for each in self._pods.all())
+        former, self._owned = self._owned, {}
+        for each in self._pods.all():
+            self._owned[each.pod.name] = _owned(each.pod, owners.get(each.pod.name, ""), former.get(each.pod.name))
         ordered: list[Start | Drain] = []
         for case in cases:
             ordered += expected_orders(case, self._records[case.key].chosen)
         return Cluster(
             nodes=tuple(self._nodes.all()),
-            pods=pods,
+            pods=tuple(owned for _, owned in self._owned.values()),
             ordered=tuple(ordered),
             queues=tuple(queue for each in self._queues.all() for queue in each),
             budgets=self._budgets(owners),
@@ -403,9 +410,11 @@ def _is_free(last: Future[None] | None) -> bool:
     return last is None or last.done()
 
 
-def _owned(pod: Pod, job: str) -> Pod:
-    """A pod, of a TrainingJob or of none: then it is one of those that the controller works around."""
-    return replace(pod, job=job, role=pod.role if job else None)
+def _owned(pod: Pod, job: str, former: tuple[Pod, Pod] | None) -> tuple[Pod, Pod]:
+    """A pod, and the same of a TrainingJob or of none: then it is one of those that the controller works around."""
+    if former is not None and former[0] is pod and former[1].job == job:
+        return former
+    return pod, replace(pod, job=job, role=pod.role if job else None)
 
 
 def _owner_of(job: Manifest) -> tuple[str, str]:

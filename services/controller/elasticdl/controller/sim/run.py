@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 
-from elasticdl.controller.core import decide
+from elasticdl.controller.core import Planner
 from elasticdl.controller.sim.measures import Measures, Result
 from elasticdl.controller.sim.rivals import Edl, gang
 from elasticdl.controller.sim.scenario import Scenario
@@ -16,17 +16,24 @@ from elasticdl.shared.words import some_of
 React = Callable[[World], None]
 
 
-def ours(world: World) -> None:
+class Ours:
     """The scheduling core."""
-    targets = decide(world.cluster(), world.core_jobs(), world.now_s)
-    for target in targets.jobs:
-        for start in target.starts:
-            world.order(start)
-        for pod in target.drains:
-            world.drain(target.job, pod)
+
+    def __init__(self) -> None:
+        self._planner = Planner()
+
+    def __call__(self, world: World) -> None:
+        """Decide, and give the orders."""
+        planner = self._planner
+        targets = planner.decide(planner.view.changes_to(world.cluster(), world.core_jobs()), world.now_s)
+        for target in targets.jobs:
+            for start in target.starts:
+                world.order(start)
+            for pod in target.drains:
+                world.drain(target.job, pod)
 
 
-POLICIES: Mapping[str, Callable[[], React]] = {"ours": lambda: ours, "gang": lambda: gang, "edl": Edl}
+POLICIES: Mapping[str, Callable[[], React]] = {"ours": Ours, "gang": lambda: gang, "edl": Edl}
 """Name -> a policy without memory of earlier simulations."""
 
 _SECONDS_MAX = 1_000_000.0
