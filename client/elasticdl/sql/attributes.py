@@ -140,6 +140,13 @@ _OWN = (
         default="false",
     ),
     AttributeType(
+        name="explain.plot",
+        kind="string",
+        statements=(EXPLAIN,),
+        meaning="File for a plot of the importances, .png or .svg; several with commas between them. Needs the extra "
+        "plots of the package.",
+    ),
+    AttributeType(
         name="table.replace",
         kind="boolean",
         statements=(PREDICT, EVALUATE, EXPLAIN),

@@ -230,10 +230,11 @@ def _write_metrics(database: Database, table: str, metrics: Mapping[str, float])
 
 
 def _explain(session: Session, statement: Explain, text: str) -> Result:
+    from elasticdl.sql.plots import plot, plot_files
     from elasticdl.sql.preparation import explain
 
     model, database = _model(session, statement.using), session.databases.of_query(statement.query.text)
-    checked(session, statement, database)
+    plots = plot_files(checked(session, statement, database).settings.get("explain.plot"))
     with _work(session) as work:
         importances = explain(
             statement.query.text,
@@ -249,6 +250,9 @@ def _explain(session: Session, statement: Explain, text: str) -> Result:
         session.display.line(
             f"Wrote {count(importances.num_rows, 'row')} to the table {statement.into} in {database.url}."
         )
+    for file in plots:
+        plot(importances, file, model.name)
+        session.display.line(f"Wrote the plot {file}.")
     into = statement.into.text if statement.into else ""
     return Result(statement=text, kind="explain", table=from_arrow(importances), model=model.name, into=into)
 

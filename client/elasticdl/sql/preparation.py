@@ -154,7 +154,7 @@ class _Training:
         schema = self._database.schema(self._statement.query.text)
         self._request = request = Request.of(self._statement, schema)
         self._rows = self._opened(take(self._database, self._statement.query.text, self._scratch / _ROWS, self._say))
-        known = profiles(self._rows)
+        known = profiles(self._rows, exact=request.label)
         task, why = self._task(known[request.label])
         split = request.split(stratified=task == "classification", default=self._rows.rows >= _ROWS_FOR_VALIDATION)
         self._training = self._opened(self._rows.part(self._scratch / "training.parquet", split, validation=False))

@@ -57,6 +57,16 @@ def test_intervals_come_from_the_statement_or_from_quantiles(tmp_path: Path) -> 
     assert fitted.of[0].values == {"boundaries": [1.0, 3.0, 5.0, 7.0]}
 
 
+def test_ids_with_weights_are_a_vector_of_weights(tmp_path: Path) -> None:
+    sparse = call("SPARSE", "kv", 3, delim=" ", delim_kv=":")
+    few = call("WEIGHTED_CATEGORY", call("CATEGORY_ID", sparse, 3))
+    (feature,), rows = features(tmp_path, few)
+    assert (feature.node.operation, feature.node.of[0].values) == ("weighted_indicator", {"size": 3})
+    assert {tuple(row) for row in rows.column(feature.node.input).to_pylist()} == {(1.5, 0.0, 2.0), (0.0, -1.0, 0.0)}
+    many = node(tmp_path, call("EMBEDDING", call("WEIGHTED_CATEGORY", call("CATEGORY_HASH", sparse, 99)), 4))
+    assert (many.operation, many.values["dimension"], many.of[0].values) == ("weighted_embedding", 4, {"buckets": 99})
+
+
 def test_categories_have_vocabularies_hashes_and_ids(tmp_path: Path) -> None:
     words = node(tmp_path, call("VOCABULARIZE", "job")).of[0]
     assert words.values == {"words": ["j0", "j2", "j1"]}  # Frequent ones first, then in order.
@@ -112,7 +122,7 @@ def test_columns_without_a_clause_are_derived_unless_targets_are_named(tmp_path:
     [
         (Name("aeg"), "the SELECT has no column 'aeg'.*Did you mean 'age'"),
         (call("EMBEDING", "age", 3), "no COLUMN function EMBEDING.*Did you mean 'EMBEDDING'"),
-        (call("WEIGHTED_CATEGORY", "age"), "Use SPARSE with delim_kv"),
+        (call("WEIGHTED_CATEGORY", "age"), "takes a category of ids with weights"),
         (call("CATEGORY_HASH", "city"), "needs its argument 'size'.*CATEGORY_HASH\\(column, size\\)"),
         (call("CATEGORY_HASH", "city", 0), "a whole number from 1 to"),
         (call("BUCKET", "age", (5, 2)), "a list of increasing numbers"),

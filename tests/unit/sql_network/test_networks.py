@@ -33,14 +33,18 @@ TABLE = pa.table(
         "vector": [[1.0, float(number)] for number in range(N)],
         "code": [number % 6 for number in range(N)],
         "y": [float(number) for number in range(N)],
+        "kv": ["0:1.5 2:2", "1:0.5"] * (N // 2),
         "kind": [("x", "y", "z")[number % 3] for number in range(N)],
         "good": [number % 2 == 0 for number in range(N)],
     }
 )
+KV = call("SPARSE", "kv", 3, delim=" ", delim_kv=":")
 COLUMNS = (
     clause(
         call("EMBEDDING", call("CROSS", "city", call("BUCKET", "age", (5,)), 50), 4),
         call("EMBEDDING", call("CONCAT", call("CATEGORY_HASH", "city", 9), call("CATEGORY_ID", "code", 6)), 3),
+        call("EMBEDDING", call("WEIGHTED_CATEGORY", call("CATEGORY_ID", KV, 3)), 2, combiner="mean"),
+        call("WEIGHTED_CATEGORY", call("CATEGORY_HASH", KV, 5)),
     ),
 )
 
@@ -154,6 +158,26 @@ def test_lists_count_their_values_and_not_their_padding() -> None:
     )
     assert vectors[0] == pytest.approx(vectors[1])
     assert vectors[2] == [0.0, 0.0]
+
+
+def test_weights_count_for_the_places_of_their_ids() -> None:
+    for inner, width in (
+        (Node(operation="identity", values={"size": 2}), 4),
+        (Node(operation="hash", values={"buckets": 1}), 2),
+    ):
+        node = Node(operation="weighted_indicator", input="x", of=(inner,))
+        found = encoded(node, "vector", np.array([[0.5, 2.0, 4.0], [0.0, 0.0, 0.0]], np.float32), size=3)
+        assert [len(row) for row in found] == [width, width]
+        assert found[1] == [0.0] * width
+        assert found[0] == ([0.0, 4.0, 0.5, 2.0] if width == 4 else [0.0, 6.5])
+    for combiner, length in (("sum", 3.0), ("mean", 1.0), ("sqrtn", 1.0)):
+        values = {"dimension": 2, "combiner": combiner}
+        inner = Node(operation="identity", values={"size": 2})
+        node = Node(operation="weighted_embedding", input="x", of=(inner,), values=values)
+        keras.utils.set_random_seed(3)
+        once, thrice, none = encoded(node, "vector", np.array([[1, 0], [3, 0], [0, 0]], np.float32), size=2)
+        assert thrice == pytest.approx([length * each for each in once])
+        assert none == [0.0, 0.0]
 
 
 def test_a_missing_number_is_the_mean_and_marked() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from elasticdl.sql.columns import building
+from elasticdl.sql.columns import building, functions
 from elasticdl.sql.columns.building import Inputs
 from elasticdl.sql.columns.derivation import BUCKETS_MAX, BUCKETS_PER_VALUE, VOCABULARY_MAX, derive
 from elasticdl.sql.columns.features import Input, Node
@@ -45,6 +45,10 @@ class _Fit:
                 return self._normalized(spec)
             case "DENSE" | "SPARSE":
                 return building.vector(self._vector_input(spec), self._fitter)
+            case functions.WEIGHTED:
+                return self._weighted(spec)
+            case "EMBEDDING" | "INDICATOR" if spec.parts[0].function == functions.WEIGHTED:
+                return self._weighted(spec.parts[0], spec)
             case "EMBEDDING":
                 dimension = int(spec.arguments["dimension"] or 0)
                 return building.embedded(self.category(spec.parts[0]), dimension, spec.arguments["combiner"])
@@ -113,6 +117,25 @@ class _Fit:
     def _bucket(self, spec: Spec, boundaries: list[float]) -> Node:
         one = self._number_input(spec)
         return Node(operation="bucket", input=one.name, values={"boundaries": boundaries})
+
+    def _weighted(self, spec: Spec, shown: Spec | None = None) -> Node:
+        """Ids with weights: a vector of the weights of all ids, and the category of each place of it.
+
+        Args:
+            shown: how the statement wants it; None: by the number of places.
+        """
+        category = spec.parts[0]
+        weights = self._vector_input(category.parts[0])
+        size = int(category.arguments["size"])
+        is_hash = category.function == "CATEGORY_HASH"
+        values = {"buckets": min(size, BUCKETS_MAX)} if is_hash else {"size": size}
+        inner = Node(operation="hash" if is_hash else "identity", values=values)
+        is_indicator = shown.function == "INDICATOR" if shown else building.places(inner) <= building.INDICATOR_MAX + 2
+        if is_indicator:
+            return Node(operation="weighted_indicator", input=weights.name, of=(inner,))
+        given = shown.arguments if shown else {"dimension": None, "combiner": "sum"}
+        embedding = building.embedded(inner, int(given["dimension"] or 0), given["combiner"])
+        return Node(operation="weighted_embedding", input=weights.name, of=(inner,), values=embedding.values)
 
     def _identity(self, spec: Spec) -> Node:
         column, size = next(spec.all_columns()), int(spec.arguments["size"])

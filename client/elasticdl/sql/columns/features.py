@@ -61,7 +61,8 @@ class Node:
     """A step from inputs to numbers: what it does, of which inputs or other steps.
 
     ``operation``: number, day, vector (give numbers); vocabulary, hash, identity, bucket, cross, concat (give places of
-    a category); embedding, indicator (numbers of a category).
+    a category); embedding, indicator (numbers of a category); weighted_embedding, weighted_indicator (numbers of a
+    vector of weights, whose places are the ids of a category: it has no input of its own).
     """
 
     operation: str

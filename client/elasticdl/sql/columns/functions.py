@@ -44,6 +44,7 @@ class Function:
 
 
 _REQUIRED = ...
+WEIGHTED = "WEIGHTED_CATEGORY"
 FUNCTIONS: Mapping[str, Function] = {
     "NUMERIC": Function(of="column", arguments={"shape": 1}, meaning="The number, scaled by mean and deviation."),
     "STANDARDIZE": Function(of="column", arguments={}, meaning="(x - mean) / standard deviation."),
@@ -77,6 +78,11 @@ FUNCTIONS: Mapping[str, Function] = {
     "VOCABULARIZE": Function(
         of="column", arguments={"max_size": VOCABULARY_MAX}, meaning="The different values of the training rows."
     ),
+    "WEIGHTED_CATEGORY": Function(
+        of="category",
+        arguments={},
+        meaning="Ids with weights, from a text of id:weight pairs: WEIGHTED_CATEGORY(CATEGORY_ID(SPARSE(...), size)).",
+    ),
     "CROSS": Function(
         of="categories", arguments={"size": _REQUIRED}, meaning="Pairs of values, hashed to size buckets."
     ),
@@ -89,7 +95,6 @@ FUNCTIONS: Mapping[str, Function] = {
     "INDICATOR": Function(of="category", arguments={}, meaning="0 or 1 for each value."),
 }
 """Name -> what it takes."""
-_UNSUPPORTED = {"WEIGHTED_CATEGORY": "Use SPARSE with delim_kv, which gives the weights as a vector."}
 _ALIASES = {
     "dim": "dimension",
     "bucket_size": "size",
@@ -212,7 +217,7 @@ class _Reader:
     def _call(self, call: Call) -> list[Spec]:
         name = call.function.text.upper()
         if name not in FUNCTIONS:
-            hint = _UNSUPPORTED.get(name) or did_you_mean(name, FUNCTIONS, f"The functions are {', '.join(FUNCTIONS)}.")
+            hint = did_you_mean(name, FUNCTIONS, f"The functions are {', '.join(FUNCTIONS)}.")
             self._fault(f"there is no COLUMN function {name}.", call.position, len(name), hint)
             return []
         function = FUNCTIONS[name]
@@ -240,6 +245,14 @@ class _Reader:
         """Refuse functions of functions that make no sense."""
         inner = ("SPARSE", "DENSE")
         for part in parts:
+            if name == WEIGHTED:
+                if not _has_weights(part):
+                    message = f"{name} takes a category of ids with weights."
+                    hint = f"{name}(CATEGORY_ID(SPARSE(column, 100, delim_kv=':'), 100))"
+                    self._fault(message, call.position, len(name), hint)
+                continue
+            if part.function == WEIGHTED and name in ("EMBEDDING", "INDICATOR"):
+                continue
             wrong = bool(part.function) and (
                 (function.of == "column" and part.function not in inner)
                 or (function.of in ("category", "categories") and part.function not in _CATEGORIES)
@@ -283,6 +296,13 @@ _CATEGORIES = frozenset(
     listed("BUCKET,BUCKETIZE,CATEGORY_ID,SEQ_CATEGORY_ID,CATEGORY_HASH,HASH,VOCABULARIZE,CROSS,CONCAT")
 )
 """Functions that give a category."""
+
+
+def _has_weights(spec: Spec) -> bool:
+    """Whether a category is one of ids with weights."""
+    if spec.function not in ("CATEGORY_ID", "CATEGORY_HASH"):
+        return False
+    return spec.parts[0].function == "SPARSE" and bool(spec.parts[0].arguments["delim_kv"])
 
 
 def _constant(expression: Expression) -> Any:

@@ -86,6 +86,10 @@ def shown(node: Node) -> str:
             return "date"
         case "vector":
             return f"vector of {len(node.values['scale'])}"
+        case "weighted_indicator":
+            return f"weights of {places(node.of[0]):,}"
+        case "weighted_embedding":
+            return f"weighted embedding of {places(node.of[0]):,}, dimension {node.values['dimension']}"
         case "indicator":
             return f"one-hot of {places(node.of[0])}"
         case "embedding":

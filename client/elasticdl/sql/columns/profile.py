@@ -90,20 +90,29 @@ def present(name: str, source: Source) -> str:
     return f"CASE WHEN isfinite({column}) THEN {column} END" if source == "number" else column
 
 
-def profiles(snapshot: Snapshot) -> dict[str, Profile]:
-    """Those of all columns, by name."""
+def profiles(snapshot: Snapshot, exact: str = "") -> dict[str, Profile]:
+    """Those of all columns, by name.
+
+    Args:
+        exact: the label, whose different values are counted exactly however many they are: they may be classes.
+    """
     fields = [(field.name, source_of(field.type), str(field.type)) for field in snapshot.schema]
     found: dict[str, Profile] = {}
     for start in range(0, len(fields), _COLUMNS_AT_ONCE):
         found |= {one.name: one for one in _profiles(snapshot, fields[start : start + _COLUMNS_AT_ONCE])}
     countable = [one for one in found.values() if one.source not in ("null", "other") and one.values]
-    exact = [one.name for one in countable if one.distinct <= EXACT_MAX or one.distinct >= _UNIQUE_SHARE * one.values]
-    for start in range(0, len(exact), _EXACT_AT_ONCE):
-        names = exact[start : start + _EXACT_AT_ONCE]
+    counted = [one.name for one in countable if one.name == exact or _is_counted(one)]
+    for start in range(0, len(counted), _EXACT_AT_ONCE):
+        names = counted[start : start + _EXACT_AT_ONCE]
         row = snapshot.query([f"count(DISTINCT {present(name, found[name].source)})" for name in names])
         for name, column in zip(names, row.columns, strict=True):
             found[name] = replace(found[name], distinct=column[0].as_py())
     return found
+
+
+def _is_counted(one: Profile) -> bool:
+    """Whether the number of different values has to be exact."""
+    return one.distinct <= EXACT_MAX or one.distinct >= _UNIQUE_SHARE * one.values
 
 
 def _profiles(snapshot: Snapshot, fields: Sequence[tuple[str, Source, str]]) -> Iterator[Profile]:

@@ -12,6 +12,7 @@ from keras import layers, ops
 
 from elasticdl.sql.columns.building import is_category, places
 from elasticdl.sql.columns.features import Feature, Features, Input, Node
+from elasticdl.sql.network.weighted import WeightedCategory
 
 _DAYS_PER_YEAR, _DAYS_PER_WEEK = 365.2425, 7.0
 _PRECISE_FROM = 1e4
@@ -124,6 +125,8 @@ class Encoder:
                 return _day(self.inputs[node.input], node.values)
             case "indicator":
                 return self._indicator(node.of[0])
+            case "weighted_indicator" | "weighted_embedding":
+                return self._weighted(node)
             case "embedding":
                 return self._embedding(node.of[0], int(node.values["dimension"]), node.values["combiner"])
             case _:  # A category that the statement leaves as it is.
@@ -175,6 +178,18 @@ class Encoder:
     def _embedding(self, category: Node, dimension: int, combiner: str) -> Any:
         vectors = layers.Embedding(places(category), dimension)
         return pooled(vectors(self._ids(category)), self._ids(category), combiner, is_list=self._is_list(category))
+
+    def _weighted(self, node: Node) -> Any:
+        """Weights of ids, (batch, ids) -> weights of places, (batch, places), or the weighted vectors of places."""
+        weights, category = self.inputs[node.input], node.of[0]
+        if node.operation == "weighted_indicator":
+            return WeightedCategory(category.operation, dict(category.values))(weights)
+        return WeightedCategory(
+            category.operation,
+            dict(category.values),
+            dimension=int(node.values["dimension"]),
+            combiner=node.values["combiner"],
+        )(weights)
 
     def _once(self, node: Node, make: Callable[[Node], Any]) -> Any:
         key = f"{make.__name__} {node!r}"

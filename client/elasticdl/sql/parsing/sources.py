@@ -50,7 +50,9 @@ def named_tables(tokens: Sequence[Token]) -> Iterator[NamedTable]:
 
 
 def _name(tokens: Sequence[Token], at: int) -> NamedTable | None:
-    if at >= len(tokens) or tokens[at].kind not in (Kind.WORD, Kind.QUOTED) or tokens[at].word in _AFTER_FROM:
+    if at >= len(tokens) or tokens[at].kind not in (Kind.WORD, Kind.QUOTED):
+        return None
+    if tokens[at].word in _AFTER_FROM or not tokens[at].text:
         return None
     first = last = tokens[at]
     name = first.text

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from elasticdl.shared.words import listed
 from elasticdl.sql.attributes import TRAIN, attribute_table, check_attributes
 from elasticdl.sql.parsing import parse, render
+from elasticdl.sql.parsing.sources import named_tables
+from elasticdl.sql.parsing.tokens import Text, tokenize
 from elasticdl.sql.statements import Evaluate, Explain, ExplainPlan, Predict, StatementError, Train
 
 SECONDS_MAX = 5.0
@@ -137,6 +139,7 @@ def check(text: str) -> str:
             if isinstance(statement, ExplainPlan):
                 statement = statement.statement
             if isinstance(statement, (Train, Predict, Evaluate, Explain)):
+                assert all(table.name for table in named_tables(tokenize(Text(statement.query.text))))
                 faults = check_attributes(statement).faults
                 if faults:
                     raise StatementError(faults)
