@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 from tests.e2e.elastic import Elastic
 from tests.e2e.models import LINEAR, slowly, write_data, write_model
@@ -45,7 +46,9 @@ def test_a_job_is_trained_and_its_model_evaluated(elastic: Elastic, capfd: pytes
 
 def test_the_example_of_the_guide_runs(elastic: Elastic) -> None:
     pytest.importorskip("pandas")
-    code, with_object, statements = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    code, with_object, with_arrays, statements = re.findall(
+        r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL
+    )
     assert elastic.run("zoo", "data", "mnist", "mnist").exit_code == 0
     names: dict[str, Any] = {}
     exec(code, names)
@@ -56,7 +59,21 @@ def test_the_example_of_the_guide_runs(elastic: Elastic) -> None:
     data.write_text(data.read_text().replace("y", "price", 1))
     exec(with_object, names)
     assert names["trained"].get_weights()[0].shape == (3, 1)
+    assert "batch_size=50" in with_arrays  # It trains as in the test below.
     exec(statements, names)
+
+
+@pytest.mark.thorough
+def test_a_model_is_trained_with_arrays_and_has_the_weights_afterwards(elastic: Elastic) -> None:
+    x = np.random.default_rng(0).normal(size=(400, 3)).astype("float32")
+    y = x.sum(axis=1)
+    scaled = keras.layers.Lambda(lambda values: values * 0.5, output_shape=(3,))
+    model = keras.Sequential([keras.Input((3,)), scaled, keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(0.1), "mse")
+    job = train(model, (x, y), validation_data=(x[:50], y[:50]), epochs=4, num_workers=1, shows=False)
+    assert job.report["audit"]["exact"] is True
+    assert len(job.history.history["val_loss"]) == 4
+    assert model.evaluate(x[:50], y[:50], verbose=0) == pytest.approx(job.history.history["val_loss"][-1], rel=1e-3)
 
 
 def test_a_job_is_scaled_and_stopped_while_it_runs(elastic: Elastic) -> None:

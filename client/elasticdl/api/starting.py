@@ -7,25 +7,31 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from elasticdl.api import in_memory
 from elasticdl.api.commands import as_flags, run, split_secrets
+from elasticdl.api.in_memory import is_in_memory
 from elasticdl.api.job import Job
 from elasticdl.api.passed_model import model_file
-from elasticdl.cli.jobs.accepted import JOB_FILE_VARIABLE
+from elasticdl.cli.jobs.accepted import JOB_FILE_VARIABLE, JOB_VARIABLE
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
 from elasticdl.shared.job.options import Flag, flags_of
 from elasticdl.shared.kubernetes.options import KubernetesFlags
 
 
-def train(model_def: Any, training_data: str | Path, *, wait: bool = True, shows: bool = True, **flags: Any) -> Job:
+def train(model_def: Any, training_data: Any, *, wait: bool = True, shows: bool = True, **flags: Any) -> Job:
     """Train a model, as ``elasticdl train`` does.
 
     Args:
         model_def: the model file, ``module.symbol``, or a compiled Keras model, with whose weights training begins.
-        training_data: file, folder or glob, local or ``s3://``.
+        training_data: file, folder or glob, local or ``s3://``. For a Keras model also what its ``fit()`` takes: ``x``,
+            ``(x, y)``, ``(x, y, sample_weight)``, or a data set. Then ``validation_data`` is given in the same way, and
+            the model has the trained weights afterwards.
         wait: return when the job has ended; otherwise as soon as it was accepted.
-        flags: the flags of ``elasticdl train`` by name. Booleans for switches, dicts for ``NAME=VALUE`` items
-            (``model_params={"units": 32}``), lists for several values (``columns=["id", "label"]``).
+        flags: the flags of ``elasticdl train`` by name, and for data in memory ``epochs``, ``batch_size``,
+            ``callbacks``, ``class_weight``, ``validation_split`` and others of ``fit()``. Booleans for switches, dicts
+            for ``NAME=VALUE`` items (``model_params={"units": 32}``), lists for several values
+            (``columns=["id", "label"]``).
 
     Returns:
         The job, ended successfully if ``wait``.
@@ -36,9 +42,16 @@ def train(model_def: Any, training_data: str | Path, *, wait: bool = True, shows
         ElasticDLError: the job has failed or was stopped.
         KeyboardInterrupt: the user interrupted the call. A job that was accepted continues.
     """
-    return _start(
-        "train", flags_of(TrainFlags), {"model_def": model_def, "training_data": training_data, **flags}, wait, shows
-    )
+    known = flags_of(TrainFlags)
+    if not is_in_memory(training_data):
+        values = {"model_def": model_def, "training_data": training_data, **flags}
+        return _start("train", known, values, wait, shows)
+    job_id, values = in_memory.written(model_def, training_data, flags)
+    with in_memory.removed_unless_started(job_id, values):
+        job = _start("train", known, values, wait, shows, job_id)
+    if wait:
+        in_memory.load_weights(model_def, values)
+    return job
 
 
 def evaluate(
@@ -92,13 +105,21 @@ def predict(
     return _start("predict", flags_of(PredictFlags), values, wait, shows)
 
 
-def _start(command: str, known: Mapping[str, Flag], values: Mapping[str, Any], wait: bool, shows: bool) -> Job:
+def _start(
+    command: str, known: Mapping[str, Flag], values: Mapping[str, Any], wait: bool, shows: bool, job_id: str = ""
+) -> Job:
+    """Start a job.
+
+    Args:
+        job_id: of a job whose folder has its model and data; empty: a new one.
+    """
     flags = {name: flag for name, flag in {**known, **flags_of(KubernetesFlags)}.items() if name != "detach"}
     with model_file(values["model_def"]) as model_def:
         shown, secrets = split_secrets({**values, "model_def": model_def}, flags)
         with tempfile.NamedTemporaryFile("r", prefix="elasticdl-job-") as file:
             arguments = [*as_flags(shown, flags, command), "--detach"]
-            output = run(command, *arguments, secrets=secrets, shows=shows, envs={JOB_FILE_VARIABLE: file.name})
+            envs = {JOB_FILE_VARIABLE: file.name, **({JOB_VARIABLE: job_id} if job_id else {})}
+            output = run(command, *arguments, secrets=secrets, shows=shows, envs=envs)
             accepted = file.read()
     if not accepted:
         raise ElasticDLError(f"elasticdl {command} has not started a job: {output.strip()}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from elasticdl.cli import exit_codes
+from elasticdl.cli.jobs.accepted import JOB_VARIABLE
 from elasticdl.cli.opening import root_of
 from elasticdl.cli.options import PrintJobFile, given_values
 from elasticdl.shared.errors import UserError
@@ -17,7 +19,7 @@ from elasticdl.shared.job.kind_options import CommandFlags, EvaluateFlags, Predi
 from elasticdl.shared.job.options import Flag, types_of
 from elasticdl.shared.job.script_options import ScriptFlags
 from elasticdl.shared.kubernetes.options import KubernetesFlags
-from elasticdl.shared.names import Service, check_job_name
+from elasticdl.shared.names import JobId, Service, check_job_name
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.words import listed
 
@@ -146,6 +148,8 @@ def _start_here(flags: CommandFlags, started_s: float) -> int:
     from elasticdl.cli.submission.flag_items import parse_envs
     from elasticdl.cli.submission.seed import seed_of, with_seed
 
+    job = os.environ.pop(JOB_VARIABLE, "")
+
     def run(accept: Accept | None) -> int:
         seeded = with_seed(flags)
         processes = flags.processes
@@ -153,7 +157,7 @@ def _start_here(flags: CommandFlags, started_s: float) -> int:
             forks.begin(None, [Service.WORKER])
             from elasticdl.cli.commands.new_job import start
 
-            return start(seeded, root_of(flags.run_dir), forks, started_s, accept)
+            return start(seeded, root_of(flags.run_dir), forks, started_s, accept, JobId(job) if job else None)
 
     check_extras()
     return run_in_background(run) if flags.detach else run(None)

@@ -8,6 +8,9 @@ import os
 JOB_FILE_VARIABLE = "ELASTICDL_JOB_FILE"
 """Environment variable with a file for the id of a job that was accepted; set by the Python API."""
 
+JOB_VARIABLE = "ELASTICDL_JOB"
+"""Environment variable with the id of the job, whose folder has its model and data; set by the Python API."""
+
 
 def leaving_lines(arguments: str, state: str = "continues") -> str:
     """What a user reads whose job continues without being shown."""

@@ -59,13 +59,11 @@ def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers,
     bound = inspect.signature(original).bind(model, *args, **kwargs)
     bound.apply_defaults()
     given = bound.arguments
-    _check(model, given)
+    check(model, given)
     if given["epochs"] <= given["initial_epoch"]:
         return _history(model, [], 0)
     folder = launchers.former() or _trained(model, given, launchers, script)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # The optimizer of the file has no state.
-        model.load_weights(folder / "output" / WEIGHTS_ALONE)
+    load_weights(model, folder / "output" / WEIGHTS_ALONE)
     report = json.loads((folder / "report.json").read_text())
     return _history(model, report["history"]["epochs"], given["initial_epoch"])
 
@@ -75,6 +73,30 @@ def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script:
     name = launchers.flags.job_name or job_name(script.stem)
     job = new_job_id(name)
     folder = launchers.root / job
+    values = written(model, given, folder, script, name)
+    try:
+        launchers.note(job, script)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    quiet = given["verbose"] in (0, "0")
+    launchers.run(job, values, quiet=quiet, replace=(values["model_def"], str(script)))
+    return folder
+
+
+def written(model: Any, given: Mapping[str, Any], folder: Path, script: Path, name: str) -> dict[str, Any]:
+    """Write what workers need of a call into the folder of its job.
+
+    Args:
+        given: the arguments of ``fit()``, by their names.
+        folder: absent; of an error nothing stays in it.
+        script: modules in its folder travel by value.
+        name: of the job.
+
+    Returns:
+        Flags of ``train``.
+    """
+    check(model, given)
     try:
         call = _with_data(given, folder)
         _build(model, call)
@@ -82,16 +104,20 @@ def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script:
         values = _values(call, folder, file)
         for part in ("stream", "validation_stream"):
             shutil.rmtree(folder / part, ignore_errors=True)
-        launchers.note(job, script)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    quiet = given["verbose"] in (0, "0")
-    launchers.run(job, values, quiet=quiet, replace=(str(file), str(script)))
-    return folder
+    return values
 
 
-def _check(model: Any, given: Mapping[str, Any]) -> None:
+def load_weights(model: Any, file: Path) -> None:
+    """Give a model the weights of a job's output; its optimizer stays as it is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # The optimizer of the file has no state.
+        model.load_weights(file)
+
+
+def check(model: Any, given: Mapping[str, Any]) -> None:
     """Refuse, by name and before anything is written, what no job can do."""
     if keras.backend.backend() != "tensorflow":
         raise UserError(
