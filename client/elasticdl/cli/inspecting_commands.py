@@ -126,6 +126,30 @@ def why(
         why.why_task(found, number, as_json=as_json)
 
 
+def metrics(
+    job: JobOrFile,
+    port: Annotated[
+        int,
+        Flag(
+            "Serve /metrics at this port, or the first free one after it, until Ctrl-C.",
+            metavar="N",
+            limits=(0, 65535),
+            shows="print once",
+        ),
+    ] = 0,
+    host: Annotated[str, Flag("Address to serve at.", metavar="HOST")] = "127.0.0.1",
+    run_dir: RunDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Print or serve a job's metrics for Prometheus: progress, processes, losses, and where the time went.
+
+    A running job is followed, with the CPU and the memory of its processes. The log of an ended one is read once.
+    """
+    from elasticdl.cli.commands.looking.metrics import metrics
+
+    metrics(open_readable(job, run_dir, namespace), host, port)
+
+
 def dashboard(
     job: Annotated[
         str,

@@ -267,6 +267,7 @@ def logs(
 command(app, panel=JOBS)(inspecting_commands.replay)
 command(app, panel=JOBS)(inspecting_commands.why)
 command(app, panel=JOBS)(inspecting_commands.dashboard)
+command(app, panel=JOBS)(inspecting_commands.metrics)
 
 
 if __name__ == "__main__":

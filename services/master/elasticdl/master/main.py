@@ -42,7 +42,8 @@ async def serve(settings: MasterSettings, incarnation: Incarnation) -> State:
     bus = await nats_bus.connect(settings.nats_url, settings.job, replace(settings.bus, gather_s=GATHER_S))
     clock = SystemClock(settings.clock_zero_s)
     envelopes = EnvelopeFactory(service=Service.MASTER, name=MASTER, incarnation=incarnation, clock=clock)
-    heartbeats = asyncio.create_task(send_heartbeats(bus.signals, envelopes, settings.heartbeat_interval_s))
+    sending = send_heartbeats(bus.signals, envelopes, settings.heartbeat_interval_s, metrics_port=settings.metrics_port)
+    heartbeats = asyncio.create_task(sending)
     curves = LiveEventFiles(bus.log)
     try:
         master = Master(

@@ -35,6 +35,7 @@ class PsIdentity:
     advertised_host: str = ""
     memory_bytes_max: int = 0
     heartbeat_interval_s: float = 1.0
+    metrics_port: int = 0
     wire: ServerSettings | None = None
 
     def model_core(self, spec: JobSpec, observer: Observer) -> PsCore:

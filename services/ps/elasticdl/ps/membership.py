@@ -43,8 +43,8 @@ class Membership:
             failed: receives the error that ended the watch or the heartbeats. A ps that can't learn of its successor,
                 or of a new placement, must end.
         """
-        interval_s = self._identity.heartbeat_interval_s
-        sending = send_heartbeats(self._bus.signals, self._envelopes, interval_s, self._metrics)
+        interval_s, port = self._identity.heartbeat_interval_s, self._identity.metrics_port
+        sending = send_heartbeats(self._bus.signals, self._envelopes, interval_s, self._metrics, metrics_port=port)
         self._tasks.append(self._loop.spawn_endless(sending, failed))
         self._loop.call(self._bus.signals.serve_orders(self._identity.ps, take_order))
         self._tasks.append(self._loop.spawn_endless(self._watch(post), failed))

@@ -158,7 +158,8 @@ class Worker:
         def metrics() -> dict[str, float]:
             return metrics_of(self.core, self.built.stores.usage if self.built else None)
 
-        sending = send_heartbeats(self.bus.signals, self._envelopes, self.settings.heartbeat_interval_s, metrics)
+        interval_s, port = self.settings.heartbeat_interval_s, self.settings.metrics_port
+        sending = send_heartbeats(self.bus.signals, self._envelopes, interval_s, metrics, metrics_port=port)
         self.loop.spawn_endless(sending, self._background_failed)
         self._runner.start()
         with RunningBatchesFile(running_batches_path(self.settings, self.environment)) as file:
