@@ -268,6 +268,7 @@ command(app, panel=JOBS)(inspecting_commands.replay)
 command(app, panel=JOBS)(inspecting_commands.why)
 command(app, panel=JOBS)(inspecting_commands.dashboard)
 command(app, panel=JOBS)(inspecting_commands.metrics)
+command(app, panel=JOBS)(inspecting_commands.trace)
 
 
 if __name__ == "__main__":
