@@ -10,7 +10,7 @@ from tests.sim.loop import Instance
 from tests.sim.transport import SimTransport
 
 from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, TransientError, UserError
-from elasticdl.shared.failure_detection.monitor import send_heartbeats
+from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.messages.events import Event
 from elasticdl.shared.names import NOBODY, Incarnation, PodInstance, PodName, Service
 from elasticdl.shared.process.envelopes import EnvelopeFactory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,14 +29,42 @@ def status(
     inspect.status(open_readable(job, run_dir, namespace), as_json=as_json, evaluations=evaluations)
 
 
-def report(job: JobOrFile, as_json: Json = False, run_dir: RunDir = None, namespace: Namespace = "") -> None:
+def report(
+    job: JobOrFile,
+    html: Annotated[
+        Path | None, Flag("Write one page for a browser to this file instead.", metavar="FILE", shows="print")
+    ] = None,
+    as_json: Json = False,
+    run_dir: RunDir = None,
+    namespace: Namespace = "",
+) -> None:
     """Print the report of a job, as at the end of its training. A running job has a report, too.
 
     The report follows from the event log alone. With --json it is the object that train --report=FILE writes.
     """
+    if html is not None:
+        from elasticdl.cli.commands.looking.page import report_page
+
+        report_page(open_readable(job, run_dir, namespace), html)
+        return
     from elasticdl.cli.commands import inspect
 
     inspect.report(open_readable(job, run_dir, namespace), as_json=as_json)
+
+
+def trace(
+    job: JobOrFile,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write; compressed if it ends with .gz.")],
+    since: Annotated[str, Flag(f"The first event of the trace: {POINT}.", metavar="POINT", shows="the first one")] = "",
+    until: Until = "",
+    run_dir: RunDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Write a trace of a job for Perfetto: what each process did, the parts of each task, and every decision."""
+    from elasticdl.cli.commands.events import EventQuery
+    from elasticdl.cli.commands.looking.trace import trace
+
+    trace(open_readable(job, run_dir, namespace), file, EventQuery(since=since, until=until))
 
 
 def tensorboard(
@@ -124,6 +153,30 @@ def why(
         why.why(found, percent_min=percent, as_json=as_json)
     else:
         why.why_task(found, number, as_json=as_json)
+
+
+def metrics(
+    job: JobOrFile,
+    port: Annotated[
+        int,
+        Flag(
+            "Serve /metrics at this port, or the first free one after it, until Ctrl-C.",
+            metavar="N",
+            limits=(0, 65535),
+            shows="print once",
+        ),
+    ] = 0,
+    host: Annotated[str, Flag("Address to serve at.", metavar="HOST")] = "127.0.0.1",
+    run_dir: RunDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Print or serve a job's metrics for Prometheus: progress, processes, losses, and where the time went.
+
+    A running job is followed, with the CPU and the memory of its processes. The log of an ended one is read once.
+    """
+    from elasticdl.cli.commands.looking.metrics import metrics
+
+    metrics(open_readable(job, run_dir, namespace), host, port)
 
 
 def dashboard(

@@ -267,6 +267,8 @@ def logs(
 command(app, panel=JOBS)(inspecting_commands.replay)
 command(app, panel=JOBS)(inspecting_commands.why)
 command(app, panel=JOBS)(inspecting_commands.dashboard)
+command(app, panel=JOBS)(inspecting_commands.metrics)
+command(app, panel=JOBS)(inspecting_commands.trace)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from pathlib import Path
 
@@ -141,3 +142,17 @@ def test_questions_of_replay_exclude_each_other(file: Path) -> None:
         run("replay", file, "--step", "--diff=3")
     with pytest.raises(UserError, match="change a simulation"):
         run("replay", file, "--workers=2")
+
+
+def test_metrics_trace_and_page(file: Path, tmp_path: Path) -> None:
+    assert 'elasticdl_job_state{training_job="model-836a85",state="succeeded"} 1' in run("metrics", file)
+    assert "Wrote the trace" in run("trace", file, tmp_path / "t.json.gz", "--since=first PsLost", "--until=#60")
+    trace = json.loads(gzip.decompress((tmp_path / "t.json.gz").read_bytes()))
+    events = [each["args"]["event"] for each in trace["traceEvents"] if "event" in each.get("args", {})]
+    assert 39 <= min(events) <= max(events) <= 60
+    assert "Wrote the report" in run("report", file, f"--html={tmp_path / 'r.html'}")
+    page = (tmp_path / "r.html").read_text()
+    for text in ("model-836a85: succeeded", "Where the time went", "Lost processes", "slowest tasks", "<svg"):
+        assert text in page
+    with pytest.raises(UserError, match="can't write"):
+        run("report", file, f"--html={tmp_path}")

@@ -71,12 +71,18 @@ def events(job: ReadableJob, query: EventQuery, *, follow: bool, as_json: bool =
         if interrupted and not as_json:
             console.print(interrupted)
         return
+    for record in chosen_records(job, query):
+        show(record)
+
+
+def chosen_records(job: ReadableJob, query: EventQuery) -> Sequence[LogRecord]:
+    """The records between the points of a query."""
+    since = Point.of("since", query.since) if query.since else None
+    until = Point.of("until", query.until) if query.until else None
     records = read_records(job, until.seq if until and not (since and since.event) else 0)
     first = _found(job, since, records, is_end=False) if since else 0
     last = _found(job, until, records, is_end=True) if until else len(records)
-    for record in records:
-        if first <= record.seq <= last:
-            show(record)
+    return [record for record in records if first <= record.seq <= last]
 
 
 def _found(job: ReadableJob, point: Point, records: Sequence[LogRecord], *, is_end: bool) -> int:

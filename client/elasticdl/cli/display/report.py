@@ -33,7 +33,7 @@ def exported_text(output: str, export_tables: str) -> str:
 def print_summary(report: Report, console: Console) -> None:
     """Print a summary of the report."""
     console.print(Text(f"{report['job']}: {report['state']}", style="bold"))
-    for name, text in _summary(report):
+    for name, text in summary_rows(report):
         label = f"  {name:<19} "
         console.print(Text.assemble((label, "dim"), wrapped(text, console, len(label))), soft_wrap=True)
 
@@ -59,7 +59,8 @@ def print_end(state: State, *, log: str, next_step: str) -> int:
     return exit_codes.INTERRUPTED if stopped else exit_codes.FAILURE
 
 
-def _summary(report: Report) -> Iterator[tuple[str, str]]:
+def summary_rows(report: Report) -> Iterator[tuple[str, str]]:
+    """Name and text of each line of the summary."""
     yield "audit", _audit_text(report)
     if report["initial_model"] and report["initial_model"]["note"]:
         yield "initial weights", report["initial_model"]["note"]

@@ -26,8 +26,9 @@ from elasticdl.master.tensorboard.live import write_event_files
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.errors import ElasticDLError, PermanentError
 from elasticdl.shared.failure_detection.detector import FailureDetector, MissedHeartbeats
+from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.failure_detection.heartbeats import HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S, Heartbeat
-from elasticdl.shared.failure_detection.monitor import HeartbeatMonitor, send_heartbeats
+from elasticdl.shared.failure_detection.monitor import HeartbeatMonitor
 from elasticdl.shared.messages.events import Event, JobResumed, LogRecord, StopRequested
 from elasticdl.shared.messages.measurements import ProcessMeasured
 from elasticdl.shared.names import LAUNCHER, MASTER, PodName, Service

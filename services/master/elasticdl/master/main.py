@@ -16,7 +16,7 @@ from elasticdl.master.service import Master, MasterOptions
 from elasticdl.master.tensorboard.live import LiveEventFiles
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.errors import FencedError, file_errors
-from elasticdl.shared.failure_detection.monitor import send_heartbeats
+from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.job_end import end_failed
@@ -48,7 +48,8 @@ async def serve(settings: MasterSettings, incarnation: Incarnation) -> State:
     bus = await nats_bus.connect(settings.nats_url, settings.job, replace(settings.bus, gather_s=GATHER_S))
     clock = SystemClock(settings.clock_zero_s)
     envelopes = EnvelopeFactory(service=Service.MASTER, name=MASTER, incarnation=incarnation, clock=clock)
-    heartbeats = asyncio.create_task(send_heartbeats(bus.signals, envelopes, settings.heartbeat_interval_s))
+    sending = send_heartbeats(bus.signals, envelopes, settings.heartbeat_interval_s, metrics_port=settings.metrics_port)
+    heartbeats = asyncio.create_task(sending)
     curves = LiveEventFiles(bus.log)
     try:
         master = Master(

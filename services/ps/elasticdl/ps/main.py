@@ -38,6 +38,7 @@ def serve(settings: PsSettings, incarnation: Incarnation) -> int:
             advertised_host=settings.advertised_host,
             memory_bytes_max=settings.memory_bytes_max,
             heartbeat_interval_s=settings.heartbeat_interval_s,
+            metrics_port=settings.metrics_port,
             wire=ServerSettings(host=settings.host, port=settings.port),
         ),
         spec=spec,

@@ -29,7 +29,7 @@ from elasticdl.ps.snapshots.writer import SnapshotWriter
 from elasticdl.shared.addresses import authority, host_and_port
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus, StopServing
-from elasticdl.shared.failure_detection.monitor import send_heartbeats
+from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.model.manifests import snapshots_folder
@@ -220,8 +220,8 @@ class Membership:
             failed: receives the error that ended the watch or the heartbeats. A ps that can't learn of its successor,
                 or of a new placement, must end.
         """
-        interval_s = self._identity.heartbeat_interval_s
-        sending = send_heartbeats(self._bus.signals, self._envelopes, interval_s, self._metrics)
+        interval_s, port = self._identity.heartbeat_interval_s, self._identity.metrics_port
+        sending = send_heartbeats(self._bus.signals, self._envelopes, interval_s, self._metrics, metrics_port=port)
         self._tasks.append(self._loop.spawn_endless(sending, failed))
         self._stop_serving = self._loop.call(self._bus.signals.serve_orders(self._identity.ps, take_order))
         self._tasks.append(self._loop.spawn_endless(self._watch(post), failed))
@@ -271,6 +271,7 @@ class PsIdentity:
     advertised_host: str = ""
     memory_bytes_max: int = 0
     heartbeat_interval_s: float = 1.0
+    metrics_port: int = 0
     wire: ServerSettings | None = None
 
     def model_core(self, spec: JobSpec, observer: Observer) -> PsCore:

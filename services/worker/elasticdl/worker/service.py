@@ -17,7 +17,7 @@ from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.errors import ElasticDLError, PermanentError, ProtocolError, TransientError, UserError
 from elasticdl.shared.exported.owner import OutputOwner
-from elasticdl.shared.failure_detection.monitor import send_heartbeats
+from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.job.spec import ExportTables, JobSpec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.kubernetes.names import without_pod_folders
@@ -163,7 +163,8 @@ class Worker:
         def metrics() -> dict[str, float]:
             return metrics_of(self.core, self.built.stores.usage if self.built else None)
 
-        sending = send_heartbeats(self.bus.signals, self._envelopes, self.settings.heartbeat_interval_s, metrics)
+        interval_s, port = self.settings.heartbeat_interval_s, self.settings.metrics_port
+        sending = send_heartbeats(self.bus.signals, self._envelopes, interval_s, metrics, metrics_port=port)
         self.loop.spawn_endless(sending, self._background_failed)
         self._runner.start()
         with RunningBatchesFile(running_batches_path(self.settings, self.environment)) as file:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from elasticdl.shared.bus.ports import Signals
 from elasticdl.shared.failure_detection.detector import FailureDetector, MissedHeartbeats
 from elasticdl.shared.process.clock import Clock
-from elasticdl.shared.process.envelopes import EnvelopeFactory
 
 
 class HeartbeatMonitor:
@@ -50,12 +49,3 @@ class HeartbeatMonitor:
     async def _receive(self) -> None:
         async for heartbeat in self._signals.heartbeats():
             self._detector.on_heartbeat(heartbeat.name, heartbeat.incarnation)
-
-
-async def send_heartbeats(
-    signals: Signals, envelopes: EnvelopeFactory, interval_s: float, metrics: Callable[[], Mapping[str, float]] = dict
-) -> None:
-    """Send heartbeats until cancelled; ``metrics``: returns the metrics of the next one; it must not block."""
-    while True:
-        await signals.send_heartbeat(envelopes.heartbeat(metrics()))
-        await asyncio.sleep(interval_s)

@@ -54,6 +54,9 @@ class ProcessSettings:
     """See ``SystemClock``: the launcher gives its own to all processes of its machine. 0: each reads the wall clock."""
     heartbeat_interval_s: float = field(default=HEARTBEAT_INTERVAL_S, metadata=_NOT_NEGATIVE)
     """Seconds between heartbeats."""
+    metrics_port: int = field(default=0, metadata=_NOT_NEGATIVE)
+    """Port of ``/metrics`` for Prometheus, or the first free one after it: on one machine each process takes its own.
+    0: none."""
     broker_connect_s: float = field(default=15.0, metadata=_NOT_NEGATIVE)
     """Seconds to try the first connection to NATS; after that this process exits and is restarted."""
     nats_replicas: int = field(default=1, metadata=_POSITIVE)

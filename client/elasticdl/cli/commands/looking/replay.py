@@ -14,16 +14,13 @@ from elasticdl.cli.display.status import print_state
 from elasticdl.cli.jobs.folded import recovered
 from elasticdl.cli.jobs.handle import ReadableJob, read_bus, read_records
 from elasticdl.master.core import State
-from elasticdl.master.core.fold import Fold
 from elasticdl.shared.bus.reading import present_records
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.messages.events import Decided, LogRecord
 from elasticdl.shared.words import count, duration, time_of_day
 from elasticdl.views.points import Point
-from elasticdl.views.progress import progress_snapshot
-from elasticdl.views.reading import Verification, verify
-from elasticdl.views.records import command_text
+from elasticdl.views.reading import Verification, fold, verify
 from elasticdl.views.report import state_facts
+from elasticdl.views.what_if.decisions import Decision, each_decision
 from elasticdl.views.what_if.differences import differences
 from elasticdl.views.what_if.simulating import Changes, Simulated, simulate
 
@@ -99,48 +96,30 @@ def step(job: ReadableJob, point: Point | None, *, as_json: bool = False) -> Non
     console = plain_console()
     until = seq_of(job, point) if point else 0
     waits = console.is_terminal and sys.stdin.isatty() and not as_json
-    shown: list[dict[str, Any]] = []
+    shown: list[int] = []
 
-    def show(state: State, record: LogRecord, decided: Decided) -> None:
-        facts = _decision_facts(state, record, decided)
+    def show(decision: Decision) -> None:
         if as_json:
-            print_json(console, facts, one_line=True)
+            print_json(console, asdict(decision), one_line=True)
             return
         if waits and shown:
             console.print("Enter: the next decision. q: the end.")
             if console.input().strip().lower() == "q":
                 raise KeyboardInterrupt
-        shown.append(facts)
-        commands = "; ".join(facts["commands"])
-        reasons = ", ".join(facts["reasons"])
+        shown.append(decision.seq)
+        reasons = ", ".join(decision.reasons)
         console.print(
-            f"#{facts['seq']} {time_of_day(facts['time_s'])} {facts['state']} {facts['finished']}/{facts['tasks']} "
-            f"workers={facts['workers']} ps={facts['ps']}: {commands}" + (f" (reason: {reasons})" if reasons else "")
+            f"#{decision.seq} {time_of_day(decision.time_s)} {decision.state} {decision.finished}/{decision.tasks} "
+            f"workers={decision.workers} ps={decision.ps}: {'; '.join(decision.commands)}"
+            + (f" (reason: {reasons})" if reasons else "")
         )
 
-    folding = Fold(before_decision=show)
     try:
-        for record in read_records(job, until):
-            folding.take(record)
+        each_decision(read_records(job, until), show)
     except KeyboardInterrupt:
         return
     if not shown and not as_json:
         console.print("The event log has no decision until there.")
-
-
-def _decision_facts(state: State, record: LogRecord, decided: Decided) -> dict[str, Any]:
-    progress = progress_snapshot(state, {}, record.envelope.time_s, 0.0) if state.spec is not None else None
-    return {
-        "seq": record.seq,
-        "time_s": record.envelope.time_s,
-        "state": state.job_state.value,
-        "finished": len(state.training.complete) if state.training else 0,
-        "tasks": state.plan.tasks if state.training else 0,
-        "workers": progress.workers[0] if progress else 0,
-        "ps": progress.ps[0] if progress else 0,
-        "commands": [command_text(command) for command in decided.commands],
-        "reasons": list(decided.reasons),
-    }
 
 
 def compare(job: ReadableJob, first: Point, second: Point | None, *, as_json: bool = False) -> None:
@@ -199,10 +178,7 @@ def continue_in_model(job: ReadableJob, point: Point | None, changes: Changes, *
     seq = seq_of(job, point) if point else len(records)
     if seq > len(records):
         raise UserError(f"--until={point.text if point else seq}: the event log of {job.job} ends at #{len(records)}")
-    folding = Fold()
-    for record in records[:seq]:
-        folding.take(record)
-    state = folding.finish()
+    state = fold(records[:seq])
     unchanged = simulate(records, state, seq, Changes())
     changed = unchanged if changes.are_none else simulate(records, state, seq, changes)
     found = Simulation(seq=seq, changes=changes, unchanged=unchanged, changed=changed)

@@ -19,6 +19,7 @@ from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service, new_incarnation
 from elasticdl.shared.process import logs
+from elasticdl.shared.process.exposition import CONTENT_TYPE
 
 STUCK_S = 60.0
 """Seconds without a turn of the loop after which the process counts as dead."""
@@ -78,7 +79,7 @@ def _answer_probes(controller: Controller, port: int) -> None:
         def do_GET(self) -> None:
             if self.path == "/metrics":
                 self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.send_header("Content-Type", CONTENT_TYPE)
                 self.end_headers()
                 self.wfile.write(controller.metrics.text().encode())
                 return

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from elasticdl.controller.core import Cluster
 from elasticdl.controller.core.resources import Resources, plus
+from elasticdl.shared.process.exposition import Family, text_of
 
 _UNITS = {"cpu": 1e-3, "memory": float(1 << 20)}
 """The core counts CPU in thousandths and memory in MiB; Prometheus has cores and bytes."""
@@ -55,37 +57,38 @@ class Metrics:
 
     def text(self) -> str:
         """All of them in the text format of Prometheus."""
-        lines: list[str] = []
-        _add(lines, "decisions_total", "counter", "Decisions about the whole cluster.", {"": self.decisions})
-        _add(lines, "decision_seconds_total", "counter", "Seconds that decisions took.", {"": self.decision_s})
-        _add(lines, "last_decision_seconds", "gauge", "Seconds that the last one took.", {"": self.last_decision_s})
-        steps = {_label(step=name): number for name, number in sorted(self.steps.items())}
-        _add(lines, "steps_total", "counter", "Steps taken for TrainingJobs.", steps)
-        _add(lines, "refused_steps_total", "counter", "Steps that were refused.", {"": self.refusals})
-        phases = {_label(phase=name): number for name, number in sorted(self.phases.items())}
-        _add(lines, "training_jobs", "gauge", "TrainingJobs by phase.", phases)
-        _add(lines, "nodes", "gauge", "Nodes that take pods.", {"": self.nodes})
-        allocatable = {_label(resource=name): _amount(name, each) for name, each in sorted(self.allocatable.items())}
-        _add(lines, "allocatable", "gauge", "What all nodes have, in cores, bytes or pieces.", allocatable)
-        requested = {
-            _label(owner=owner, resource=name): _amount(name, each)
-            for owner, amounts in sorted(self.requested.items())
-            for name, each in sorted(amounts.items())
-        }
-        _add(lines, "requested", "gauge", "What pods on these nodes request, in cores, bytes or pieces.", requested)
-        return "".join(f"{line}\n" for line in lines)
+        steps = _family("steps_total", "counter", "Steps taken for TrainingJobs.")
+        for name, number in sorted(self.steps.items()):
+            steps.add(number, step=name)
+        phases = _family("training_jobs", "gauge", "TrainingJobs by phase.")
+        for name, number in sorted(self.phases.items()):
+            phases.add(number, phase=name)
+        allocatable = _family("allocatable", "gauge", "What all nodes have, in cores, bytes or pieces.")
+        for name, amount in sorted(self.allocatable.items()):
+            allocatable.add(_amount(name, amount), resource=name)
+        requested = _family("requested", "gauge", "What pods on these nodes request, in cores, bytes or pieces.")
+        for owner, amounts in sorted(self.requested.items()):
+            for name, amount in sorted(amounts.items()):
+                requested.add(_amount(name, amount), owner=owner, resource=name)
+        seconds = _family("decision_seconds_total", "counter", "Seconds that decisions took.").add(self.decision_s)
+        return text_of(
+            (
+                _family("decisions_total", "counter", "Decisions about the whole cluster.").add(self.decisions),
+                seconds,
+                _family("last_decision_seconds", "gauge", "Seconds that the last one took.").add(self.last_decision_s),
+                steps,
+                _family("refused_steps_total", "counter", "Steps that were refused.").add(self.refusals),
+                phases,
+                _family("nodes", "gauge", "Nodes that take pods.").add(self.nodes),
+                allocatable,
+                requested,
+            )
+        )
 
 
 def _amount(name: str, amount: int) -> float:
     return amount * _UNITS.get(name, 1.0)
 
 
-def _label(**labels: str) -> str:
-    quoted = (f'{name}="{value}"' for name, value in labels.items())
-    return "{" + ",".join(quoted) + "}"
-
-
-def _add(lines: list[str], name: str, kind: str, about: str, values: Mapping[str, float]) -> None:
-    full = f"elasticdl_controller_{name}"
-    lines += [f"# HELP {full} {about}", f"# TYPE {full} {kind}"]
-    lines += [f"{full}{labels} {value:.10g}" for labels, value in values.items()]
+def _family(name: str, kind: Literal["counter", "gauge"], about: str) -> Family:
+    return Family(f"elasticdl_controller_{name}", kind, about)
