@@ -35,9 +35,7 @@ def ring_of(elastic: Elastic, size: int) -> str:
     return rf"ring of {size}"
 
 
-@pytest.mark.parametrize(
-    "killed", ["member", "leader", pytest.param("master", marks=pytest.mark.thorough)]
-)
+@pytest.mark.parametrize("killed", ["member", "leader", pytest.param("master", marks=pytest.mark.thorough)])
 def test_the_model_is_that_of_one_process_whichever_process_dies(elastic: Elastic, killed: str) -> None:
     write_model(elastic.folder, slowly(MODEL, batch_s=0.3))
     data = write_data(elastic.folder, RECORDS)

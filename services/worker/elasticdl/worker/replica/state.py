@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl.ps.shard.admission import RefusedError, check_same_model
-from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
+from elasticdl.ps.shard.replica_core import ReplicaCore
 from elasticdl.ps.snapshots.reader import restore
 from elasticdl.ps.snapshots.writer import SnapshotWriter
 from elasticdl.shared.errors import InvariantError, UserError
@@ -48,7 +48,7 @@ class Replica:
     def __init__(self, spec: JobSpec, signature: ModelSignature, clock: Clock) -> None:
         if spec.rounds is None:
             raise InvariantError("a ring without rounds")
-        self.core = PsCore(plan=spec.plan, placement=Placement.even(1), number=0, policy=UpdatePolicy.of(spec))
+        self.core = ReplicaCore(plan=spec.plan, placement=Placement.even(1), number=0, policy=UpdatePolicy.of(spec))
         self._rounds: Rounds = spec.rounds
         self._signature = signature
         self._clock = clock
@@ -82,6 +82,12 @@ class Replica:
         with self.core.lock:
             shard = self.core.shard
             return shard.next_batch(task, batches) if shard is not None and shard.groups else 0
+
+    def has_all(self, tasks: int) -> bool:
+        """Whether the ledger has all tasks of a plan; ``tasks``: how many it has, 0: as the job was submitted."""
+        with self.core.lock:
+            shard = self.core.shard
+            return shard is not None and shard.groups[0].ledger.has_all(0, tasks or self.core.tasks)
 
     def is_open(self, task: TaskId, batch: int) -> bool:
         """Whether every round before that of a batch is committed."""
