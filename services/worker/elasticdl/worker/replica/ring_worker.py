@@ -65,6 +65,11 @@ class RingWorker:
         membership.address = self._ring.address
         self.servers = RingServers(self.replica, self._ring, ps)
 
+    @property
+    def address(self) -> str:
+        """``host:port`` at which it accepts connections of other members."""
+        return self._ring.address
+
     def start(self) -> None:
         """Ask to be a member."""
         self._ring.start()
