@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 
 import pytest
 from tests.e2e.elastic import Elastic
 from tests.e2e.models import slowly, write_data, write_model
 from tests.e2e.one_process import Rounds
+from tests.e2e.test_scaling import EMBEDDING
 from tests.e2e.test_synchronous import MODEL
 
 BATCH, PER_TASK, COHORT, RECORDS, EPOCHS = 8, 4, 3, 240, 4
@@ -31,10 +33,6 @@ def leader(elastic: Elastic) -> str:
     return re.findall(r"FormRing .*?worker='(worker-\d+)'", printed)[-1]
 
 
-def ring_of(elastic: Elastic, size: int) -> str:
-    return rf"ring of {size}"
-
-
 @pytest.mark.parametrize("killed", ["member", "leader", pytest.param("master", marks=pytest.mark.thorough)])
 def test_the_model_is_that_of_one_process_whichever_process_dies(elastic: Elastic, killed: str) -> None:
     write_model(elastic.folder, slowly(MODEL, batch_s=0.3))
@@ -54,3 +52,38 @@ def test_the_model_is_that_of_one_process_whichever_process_dies(elastic: Elasti
     assert facts["audit"]["exact"] is True
     assert facts["audit"]["repaired"] == 0
     ROUNDS.check_model(elastic.folder, data)
+
+
+@pytest.mark.thorough
+def test_a_job_is_scaled_stopped_and_resumed(elastic: Elastic) -> None:
+    write_model(elastic.folder, slowly(MODEL, batch_s=0.3))
+    data = write_data(elastic.folder, RECORDS)
+    flags = [*FLAGS, f"--training_data={data}", f"--validation_data={data}", "--num_workers=2"]
+    with elastic.start("train", *flags) as running:
+        running.wait_for_progress()
+        assert elastic.run("scale", elastic.job, "--workers=3").exit_code == 0
+        running.wait_for("The ring has 3 workers")
+        refused = elastic.run("scale", elastic.job, "--ps=2")
+        assert refused.exit_code == 2
+        assert "no parameter servers to scale" in refused.output
+        running.process.send_signal(signal.SIGINT)
+        assert running.wait() == 130, running.output
+    elastic.remove_delay()
+    report = elastic.folder / "report.json"
+    resumed = elastic.run("resume", elastic.job, f"--report={report}")
+    assert resumed.exit_code == 0, resumed.output
+    facts = json.loads(report.read_text())
+    assert facts["audit"]["exact"] is True
+    assert facts["audit"]["repaired"] == 0
+    assert "validation at step" in resumed.output
+    ROUNDS.check_model(elastic.folder, data)
+
+
+def test_a_model_that_needs_parameter_servers_is_refused_by_name(elastic: Elastic) -> None:
+    write_model(elastic.folder, EMBEDDING)
+    data = write_data(elastic.folder, records=64)
+    outcome = elastic.run(
+        "train", "--model_def=model.py", f"--training_data={data}", "--distribution_strategy=AllreduceStrategy"
+    )
+    assert outcome.exit_code == 1
+    assert "elasticdl.layers.Embedding keeps its rows on parameter servers" in outcome.output
