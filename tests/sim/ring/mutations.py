@@ -66,7 +66,7 @@ def offered_again() -> Iterator[None]:
 
 @mutation("offers of a former generation are void")
 def void_offers() -> Iterator[None]:
-    with replaced(Contributions, "on_generation", lambda self: None):  # noqa: ARG005
+    with replaced(Contributions, "on_generation", lambda self: None):
         yield
 
 
@@ -84,7 +84,7 @@ def void_reductions() -> Iterator[None]:
 
 @mutation("the loss of a connection of a former generation is void")
 def void_losses() -> Iterator[None]:
-    def is_present(self: Any, number: int) -> bool:  # noqa: ARG001
+    def is_present(self: Any, number: int) -> bool:
         return self.phase in (Phase.FORMING, Phase.OPEN)
 
     with replaced(RingCore, "_is_present", is_present):
@@ -105,7 +105,7 @@ def asks_again() -> Iterator[None]:
 
 @mutation("the loss of a member interrupts a round")
 def interrupts() -> Iterator[None]:
-    with replaced(RingCore, "_keeps_all", lambda self, generation: True):  # noqa: ARG005
+    with replaced(RingCore, "_keeps_all", lambda self, generation: True):
         yield
 
 

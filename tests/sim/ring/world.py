@@ -292,6 +292,7 @@ class World:
                 (generation.number, follower), Link(generation=generation.number, ends=(0, follower))
             )
             link.ready.add(rank)
+            link.told.discard(rank)
             peer = self._member_at(generation, link.other(rank))
             if not peer.is_alive:
                 link.close(link.other(rank), resets=True)
@@ -324,7 +325,9 @@ class World:
     def _received(self, member: SimMember, link: Link, rank: int) -> Callable[[], None]:
         def receive() -> None:
             message = link.queues[rank].popleft()
-            self.post(member, events.MessageReceived(generation=link.generation, rank=link.other(rank), message=message))
+            self.post(
+                member, events.MessageReceived(generation=link.generation, rank=link.other(rank), message=message)
+            )
 
         return receive
 
