@@ -30,7 +30,8 @@ FLAGS = (
 def leader(elastic: Elastic) -> str:
     """The worker that serves the model now."""
     printed = elastic.run("events", elastic.job).output
-    return re.findall(r"FormRing .*?worker='(worker-\d+)'", printed)[-1]
+    leaders: list[str] = re.findall(r"FormRing .*?worker='(worker-\d+)'", printed)
+    return leaders[-1]
 
 
 @pytest.mark.parametrize("killed", ["member", "leader", pytest.param("master", marks=pytest.mark.thorough)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,6 @@ from elasticdl.worker.ring.ports import BatchFacts
 Bytes = npt.NDArray[np.uint8]
 SERVED = pod_name(Service.PS, 0)
 """The name under which the leader of a ring serves its replica."""
-_G = TypeVar("_G", Floats, Doubles)
 _COPY = Incarnation("copy")
 
 
@@ -129,7 +128,8 @@ class Replica:
         """Commit a round. See ``ring.ports.ReplicaState``."""
         pushes = [self._push_of_facts(facts) for facts in batches]
         rounds = self.step
-        self.core.apply_round(pushes, None if gradient is None else self._own(gradient), self._clock.monotonic())
+        own = None if gradient is None else take(cast("Doubles", gradient), self._splitter.parts[0].gradients)
+        self.core.apply_round(pushes, own, self._clock.monotonic())
         with self.core.lock:
             self._step = (self.core.step, rounds + 1)
 
@@ -158,10 +158,6 @@ class Replica:
         except RefusedError as error:
             raise UserError(str(error)) from error
         self.core.replace(shard)
-
-    def _own(self, gradient: _G) -> _G:
-        """A gradient in the order of the ps."""
-        return take(gradient, self._splitter.parts[0].gradients)
 
     def _requests(self) -> Splitter:
         placement = self.core.placement
