@@ -12,6 +12,7 @@ from elasticdl.shared.messages.commands import (
     Command,
     Dispatch,
     EndTraining,
+    FormRing,
     JobState,
     SetLearningRate,
     StartPod,
@@ -22,6 +23,7 @@ from elasticdl.shared.messages.measurements import BatchSlow
 from elasticdl.shared.names import PodName, Purpose, Service
 from elasticdl.shared.pods.causes import describe_exit
 from elasticdl.shared.storage import display
+from elasticdl.shared.words import count
 from elasticdl.views.history import epoch_rows, evaluation_rows, metrics_text, validation_warnings
 from elasticdl.views.incidents import damage_text, lost_row, lost_text, unreadable_text
 
@@ -130,6 +132,8 @@ class EventMessages:
             if isinstance(command, Dispatch) and command.purpose is Purpose.EXPORT and command.tasks == EXPORT_TASKS:
                 what = "Publishing the predictions in" if state.job.prediction else "Exporting the model to"
                 yield f"{what} {display(command.label or state.job.output)}"
+            if isinstance(command, FormRing):
+                yield f"The ring has {count(len(command.members), 'worker')}: {command.reason}."
             if isinstance(command, EndTraining):
                 yield f"Training ends after epoch {command.epochs}: {'; '.join(decided.reasons)}"
             if isinstance(command, SetLearningRate) and state.callbacks.note:

@@ -33,6 +33,7 @@ class ProgressSnapshot:
         metrics_of: which evaluation or epoch that is.
         workers: running workers, and the target number.
         ps: running ps, and the target number.
+        ring: workers in the ring; None: the job has ps.
         queue: tasks dispatched and not finished, and how many of them workers are computing.
         elapsed_s: since the job was submitted.
         goodput: batches absorbed by batches computed in this run; None: unknown.
@@ -56,6 +57,7 @@ class ProgressSnapshot:
     goodput: float | None = None
     is_resumed: bool = False
     waiting: str = ""
+    ring: int | None = None
 
     @property
     def done(self) -> float:
@@ -117,6 +119,7 @@ def progress_snapshot(
         elapsed_s=max(0.0, (state.ended_s or now_s) - state.submitted_s - state.paused_s),
         waiting=_waiting(state, heartbeats),
         is_resumed=state.resumes > 0,
+        ring=len(state.ring.members) if spec.has_ring else None,
     )
 
 

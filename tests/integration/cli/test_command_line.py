@@ -120,7 +120,7 @@ def test_the_help_of_train_shows_every_flag_in_full_on_a_narrow_terminal() -> No
     ("flag", "message"),
     [
         ("--namespace=team", "--namespace needs --platform=kubernetes"),
-        ("--distribution_strategy=AllreduceStrategy", "AllreduceStrategy is not available in this version"),
+        ("--distribution_strategy=Allreduce", "AllreduceStrategy"),
         ("--num_workers=0", "--num_workers=0 is out of range"),
         ("--minibatch_size=-1", "--minibatch_size=-1 is out of range"),
         ("--seed=-1", "--seed=-1 is out of range"),

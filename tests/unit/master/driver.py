@@ -82,9 +82,13 @@ class Driver:
         self.feed(submitted, Service.LAUNCHER, "launcher")
         self.feed(events.TermStarted(term=1), Service.MASTER, "master")
 
-    def feed(self, event: Event, service: Service, name: str, incarnation: str = "") -> None:
-        """Append an input, then decide until no command is left. Workers compute the metrics of epochs at once."""
-        self._feed(event, service, name, incarnation)
+    def feed(self, event: Event, service: Service, name: str, incarnation: str = "", instance: str = "") -> None:
+        """Append an input, then decide until no command is left. Workers compute the metrics of epochs at once.
+
+        Args:
+            instance: the sender's process; empty: it is called like the incarnation.
+        """
+        self._feed(event, service, name, incarnation, instance)
         while self.computes_metrics and (merge := next((each for each in self.commands if _is_epoch(each)), None)):
             self.commands.remove(merge)
             task = TaskRef(purpose=Purpose.MERGE, number=merge.tasks[0][0])
@@ -99,8 +103,8 @@ class Driver:
             task=task, dispatch=dispatch, attempt=1, batches=epoch.batches, records=epoch.records
         )
 
-    def _feed(self, event: Event, service: Service, name: str, incarnation: str) -> None:
-        self._append(event, service, name, incarnation or name)
+    def _feed(self, event: Event, service: Service, name: str, incarnation: str, instance: str = "") -> None:
+        self._append(event, service, name, incarnation or name, instance)
         for _ in range(50):
             decision = decide(self.state, self.now_s)
             if not decision:
@@ -125,7 +129,7 @@ class Driver:
             for number in range(start, end):
                 self._dispatches[TaskRef(purpose=command.purpose, number=number)] = command.dispatch
 
-    def _append(self, event: Event, service: Service, name: str, incarnation: str) -> None:
+    def _append(self, event: Event, service: Service, name: str, incarnation: str, instance: str = "") -> None:
         sender = Incarnation(incarnation)
         if isinstance(event, events.JobResumed) and not event.continues:
             event = replace(event, continues=self.state.run)
@@ -139,7 +143,7 @@ class Driver:
             name=PodName(name),
             incarnation=sender,
             run=self.run if declares else NOBODY,
-            instance=PodInstance(incarnation) if declares else NO_INSTANCE,
+            instance=PodInstance(instance or incarnation) if declares else NO_INSTANCE,
             number=self._numbers[sender],
             time_s=self.now_s,
             event=event,

@@ -1,57 +1,127 @@
-"""Rings of real sockets within one process."""
+"""Rings of real sockets within one process: members that work, die and join."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.unit.worker_ring.toy import ToyMaster, ToyWorker
 
-
-def train(workers: list[ToyWorker], width: int) -> None:
-    threads = [
-        threading.Thread(target=worker.train, args=([task for task in range(width) if task % len(workers) == number],))
-        for number, worker in enumerate(workers)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
+WIDTH = 3
 
 
-@pytest.mark.parametrize("members", [1, 2, 3, 4])
-def test_members_commit_every_batch_once_and_stay_equal(members: int) -> None:
+@contextmanager
+def ring_of(members: int, **options: Any) -> Iterator[list[ToyWorker]]:
     master = ToyMaster(expected=members)
-    workers = [ToyWorker(master, f"worker-{number}", f"i{number}") for number in range(members)]
+    workers = [ToyWorker(master, f"worker-{number}", f"i{number}", **options) for number in range(members)]
     try:
-        for worker in workers:
-            worker.ring.start()
-        train(workers, width=3)
-        first = workers[0].state
-        for worker in workers:
-            assert worker.errors == []
-            assert worker.state.absorbed == [(task, batch) for batch in range(4) for task in range(3)]
-            assert np.array_equal(worker.state.weights, first.weights)
-            assert worker.ring.figures.rounds == 4
+        yield workers
     finally:
         for worker in workers:
             worker.ring.close()
 
 
+def train(workers: Sequence[ToyWorker]) -> None:
+    """All members train to the end."""
+    threads = [threading.Thread(target=worker.train, args=(WIDTH,)) for worker in workers]
+    for worker, thread in zip(workers, threads, strict=True):
+        worker.ring.start()
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+        assert not thread.is_alive()
+
+
+def check(workers: Sequence[ToyWorker]) -> None:
+    """Every batch is absorbed once, and the replicas are equal."""
+    for worker in workers:
+        assert worker.errors == []
+        assert worker.state.absorbed == [(task, batch) for batch in range(worker.state.rounds) for task in range(WIDTH)]
+        assert np.array_equal(worker.state.weights, workers[0].state.weights)
+
+
+@pytest.mark.parametrize("members", [1, 2, 3, 4])
+def test_members_commit_every_batch_once_and_stay_equal(members: int) -> None:
+    with ring_of(members) as workers:
+        train(workers)
+        check(workers)
+        assert all(worker.ring.figures.rounds == worker.state.rounds for worker in workers)
+
+
 def test_double_sums_do_not_depend_on_the_members() -> None:
     weights = []
     for members in (1, 2, 3):
-        master = ToyMaster(expected=members)
-        workers = [
-            ToyWorker(master, f"worker-{number}", f"i{number}", is_deterministic=True) for number in range(members)
-        ]
-        for worker in workers:
-            worker.ring.start()
-        train(workers, width=3)
-        weights.append(workers[-1].state.weights)
-        for worker in workers:
-            worker.ring.close()
+        with ring_of(members, is_deterministic=True) as workers:
+            train(workers)
+            weights.append(workers[-1].state.weights)
     assert np.array_equal(weights[0], weights[1])
     assert np.array_equal(weights[0], weights[2])
+
+
+@pytest.mark.parametrize("step", [0, 2])
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_survivors_finish_the_round_of_a_death(victim: int, step: int) -> None:
+    """The member dies with the sum of a round, which others may lack."""
+    with ring_of(3) as workers:
+
+        def die(applied: int) -> None:
+            if applied == step:
+                workers[victim].die()
+
+        workers[victim].state.before_apply = die
+        train(workers)
+        check([worker for number, worker in enumerate(workers) if number != victim])
+
+
+def test_one_of_three_survives_two_deaths() -> None:
+    with ring_of(3) as workers:
+        for victim in (0, 1):
+
+            def die(applied: int, victim: int = victim) -> None:
+                if applied == 1 + victim:
+                    workers[victim].die()
+
+            workers[victim].state.before_apply = die
+        train(workers)
+        check(workers[2:])
+
+
+def test_a_new_member_copies_the_state() -> None:
+    with ring_of(2, batches=30) as workers:
+        late = ToyWorker(workers[0].master, "worker-2", "i2", batches=30)
+        started = threading.Thread(target=late.train, args=(WIDTH,))
+
+        def join(applied: int) -> None:
+            if applied == 5:
+                late.ring.start()
+                started.start()
+
+        workers[1].state.before_apply = join
+        try:
+            train(workers)
+            started.join(120)
+            assert not started.is_alive()
+            check([*workers, late])
+            assert late.ring.figures.rounds > 0
+        finally:
+            late.ring.close()
+
+
+def test_the_others_continue_when_a_member_leaves() -> None:
+    with ring_of(3, batches=20) as workers:
+        master = workers[0].master
+
+        def leave() -> None:
+            workers[0].ring.leave()
+            workers[0].die()
+
+        leaving = threading.Thread(target=leave)
+        workers[2].state.before_apply = lambda applied: leaving.start() if applied == 4 else None
+        train(workers)
+        leaving.join(60)
+        check(workers[1:])
+        assert master.number == 2

@@ -13,7 +13,7 @@ from elasticdl.shared.names import Incarnation, PodName, TaskId
 from elasticdl.worker.ps_client.requests import PushRequest
 from elasticdl.worker.ring.listener import RingSettings
 from elasticdl.worker.ring.ports import BatchFacts, Bytes, Generation, Member
-from elasticdl.worker.ring.replica_set import ReplicaSet
+from elasticdl.worker.ring.replica_set import ReplicaSet, RingClosedError
 
 RATE = 0.01
 SIZE = 1000
@@ -27,6 +27,7 @@ class ToyState:
         self.weights = np.zeros(size, np.float64)
         self.has_model = False
         self.step = 0
+        self.before_apply: Callable[[int], None] = lambda step: None
         self.absorbed: list[tuple[int, int]] = []
         self.records = 0
         self._dtype = dtype
@@ -53,6 +54,7 @@ class ToyState:
         return batch == self.step
 
     def apply(self, batches: Sequence[BatchFacts], gradient: Any) -> None:
+        self.before_apply(self.step)
         records = sum(facts.records for facts in batches)
         if gradient is not None:
             assert gradient.dtype == self._dtype
@@ -119,6 +121,13 @@ class ToyMaster:
             self.ready = {name: one for name, one in self.ready.items() if one[0].incarnation != incarnation}
             self._form(is_loss=incarnation in {one.incarnation for one in self.members})
 
+    def tasks_of(self, member: Member, width: int) -> list[int]:
+        """The tasks that a member computes now."""
+        members = [one.incarnation for one in self.members if one.incarnation not in self.gone]
+        if member.incarnation not in members:
+            return []
+        return list(range(members.index(member.incarnation), width, len(members)))
+
     def _form(self, *, is_loss: bool = False) -> None:
         kept = [one for one in self.members if one.incarnation not in self.gone]
         names = {one.incarnation for one in kept}
@@ -172,15 +181,25 @@ class ToyWorker:
     def credits(self, generation: Generation) -> Mapping[PodName, Incarnation]:
         return {PodName("ps-0"): Incarnation(f"{generation.number}")}
 
-    def train(self, tasks: Sequence[int]) -> None:
-        """Compute all batches of these tasks, round by round, until they are committed."""
-        for batch in range(self.state.rounds):
-            for task in tasks:
-                while not self.ring.wait_until_open(TaskId(task), batch, 60) and self.state.step <= batch:
-                    pass
-                self.ring.push(request_of(self.state, task, batch))
-        while not self.ring.wait_until_open(TaskId(0), self.state.rounds, 60):
+    def train(self, width: int) -> None:
+        """Compute the batches of this member, round by round, and those of members that are gone."""
+        try:
+            for batch in range(self.state.rounds):
+                computed: set[int] = set()
+                while not self.ring.wait_until_open(TaskId(0), batch + 1, 0.02):
+                    for task in set(self.master.tasks_of(self.member, width)) - computed:
+                        if self.ring.wait_until_open(TaskId(task), batch, 0):
+                            self.ring.push(request_of(self.state, task, batch))
+                            computed.add(task)
+                    if self.state.step > batch + 1:
+                        break
+        except RingClosedError:
             pass
+
+    def die(self) -> None:
+        """End as a killed process does: its connections are reset, and the master learns of it."""
+        self.ring.close()
+        self.master.on_gone(self.member.incarnation)
 
     def _fail(self, error: BaseException) -> None:
         self.errors.append(error)

@@ -173,7 +173,15 @@ def scale(job: JobHandle, *, workers: int, ps: int) -> None:
         raise UserError(f"job {job.job} is not running ({condition.state}), so it can't be scaled", hint=hint)
     from elasticdl.cli.jobs.folded import recovered
 
-    restored = restored_ps(recovered(job, all_evaluations=False).state.pods, ps, job.arguments) if ps else []
+    restored = []
+    if ps:
+        state = recovered(job, all_evaluations=False).state
+        if state.spec and state.spec.has_ring:
+            raise UserError(
+                f"job {job.job} has no parameter servers to scale: it uses AllreduceStrategy. Give --workers.",
+                usage=True,
+            )
+        restored = restored_ps(state.pods, ps, job.arguments)
     _check_not_suspended(job, job.condition(), "scaled")
     asyncio.run(request(job, ScaleRequested(workers=workers, ps=ps)))
     targets = [count(number, noun) for number, noun in ((workers, "worker"), (ps, "parameter server")) if number]

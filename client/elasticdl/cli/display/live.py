@@ -166,9 +166,13 @@ def progress_line(progress: ProgressSnapshot) -> str:
     if progress.goodput is not None:
         parts.append(_goodput(progress))
     parts.append(f"workers {progress.workers[0]}/{progress.workers[1]}")
-    parts.append(f"ps {progress.ps[0]}/{progress.ps[1]}")
+    parts.append(_servers(progress))
     parts.append(f"queue {progress.queue[0]} ({progress.queue[1]} in progress)")
     return "  ".join(parts)
+
+
+def _servers(progress: ProgressSnapshot) -> str:
+    return f"ps {progress.ps[0]}/{progress.ps[1]}" if progress.ring is None else f"ring of {progress.ring}"
 
 
 def _block(progress: ProgressSnapshot) -> Group:
@@ -186,7 +190,7 @@ def _block(progress: ProgressSnapshot) -> Group:
     below = Table.grid(padding=(0, 1), expand=False)
     below.add_row(
         Text(f"workers {progress.workers[0]}/{progress.workers[1]}", style="dim"),
-        Text(f"ps {progress.ps[0]}/{progress.ps[1]}", style="dim"),
+        Text(_servers(progress), style="dim"),
         Text(f"queue {progress.queue[0]} ({progress.queue[1]} in progress)", style="dim"),
         Text(_goodput(progress), style="dim"),
         Text(_metrics(progress), style="dim"),

@@ -79,6 +79,11 @@ async def plan_next_run(
         spec = recovered.spec
     has_finished = state.job_state is JobState.SUCCEEDED
     check_changes(changes, former.job, former.arguments, spec.kind, has_finished=has_finished)
+    if changes.ps and spec.has_ring:
+        raise UserError(
+            f"job {former.job} has no parameter servers, so it takes no --num_ps_pods: it uses AllreduceStrategy",
+            usage=True,
+        )
     lost = lost_part(left, former.log_end)
     if lost:
         lost = replace(lost, history=lost_history(state, former.history))

@@ -358,7 +358,7 @@ class LocalJob:
         elif not self._stopping:
             self._request_stop(number.name)
             self._observer.on_message(
-                "Stopping: workers finish their batch and parameter servers save a snapshot. "
+                "Stopping: workers finish their batch, and the model is saved in a snapshot. "
                 "Press Ctrl-C again to kill them at once."
             )
 

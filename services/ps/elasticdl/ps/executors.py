@@ -70,8 +70,6 @@ class StorageExecutor:
         match command:
             case commands.RecoverShard(register=register):
                 return self._recover(register)
-            case commands.ReadHistory(register=register):
-                return read_history(store, register)
             case commands.LoadInitialModel(initial=initial):
                 core.warm_start = read_warm_start(initial, core.policy, core.owned)
                 return None
@@ -87,14 +85,19 @@ class StorageExecutor:
                 return self._writer.write_next(upload)
             case commands.WriteObject(uri=uri, data=data):
                 return store.write(uri, data)
-            case commands.ReadChain(uri=uri):
-                return read_chain(store, uri)
+            case commands.ReadChain() | commands.ReadHistory():
+                return self._read(command)
             case commands.PrepareRows(signature=signature, move=move, partitions=partitions, manifest=uri):
                 return core.await_rows(signature, move, partitions, uri)
             case commands.LoadNextObject(load=load):
                 return load.load_next(store)
             case _:
                 return self._remove(command)
+
+    def _read(self, command: commands.ReadChain | commands.ReadHistory) -> Any:
+        if isinstance(command, commands.ReadHistory):
+            return read_history(self._store, command.register)
+        return read_chain(self._store, command.uri)
 
     def _examine(self, command: commands.CountTables | commands.FindDamages) -> Any:
         match command:

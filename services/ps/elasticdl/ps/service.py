@@ -49,13 +49,26 @@ _JOIN_S = 30.0
 """How long ``close`` waits for commands under execution: seconds."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedReplica:
+    """A replica in another process, which a ps serves.
+
+    Attributes:
+        core: the model, which may have learned already.
+        on_serving: called once pulls and pushes are served.
+        before_order: awaited before an order is admitted; raises to refuse it.
+    """
+
+    core: PsCore
+    on_serving: Callable[[], None]
+    before_order: Callable[[Command], Awaitable[None]]
+
+
 class PsService:
     """One incarnation of one ps.
 
     Args:
-        core: the model, which may have learned already: a former incarnation served it, or it is a replica. None: a new
-            one.
-        on_serving: called once pulls and pushes are served.
+        hosted: what it serves; None: a model of its own.
     """
 
     def __init__(
@@ -67,8 +80,7 @@ class PsService:
         loop: LoopThread,
         store: ObjectStore,
         clock: Clock,
-        core: PsCore | None = None,
-        on_serving: Callable[[], None] = lambda: None,
+        hosted: HostedReplica | None = None,
     ) -> None:
         self._identity = identity
         self._ended, self._started = threading.Event(), threading.Event()
@@ -83,8 +95,8 @@ class PsService:
             clock=clock,
         )
         publisher = EventPublisher(bus.log, envelopes)
-        self._on_serving = on_serving
-        self.core = core or identity.model_core(spec, self)
+        self._hosted = hosted
+        self.core = hosted.core if hosted else identity.model_core(spec, self)
         self.core.observe(self)
         handler = PsHandler(self.core, incarnation)
         self._server = WireServer(
@@ -169,7 +181,8 @@ class PsService:
 
     def serving(self) -> None:
         """See ``Observer``."""
-        self._on_serving()
+        if self._hosted is not None:
+            self._hosted.on_serving()
 
     def listen(self) -> None:
         """See ``Endpoint``."""
@@ -182,6 +195,8 @@ class PsService:
 
     async def take_order(self, command: Command, cause: str) -> None:
         """Begin to execute an order of the master; raises as ``PsController.admit`` to refuse it."""
+        if self._hosted is not None:
+            await self._hosted.before_order(command)
         self._controller.admit(command)
         self._runner.post(OrderReceived(command=command, cause=cause))
 

@@ -44,6 +44,7 @@ from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint, fingerpr
 from elasticdl.worker.model.fingerprint.graphs import remember_tables
 from elasticdl.worker.model.initial.files import read_classes
 from elasticdl.worker.model.prediction.outputs import ModelOutputs, load_processor
+from elasticdl.worker.model.ring_check import check_ring
 from elasticdl.worker.model.runner import SWAP_BYTES_MIN, ModelRunner, RunnerSettings
 from elasticdl.worker.model.user.callbacks.accepted import (
     FoundCallbacks,
@@ -192,6 +193,8 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
     callbacks = make_callbacks(module, spec.model.callbacks) if spec.kind.trains else []
     settings = _settings(spec, has_callbacks=bool(with_hooks(callbacks)))
     runner = _runner(spec, module, source, running_batches, settings)
+    if spec.has_ring:
+        check_ring(runner)
     running_batches.step()
     facts = ModelFacts(directions=runner.metric_directions, has_schedule=runner.has_schedule)
     found = check_callbacks(callbacks, module.path, spec, facts)
@@ -360,8 +363,8 @@ def _data_of(
 
 
 def _swap_bytes_min(spec: JobSpec) -> int:
-    """The weights of an exported model are all in its file."""
-    return sys.maxsize if spec.model.exported else SWAP_BYTES_MIN
+    """The weights of an exported model are all in its file, and a ring has no ps."""
+    return sys.maxsize if spec.model.exported or spec.has_ring else SWAP_BYTES_MIN
 
 
 def _ports_of(spec: JobSpec, module: UserModule) -> Ports:

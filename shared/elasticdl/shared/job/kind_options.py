@@ -243,9 +243,8 @@ class TrainFlags(JobFlags):
     distribution_strategy: Annotated[
         Literal["ParameterServerStrategy", "AllreduceStrategy"],
         Flag(
-            "How workers exchange gradients: through parameter servers (ParameterServerStrategy), or directly with each "
-            "other (AllreduceStrategy), for models without elasticdl.layers.Embedding. AllreduceStrategy trains "
-            "synchronously, as with --use_async=false, and starts no parameter servers.",
+            "How workers exchange gradients: through parameter servers (ParameterServerStrategy), or in a ring of "
+            "workers (AllreduceStrategy: synchronous like --use_async=false, not for elasticdl.layers.Embedding).",
             metavar="NAME",
             panel=PROCESSES,
         ),

@@ -90,9 +90,9 @@ def _environment(job: ClusterJob, pod: PodName, service: Service, creation_seq: 
     if creation_seq == EARLY_SEQ:
         values[variable("master_wait_s")] = str(MASTER_WAIT_S)
     fields = {variable("instance"): "metadata.uid"}
-    if service is Service.PS:
-        fields |= dict.fromkeys((variable("host"), variable("advertised_host")), "status.podIP")  # IPv4 or IPv6.
-    else:
+    # Workers of a ring connect to each other, as workers do to ps. IPv4 or IPv6.
+    fields |= dict.fromkeys((variable("host"), variable("advertised_host")), "status.podIP")
+    if service is not Service.PS:
         values[TERMINATION_MESSAGE_VARIABLE] = TERMINATION_MESSAGE
     return [
         *({"name": name, "value": value} for name, value in values.items()),

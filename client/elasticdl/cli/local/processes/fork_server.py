@@ -28,6 +28,7 @@ DATA_PLANNING = "elasticdl.worker.data_planning"
 OTHERS: Mapping[Service, Sequence[str]] = {Service.WORKER: (MODEL_CHECK, DATA_PLANNING)}
 """Modules that are run by the fork server of a service, besides that of the service."""
 FORKED = (Service.MASTER, Service.PS, Service.WORKER)
+
 READY_S_MAX = 30.0
 """Seconds until a fork server has to be ready. On a busy machine, one slow import is still faster than several."""
 _ANSWER_S_MAX = 5.0
@@ -188,6 +189,11 @@ class ForkServers:
         self._environment = environment
         self.servers = {service: ForkServer(spawner, command(service), OTHERS.get(service, ())) for service in FORKED}
         self._waiting: dict[Path, WaitingProcess] = {}
+        self._left_out: set[Service] = set()
+
+    def leave_out(self, service: Service) -> None:
+        """Start no server for a service of which the job has no processes."""
+        self._left_out.add(service)
 
     def begin(self, logs: Path | None, services: Iterable[Service] = FORKED) -> None:
         """Start servers that have not been started; returns before they are ready.
@@ -196,6 +202,8 @@ class ForkServers:
             logs: folder for their logs; None: not known yet; another call of this method will give it.
         """
         for service in services:
+            if service in self._left_out:
+                continue
             server, log = self.servers[service], logs and logs / f"{fork_server_name(service)}.log"
             if not server.has_begun:
                 server.begin(environment=self._environment(service), log=log)
@@ -223,7 +231,8 @@ class ForkServers:
         """Stop all servers; returns the CPU seconds and the largest memory (bytes) of each."""
         while self._waiting:
             self._waiting.popitem()[1].kill()
-        return {fork_server_name(service): server.stop() for service, server in self.servers.items()}
+        begun = {service: server for service, server in self.servers.items() if server.has_begun}
+        return {fork_server_name(service): server.stop() for service, server in begun.items()}
 
     def __enter__(self) -> Self:
         return self

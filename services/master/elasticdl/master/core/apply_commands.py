@@ -47,8 +47,8 @@ def apply_command(state: State, command: Command, now_s: float) -> None:
             apply_dispatch(state, command)
         case commands.ReturnDelivery():
             state.deliveries_to_return = [reply for reply in state.deliveries_to_return if reply != command.reply]
-        case commands.BeginMove() | commands.HoldGroup() | commands.PublishPlacement():
-            apply_move_command(state, command, now_s)
+        case commands.BeginMove() | commands.HoldGroup() | commands.PublishPlacement() | commands.FormRing():
+            _apply_to_servers(state, command, now_s)
         case commands.TakeSnapshot():
             apply_take_snapshot(state, command, now_s)
         case commands.OpenPin():
@@ -61,12 +61,21 @@ def apply_command(state: State, command: Command, now_s: float) -> None:
             state.timers[command.timer] = command.due_s
         case commands.EnterState():
             apply_enter_state(state, command, now_s)
-        case commands.FormRing():
-            apply_form_ring(state, command)
         case commands.EndTraining() | commands.SetLearningRate() | commands.RemoveStates():
             _apply_to_training(state, command)
         case _:
             assert_never(command)
+
+
+def _apply_to_servers(
+    state: State,
+    command: commands.BeginMove | commands.HoldGroup | commands.PublishPlacement | commands.FormRing,
+    now_s: float,
+) -> None:
+    if isinstance(command, commands.FormRing):
+        apply_form_ring(state, command)
+    else:
+        apply_move_command(state, command, now_s)
 
 
 def _apply_to_training(

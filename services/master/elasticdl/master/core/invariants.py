@@ -22,6 +22,7 @@ def check(state: State) -> None:
         _check_training(state.training)
         _check_credits(state, state.training)
     _check_pods(state)
+    _check_ring(state)
     _check_move(state)
     _check_evaluations(state)
     _check_end(state)
@@ -68,6 +69,18 @@ def _check_pods(state: State) -> None:
             raise InvariantError(f"{pod.name} runs and has no incarnation")
         if pod.phase is PodPhase.RUNNING and not pod.starts:
             raise InvariantError(f"{pod.name} runs and was never started")
+
+
+def _check_ring(state: State) -> None:
+    """A process is a member once, and only the leader serves the model."""
+    members = state.ring.members
+    if len({member.incarnation for member in members}) < len(members):
+        raise InvariantError(f"generation {state.ring.generation} has a member twice")
+    if members and not state.ring.generation:
+        raise InvariantError("a ring without a generation has members")
+    for pod in state.pods.values():
+        if pod.is_hosted and pod.instance and pod.instance != state.ring.instances.get(members[0].incarnation):
+            raise InvariantError(f"{pod.name} is served by {pod.instance}, which does not lead the ring")
 
 
 def _check_move(state: State) -> None:

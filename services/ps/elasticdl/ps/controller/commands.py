@@ -101,7 +101,7 @@ class RecoverShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadHistory:
-    """Read the manifests of the snapshots that a register names; the result are those that can be read, oldest first."""
+    """Read the manifests that a register names; the result are the snapshots that can be read, oldest first."""
 
     lane: ClassVar[Lane] = Lane.STORAGE
     register: PsRegister

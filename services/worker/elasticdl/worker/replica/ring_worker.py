@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
+from elasticdl.ps.service import HostedReplica
+from elasticdl.shared.errors import TransientError
+from elasticdl.shared.messages.commands import Command, OpenPin, TakeSnapshot
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.process.event_publisher import EventPublisher
 from elasticdl.worker.ps_client import PsClient
@@ -16,6 +20,8 @@ from elasticdl.worker.ring.listener import RingSettings
 from elasticdl.worker.ring.replica_set import ReplicaSet
 
 _POLL_S = 0.02
+_COMMIT_S = 0.5
+"""Seconds to wait for rounds that are being committed."""
 
 __all__ = ["RingWorker", "Surroundings"]
 
@@ -40,7 +46,8 @@ class RingWorker:
         settings = around.settings
         self._clock = around.clock
         self.replica = Replica(around.spec, signature, around.clock)
-        self._serving = Serving(around, self.replica.core, on_serving=self._on_serving, failed=failed)
+        hosted = HostedReplica(core=self.replica.core, on_serving=self._on_serving, before_order=self._before_order)
+        self._serving = Serving(around, hosted, failed=failed)
         membership = RingMembership(around.bus, around.loop, publisher, run=settings.run, failed=failed)
         self._ring = ReplicaSet(
             RingSettings(
@@ -57,6 +64,11 @@ class RingWorker:
         )
         membership.address = self._ring.address
         self.servers = RingServers(self.replica, self._ring, ps)
+
+    @property
+    def address(self) -> str:
+        """``host:port`` at which it accepts connections of other members."""
+        return self._ring.address
 
     def start(self) -> None:
         """Ask to be a member."""
@@ -76,6 +88,29 @@ class RingWorker:
         self._ring.leave()
         self._ring.close()
         self._serving.close()
+
+    async def _before_order(self, command: Command) -> None:
+        """Wait for rounds that workers have reported and that are committed in a moment.
+
+        Raises:
+            TransientError: the final snapshot would lack tasks; the master orders it again.
+        """
+        match command:
+            case TakeSnapshot(flush=True, tasks=tasks):
+                if not await self._until(lambda: self.replica.has_all(tasks)):
+                    raise TransientError("the last rounds are not committed yet")
+            case OpenPin():
+                await self._until(lambda: not self._ring.has_uncommitted)
+            case _:
+                pass
+
+    async def _until(self, is_so: Callable[[], bool]) -> bool:
+        end_s = self._clock.monotonic() + _COMMIT_S
+        while not is_so():
+            if self._clock.monotonic() >= end_s:
+                return False
+            await asyncio.sleep(_POLL_S)
+        return True
 
     def _on_serving(self) -> None:
         self._ring.model_ready()

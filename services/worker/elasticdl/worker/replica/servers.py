@@ -55,7 +55,15 @@ class RingServers:
         """The weights for a training batch from the own replica, others from ps-0."""
         if batch is None or pin:
             return self._ps.pull(ids, pin=pin, dense=dense, batch=batch)
-        if not self._ring.wait_until_open(TaskId(batch[0]), batch[1], PULL_WAIT_S):
+        return self.pull_when_open(batch, PULL_WAIT_S)
+
+    def pull_when_open(self, batch: tuple[int, int], wait_s: float) -> Pulled:
+        """The weights for a training batch.
+
+        Raises:
+            PullDelayedError: a round before is not committed within ``wait_s``.
+        """
+        if not self._ring.wait_until_open(TaskId(batch[0]), batch[1], wait_s):
             raise PullDelayedError("the round before is not committed yet")
         return self._replica.pull(batch)
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from elasticdl.ps.identity import PsIdentity
-from elasticdl.ps.service import PsService
-from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.service import HostedReplica, PsService
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.errors import FencedError
@@ -46,21 +45,18 @@ class Serving:
     """See ``ring.ports.Leading``. One incarnation after the other: the former one has ended before the next starts.
 
     Args:
-        on_serving: called when the model is served, for the first time or again.
         failed: takes an error that ends this process.
     """
 
     def __init__(
         self,
         process: Surroundings,
-        core: PsCore,
+        hosted: HostedReplica,
         *,
-        on_serving: Callable[[], None],
         failed: Callable[[BaseException], None],
     ) -> None:
         self._process = process
-        self._core = core
-        self._on_serving = on_serving
+        self._hosted = hosted
         self._failed = failed
         self._orders: queue.SimpleQueue[Generation | threading.Event | None] = queue.SimpleQueue()
         """Generations to lead, events to set when nothing is served any more, or None: the end."""
@@ -119,8 +115,7 @@ class Serving:
             loop=process.loop,
             store=process.store,
             clock=process.clock,
-            core=self._core,
-            on_serving=self._on_serving,
+            hosted=self._hosted,
         )
         self._running = threading.Thread(target=self._serve, args=(service,), name="ps-0 service", daemon=True)
         self._running.start()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from elasticdl.ps.shard.admission import RefusedError, check_same_model
-from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
+from elasticdl.ps.shard.replica_core import ReplicaCore
 from elasticdl.ps.snapshots.reader import restore
 from elasticdl.ps.snapshots.writer import SnapshotWriter
 from elasticdl.shared.errors import InvariantError, UserError
@@ -34,7 +34,6 @@ from elasticdl.worker.ring.ports import BatchFacts
 Bytes = npt.NDArray[np.uint8]
 SERVED = pod_name(Service.PS, 0)
 """The name under which the leader of a ring serves its replica."""
-_G = TypeVar("_G", Floats, Doubles)
 _COPY = Incarnation("copy")
 
 
@@ -48,7 +47,7 @@ class Replica:
     def __init__(self, spec: JobSpec, signature: ModelSignature, clock: Clock) -> None:
         if spec.rounds is None:
             raise InvariantError("a ring without rounds")
-        self.core = PsCore(plan=spec.plan, placement=Placement.even(1), number=0, policy=UpdatePolicy.of(spec))
+        self.core = ReplicaCore(plan=spec.plan, placement=Placement.even(1), number=0, policy=UpdatePolicy.of(spec))
         self._rounds: Rounds = spec.rounds
         self._signature = signature
         self._clock = clock
@@ -82,6 +81,12 @@ class Replica:
         with self.core.lock:
             shard = self.core.shard
             return shard.next_batch(task, batches) if shard is not None and shard.groups else 0
+
+    def has_all(self, tasks: int) -> bool:
+        """Whether the ledger has all tasks of a plan; ``tasks``: how many it has, 0: as the job was submitted."""
+        with self.core.lock:
+            shard = self.core.shard
+            return shard is not None and shard.groups[0].ledger.has_all(0, tasks or self.core.tasks)
 
     def is_open(self, task: TaskId, batch: int) -> bool:
         """Whether every round before that of a batch is committed."""
@@ -123,7 +128,8 @@ class Replica:
         """Commit a round. See ``ring.ports.ReplicaState``."""
         pushes = [self._push_of_facts(facts) for facts in batches]
         rounds = self.step
-        self.core.apply_round(pushes, None if gradient is None else self._own(gradient), self._clock.monotonic())
+        own = None if gradient is None else take(cast("Doubles", gradient), self._splitter.parts[0].gradients)
+        self.core.apply_round(pushes, own, self._clock.monotonic())
         with self.core.lock:
             self._step = (self.core.step, rounds + 1)
 
@@ -152,10 +158,6 @@ class Replica:
         except RefusedError as error:
             raise UserError(str(error)) from error
         self.core.replace(shard)
-
-    def _own(self, gradient: _G) -> _G:
-        """A gradient in the order of the ps."""
-        return take(gradient, self._splitter.parts[0].gradients)
 
     def _requests(self) -> Splitter:
         placement = self.core.placement

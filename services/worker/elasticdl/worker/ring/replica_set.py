@@ -122,6 +122,12 @@ class ReplicaSet:
                 formations=self._formations,
             )
 
+    @property
+    def has_uncommitted(self) -> bool:
+        """Whether this member has contributed batches that are not committed."""
+        with self._changed:
+            return bool(self._contributed)
+
     def start(self) -> None:
         """Accept connections, report that this member is ready, and follow the generations of the master."""
         self._listener.start()

@@ -12,6 +12,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.kind_options import COMMAND_FLAGS, CommandFlags, TrainFlags
 from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.options import Seconds, from_plain_values
+from elasticdl.shared.job.spec import Strategy
 from elasticdl.shared.kubernetes.kinds import TRAINING_JOB, Manifest
 from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.kubernetes.training_job.fields import without_dashes
@@ -111,6 +112,11 @@ class TrainingJobSpec:
         except UserError as error:
             raise UserError(f"metadata.name is {name!r}, which is no name of a job", hint=error.hint) from error
         kind = JobKind(spec["kind"])
+        if spec["job"].get("distribution_strategy") == Strategy.ALLREDUCE.value:
+            raise UserError(
+                "spec.job.distribution_strategy: a TrainingJob has parameter servers, so AllreduceStrategy is not possible",
+                hint="Start the job with elasticdl train --platform=kubernetes.",
+            )
         roles = {role: _role(spec[role], f"spec.{role}") for role in ROLES}
         worker, ps = roles["worker"], roles["ps"]
         files = spec.get("model", {}).get("files", {})

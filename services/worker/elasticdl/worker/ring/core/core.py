@@ -329,6 +329,12 @@ class RingCore:
         self._reconcile()
 
     def _load(self, state: State) -> None:
+        if self.generation is None or state.position.age <= self.position.age:
+            return  # The leader asked for it, and has restored a model of its own meanwhile.
+        if self.is_leader:
+            # It may still be restoring a model, for a generation that had none. It leads with the copy when it opens.
+            self._led = 0
+            self._issue(commands.Follow(generation=self.generation))
         self._is_loading = True
         self._loads += 1
         self.position = replace(state.position, has_result=False)

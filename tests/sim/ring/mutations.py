@@ -1,0 +1,200 @@
+"""Mutations: each removes one rule of the ring's core, and random schedules have to show the damage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from tests.sim.mutations.registry import replaced
+
+from elasticdl.worker.ring.core import core as rules
+from elasticdl.worker.ring.core import events
+from elasticdl.worker.ring.core.contributions import Contributions
+from elasticdl.worker.ring.core.core import Phase, RingCore
+from elasticdl.worker.ring.core.messages import Hello
+from elasticdl.worker.ring.core.positions import Position
+
+Patch = Callable[[], AbstractContextManager[None]]
+MUTATIONS: dict[str, Patch] = {}
+"""Rule -> what removes it."""
+
+
+def mutation(rule: str) -> Callable[[Callable[[], Iterator[None]]], Patch]:
+    """Register what removes a rule."""
+
+    def register(function: Callable[[], Iterator[None]]) -> Patch:
+        MUTATIONS[rule] = contextmanager(function)
+        return MUTATIONS[rule]
+
+    return register
+
+
+@mutation("a later lineage beats a higher step")
+def lineage() -> Iterator[None]:
+    with replaced(Position, "age", property(lambda self: (self.has_model, self.step))):
+        yield
+
+
+@mutation("a state is the same one after a generation has opened with it")
+def names() -> Iterator[None]:
+    with replaced(Position, "is_same", lambda self, other: self.age == other.age):
+        yield
+
+
+@mutation("what is computed and not committed survives a break")
+def survivors_keep() -> Iterator[None]:
+    def on_generation(self: Any) -> None:
+        for forgotten in (self._own, self._offered, self._rounds):
+            forgotten.clear()
+
+    with replaced(Contributions, "on_generation", on_generation):
+        yield
+
+
+@mutation("batches are offered again in a new generation")
+def offered_again() -> Iterator[None]:
+    def opens(self: Any, generation: Any) -> None:
+        self.phase = Phase.OPEN
+        self.position = self.position.opened(generation.number)
+        self._result = None
+
+    with replaced(RingCore, "_open", opens):
+        yield
+
+
+@mutation("offers of a former generation are void")
+def void_offers() -> Iterator[None]:
+    with replaced(Contributions, "on_generation", lambda self: None):
+        yield
+
+
+@mutation("a reduction counts only in its generation")
+def void_reductions() -> Iterator[None]:
+    original = RingCore._on_reduced
+
+    def on_reduced(self: Any, event: Any) -> None:
+        number = self.generation.number if self.generation else 0
+        original(self, replace(event, generation=number))
+
+    with replaced(RingCore, "_on_reduced", on_reduced):
+        yield
+
+
+@mutation("the loss of a connection of a former generation is void")
+def void_losses() -> Iterator[None]:
+    def is_present(self: Any, number: int) -> bool:
+        return self.phase in (Phase.FORMING, Phase.OPEN)
+
+    with replaced(RingCore, "_is_present", is_present):
+        yield
+
+
+@mutation("a member that is left out asks again")
+def asks_again() -> Iterator[None]:
+    original = RingCore._on_generation
+
+    def on_generation(self: Any, generation: Any) -> None:
+        if self._rank_in(generation) is not None:
+            original(self, generation)
+
+    with replaced(RingCore, "_on_generation", on_generation):
+        yield
+
+
+@mutation("the loss of a member interrupts a round")
+def interrupts() -> Iterator[None]:
+    with replaced(RingCore, "_keeps_all", lambda self, generation: True):
+        yield
+
+
+@mutation("a break is reported")
+def breaks_are_reported() -> Iterator[None]:
+    original = RingCore._report
+
+    def report(self: Any, reason: str) -> None:
+        if reason == "started" or "formed" in reason:
+            original(self, reason)
+
+    with replaced(RingCore, "_report", report):
+        yield
+
+
+@mutation("a member says where it is once it has loaded a copy")
+def hello_after_load() -> Iterator[None]:
+    original = RingCore._load
+
+    def load(self: Any, state: Any) -> None:
+        original(self, state)
+        self._send(rules.LEADER, Hello(position=self.position))
+
+    with replaced(RingCore, "_load", load):
+        yield
+
+
+@mutation("a batch counts only for the state that it was computed from")
+def loads() -> Iterator[None]:
+    original = RingCore._on_contributed
+
+    def on_contributed(self: Any, event: events.Contributed) -> None:
+        original(self, replace(event, loads=self._loads))
+
+    with replaced(RingCore, "_on_contributed", on_contributed):
+        yield
+
+
+@mutation("a committed round is repeated by no member")
+def results_are_kept() -> Iterator[None]:
+    original = RingCore._reconcile
+
+    def reconcile(self: Any) -> None:
+        """The leader's state is taken for the newest."""
+        others = {rank: position for rank, position in self._positions.items()}
+        self._positions = {
+            rank: self.position if position.has_model and self.position.has_model else position
+            for rank, position in others.items()
+        }
+        original(self)
+
+    with replaced(RingCore, "_reconcile", reconcile):
+        yield
+
+
+@mutation("all states are compared before a generation opens")
+def waits_for_all() -> Iterator[None]:
+    original = RingCore._on_generation
+
+    def on_generation(self: Any, generation: Any) -> None:
+        original(self, generation)
+        if self.phase is Phase.FORMING and self.is_leader and self.position.has_model and not self._positions:
+            self._help_others(self.generation)
+
+    with replaced(RingCore, "_on_generation", on_generation):
+        yield
+
+
+@mutation("only the leader of a complete round lets it begin")
+def complete_rounds() -> Iterator[None]:
+    original = Contributions.go
+
+    def go(self: Any, step: int) -> Any:
+        known = self._rounds.get(step)
+        if known is not None and self._offered.get(step):
+            self._rounds[step] = tuple(key for key in known if key in self._offered[step])
+        return original(self, step)
+
+    with replaced(Contributions, "go", go):
+        yield
+
+
+@mutation("a round that begins elsewhere waits until this member has finished the one before")
+def order_of_rounds() -> Iterator[None]:
+    original = RingCore._on_go
+
+    def on_go(self: Any, go: Any) -> None:
+        if self._reducing is None:
+            original(self, go)
+
+    with replaced(RingCore, "_on_go", on_go):
+        yield

@@ -1,0 +1,41 @@
+"""A toy replica: its content is the list of the rounds that it has committed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from elasticdl.shared.names import TaskId
+from elasticdl.worker.ring.core.messages import BatchKey
+from elasticdl.worker.ring.ports import BatchFacts
+
+
+def facts_of(key: BatchKey) -> BatchFacts:
+    """A batch with a gradient, except for the last task's in odd rounds."""
+    return BatchFacts(task=key[0], batch=key[1], batches=9, records=1, checksum=0, is_empty=False)
+
+
+class Replica:
+    """``history``: for each committed round its batches and the bits of its sum."""
+
+    def __init__(self, *, rounds: int, width: int) -> None:
+        self.rounds, self.width = rounds, width
+        self.history: list[tuple[tuple[BatchKey, ...], Any]] = []
+        self.has_model = False
+
+    @property
+    def step(self) -> int:
+        return len(self.history)
+
+    @property
+    def is_done(self) -> bool:
+        return self.has_model and self.step == self.rounds
+
+    def round_at(self, step: int) -> tuple[BatchKey, ...]:
+        return tuple([(TaskId(task), step) for task in range(self.width)])
+
+    def apply(self, batches: Sequence[BatchFacts], gradient: Any) -> None:
+        keys = tuple([(facts.task, facts.batch) for facts in batches])
+        if keys != self.round_at(self.step):
+            raise AssertionError(f"step {self.step} absorbs {keys}")
+        self.history.append((keys, gradient))

@@ -1,0 +1,141 @@
+"""Runs one schedule: picks steps at random by seed, and injects faults at given steps."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from tests.sim.ring.world import Choice, SimMember, World
+
+from elasticdl.shared.errors import InvariantError
+
+STEPS_MAX = 5_000
+_TRACE_STEPS = 60
+_SLOW = 0.01
+
+
+class Fault(Enum):
+    """What happens to a member."""
+
+    KILL = "kill"
+    FREEZE = "freeze"
+    CONTINUE = "continue"
+    CUT = "cut"
+    LEAVE = "leave"
+    JOIN = "join"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injection:
+    """A fault before a step; ``member``: counted in the order of their start; ignored for JOIN."""
+
+    step: int
+    fault: Fault
+    member: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """``problem``: empty if all is well. ``steps``: how many were taken."""
+
+    problem: str
+    steps: int
+    trace: Sequence[str]
+
+
+def simulate(seed: int, *, members: int, rounds: int, faults: Sequence[Injection]) -> Outcome:
+    """Run until nothing can happen any more."""
+    chance = random.Random(seed)
+    world = World(members=members, rounds=rounds, width=3, chance=chance)
+    waiting = sorted(faults, key=lambda fault: fault.step)
+    trace: list[str] = []
+    problem, step = "", 0
+    try:
+        while step < STEPS_MAX:
+            choices = world.choices()
+            while waiting and (waiting[0].step <= step or not choices):
+                trace.append(f"--- {waiting[0].fault.value} {waiting[0].member}")
+                _inject(world, waiting.pop(0))
+                choices = world.choices()
+            if not choices:
+                break
+            name, take = _pick(seed, choices, chance)
+            trace.append(name)
+            take()
+            step += 1
+        problem = _problem(world) if step < STEPS_MAX else "it never ends"
+    except (AssertionError, InvariantError) as error:
+        problem = f"{type(error).__name__}: {error}"
+    return Outcome(problem=problem, steps=step, trace=trace[-_TRACE_STEPS:])
+
+
+def _pick(seed: int, choices: Sequence[Choice], chance: random.Random) -> Choice:
+    """One of the next steps. Some kinds of steps of some members are slow, other ones in each schedule."""
+    weights = [_SLOW if zlib.crc32(f"{seed} {name.split()[:2]}".encode()) % 5 == 0 else 1.0 for name, _ in choices]
+    return chance.choices(choices, weights)[0]
+
+
+def _inject(world: World, injection: Injection) -> None:
+    if injection.fault is Fault.JOIN:
+        world.add_member()
+        return
+    if injection.member >= len(world.members):
+        return
+    member = world.members[injection.member]
+    match injection.fault:
+        case Fault.KILL if member.is_alive:
+            world.kill(member)
+        case Fault.FREEZE if member.runs:
+            world.freeze(member)
+        case Fault.CONTINUE:
+            member.is_frozen = False
+        case Fault.CUT if member.is_alive:
+            world.cut(member)
+        case Fault.LEAVE if member.runs:
+            world.leave(member)
+        case _:
+            pass
+
+
+def _problem(world: World) -> str:
+    """What is wrong at the end; empty: nothing."""
+    working = [member for member in world.members if member.runs]
+    if not working:
+        return ""
+    if any(not member.replica.is_done for member in working):
+        return "stuck: " + ", ".join(map(_describe, working))
+    history = working[0].replica.history
+    if any(member.replica.history != history for member in working):
+        return "replicas differ: " + ", ".join(map(_describe, working))
+    keys = [key for batches, _ in history for key in batches]
+    if len(keys) != len(set(keys)) or len(keys) != world.rounds * world.width:
+        return "a batch was not absorbed exactly once"
+    return _bad_sum(world, history)
+
+
+def _bad_sum(world: World, history: Sequence[tuple[tuple[object, ...], object]]) -> str:
+    del world
+    for batches, (_, summed) in history:  # type: ignore[misc]
+        if tuple(batches) != summed:
+            return f"the sum of {batches} is {summed}"
+    return ""
+
+
+def _describe(member: SimMember) -> str:
+    return f"{member.name} at {member.replica.step} {member.core.phase.value} {member.replica.history}"
+
+
+def random_faults(seed: int, members: int) -> list[Injection]:
+    """Up to six faults."""
+    chance = random.Random(f"faults {seed}")
+    faults: list[Injection] = []
+    for _ in range(chance.randint(0, 6)):
+        step, victim = chance.randint(0, 200), chance.randint(0, members)
+        fault = chance.choice([Fault.KILL, Fault.KILL, Fault.FREEZE, Fault.CUT, Fault.JOIN, Fault.LEAVE])
+        faults.append(Injection(step=step, fault=fault, member=victim))
+        if fault is Fault.FREEZE and chance.random() < 0.6:
+            faults.append(Injection(step=step + chance.randint(1, 150), fault=Fault.CONTINUE, member=victim))
+    return [*faults, Injection(step=250, fault=Fault.JOIN)] if chance.random() < 0.5 else faults

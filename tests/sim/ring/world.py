@@ -1,0 +1,414 @@
+"""Members, network and master, and every step that could be taken next."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+from tests.sim.ring.network import Link, Reduction
+from tests.sim.ring.replica import Replica, facts_of
+
+from elasticdl.shared.names import Incarnation, PodName
+from elasticdl.worker.ring.core import Phase, RingCore, commands, events
+from elasticdl.worker.ring.core.messages import BatchKey, State
+from elasticdl.worker.ring.ports import Generation, Member
+
+Choice = tuple[str, Callable[[], None]]
+
+
+@dataclass
+class SimMember:
+    """One process: a core, its lanes, a replica."""
+
+    identity: Member
+    core: RingCore
+    replica: Replica
+    lanes: dict[commands.Lane, deque[commands.RingCommand]] = field(
+        default_factory=lambda: {lane: deque() for lane in commands.Lane}
+    )
+    published: deque[Generation] = field(default_factory=deque)
+    reducing: commands.Reduce | None = None
+    kept: set[BatchKey] = field(default_factory=set)
+    computed: dict[BatchKey, int] = field(default_factory=dict)
+    """Batches that need not be computed again, and the generation that credits them."""
+    pushed: deque[events.Contributed] = field(default_factory=deque)
+    """Contributions that the core has not been told of."""
+    loads: int = 0
+    is_alive: bool = True
+    is_frozen: bool = False
+    was_gone: bool = False
+    """Whether it was declared gone, so that what it committed alone may be void."""
+    initialises: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.identity.incarnation
+
+    @property
+    def runs(self) -> bool:
+        return self.is_alive and not self.is_frozen
+
+
+class World:
+    """Everything. ``choices`` lists what could happen next; a schedule picks."""
+
+    def __init__(self, *, members: int, rounds: int, width: int, chance: random.Random) -> None:
+        self.rounds, self.width, self.chance = rounds, width, chance
+        self.members: list[SimMember] = []
+        self.links: dict[tuple[int, int], Link] = {}
+        """By generation and rank of the follower."""
+        self.reductions: dict[tuple[int, int], Reduction] = {}
+        self.generations: dict[int, Generation] = {}
+        self.log: deque[tuple[str, Member, int, bool]] = deque()
+        self.ready: dict[str, tuple[Member, bool]] = {}
+        self.gone: set[str] = set()
+        self.expected = members
+        self.assigned: dict[BatchKey, str] = {}
+        self.trace: list[str] = []
+        for _ in range(members):
+            self.add_member()
+
+    # --- faults -------------------------------------------------------------------------------------------------------
+
+    def add_member(self) -> SimMember:
+        """A new process, which asks to take part."""
+        number = len(self.members)
+        identity = Member(
+            worker=PodName(f"worker-{number}"), incarnation=Incarnation(f"i{number}"), address=f"host:{number}"
+        )
+        member = SimMember(
+            identity=identity,
+            core=RingCore(identity.worker, identity.incarnation),
+            replica=Replica(rounds=self.rounds, width=self.width),
+        )
+        self.members.append(member)
+        self.post(member, events.Started())
+        if self.generations:
+            member.published.append(self.generations[max(self.generations)])
+        return member
+
+    def kill(self, member: SimMember) -> None:
+        """A process dies: its connections are reset."""
+        member.is_alive = False
+        self._close_links(member, resets=self.chance.random() < 0.5)
+        self.log.append(("gone", member.identity, 0, False))
+
+    def freeze(self, member: SimMember) -> None:
+        """A process stops, for the master to declare it gone; its connections stay."""
+        member.is_frozen = True
+        self.log.append(("gone", member.identity, 0, False))
+
+    def leave(self, member: SimMember) -> None:
+        """A process is asked to end."""
+        self.post(member, events.LeaveRequested())
+
+    def cut(self, member: SimMember) -> None:
+        """The connections of a process that works are reset."""
+        for link, rank in self._links_of(member):
+            link.close(link.other(rank), resets=True)
+            link.close(rank, resets=True)
+            link.told.clear()
+
+    # --- what may happen next -----------------------------------------------------------------------------------------
+
+    def choices(self) -> list[Choice]:
+        """All steps that could be taken now, in a fixed order."""
+        found: list[Choice] = []
+        if self.log:
+            found.append(("master", self._master_step))
+        for member in self.members:
+            if member.runs:
+                found += self._choices_of(member)
+        return found
+
+    def _choices_of(self, member: SimMember) -> list[Choice]:
+        found: list[Choice] = []
+        if member.published:
+            found.append((f"{member.name} hears of a generation", lambda: self._publish(member)))
+        for lane, queue in member.lanes.items():
+            if queue and (lane is not commands.Lane.STATE or member.reducing is None):
+                found.append((f"{member.name} {lane.value}: {type(queue[0]).__name__}", self._executed(member, lane)))
+        if member.pushed:
+            found.append((f"{member.name} contributes", lambda: self.post(member, member.pushed.popleft())))
+        if member.initialises:
+            found.append((f"{member.name} initialises", lambda: self._initialise(member)))
+        for link, rank in self._links_of(member):
+            found += self._choices_of_link(member, link, rank)
+        if member.reducing is not None:
+            found += self._choices_of_reduction(member, member.reducing)
+        for key in self._wanted(member):
+            found.append((f"{member.name} computes {key}", self._computing(member, key)))
+            break
+        return found
+
+    def _choices_of_link(self, member: SimMember, link: Link, rank: int) -> list[Choice]:
+        if link.is_up and link.queues[rank]:
+            kind = type(link.queues[rank][0]).__name__
+            return [(f"{member.name} receives {kind} from {link.other(rank)}", self._received(member, link, rank))]
+        if link.closed and rank not in link.told:
+
+            def lose() -> None:
+                link.told.add(rank)
+                self.post(member, events.PeerLost(generation=link.generation, reason=f"rank {link.other(rank)}"))
+
+            return [(f"{member.name} loses {link.other(rank)}", lose)]
+        if link.is_up and rank != 0 and not link.has_greeted:
+
+            def greet() -> None:
+                link.has_greeted = True
+                self.post(member, events.LeaderReached(generation=link.generation))
+
+            return [(f"{member.name} reaches the leader", greet)]
+        return []
+
+    def _choices_of_reduction(self, member: SimMember, command: commands.Reduce) -> list[Choice]:
+        reduction = self.reductions[command.generation, command.step]
+        found: list[Choice] = []
+        if reduction.is_possible:
+            found.append((f"{member.name} reduced {command.step}", lambda: self._reduced(member, command, reduction)))
+        if reduction.broken:
+            found.append((f"{member.name} fails in {command.step}", lambda: self._failed(member, command)))
+        return found
+
+    # --- members ------------------------------------------------------------------------------------------------------
+
+    def post(self, member: SimMember, event: events.RingEvent) -> None:
+        """Give a core an event, and check it."""
+        for command in member.core.handle(event, 0.0):
+            if isinstance(command, commands.Disconnect):
+                self._close_links(member, resets=self.chance.random() < 0.5)
+            else:
+                member.lanes[command.lane].append(command)
+        member.core.check()
+
+    def _executed(self, member: SimMember, lane: commands.Lane) -> Callable[[], None]:
+        return lambda: self._execute(member, member.lanes[lane].popleft())
+
+    def _execute(self, member: SimMember, command: commands.RingCommand) -> None:
+        match command:
+            case commands.Connect(generation=generation, rank=rank):
+                self._connect(member, generation, rank)
+            case commands.Disconnect():
+                raise AssertionError("executed at once")
+            case commands.Send(generation=number, rank=rank, message=message):
+                self._send(member, number, rank, message)
+            case commands.SendResult(generation=number, rank=rank, result=result):
+                self._send(member, number, rank, result)
+            case commands.SendState(generation=number, rank=rank, position=position):
+                if member.core.phase is Phase.FORMING and position.step != member.replica.step:
+                    raise AssertionError("a state is sent as of another step")
+                copied = list(member.replica.history)
+                self._send(member, number, rank, State(position=position, parts=copied))
+            case commands.Reduce():
+                self._begin(member, command)
+            case commands.Apply(batches=batches, gradient=gradient):
+                member.replica.apply(batches, gradient)
+                member.kept -= {(facts.task, facts.batch) for facts in batches}
+            case commands.Load(state=state):
+                self._load(member, state)
+            case commands.ReportReady(left=left, has_model=has_model):
+                self.log.append(("ready", member.identity, left, has_model))
+            case commands.Lead():
+                member.initialises = not member.replica.has_model
+            case commands.Follow():
+                member.initialises = False
+            case commands.Left():
+                self.kill(member)
+            case _:
+                assert_never(command)
+
+    def _initialise(self, member: SimMember) -> None:
+        """Nobody has a model: it begins from the start, and everything is computed again."""
+        member.initialises = False
+        member.replica.has_model = True
+        for other in self.members:
+            other.computed.clear()
+        self._assign()
+        self.post(member, events.ModelReady(step=0))
+
+    def _load(self, member: SimMember, state: State) -> None:
+        before = member.replica.history
+        if member.replica.has_model and not member.was_gone and state.parts[: len(before)] != before:
+            raise AssertionError(f"{member.name} survived, and repeats a committed step")
+        number = member.core.generation.number if member.core.generation else 0
+        if member.was_gone or not member.replica.has_model:
+            member.computed = {key: credit for key, credit in member.computed.items() if credit >= number}
+        member.replica.history, member.replica.has_model = list(state.parts), True
+        member.kept.clear()
+        member.loads += 1
+        self.post(member, events.StateLoaded(step=member.replica.step))
+
+    # --- computing ----------------------------------------------------------------------------------------------------
+
+    def _wanted(self, member: SimMember) -> list[BatchKey]:
+        """Batches that this member computes now: assigned to it, of the open round."""
+        replica = member.replica
+        if not replica.has_model or replica.is_done or member.core.phase is not Phase.OPEN:
+            return []
+        wanted = [key for key in replica.round_at(replica.step) if self.assigned.get(key) == member.name]
+        return [key for key in wanted if key not in member.computed]
+
+    def _computing(self, member: SimMember, key: BatchKey) -> Callable[[], None]:
+        def compute() -> None:
+            replica = member.replica
+            member.computed[key] = member.core.generation.number if member.core.generation else 0
+            member.kept.add(key)
+            contributed = events.Contributed(
+                step=replica.step, loads=member.loads, round=replica.round_at(replica.step), facts=facts_of(key)
+            )
+            member.pushed.append(contributed)
+
+        return compute
+
+    def _assign(self) -> None:
+        """Give every batch of a member that is gone to another one."""
+        present = [member for member in self.members if member.is_alive and member.name not in self.gone]
+        if not present:
+            return
+        for step in range(self.rounds):
+            for task, key in enumerate(Replica(rounds=self.rounds, width=self.width).round_at(step)):
+                if self.assigned.get(key) not in {member.name for member in present}:
+                    self.assigned[key] = present[task % len(present)].name
+
+    # --- network ------------------------------------------------------------------------------------------------------
+
+    def _links_of(self, member: SimMember) -> list[tuple[Link, int]]:
+        found = []
+        for link in self.links.values():
+            for rank in link.ends:
+                if self.generations[link.generation].members[rank].incarnation == member.name:
+                    found.append((link, rank))
+        return found
+
+    def _connect(self, member: SimMember, generation: Generation, rank: int) -> None:
+        core = member.core
+        if core.generation is not generation or core.phase is Phase.IDLE:
+            return  # It was disconnected before.
+        for follower in range(1, len(generation.members)) if rank == 0 else [rank]:
+            link = self.links.setdefault(
+                (generation.number, follower), Link(generation=generation.number, ends=(0, follower))
+            )
+            link.ready.add(rank)
+            link.told.discard(rank)
+            peer = self._member_at(generation, link.other(rank))
+            if not peer.is_alive:
+                link.close(link.other(rank), resets=True)
+
+    def _member_at(self, generation: Generation, rank: int) -> SimMember:
+        name = generation.members[rank].incarnation
+        return next(member for member in self.members if member.name == name)
+
+    def _close_links(self, member: SimMember, *, resets: bool) -> None:
+        for number, generation in self.generations.items():
+            ranks = [rank for rank, one in enumerate(generation.members) if one.incarnation == member.name]
+            is_later = member.is_alive and number > (member.core.generation.number if member.core.generation else 0)
+            for rank in [] if is_later else ranks:
+                for follower in range(1, len(generation.members)) if rank == 0 else [rank]:
+                    link = self.links.setdefault((number, follower), Link(generation=number, ends=(0, follower)))
+                    if not (member.is_alive and member.core.generation is generation and self._is_working(member)):
+                        link.close(rank, resets=resets)
+                for (broken, _), reduction in self.reductions.items():
+                    reduction.broken |= broken == number
+
+    def _is_working(self, member: SimMember) -> bool:
+        return member.core.phase in (Phase.FORMING, Phase.OPEN)
+
+    def _send(self, member: SimMember, number: int, rank: int, message: Any) -> None:
+        own = next(i for i, one in enumerate(self.generations[number].members) if one.incarnation == member.name)
+        link = self.links.get((number, max(own, rank)))
+        if link is not None:
+            link.send(own, message)
+
+    def _received(self, member: SimMember, link: Link, rank: int) -> Callable[[], None]:
+        def receive() -> None:
+            message = link.queues[rank].popleft()
+            self.post(
+                member, events.MessageReceived(generation=link.generation, rank=link.other(rank), message=message)
+            )
+
+        return receive
+
+    def _begin(self, member: SimMember, command: commands.Reduce) -> None:
+        generation = self.generations[command.generation]
+        reduction = self.reductions.setdefault(
+            (command.generation, command.step), Reduction(size=len(generation.members))
+        )
+        rank = next(i for i, one in enumerate(generation.members) if one.incarnation == member.name)
+        if not set(command.own) <= member.kept:
+            raise AssertionError(f"{member.name} gives batches that it does not have")
+        reduction.begun[rank] = tuple(command.own)
+        if any(self._has_closed(generation, other) for other in range(len(generation.members))):
+            reduction.broken = True
+        member.reducing = command
+
+    def _has_closed(self, generation: Generation, rank: int) -> bool:
+        member = self._member_at(generation, rank)
+        return not member.is_alive or member.core.generation is not generation or not self._is_working(member)
+
+    def _reduced(self, member: SimMember, command: commands.Reduce, reduction: Reduction) -> None:
+        member.reducing = None
+        self.post(
+            member,
+            events.ReduceFinished(
+                generation=command.generation, step=command.step, gradient=reduction.total(command.generation)
+            ),
+        )
+
+    def _failed(self, member: SimMember, command: commands.Reduce) -> None:
+        member.reducing = None
+        self.post(member, events.ReduceFailed(generation=command.generation, step=command.step, reason="broken"))
+
+    # --- master -------------------------------------------------------------------------------------------------------
+
+    def _publish(self, member: SimMember) -> None:
+        while len(member.published) > 1 and self.chance.random() < 0.5:
+            member.published.popleft()  # A register only has its last value.
+        generation = member.published.popleft()
+        if self.chance.random() < 0.2:
+            member.published.appendleft(generation)  # It is delivered at least once.
+        self.post(member, events.GenerationFormed(generation=generation))
+
+    def _master_step(self) -> None:
+        kind, member, left, has_model = self.log.popleft()
+        present = self.generations[max(self.generations)] if self.generations else None
+        names = {one.incarnation for one in present.members} if present else set()
+        if kind == "gone":
+            self._declare_gone(member)
+            self._form(present, is_loss=member.incarnation in names)
+        elif not (member.incarnation in names - self.gone and present and left < present.number):
+            if member.incarnation in self.gone and not self._find(member).is_alive:
+                return
+            if member.incarnation in self.gone and member.incarnation not in names:
+                self.gone.discard(member.incarnation)
+            self.ready[member.incarnation] = member, has_model
+            self._form(present, is_loss=False)
+
+    def _declare_gone(self, member: Member) -> None:
+        self.expected -= self.expected > 0
+        self.gone.add(member.incarnation)
+        self.ready.pop(member.incarnation, None)
+        self._find(member).was_gone = True
+        self._assign()
+
+    def _find(self, member: Member) -> SimMember:
+        return next(one for one in self.members if one.name == member.incarnation)
+
+    def _form(self, present: Generation | None, *, is_loss: bool) -> None:
+        before = present.members if present else ()
+        kept = [one for one in before if one.incarnation not in self.gone]
+        joined = [one for name, one in self.ready.items() if name not in {other.incarnation for other in kept}]
+        joined.sort(key=lambda one: not one[1])
+        waits = any(one.incarnation not in self.ready for one in kept)
+        members = (*kept, *[one[0] for one in joined])
+        if (waits and not is_loss and not joined) or len(members) < self.expected or not members:
+            return
+        self.expected = 0
+        generation = Generation(number=(present.number if present else 0) + 1, members=members)
+        self.generations[generation.number] = generation
+        self.ready.clear()
+        self._assign()
+        for one in self.members:
+            one.published.append(generation)
