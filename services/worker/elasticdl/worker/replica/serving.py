@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from elasticdl.ps.identity import PsIdentity
-from elasticdl.ps.service import HostedReplica, PsService
+from elasticdl.ps.service import HostedReplica, PsIdentity, PsService
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.errors import FencedError
