@@ -165,7 +165,8 @@ class Handover:
     """How a process that has checked the model becomes a worker: it waits until the launcher sends it an environment.
 
     The environment of a worker is known when the NATS server runs and the master has ordered the worker. It travels
-    through a named pipe, whose end in the process this is. A process that gets none is killed. Open it before the launcher may send: it can only send to a pipe that is open.
+    through a named pipe, whose end in the process this is. A process that gets none is killed. Open it before the
+    launcher may send: it can only send to a pipe that is open.
     """
 
     def __init__(self, pipe: Path) -> None:
