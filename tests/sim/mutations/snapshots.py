@@ -170,8 +170,10 @@ def damaged_snapshots_are_discarded() -> Iterator[None]:
 
 @mutation("a restarted ps does not delete snapshots that it could fall back to", protects=Protects.EXACTLY_ONCE)
 def fallbacks_are_not_garbage() -> Iterator[None]:
+    original = executors.garbage
+
     def newest_only(store: Any, folder: str, kept: Any) -> Any:
-        return executors.garbage(store, folder, list(kept)[-1:])
+        return original(store, folder, list(kept)[-1:])
 
     with replaced(executors, "garbage", newest_only), deletions_unnoticed():
         yield

@@ -48,7 +48,6 @@ class ScannedRange:
     """The records of a range.
 
     Attributes:
-        begin: where the first of them begins.
         columns: what was found in them, with numbers of records from the beginning of the range.
         names: see ``Scan``.
     """

@@ -20,7 +20,6 @@ class ScanRequest:
 
     Attributes:
         objects: some of a data set in their order, at least one.
-        numbers: of each in the plan.
         options: how to read them; can be pickled.
         part: what to scan of the only file; None: everything.
     """

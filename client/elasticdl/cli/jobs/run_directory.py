@@ -52,7 +52,6 @@ class JobRecord:
         state: the last state that its launcher knew (a ``JobState`` value).
         message: why it failed, or empty.
         next_step: what to do after it failed or was stopped, in one line, or empty.
-        model: path of the model file and symbol.
         model_files: name -> SHA-256 of the model file and the modules beside it, when the job was planned.
         working_directory: in which it was started.
         training_data, validation_data, custom_data_reader: values of these flags.
@@ -388,7 +387,10 @@ def enter(record: JobRecord) -> None:
 
 
 def make_temporary(job: JobId) -> str:
-    """Create the folder for the temporary files of a run; empty if that is not possible."""
+    """Create the folder for the temporary files of a run; empty if that is not possible.
+
+    Killed processes can't delete theirs. TensorFlow alone leaves a file for each function of a model that it converts.
+    """
     folder = Path(tempfile.gettempdir()) / _temporary_name(job)
     remove_temporary(job, str(folder))
     try:

@@ -29,11 +29,9 @@ class SubmissionFile:
     """What the file contains.
 
     Attributes:
-        run: the id of this run of the job, which its first event has.
         created_s: when the user entered the command, seconds since the epoch.
         flags: of the command, with a seed if it trains, and with paths as the pods see them.
         source: the job whose model is used; None: it comes from a file, or the job uses none.
-        resumption: set if this run resumes the job.
     """
 
     job: JobId

@@ -37,7 +37,6 @@ def plan_custom_data(
 
     Args:
         flags: the values of the flags. ``custom_data_reader`` is the result of ``reader_function``.
-        origins: what the user gave as data, for each data set.
         forks: their server of the workers starts the process, once it is ready; None: it is started without one.
 
     Raises:

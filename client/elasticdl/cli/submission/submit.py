@@ -45,7 +45,6 @@ class Submission:
     """A job that is ready to start.
 
     Attributes:
-        model_files: digests of the model file and of the modules beside it.
         secret_envs: variables of ``--envs`` that the event log must not have.
     """
 

@@ -46,7 +46,6 @@ def prepare(
 
     Args:
         root: folder of the run directories; None: the job has none, because it runs on Kubernetes.
-        job: its id; not given: a new one.
         version: the newest version of the model, and the job that has trained it, if they were read before.
         forks: their server of the workers starts a process that reads the data, if the model file does that.
     """

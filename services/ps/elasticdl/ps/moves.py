@@ -152,11 +152,7 @@ class IncomingGroups:
         return [snapshot for snapshot in self._chain if snapshot[0] not in self._registered]
 
     def needs_snapshot(self, *, serves: bool) -> bool:
-        """Whether the served groups have to be saved first, so that the snapshot registered later only refers to them.
-
-        Args:
-            serves: whether this ps serves any group.
-        """
+        """Whether the served groups have to be saved first: a snapshot that is registered later refers only to them."""
         return serves and self.may_be_referred_to and not self._registered
 
     def base(self, history: SnapshotHistory, *, serves: bool) -> Snapshot | None:

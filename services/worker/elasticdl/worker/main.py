@@ -1,4 +1,7 @@
-"""``python -m elasticdl.worker.main``: one instance of a worker, configured by the environment."""
+"""``python -m elasticdl.worker.main``: one instance of a worker, configured by the environment.
+
+Graceful shutdown on SIGTERM: stop after the running batch, or at a time limit if the batch takes longer.
+"""
 
 from __future__ import annotations
 

@@ -75,10 +75,7 @@ class Built:
     """A job's model and its data.
 
     Attributes:
-        export_notes: where the tables of the exported model will be, for the user.
         loading_notes: what the exported files need to be loaded elsewhere.
-        export_tables: where the tables of the exported model will be.
-        export_weights: the weights alone are exported.
         outputs: what a prediction job writes; None: the job is of another kind.
         adapter: has the states of layers that are adapted to the training data; None: the model is from a file.
     """

@@ -230,7 +230,6 @@ class RoundTrainee(Protocol):
 
         Args:
             dense: the dense vector, which nothing else uses meanwhile.
-            step_seed: seeds random numbers.
             reducer: adds up over the round; None: the batch is alone, and its metrics are computed.
         """
         ...

@@ -48,7 +48,6 @@ class StoredEvent:
 
     Attributes:
         sender: pod name of the sender, the last part of the subject.
-        id: the envelope's id, which is the message id.
         data: all else; empty if it lies beside the log.
         payload: digest and number of parts of the payload that holds the data; empty: ``data`` does.
     """

@@ -44,9 +44,7 @@ class _JoinedColumn:
     """What was found in one column of all sources so far.
 
     Attributes:
-        all: of one type for all sources, as if they were one.
         conflict: why they have no type together; empty: they have.
-        text_missing: missing values in sources where the column is text.
         uris: of the sources in which ``all`` has its first missing value, inexact integer and text.
         was: see ``FoundColumn``, of all sources.
     """

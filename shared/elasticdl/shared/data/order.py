@@ -15,7 +15,6 @@ def take(order: Permutation | range, start: int, stop: int) -> range | npt.NDArr
     """``[order[position] for position in range(start, stop)]``.
 
     Args:
-        order: a permutation, or a range, of which a range is taken.
         stop: the position after the last one.
 
     Returns:

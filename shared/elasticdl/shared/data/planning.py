@@ -32,7 +32,6 @@ class PlannedData(NamedTuple):
 
     Attributes:
         sources: in planning order; very many are packed.
-        schema: how to read all of them.
         indices: of each source; those of files are in a temporary file.
         remarks: what to say about a column besides its type.
         shared: where the next job may find the indices; None: they can't be shared.

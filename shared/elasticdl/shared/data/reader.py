@@ -27,7 +27,6 @@ class Reader:
     """Reads the sources of one plan; for one thread.
 
     Args:
-        index: returns the index of a source by its number; called for each read.
         is_same: whether an object whose etag changed has the content of the source of a number; if not given, it has
             not.
         prefetch: begins to read ranges of stored objects; if not given, nothing is read ahead.

@@ -219,7 +219,6 @@ class _RowsOfTable:
 
         Args:
             folder: an empty local folder with room for the rows.
-            progress: called for each chunk.
         """
         spilled = SpilledRows(folder, self.bits, self._slab_width)
         width, expire_after = self._table.width, self._table.expire_after

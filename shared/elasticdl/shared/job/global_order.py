@@ -25,8 +25,6 @@ class GlobalOrder:
     """The order of all records in one epoch; it needs no memory.
 
     Args:
-        firsts: number of records before each source, and the total.
-        block: records of a block.
         epoch: counted from 0.
     """
 

@@ -8,13 +8,7 @@ from elasticdl.shared.names import Purpose
 
 
 class JobKind(Enum):
-    """What a job does: its name, and what follows from it.
-
-    Attributes:
-        work: purpose of the tasks that the job is there for.
-        working: what the job does now, in displays.
-        done: what has been done to its records at the end.
-    """
+    """What a job does: its name, and what follows from it."""
 
     work: Purpose
     working: str

@@ -80,7 +80,6 @@ class Ledger:
 
         Args:
             batch: number of the batch within the task, from 0.
-            batches: number of batches of the task, by the plan.
             checksum: sum of their hashes modulo 2**64.
         """
         verdict = self.judge(task, batch, batches)

@@ -53,7 +53,6 @@ class ModelFile:
     """A model file and the function or class in it that returns the model.
 
     Attributes:
-        path: absolute path of the Python file.
         symbol: name of a function that returns a Keras model, of a ``keras.Model`` class, or of a model.
         functions: function of the contract, such as ``loss`` -> name of the function that takes its place.
     """

@@ -52,7 +52,6 @@ class Flag:
     """What the command line knows of an option besides its name, type and default.
 
     Attributes:
-        help: one or two sentences.
         metavar: stands for the value in the help text; empty: the type.
         name: the option's name without dashes, where it isn't the parameter's.
         letter: one-letter alias; empty: none.

@@ -29,7 +29,6 @@ class Source:
     Attributes:
         uri: ``file:///...`` or ``s3://bucket/key``; ``shard:NAME[START:END]`` of a reader of the model file.
         etag: opaque value of the store that changes with the content.
-        records: number of records in it.
     """
 
     uri: str

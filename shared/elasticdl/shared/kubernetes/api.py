@@ -138,7 +138,6 @@ class KubernetesApi:
         Args:
             labels: a label selector, see ``names.selector``.
             fields: a field selector, such as ``involvedObject.name=NAME``.
-            everywhere: in all namespaces.
         """
         kind = replace(kind, is_namespaced=kind.is_namespaced and not everywhere)
         request = self._request("list", kind)

@@ -19,7 +19,6 @@ class Kind:
         name: as in ``kind``, such as ``PriorityClass``.
         plural: as in URLs, such as ``priorityclasses``.
         api_version: as in ``apiVersion``, such as ``scheduling.k8s.io/v1``.
-        is_namespaced: whether its objects are in namespaces.
     """
 
     name: str

@@ -36,7 +36,6 @@ class StartProblem:
 
     Attributes:
         has_node: whether it has a node, which can't create a container of it.
-        is_final: whether waiting does not help.
     """
 
     text: str

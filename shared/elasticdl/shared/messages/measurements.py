@@ -15,10 +15,8 @@ class RunMeasured:
     Attributes:
         started_s: when the user entered the command, seconds since 1970.
         first_gradient_s: when a ps first applied a gradient; 0: none has.
-        batches_absorbed: batches that the ps have absorbed, each counted once.
         batches_computed: batches that workers have computed, repeated ones too.
         working_s, stalled_s, starting_s: seconds of all expected workers until the end of training.
-        data_requests: requests for data in object storage.
         data_fetched_bytes: bytes that they have returned.
         data_cached_bytes: bytes of data that workers have read from their disks in their place.
         ended_s: when the run ended; 0: it has not.
@@ -54,7 +52,6 @@ class ProcessMeasured:
     Attributes:
         process: the name: a pod, or a process that is on no pod, such as ``nats-server``.
         cpu_s: CPU seconds.
-        rss_max_bytes: the largest resident memory of any of them.
         restarts: starts after an exit that was not ordered.
     """
 
@@ -69,7 +66,6 @@ class TableCounted:
     """A ps has counted the rows of a table with ``min_count`` or ``expire_after``, for the last snapshot of a run.
 
     Attributes:
-        rows: stored in the partitions of the ps, and not expired.
         candidates: ids that updates have contained, but not often enough for a row.
         admitted: rows that were stored since training began, each as often as it was.
         dropped: gradients of single rows that were dropped because their ids were candidates.

@@ -19,9 +19,7 @@ class PsRegister:
 
     Attributes:
         address: ``host:port`` of its wire server.
-        incarnation: the instance that owns the name.
         manifest: URI of the manifest of the last complete snapshot, or empty.
-        step: batches absorbed in that snapshot.
         older: URIs of the manifests of the other snapshots that are kept, newest first, for when this one is damaged.
     """
 

@@ -46,7 +46,6 @@ def sum_rows(inverse: NDArray[np.int32], gradients: NDArray[np.float32], unique:
     Args:
         inverse: int32[n] from ``unique_inverse``.
         gradients: float32[n, width], C-contiguous.
-        unique: number of distinct ids.
 
     Returns:
         float32[unique, width].

@@ -50,7 +50,6 @@ class WeightTable:
         rows: number of ids of the table; 0: any number.
         width: floats per row.
         chunks: gives ids int64[n] and their rows float32[n, width], as many at a time as fit into the memory.
-        initializer: gives the rows that are not among them.
     """
 
     rows: int

@@ -118,7 +118,6 @@ class GroupState:
 
     Attributes:
         move: not 0: it is held for this move and not served.
-        iteration: optimizer updates made.
         rate: the last learning rate that a worker sent.
         accumulated: batches whose gradients wait for their update.
         rates: the learning rates of the updates; empty: rows don't need them.
@@ -143,7 +142,6 @@ class Manifest:
         format: ``FORMAT`` of the version that wrote it.
         number: 0, 1, 2... within that incarnation.
         base: URI of the manifest that this one adds changed rows to; empty: it is a full snapshot.
-        plan: fingerprint of the plan that the ledger is about.
         spec_digest: names the object with the job's specification, see ``stored_spec``; empty: the manifest is of
             no job.
         signature: the model, canonical JSON.

@@ -73,7 +73,6 @@ class StateRule:
     """The update of a STATISTIC variable, and the values that it may take.
 
     Attributes:
-        update: how a batch changes it.
         momentum: MOVING_AVERAGE: the share of the old value that stays; otherwise 0.
         low: smallest legal value, or None: any finite one.
         high: largest legal value, or None: any finite one.
@@ -161,7 +160,6 @@ class RowTable:
     Attributes:
         name: unique in the model.
         width: floats per row.
-        initializer: distribution of an untrained row.
         input_dim: number of ids, or 0 when open-ended; ids outside are refused.
         kind: TRAINABLE or FROZEN.
         min_count: how many updates must have had a gradient for an id until its row is stored; 1: the first stores it.
@@ -206,7 +204,6 @@ class Optimizer:
         learning_rate: the constant rate, used when ``schedule`` is empty.
         hyperparameters: Keras' own names (``momentum``, ``nesterov``, ``beta_1``, ``epsilon``, ``amsgrad``...).
         schedule: a built-in schedule's class name (``ExponentialDecay``...), or empty.
-        schedule_config: Keras' configuration of that schedule.
         rate_from_worker: the schedule is the user's own: every push carries the rate.
     """
 

@@ -61,7 +61,6 @@ def classify_exit(exit_code: int, reason: str = "", *, is_deleted: bool = False)
     """Why a pod ended.
 
     Args:
-        reason: the reason that the platform gives, if any.
         is_deleted: whether ``Pods.delete`` was called for it.
     """
     if reason in _BY_REASON:

@@ -88,7 +88,6 @@ class CoreRunner(Generic[E, C]):
     Args:
         execute: executes a command in the thread of its lane; returns the event with the outcome, or None. Not called
             for lanes on a loop.
-        lanes: which lanes there are, and which command belongs to which of them.
         failed: called once with an error that no event reports: a defect, or one that ends the process.
     """
 

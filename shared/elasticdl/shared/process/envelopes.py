@@ -19,11 +19,9 @@ class EnvelopeFactory:
     Not thread-safe: envelopes have to reach the log in the order of their numbers.
 
     Attributes:
-        clock: for the time of each event.
         run: incarnation of the launcher that opened its run of the job.
         instance: worker and ps: its pod instance.
         is_declared: whether an event on the log has declared ``run`` and ``instance``; later ones need not.
-        number: number of the last envelope.
     """
 
     service: Service

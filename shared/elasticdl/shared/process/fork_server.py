@@ -52,7 +52,6 @@ class Request:
     """A request to start a process.
 
     Attributes:
-        parent: process id of the launcher.
         module: whose ``main`` it runs; empty: the one that the server imported.
     """
 
@@ -163,9 +162,11 @@ def without_collection() -> Iterator[None]:
 
 
 class Handover:
-    """The process' side of the pipe.
+    """How a process that has checked the model becomes a worker: it waits until the launcher sends it an environment.
 
-    Open it before the launcher may send: it can only send to a pipe that is open.
+    The environment of a worker is known when the NATS server runs and the master has ordered the worker. It travels
+    through a named pipe, whose end in the process this is. A process that gets none is killed. Open it before the
+    launcher may send: it can only send to a pipe that is open.
     """
 
     def __init__(self, pipe: Path) -> None:
@@ -185,7 +186,7 @@ class Handover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingProcess:
-    """The launcher's side."""
+    """The launcher's side of a ``Handover``."""
 
     pid: int
     pipe: Path

@@ -37,7 +37,6 @@ class ModelCheck:
         notes: what the user should know about the model.
         unloadable: which exported files don't load, why, and what loads, found by trying.
         fingerprint: of the model, encoded; empty after an error.
-        callbacks: class names of the model file's callbacks.
         best: the model that one of them restores at the end; None: none does.
         tensorboard_log_dir: URI of the folder that one of them names for event files; empty: none does.
         adapted: URIs of the states of layers that were adapted to the training data.

@@ -141,7 +141,6 @@ class Schema:
 
     Args:
         file: the path of the published schema below the root of imports.
-        package: protobuf's package.
         roots: dataclasses, and unions with a name. What they contain becomes messages as well.
 
     Attributes:
@@ -430,7 +429,6 @@ class Codec(Generic[T]):
         """See ``Schema.codec``.
 
         Args:
-            message: the class of the messages.
             functions: by name; the first call of one replaces it.
             write: name of the function that fills a message from a value.
             decode: name of the function that makes a value from a message.

@@ -40,7 +40,6 @@ class Frame:
     """A received frame. Its tensors are views of a pooled buffer: call ``release`` after the last use of them.
 
     Attributes:
-        request: number of the request that it is or answers.
         meta: protobuf bytes.
         tensors: flat arrays in the order sent.
         sender: number of the connection that a server got it by.

@@ -55,7 +55,6 @@ class Header(NamedTuple):
     """A decoded header.
 
     Attributes:
-        request: number of the request; a reply repeats it.
         table_bytes: length of the tensor table that follows; 0: there are no tensors.
     """
 

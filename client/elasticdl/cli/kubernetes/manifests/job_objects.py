@@ -27,7 +27,6 @@ class JobManifest:
     """What the objects of a job contain.
 
     Attributes:
-        settings: what all pods have in common.
         worker_priority: priority classes of the workers; None: that of their template.
         model: file name -> content of the model file and the modules beside it.
         training_job: the TrainingJob that the Job belongs to; None: a command created it.

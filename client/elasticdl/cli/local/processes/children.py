@@ -43,7 +43,6 @@ class Usage:
     Attributes:
         starts: processes started under the name.
         ordered_stops: those of them that were started after an ordered stop, as by scaling: they are no restarts.
-        rss_max_bytes: the largest resident memory of any of them.
     """
 
     starts: int = 0

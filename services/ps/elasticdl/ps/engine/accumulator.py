@@ -53,7 +53,6 @@ class AccumulatorState:
     """What a cut has to hold of an accumulator.
 
     Attributes:
-        weight: sum of the weights of the batches accumulated.
         sums: their gradients times their weights, summed.
     """
 

@@ -88,7 +88,6 @@ class RowCut:
 
     Attributes:
         limit: rows in the store at the cut; a later row has a higher row index and is not part of it.
-        generation: the generation that the cut ended.
     """
 
     def __init__(self, store: Rows, since: int, room: CutRoom | None) -> None:

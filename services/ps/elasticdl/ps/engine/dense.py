@@ -108,7 +108,6 @@ class DenseCut:
     Attributes:
         state: float32[1 + slots, trainable], weights first, then each slot, then the averages if there are any.
         fixed: float32[statistics + frozen].
-        has_averages: whether the optimizer keeps averages.
     """
 
     state: Floats

@@ -40,7 +40,6 @@ class TableFigures:
     """What a table holds in some partitions, and what has happened to it since training began.
 
     Attributes:
-        rows: stored and not expired.
         candidates: ids that were seen, but not often enough yet.
         admitted: how often a row was stored, counting again those that had expired, and the rows of a warm start.
         dropped: gradients of single rows that were dropped because their ids were candidates.

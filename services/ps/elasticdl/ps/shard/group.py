@@ -36,7 +36,6 @@ class UpdatePolicy:
     Attributes:
         grads_to_wait: batches whose gradients are averaged into one update.
         staleness_scaled_rate: divide the rate by the number of updates since the push's pull.
-        learning_rate_scale: factor of the optimizer's learning rate.
         rounds: synchronous training: which batches make one update; None: asynchronous.
         gate: asynchronous training: how the staleness of gradients is bounded; None: it is not.
         tasks_per_epoch: of the plan: metric states are added up by epoch.
@@ -77,7 +76,6 @@ class GroupCut:
     """A group without its rows, as it was at one moment between two pushes: independent copies.
 
     Attributes:
-        accumulated: its half-filled accumulator.
         rate: the last rate that a worker sent.
         rates: learning rates of the updates, if rows need them: ``RateHistory.runs``.
         move: the move for which it was held and not served; 0: it was served.

@@ -21,7 +21,6 @@ class ShardCut:
 
     Attributes:
         rows: copy-on-write cut of each of ``ModelShard.stores``: the tables in the signature's order, then candidates.
-        part: dense elements of those that are served.
         dropped_rows: how often rows had been dropped before.
     """
 

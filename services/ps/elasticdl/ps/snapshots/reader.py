@@ -73,7 +73,6 @@ def gather_weights(
     Args:
         parts: chains, and the partitions to take as they were at the last manifest of each.
         rows: the partitions whose rows are needed; dense values are read of all.
-        averages: also read the averages of dense weights, if there are any.
     """
     with rebuilding(_uri_of(parts)):
         keeps_averages = EMA_MOMENTUM in _signature_of(parts[0][0]).optimizer.hyperparameters

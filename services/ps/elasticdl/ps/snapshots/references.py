@@ -21,7 +21,6 @@ def referred(base: Snapshot | None, copies: Sequence[Snapshot], move: int) -> tu
     Args:
         base: this ps' last snapshot, which is built upon; None: it serves nothing.
         copies: those that ``base`` does not refer to yet, in the order in which they are to be loaded.
-        move: what the groups in the last of them are held for.
 
     Returns:
         Groups and chunks of the manifest.

@@ -20,7 +20,6 @@ class BatchSpec:
         labels: the same, or None (predict).
         weights: the same, or None.
         has_labels: whether the labels are the user's. Otherwise they are zeros that nothing looks at.
-        key: equal for equal specs.
     """
 
     features: Structure

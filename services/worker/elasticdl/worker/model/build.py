@@ -33,12 +33,7 @@ REGULARIZED_BYTES_MAX = 64 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedTable:
-    """A served table and the layer that looks rows up in it.
-
-    Attributes:
-        number: the layer's number in its census.
-        spec: what the ps has to know.
-    """
+    """A served table and the layer that looks rows up in it."""
 
     layer: Any
     number: int

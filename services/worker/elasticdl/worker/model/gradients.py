@@ -50,12 +50,7 @@ def all_finite(arrays: Iterable[Any]) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class LossScale:
-    """Dynamic loss scale of mixed_float16, local to a worker: halved at an overflow, doubled after a quiet while.
-
-    Attributes:
-        value: what the loss is multiplied by.
-        growth_steps: finite steps in a row after which it doubles.
-    """
+    """Dynamic loss scale of mixed_float16, local to a worker: halved at an overflow, doubled after a quiet while."""
 
     value: float = LOSS_SCALE_INITIAL
     growth_steps: int = 2000

@@ -53,7 +53,6 @@ class TranslatedOptimizer:
     """An optimizer, split between ps and worker.
 
     Attributes:
-        optimizer: what the ps gets.
         clipnorm: largest norm of one variable's gradient, 0 when off; on the worker.
         global_clipnorm: largest norm of the whole gradient, 0 when off; on the worker.
         clipvalue: largest magnitude of a gradient's element, 0 when off; on the worker.
@@ -61,7 +60,6 @@ class TranslatedOptimizer:
             searched in the name of its TensorFlow variable, which has the names of layers, unlike its own.
         rate: learning rate after a number of updates.
         loss_scale: initial loss scale of a LossScaleOptimizer, 0 without one.
-        loss_scale_growth_steps: finite steps after which the loss scale is doubled.
     """
 
     optimizer: Optimizer

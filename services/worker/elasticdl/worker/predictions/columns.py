@@ -24,7 +24,6 @@ def output_columns(outputs: Any, names: Sequence[str], records: int) -> dict[str
     Args:
         outputs: an array, or a dict, list or tuple of structures, each array with one row for each record.
         names: of the model's outputs, if it gives a list of them; may be empty.
-        records: number of records in the batch.
 
     Returns:
         Column -> array of shape ``[records, ...]``; a last dimension of 1 behind the records is left out.

@@ -26,8 +26,6 @@ class PredictionOutput:
     """The files of one prediction job.
 
     Attributes:
-        tasks: number of the plan's tasks, each of which has one file.
-        suffix: of every file, without dot.
         token: makes the part of a file's name that no other attempt has.
     """
 

@@ -65,8 +65,6 @@ class SentRequest:
 
     Attributes:
         split: splits the request by a placement; called again if groups move.
-        splitter: the placement by which it was split.
-        order: which ps gets it first.
         stages: positions of the ps; those of the second stage get the request once those of the first have answered.
         pending: by position of the ps.
     """
@@ -217,7 +215,6 @@ class PsCalls:
 
         Args:
             ids: of the pull; None: push only.
-            batch: of the pull.
 
         Returns:
             The outcome of the push, and the answers to the pull: None if they may lack the batch, or were not asked
@@ -371,7 +368,6 @@ class _LastAnswers:
     Attributes:
         version: version of the placement by which they answered; by another one they may hold other groups.
         incarnations: who answered; a restarted ps may have absorbed less.
-        next_batches: the next batch that each ps expects.
     """
 
     version: int

@@ -162,7 +162,6 @@ class PendingRequest:
 
     Attributes:
         handle: identifies the answer; None when the request could not be sent.
-        repeated: whether it was sent more than once.
     """
 
     request: Request
@@ -214,7 +213,6 @@ class PsConnection:
         """Wait for the answer and send the request again as often as necessary.
 
         Args:
-            version: version of the placement by which the request was split.
             is_latest: tells whether no later version is known.
 
         Raises:

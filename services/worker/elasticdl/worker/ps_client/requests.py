@@ -41,7 +41,6 @@ class PushRequest:
     """One batch's gradients.
 
     Attributes:
-        batches: batches of the task, by the plan.
         base_iterations: ``Pulled.iterations`` of the state that the gradients were computed from.
         rate: the learning rate, if the schedule is the user's own; None: the ps evaluates the schedule.
         dense_gradient: float32, flat over the trainable variables in the signature's order; None: an empty push.
@@ -69,8 +68,6 @@ class EpochMetrics:
     """The training metrics of an epoch, as sums over the batches that the model has absorbed.
 
     Attributes:
-        complete: whether these are all batches of the epoch.
-        batches: how many batches are in the sums.
         states: the sum of their metric states, little-endian float64; empty: none had states.
     """
 

@@ -204,7 +204,6 @@ class Connection:
 
         Args:
             name: the subject after ``$JS.API.``.
-            once: do not retry.
 
         Raises:
             RefusedError: with JetStream's error code.

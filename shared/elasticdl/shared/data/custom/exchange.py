@@ -28,9 +28,7 @@ class PlanningRequest:
     """Data sets to plan with a user's reader.
 
     Attributes:
-        symbol: the function in it that returns the model.
         readers: one for each data set; the columns of the first count for the others.
-        options: how to read them.
     """
 
     model: str

@@ -20,7 +20,6 @@ class ShardRange:
 
     Attributes:
         name: of a table, a file, a partition... as ``create_shards`` gave it.
-        start: number of the first record, as the reader counts.
     """
 
     name: str

@@ -133,12 +133,9 @@ class DataFormat(ABC):
         without_gzip: extension -> what such a file is, where the format has its own compression.
         has_columns: records have columns; others are bytes that the model's feed parses.
         infers_types: values are text. Their types are inferred, or the model's feed parses the lines.
-        may_lack_columns: a record need not have all columns.
-        has_one_object: a source is one object of the store.
         records_are_files: a source is a list of files. Nothing but reading them tells whether one has changed, so each
             record has a mark.
         is_read_by_position: the index has byte offsets: a range of records is one range of bytes.
-        is_divisible: one file can be scanned by ranges.
         position_shift: the index has a mark also where a position, without so many of its last bits, differs from the
             one before.
         stride: records between two marks, at most.

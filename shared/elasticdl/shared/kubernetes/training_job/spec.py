@@ -42,7 +42,6 @@ class RoleSpec:
         max: most pods that it may have.
         replicas: the number that a person asks for; None: the controller chooses.
         requests: quantity by resource, as Kubernetes names them. ``limits`` has only those that are given.
-        template: strategic merge patch of the pod template.
     """
 
     min: int = 1
@@ -65,13 +64,11 @@ class TrainingJobSpec:
         flags: of ``elasticdl train``, ``evaluate`` or ``predict``. ``num_workers`` is the most workers that the job may
             have, because the size of an update can depend on it; ``num_ps_pods`` the parameter servers that it starts
             with. ``job_name`` is the name of the object, and ``model_def`` may name one of ``model_files``.
-        pods: images, resources and placement of the pods.
         model_files: content of the model file and of the modules beside it; empty: the model is in the image.
         template: strategic merge patch of the template of all pods.
         priority_class: of the job; empty: none.
         deadline_s: seconds after which the job is stopped; None: never.
         keep_finished_s: seconds after the end of the job after which its objects are deleted.
-        managed_by: the controller that acts on the object.
     """
 
     name: str

@@ -19,7 +19,6 @@ class RecordedIds:
 
     Attributes:
         layers: the served layers by their ``id()``, in order of their first call.
-        calls: each call's layer and ids.
         assigned: the model's weights that the call assigned, with their new values; known after the call.
     """
 

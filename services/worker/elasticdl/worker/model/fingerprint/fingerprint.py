@@ -161,7 +161,10 @@ def _numbered(entries: Iterable[tuple[str, Description]]) -> dict[str, Descripti
 
 
 def captured_data(functions: Iterable[Any]) -> Iterator[tuple[str, Description]]:
-    """(name as in the source, description) of the data that functions refer to, directly or through others."""
+    """(name as in the source, description) of the data that functions refer to, directly or through others.
+
+    A traced function has such data in its graph. For functions that run as Python with each batch, it is found here.
+    """
     waiting = [(function, "") for function in functions]
     seen: set[int] = set()
     while waiting:

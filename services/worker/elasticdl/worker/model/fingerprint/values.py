@@ -30,7 +30,6 @@ class Description:
     Attributes:
         digest: of everything in it but its floats.
         floats: norm and projections of its floats, in their order; empty without floats.
-        preview: the value as text, shortened.
     """
 
     digest: str

@@ -42,7 +42,6 @@ def read_keras_file(uri: str, module: UserModule, new: Any, make: Callable[[], A
     """The weights of a ``.keras`` file, by the names of ``named_variables``.
 
     Args:
-        module: the model file, which has the classes that the file names.
         new: the ``keras.Model`` that takes the weights: numbers in the names of layers are adapted to it.
         make: makes the model of the model file with all its tables, for a file of which only the weights can be read.
 

@@ -69,8 +69,6 @@ class TextLabel:
     """A label of texts or booleans, before its classes are known.
 
     Attributes:
-        output: name of the output that is compared with it.
-        is_bool: whether the column has booleans.
         shape: of the output, without the dimension of records.
     """
 

@@ -31,13 +31,11 @@ class ColumnChoice:
 
     Attributes:
         labels: in the order of the outputs; empty: none are named.
-        labels_from: what names them, for errors.
         features: of the only input of a model; empty: none are named. Several inputs take the columns of their names.
         named_features: key in a dict of inputs -> column; for models without input layers.
         weights: of the sample weights: one for all outputs, or one for each output in their order; empty: there are
             none.
         named_weights: output -> column of its sample weights; in place of ``weights``.
-        weights_from: what names them, for errors.
     """
 
     labels: tuple[str, ...] = ()

@@ -21,7 +21,6 @@ class OutputMetrics(NamedTuple):
 
     Attributes:
         output: its name; None if there is only one.
-        weighted: whether sample weights count.
     """
 
     output: str | None
@@ -34,7 +33,6 @@ class OutputLoss:
     """The loss of one output, without the factor that ``loss_weights`` gives it.
 
     Attributes:
-        path: of the output in the structure of the predictions.
         packed: brings labels or sample weights into that structure.
     """
 

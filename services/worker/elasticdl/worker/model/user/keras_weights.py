@@ -66,7 +66,6 @@ class KerasWeights:
     """A ``.keras`` file of which only the weights are used.
 
     Attributes:
-        shown: what messages call it.
         problem: why Keras can't load the whole file.
     """
 

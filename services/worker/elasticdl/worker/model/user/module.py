@@ -72,7 +72,6 @@ class UserModule:
     """The loaded model file.
 
     Attributes:
-        params: keyword arguments of the model function.
         exported: a local ``.keras`` file that holds the model, in place of the model function; None: none.
         weights: a ``.keras`` file whose weights the model of the model function takes; None: none.
         compiled: the model's loss, optimizer and metrics, once it is made and if it is compiled.
@@ -358,5 +357,8 @@ _shown = tf.autograph.experimental.do_not_convert(_print)
 
 
 def show_prints() -> None:
-    """Have ``tf.print`` write to standard output unless it is told otherwise."""
+    """Have ``tf.print`` write where ``print`` does, to standard output, unless it is told otherwise.
+
+    By default it writes to the C library's standard error: into the worker's log file, among TensorFlow's own lines.
+    """
     tf.print = _shown
