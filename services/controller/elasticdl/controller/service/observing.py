@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -103,6 +103,17 @@ def resources_of(quantities: Mapping[str, str], rounded: Callable[[float], int])
     """Quantities of Kubernetes in the units of the core: thousandths of a CPU, MiB, else pieces."""
     # 0.1 CPUs are 100.00000000000001 thousandths.
     return {name: rounded(round(amount(text) * _units(name), 6)) for name, text in quantities.items()}
+
+
+def owned(pod: Pod, job: str, former: tuple[Pod, Pod] | None) -> tuple[Pod, Pod]:
+    """A pod, and the same of a TrainingJob or of none: then it is one of those that the controller works around.
+
+    Args:
+        former: the last answer, which is repeated if nothing has changed.
+    """
+    if former is not None and former[0] is pod and former[1].job == job:
+        return former
+    return pod, replace(pod, job=job, role=pod.role if job else None)
 
 
 def created_s(manifest: Manifest) -> float:
