@@ -37,8 +37,9 @@ from elasticdl.controller.service.lifecycle import (
     expected_orders,
     next_step,
 )
+from elasticdl.controller.service.limit_ranges import read_limit_range
 from elasticdl.controller.service.metrics import Metrics
-from elasticdl.controller.service.observing import by_job, job_of, owned, read_node, read_pod
+from elasticdl.controller.service.observing import grouped, job_of, owned, read_node, read_pod
 from elasticdl.controller.service.quotas import budgets_of, read_queues, read_resource_quota
 from elasticdl.controller.service.status import status_of
 from elasticdl.shared.errors import ElasticDLError, UserError
@@ -47,6 +48,7 @@ from elasticdl.shared.kubernetes.kinds import (
     CONFIG_MAP,
     EVENT,
     JOB,
+    LIMIT_RANGE,
     NODE,
     POD,
     PRIORITY_CLASS,
@@ -147,6 +149,7 @@ class Controller:
             api, CONFIG_MAP, _read_queues, changed, everywhere=False, labels=selector({QUEUES_LABEL: "true"})
         )
         self._quotas = Informer(api, RESOURCE_QUOTA, read_resource_quota, changed, everywhere=True)
+        self._limit_ranges = Informer(api, LIMIT_RANGE, read_limit_range, changed, everywhere=True)
         masters = selector({NAME_LABEL: "elasticdl", COMPONENT_LABEL: Service.MASTER.value})
         self._masters = Informer(own, POD, dict, changed, everywhere=not namespace, labels=masters)
         self._jobs = Informer(own, JOB, dict, changed, everywhere=not namespace, labels=TRAINING_JOB_LABEL)
@@ -173,6 +176,7 @@ class Controller:
             self._classes,
             self._queues,
             self._quotas,
+            self._limit_ranges,
             self._jobs,
             self._training_jobs,
         )
@@ -230,9 +234,12 @@ class Controller:
 
     def _cases(self, now_s: float) -> list[Case]:
         jobs = {_owner_of(job): job for job in self._jobs.all()}
-        pods = by_job(self._pods.all(), lambda seen: (seen.namespace, seen.pod.job))
-        masters = by_job(self._masters.all(), job_of)
-        classes = dict(self._classes.all())
+        pods = grouped(self._pods.all(), lambda seen: (seen.namespace, seen.pod.job))
+        masters = grouped(self._masters.all(), job_of)
+        classes, limit_ranges = (
+            dict(self._classes.all()),
+            grouped(self._limit_ranges.all(), lambda each: each.namespace),
+        )
         cases = []
         for manifest in self._training_jobs.all():
             metadata = manifest["metadata"]
@@ -263,6 +270,7 @@ class Controller:
                 priority=classes.get(priority or PRIORITY_LOW, _NO_CLASS)[0],
                 weight=classes.get(priority or PRIORITY_LOW, _NO_CLASS)[1],
                 refused_s=record.refused_s,
+                limit_ranges=limit_ranges.get(namespace, ()),
             )
             cases.append(_without_place(case, record, now_s))
         return cases

@@ -18,6 +18,7 @@ from elasticdl.shared.kubernetes.quantities import amount
 from elasticdl.shared.names import pod_number
 
 T = TypeVar("T")
+K = TypeVar("K")
 _MEBIBYTE = 1 << 20
 
 
@@ -154,9 +155,9 @@ def job_of(pod: Manifest) -> tuple[str, str]:
     return pod["metadata"]["namespace"], pod["metadata"]["labels"].get(JOB_LABEL, "")
 
 
-def by_job(pods: Iterable[T], job: Callable[[T], tuple[str, str]]) -> dict[tuple[str, str], list[T]]:
-    """(namespace, job id) -> the pods of the job."""
-    found: dict[tuple[str, str], list[T]] = {}
-    for pod in pods:
-        found.setdefault(job(pod), []).append(pod)
+def grouped(objects: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """The objects by a key, such as (namespace, job id) of pods."""
+    found: dict[K, list[T]] = {}
+    for each in objects:
+        found.setdefault(key(each), []).append(each)
     return found
