@@ -9,6 +9,7 @@ from random import Random
 
 from elasticdl.controller.core import Cluster, Drain, Job, Phase, Planner, Policy, Start, Targets, decide
 from elasticdl.controller.core.resources import has_room, plus
+from elasticdl.controller.history.recording import RecordingPlanner
 from elasticdl.controller.sim.scenario import Scenario, Service
 from elasticdl.controller.sim.world import SimPod, World
 
@@ -34,14 +35,23 @@ class Fleet:
 
     Args:
         compares: whether each decision is taken from scratch as well, and must be the same.
+        planner: who decides.
 
     Attributes:
         problems: rules that were broken.
         story: what happened, with its second.
     """
 
-    def __init__(self, scenario: Scenario, faults: tuple[Fault, ...], seed: int, *, compares: bool = False) -> None:
-        self._planner = Planner(POLICY)
+    def __init__(
+        self,
+        scenario: Scenario,
+        faults: tuple[Fault, ...],
+        seed: int,
+        *,
+        compares: bool = False,
+        planner: Planner | RecordingPlanner | None = None,
+    ) -> None:
+        self._planner = planner or Planner(POLICY)
         self._compares = compares
         self.world = _World(scenario, seed)
         self.random = Random(seed + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,7 +28,7 @@ def fleet_show(
 
     Reads nodes, pods, TrainingJobs and events, as kubectl does, with the current context of its configuration.
     """
-    from elasticdl.cli.commands.fleet_view import show
+    from elasticdl.cli.commands.fleet.show import show
 
     show(namespace, watch=watch, as_json=as_json)
 
@@ -50,6 +51,10 @@ def fleet_simulate(
         ),
     ] = None,
     seed: Annotated[int, Flag("Seed of the random times. The same seed gives the same result.", metavar="N")] = 0,
+    record: Annotated[
+        Path | None,
+        Flag("Write what the policy ours sees and decides to this file, for fleet replay.", metavar="FILE"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Simulate jobs and services that share a cluster, and compare policies.
@@ -57,6 +62,32 @@ def fleet_simulate(
     Prints for each policy how long jobs waited, how much of the CPU was used beside the most that any placement can
     use, and how evenly.
     """
-    from elasticdl.cli.commands.fleet import simulate
+    from elasticdl.cli.commands.fleet.simulate import simulate
 
-    simulate(scenario, policy or [], seed, as_json=as_json)
+    simulate(scenario, policy or [], seed, record, as_json=as_json)
+
+
+@command(fleet, "replay")
+def fleet_replay(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What a controller has written with --fleet_log, or a simulation.")
+    ],
+    until: Annotated[
+        str,
+        Flag(
+            "The last decision that counts: its number (355) or a time (17:51:36, +90s after the first one).",
+            metavar="POINT",
+            shows="the last one",
+        ),
+    ] = "",
+    verify: Annotated[bool, Flag("Decide again with this version's rules, and print what differs.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show a shared cluster and the controller's decisions as they were, from its log.
+
+    With --verify, the exit code is 1 if a decision differs.
+    """
+    from elasticdl.cli.commands.fleet.replay import replay
+
+    if not replay(file, until, check=verify, as_json=as_json):
+        raise typer.Exit(1)

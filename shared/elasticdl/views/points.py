@@ -123,7 +123,7 @@ class Point:
         before = 0
         for record in records:
             if limit_s is None:
-                limit_s = self._time_s(record.envelope.time_s)
+                limit_s = self.time_s(record.envelope.time_s)
             if record.envelope.time_s > limit_s or (record.envelope.time_s == limit_s and not is_end):
                 return before if is_end else record.seq
             before = record.seq
@@ -138,7 +138,7 @@ class Point:
                     break
         return found
 
-    def _time_s(self, first_s: float) -> float:
+    def time_s(self, first_s: float) -> float:
         """The time of the point; ``first_s``: that of the first record. Both are seconds since 1970."""
         if self.after_s is not None:
             return first_s + self.after_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from elasticdl.cli.commands.fleet_view import Use, view
+from elasticdl.cli.commands.fleet.show import Use, view
 from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import labels
 from elasticdl.shared.names import JobId, Service

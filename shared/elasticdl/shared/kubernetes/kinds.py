@@ -49,6 +49,7 @@ SERVICE_ACCOUNT = Kind(name="ServiceAccount", plural="serviceaccounts")
 ENDPOINT_SLICE = Kind(name="EndpointSlice", plural="endpointslices", api_version="discovery.k8s.io/v1")
 EVENT = Kind(name="Event", plural="events")
 RESOURCE_QUOTA = Kind(name="ResourceQuota", plural="resourcequotas")
+LIMIT_RANGE = Kind(name="LimitRange", plural="limitranges")
 POD_DISRUPTION_BUDGET = Kind(name="PodDisruptionBudget", plural="poddisruptionbudgets", api_version="policy/v1")
 NAMESPACE = Kind(name="Namespace", plural="namespaces", is_namespaced=False)
 NODE = Kind(name="Node", plural="nodes", is_namespaced=False)
@@ -73,7 +74,7 @@ TRAINING_JOB = Kind(name="TrainingJob", plural="trainingjobs", api_version="elas
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
-        *(POD, JOB, CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT, ENDPOINT_SLICE, EVENT, RESOURCE_QUOTA),
+        *(POD, JOB, CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT, ENDPOINT_SLICE, EVENT, RESOURCE_QUOTA, LIMIT_RANGE),
         *(POD_DISRUPTION_BUDGET, NAMESPACE, NODE, PRIORITY_CLASS, ACCESS_REVIEW, CUSTOM_RESOURCE_DEFINITION),
         *(TRAINING_JOB, LEASE),
     )

@@ -220,7 +220,8 @@ def reclaim(plan: Plan, running: Sequence[Job], reasons: dict[str, str]) -> None
 def _ready(plan: Plan, job: Job, now_s: float, policy: Policy, reasons: dict[str, str]) -> bool:
     """Whether the job may get pods now, and could ever hold its gang."""
     if not policy.may_grow(job, now_s):
-        reasons.setdefault(job.name, "waits, because pods could not start or were refused")
+        why = f"pods would be refused: {job.forbidden}" if job.forbidden else "pods could not start or were refused"
+        reasons.setdefault(job.name, f"waits, because {why}")
         return False
     if (lacking := _never_fits(plan, job)) and not plan.admitted(job.name):
         _remove_job(plan, job.name)

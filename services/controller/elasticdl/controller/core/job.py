@@ -85,6 +85,8 @@ class Job:
     """How long training pauses when the number of workers changes."""
     refused_s: float | None = None
     """When an order for this job was last refused, or one of its pods could not start."""
+    forbidden: str = ""
+    """Why the cluster would refuse its pods, whatever room there is; empty: it would not."""
 
     def __post_init__(self) -> None:
         """Check what decisions divide by."""

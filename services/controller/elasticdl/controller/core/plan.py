@@ -63,7 +63,7 @@ class Plan:
         self.alike: dict[tuple[int, str], dict[str, None]] = {}
         """Priority and queue -> jobs."""
         self.touched: set[str] = set()
-        """Jobs of which something has changed since somebody has asked."""
+        """Jobs of which something has changed since the last look."""
         self.stops: dict[str, str] = {}
         """Job -> why it takes no further worker, as long as nothing of it changes."""
         self.trials: dict[str, tuple[Trial, float]] = {}

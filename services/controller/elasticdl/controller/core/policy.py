@@ -30,7 +30,9 @@ class Policy:
     """Most ps of one job that move at the same time."""
 
     def may_grow(self, job: Job, now_s: float) -> bool:
-        """Whether nothing was refused lately."""
+        """Whether nothing was refused lately, or would be now."""
+        if job.forbidden:
+            return False
         return job.refused_s is None or now_s - job.refused_s >= self.refusal_pause_s
 
     def worth(self, job: Job, workers: int) -> bool:

@@ -128,8 +128,11 @@ class Quotas:
 
 
 def _amount(name: str, amounts: Resources) -> str:
-    """An amount as people write it."""
-    amount = amounts.get(name, 0)
+    return amount_text(name, amounts.get(name, 0))
+
+
+def amount_text(name: str, amount: int) -> str:
+    """An amount of a resource as people write it."""
     if name == "cpu":
         return f"{amount / 1000:g}"
     return f"{amount / 1024:g} GiB" if name == "memory" else str(amount)

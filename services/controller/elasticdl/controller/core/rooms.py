@@ -109,7 +109,7 @@ class Rooms:
         self.overbooked: set[int] = set()
         """Nodes that hold less than what is meant for them."""
         self.rebased: set[int] = set()
-        """Nodes that have another base since somebody has asked."""
+        """Nodes that have another base since the last look."""
         self.total = units.zero
         self._held = [units.zero for _ in nodes]
         self._empty = list(self.free)

@@ -133,7 +133,7 @@ def _full(plan: Plan, job: Job, now_s: float, policy: Policy) -> str:
     if workers >= job.worker.max:
         return "its maximum"
     if not policy.may_grow(job, now_s):
-        return _REFUSED
+        return job.forbidden or _REFUSED
     if not policy.worth(job, workers):
         return "one more would not win back its cost"
     if not plan.admitted(job.name) or plan.ps(job.name) < job.ps.min:

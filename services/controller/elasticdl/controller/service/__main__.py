@@ -8,11 +8,14 @@ import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Annotated
 
 import structlog
 import typer
 
+from elasticdl.controller.core import Planner
+from elasticdl.controller.history.recording import RecordingPlanner
 from elasticdl.controller.service.controller import Controller
 from elasticdl.controller.service.leadership import RENEW_S, Leadership
 from elasticdl.shared.errors import ElasticDLError
@@ -33,6 +36,14 @@ def main(
         str, typer.Option("--namespace", help="Namespace whose TrainingJobs it acts on. Empty: all.")
     ] = "",
     port: Annotated[int, typer.Option("--port", help="Port of /healthz, /readyz and /metrics; 0: none.")] = 8080,
+    fleet_log: Annotated[
+        Path | None,
+        typer.Option(
+            "--fleet_log",
+            help="Write what the controller sees and decides to this file, for elasticdl fleet replay.",
+            metavar="FILE",
+        ),
+    ] = None,
     log_level: Annotated[str, typer.Option("--log_level", help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
 ) -> None:
     """Start TrainingJobs, and scale them while they run, so that a shared cluster is full and jobs need not wait."""
@@ -46,14 +57,15 @@ def main(
     )
     try:
         api = KubernetesApi.connect(kubeconfig=kubeconfig)
-        _serve(api, namespace, identity, port)
+        _serve(api, namespace, identity, port, fleet_log)
     except ElasticDLError as error:
         _log.error("the controller can't continue", reason=str(error))
         raise typer.Exit(1) from error
 
 
-def _serve(api: KubernetesApi, namespace: str, identity: str, port: int) -> None:
-    controller = Controller(api, namespace)
+def _serve(api: KubernetesApi, namespace: str, identity: str, port: int, fleet_log: Path | None) -> None:
+    planner = RecordingPlanner(fleet_log, _warn_of_log) if fleet_log else Planner()
+    controller = Controller(api, namespace, planner)
     leadership = Leadership(api.in_namespace(namespace) if namespace else api, identity)
     is_ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -67,11 +79,17 @@ def _serve(api: KubernetesApi, namespace: str, identity: str, port: int) -> None
     threading.Thread(target=leadership.keep, name="lease", daemon=True).start()
     controller.run(lambda: leadership.is_leader and not is_ending.is_set())
     controller.close()
+    if isinstance(planner, RecordingPlanner):
+        planner.close()
     if is_ending.is_set():
         leadership.release()
         return
     _log.error("another controller holds the lease")
     raise typer.Exit(1)  # Started again, it waits until it may act.
+
+
+def _warn_of_log(problem: str) -> None:
+    _log.warning("the log of the fleet ends", reason=problem)
 
 
 def _answer_probes(controller: Controller, port: int) -> None:

@@ -16,9 +16,10 @@ from typing import Any
 import structlog
 
 from elasticdl.cli.kubernetes.condition import RUNNING
-from elasticdl.controller.core import Budget, Cluster, Drain, JobTarget, Planner, Pod, Policy, Queue, Role, Start
+from elasticdl.controller.core import Budget, Cluster, Drain, JobTarget, Planner, Pod, Queue, Role, Start
 from elasticdl.controller.core import Phase as PodPhase
 from elasticdl.controller.core.resources import Resources, plus
+from elasticdl.controller.history.recording import RecordingPlanner
 from elasticdl.controller.service import steps
 from elasticdl.controller.service.informer import BACKOFF, Informer
 from elasticdl.controller.service.job_log import JobLogs
@@ -36,8 +37,9 @@ from elasticdl.controller.service.lifecycle import (
     expected_orders,
     next_step,
 )
+from elasticdl.controller.service.limit_ranges import read_limit_range
 from elasticdl.controller.service.metrics import Metrics
-from elasticdl.controller.service.observing import by_job, job_of, read_node, read_pod
+from elasticdl.controller.service.observing import grouped, job_of, owned, read_node, read_pod
 from elasticdl.controller.service.quotas import budgets_of, read_queues, read_resource_quota
 from elasticdl.controller.service.status import status_of
 from elasticdl.shared.errors import ElasticDLError, UserError
@@ -46,6 +48,7 @@ from elasticdl.shared.kubernetes.kinds import (
     CONFIG_MAP,
     EVENT,
     JOB,
+    LIMIT_RANGE,
     NODE,
     POD,
     PRIORITY_CLASS,
@@ -126,11 +129,14 @@ class Controller:
 
     Args:
         namespace: empty: all.
+        planner: who decides; its policy and its log are the caller's.
     """
 
-    def __init__(self, api: KubernetesApi, namespace: str = "", policy: Policy | None = None) -> None:
+    def __init__(
+        self, api: KubernetesApi, namespace: str = "", planner: Planner | RecordingPlanner | None = None
+    ) -> None:
         self._api = api
-        self._planner = Planner(policy)
+        self._planner = planner or Planner()
         self._owned: dict[str, tuple[Pod, Pod]] = {}
         """Pods as they were read, and with their TrainingJobs: most stay the same."""
         self._wake = threading.Event()
@@ -143,6 +149,7 @@ class Controller:
             api, CONFIG_MAP, _read_queues, changed, everywhere=False, labels=selector({QUEUES_LABEL: "true"})
         )
         self._quotas = Informer(api, RESOURCE_QUOTA, read_resource_quota, changed, everywhere=True)
+        self._limit_ranges = Informer(api, LIMIT_RANGE, read_limit_range, changed, everywhere=True)
         masters = selector({NAME_LABEL: "elasticdl", COMPONENT_LABEL: Service.MASTER.value})
         self._masters = Informer(own, POD, dict, changed, everywhere=not namespace, labels=masters)
         self._jobs = Informer(own, JOB, dict, changed, everywhere=not namespace, labels=TRAINING_JOB_LABEL)
@@ -169,6 +176,7 @@ class Controller:
             self._classes,
             self._queues,
             self._quotas,
+            self._limit_ranges,
             self._jobs,
             self._training_jobs,
         )
@@ -226,9 +234,12 @@ class Controller:
 
     def _cases(self, now_s: float) -> list[Case]:
         jobs = {_owner_of(job): job for job in self._jobs.all()}
-        pods = by_job(self._pods.all(), lambda seen: (seen.namespace, seen.pod.job))
-        masters = by_job(self._masters.all(), job_of)
-        classes = dict(self._classes.all())
+        pods = grouped(self._pods.all(), lambda seen: (seen.namespace, seen.pod.job))
+        masters = grouped(self._masters.all(), job_of)
+        classes, limit_ranges = (
+            dict(self._classes.all()),
+            grouped(self._limit_ranges.all(), lambda each: each.namespace),
+        )
         cases = []
         for manifest in self._training_jobs.all():
             metadata = manifest["metadata"]
@@ -259,6 +270,7 @@ class Controller:
                 priority=classes.get(priority or PRIORITY_LOW, _NO_CLASS)[0],
                 weight=classes.get(priority or PRIORITY_LOW, _NO_CLASS)[1],
                 refused_s=record.refused_s,
+                limit_ranges=limit_ranges.get(namespace, ()),
             )
             cases.append(_without_place(case, record, now_s))
         return cases
@@ -267,13 +279,13 @@ class Controller:
         owners = {each.pod.name: case.key for case in cases for each in case.pods}
         former, self._owned = self._owned, {}
         for each in self._pods.all():
-            self._owned[each.pod.name] = _owned(each.pod, owners.get(each.pod.name, ""), former.get(each.pod.name))
+            self._owned[each.pod.name] = owned(each.pod, owners.get(each.pod.name, ""), former.get(each.pod.name))
         ordered: list[Start | Drain] = []
         for case in cases:
             ordered += expected_orders(case, self._records[case.key].chosen)
         return Cluster(
             nodes=tuple(self._nodes.all()),
-            pods=tuple(owned for _, owned in self._owned.values()),
+            pods=tuple(pod for _, pod in self._owned.values()),
             ordered=tuple(ordered),
             queues=tuple(queue for each in self._queues.all() for queue in each),
             budgets=self._budgets(owners),
@@ -408,13 +420,6 @@ class Controller:
 def _is_free(last: Future[None] | None) -> bool:
     """Whether the last one has ended, so that the next may begin."""
     return last is None or last.done()
-
-
-def _owned(pod: Pod, job: str, former: tuple[Pod, Pod] | None) -> tuple[Pod, Pod]:
-    """A pod, and the same of a TrainingJob or of none: then it is one of those that the controller works around."""
-    if former is not None and former[0] is pod and former[1].job == job:
-        return former
-    return pod, replace(pod, job=job, role=pod.role if job else None)
 
 
 def _owner_of(job: Manifest) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from elasticdl.cli.kubernetes.manifests.resources import parse_resources
 from elasticdl.controller.core import Constraint, Drain, Group, Job, JobTarget, Role, Start
 from elasticdl.controller.core.resources import Resources
 from elasticdl.controller.service.job_log import JobFacts
+from elasticdl.controller.service.limit_ranges import LimitRange, refusal, with_defaults
 from elasticdl.controller.service.observing import SeenPod, created_s, resources_of
 from elasticdl.controller.service.placement import constraint_of_role
 from elasticdl.shared.kubernetes.kinds import Manifest
@@ -109,6 +110,7 @@ class Case:
         leaving: numbers of the workers that were asked to leave with it.
         priority: of its priority class.
         weight: of its priority class: its part of the spare room, relative to other jobs.
+        limit_ranges: of its namespace.
     """
 
     key: str
@@ -124,6 +126,7 @@ class Case:
     priority: int = 0
     weight: float = 1.0
     refused_s: float | None = None
+    limit_ranges: Sequence[LimitRange] = ()
 
     @cached_property
     def condition(self) -> Condition | None:
@@ -185,12 +188,17 @@ def core_job(case: Case) -> Job | None:
     spec, phase = case.spec, case.phase
     if spec is None or (phase.is_final and not case.pods):
         return None
-    ps_request = request_of("ps", spec)
+    ranges = case.limit_ranges
+    requests, refusals = {}, []
+    for role in Role:
+        own, limits = with_defaults(*_amounts_of(role.value, spec), ranges)
+        requests[role] = {**own, "pods": 1}
+        refusals.append(refusal(role.value, own, limits, ranges))
     return Job(
         name=case.key,
-        master=Group(request=request_of("master", spec), constraint=constraint_of_role(spec, spec.master)),
-        ps=_group(spec.ps, ps_request, constraint_of_role(spec, spec.ps)),
-        worker=_group(spec.worker, request_of("worker", spec), constraint_of_role(spec, spec.worker)),
+        master=Group(request=requests[Role.MASTER], constraint=constraint_of_role(spec, spec.master)),
+        ps=_group(spec.ps, requests[Role.PS], constraint_of_role(spec, spec.ps)),
+        worker=_group(spec.worker, requests[Role.WORKER], constraint_of_role(spec, spec.worker)),
         created_s=created_s(case.manifest),
         priority=case.priority,
         weight=case.weight,
@@ -199,8 +207,9 @@ def core_job(case: Case) -> Job | None:
         finished=phase.is_final,
         suspended=spec.suspend,
         remaining_s=case.facts.remaining_s if case.facts else None,
-        **_measured(case.facts, ps_request),
+        **_measured(case.facts, requests[Role.PS]),
         refused_s=case.refused_s,
+        forbidden=next(filter(None, refusals), ""),
     )
 
 
@@ -215,17 +224,16 @@ def _measured(facts: JobFacts | None, ps_request: Resources) -> dict[str, Any]:
     return {"curve": facts.curve, "ps_load": busy, "ps_load_workers": load.workers, "ps_load_ps": load.ps}
 
 
-def request_of(role: str, spec: TrainingJobSpec) -> Resources:
-    """What a pod of the job requests."""
-    return _request_of(
-        role, getattr(spec.pods, f"{role}_resource_request"), getattr(spec.pods, f"{role}_resource_limit")
-    )
+def _amounts_of(role: str, spec: TrainingJobSpec) -> tuple[Resources, Resources]:
+    """Requests and limits of a pod of the job."""
+    return _parsed(role, getattr(spec.pods, f"{role}_resource_request"), getattr(spec.pods, f"{role}_resource_limit"))
 
 
 @lru_cache(maxsize=4096)
-def _request_of(role: str, request: str, limit: str) -> Resources:
+def _parsed(role: str, request: str, limit: str) -> tuple[Resources, Resources]:
     """Every turn asks for the requests of all jobs, which are the same few texts."""
-    return {**resources_of(parse_resources(role, request, limit).requests, round), "pods": 1}
+    resources = parse_resources(role, request, limit)
+    return resources_of(resources.requests, round), resources_of(resources.limits, round)
 
 
 def _group(role: RoleSpec, request: Resources, constraint: Constraint) -> Group:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from elasticdl.shared.kubernetes.quantities import amount
 from elasticdl.shared.names import pod_number
 
 T = TypeVar("T")
+K = TypeVar("K")
 _MEBIBYTE = 1 << 20
 
 
@@ -105,6 +106,17 @@ def resources_of(quantities: Mapping[str, str], rounded: Callable[[float], int])
     return {name: rounded(round(amount(text) * _units(name), 6)) for name, text in quantities.items()}
 
 
+def owned(pod: Pod, job: str, former: tuple[Pod, Pod] | None) -> tuple[Pod, Pod]:
+    """A pod, and the same of a TrainingJob or of none: then it is one of those that the controller works around.
+
+    Args:
+        former: the last answer, which is repeated if nothing has changed.
+    """
+    if former is not None and former[0] is pod and former[1].job == job:
+        return former
+    return pod, replace(pod, job=job, role=pod.role if job else None)
+
+
 def created_s(manifest: Manifest) -> float:
     """When an object was created, seconds since the epoch."""
     return datetime.fromisoformat(manifest["metadata"]["creationTimestamp"]).timestamp()
@@ -143,9 +155,9 @@ def job_of(pod: Manifest) -> tuple[str, str]:
     return pod["metadata"]["namespace"], pod["metadata"]["labels"].get(JOB_LABEL, "")
 
 
-def by_job(pods: Iterable[T], job: Callable[[T], tuple[str, str]]) -> dict[tuple[str, str], list[T]]:
-    """(namespace, job id) -> the pods of the job."""
-    found: dict[tuple[str, str], list[T]] = {}
-    for pod in pods:
-        found.setdefault(job(pod), []).append(pod)
+def grouped(objects: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """The objects by a key, such as (namespace, job id) of pods."""
+    found: dict[K, list[T]] = {}
+    for each in objects:
+        found.setdefault(key(each), []).append(each)
     return found

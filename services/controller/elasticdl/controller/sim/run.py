@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from elasticdl.controller.core import Planner
+from elasticdl.controller.history.recording import RecordingPlanner
 from elasticdl.controller.sim.measures import Measures, Result
 from elasticdl.controller.sim.rivals import Edl, gang
 from elasticdl.controller.sim.scenario import Scenario
@@ -17,10 +19,10 @@ React = Callable[[World], None]
 
 
 class Ours:
-    """The scheduling core."""
+    """The scheduling core; ``record``: a file for what it sees and decides."""
 
-    def __init__(self) -> None:
-        self._planner = Planner()
+    def __init__(self, record: Path | None = None) -> None:
+        self._planner = RecordingPlanner(record, _refuse) if record else Planner()
 
     def __call__(self, world: World) -> None:
         """Decide, and give the orders."""
@@ -32,6 +34,15 @@ class Ours:
             for pod in target.drains:
                 world.drain(target.job, pod)
 
+    def close(self) -> None:
+        """Write the end of the file."""
+        if isinstance(self._planner, RecordingPlanner):
+            self._planner.close()
+
+
+def _refuse(problem: str) -> None:
+    raise UserError(problem)
+
 
 POLICIES: Mapping[str, Callable[[], React]] = {"ours": Ours, "gang": lambda: gang, "edl": Edl}
 """Name -> a policy without memory of earlier simulations."""
@@ -42,13 +53,16 @@ _IDLE_S_MAX = 10_000.0
 _JOBS_SHOWN = 5
 
 
-def simulate(scenario: Scenario, policy: str = "ours", seed: int = 0) -> Result:
+def simulate(scenario: Scenario, policy: str = "ours", seed: int = 0, record: Path | None = None) -> Result:
     """Run a scenario under a policy, until its end or until all jobs have finished.
 
+    Args:
+        record: a file for what the policy "ours" sees and decides.
+
     Raises:
-        UserError: the scenario has no end, and jobs never finish.
+        UserError: the scenario has no end, and jobs never finish; or the file can't be written.
     """
-    world, react = World(scenario, seed), POLICIES[policy]()
+    world, react = World(scenario, seed), Ours(record) if policy == "ours" else POLICIES[policy]()
     measures = Measures(world)
     end_s = scenario.seconds or _SECONDS_MAX
     planned = False
@@ -86,6 +100,8 @@ def simulate(scenario: Scenario, policy: str = "ours", seed: int = 0) -> Result:
     if scenario.seconds is not None:
         measures.advance(scenario.seconds)
         world.advance(scenario.seconds)
+    if isinstance(react, Ours):
+        react.close()
     return measures.result(policy, seed)
 
 

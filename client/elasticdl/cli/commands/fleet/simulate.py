@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from elasticdl.cli.display.consoles import plain_console, wrapped
 from elasticdl.cli.display.output import print_json, print_table
@@ -11,8 +12,8 @@ from elasticdl.controller.sim import simulate as run
 from elasticdl.shared.errors import UserError
 
 
-def simulate(name: str, policies: Sequence[str], seed: int, *, as_json: bool) -> None:
-    """Run and print.
+def simulate(name: str, policies: Sequence[str], seed: int, record: Path | None, *, as_json: bool) -> None:
+    """Run and print; ``record``: a file for the decisions of the policy ours.
 
     Raises:
         UserError: there is no such scenario or policy.
@@ -20,7 +21,9 @@ def simulate(name: str, policies: Sequence[str], seed: int, *, as_json: bool) ->
     if unknown := [policy for policy in policies if policy not in POLICIES]:
         raise UserError(f"There is no policy {unknown[0]}. Policies are {', '.join(POLICIES)}.", usage=True)
     scenario, console = load(name), plain_console()
-    results = [run(scenario, policy, seed) for policy in policies or POLICIES]
+    if record is not None and "ours" not in (policies or POLICIES):
+        raise UserError("--record writes the decisions of the policy ours, which is not among the policies", usage=True)
+    results = [run(scenario, policy, seed, record) for policy in policies or POLICIES]
     if as_json:
         print_json(console, {"results": results})
         return

@@ -1,0 +1,86 @@
+"""A fleet's log as a file: a gzip stream of lines that grows while the controller runs."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from elasticdl.controller.core import Policy, View
+from elasticdl.controller.history.records import Record, policy_of, record_of
+from elasticdl.shared.errors import ProtocolError, UserError, file_errors
+
+FORMER_SUFFIX = ".1"
+FILE_BYTES_MAX = 64 << 20
+"""A larger file is put aside, and the next one begins with all that there is."""
+
+
+class LogFile:
+    """A file to append to. One that is there is put aside under its name with ``.1`` first.
+
+    Each line can be read as soon as ``append`` returns.
+
+    Raises:
+        OSError: the file can't be written; likewise each method.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            os.replace(path, path.with_name(path.name + FORMER_SUFFIX))
+        self._path = path
+        # Without a time, the same lines make the same file.
+        self._file = gzip.GzipFile(path, "wb", mtime=0)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another file is due."""
+        return self._path.stat().st_size > FILE_BYTES_MAX
+
+    def append(self, line: str) -> None:
+        """Add a line."""
+        self._file.write(line.encode())
+        self._file.flush()
+
+    def close(self) -> None:
+        """Write the end."""
+        self._file.close()
+
+
+def read_log(path: Path) -> tuple[Policy, Iterator[Record]]:
+    """The policy and the records of a log. One that is still written, or was cut off, ends with its last whole line.
+
+    Raises:
+        UserError: the file can't be read, or is no log of a fleet; likewise the iterator.
+        FormatError: it is the log of a later version.
+    """
+    lines = _lines(path)
+    try:
+        return policy_of(next(lines, ""), str(path)), _records(lines, path)
+    except ProtocolError as error:
+        raise UserError(
+            str(error), hint="The controller writes one with --fleet_log, and fleet simulate with --record."
+        ) from error
+
+
+def _records(lines: Iterator[str], path: Path) -> Iterator[Record]:
+    view = View()
+    for number, line in enumerate(lines, 1):
+        try:
+            record = record_of(line, view, f"record {number} of {path}")
+        except ProtocolError as error:
+            raise UserError(str(error)) from error
+        view.apply(record.changes)
+        yield record
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with file_errors(f"{path} can't be read"), path.open("rb") as file:
+        try:
+            for line in gzip.GzipFile(fileobj=file):
+                if line.endswith(b"\n"):
+                    yield line.decode()
+        except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError):
+            return
