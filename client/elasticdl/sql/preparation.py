@@ -132,8 +132,8 @@ class _Training:
     def prepare(self) -> PreparedTraining:
         """See ``prepare_training``."""
         features, columns, split, options = self._features()
+        validation = self._validation(split)  # Sorts rows, so it comes before what is left in memory by the next line.
         training_data = self._write(self._training, features, self._folder / "training" / _PART)
-        validation = self._validation(split)
         data = None
         if validation is not None and validation.rows:
             data = self._write(validation, features, self._folder / "validation" / _PART)
@@ -155,6 +155,7 @@ class _Training:
         self._request = request = Request.of(self._statement, schema)
         self._rows = self._opened(take(self._database, self._statement.query.text, self._scratch / _ROWS, self._say))
         known = profiles(self._rows, exact=request.label)
+        self._rows.close()
         task, why = self._task(known[request.label])
         split = request.split(stratified=task == "classification", default=self._rows.rows >= _ROWS_FOR_VALIDATION)
         self._training = self._opened(self._rows.part(self._scratch / "training.parquet", split, validation=False))
@@ -163,6 +164,8 @@ class _Training:
         fitter = Fitter(self._training, {name: one.source for name, one in known.items()})
         columns = plan_columns(request, known, fitter)
         label = self._label(known[request.label], task, fitter, columns)
+        for snapshot in self._open:
+            snapshot.close()
         arguments, options = request.arguments(size_for, self._training.rows)
         features = Features(
             task=task,

@@ -56,8 +56,7 @@ class Snapshot:
         self.file = file
         self.schema = schema
         self.rows = rows
-        self._connection = engine.connect(temporary=file.parent / "_temporary", columns=len(schema))
-        self._connection.read_parquet(str(file)).create_view(_TABLE)
+        self._opened: Any = None
 
     def query(self, selected: Sequence[str], rest: str = "") -> pa.Table:
         """The result of ``SELECT selected FROM rows rest``.
@@ -95,11 +94,26 @@ class Snapshot:
         text = f"SELECT {names} FROM {rows} {where} ORDER BY r.{quoted(_ORDER)}"  # noqa: S608
         with engine.query_errors():
             relation = self._connection.sql(text)
-            return write(engine.arrow_batches(relation, _batch_rows(len(everything))), self.schema, file)
+            found = write(engine.arrow_batches(relation, _batch_rows(len(everything))), self.schema, file)
+        del relation
+        self.close()
+        return found
 
     def close(self) -> None:
-        """Forget the rows; the file stays."""
-        self._connection.close()
+        """Free the memory for queries, which the next one takes again; the file stays."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    @property
+    def _connection(self) -> Any:
+        if self._opened is None:
+            columns = len(self.schema)
+            self._opened = engine.connect(
+                temporary=self.file.parent / "_temporary", columns=columns, memory_mib=engine.SNAPSHOT_MIB
+            )
+            self._opened.read_parquet(str(self.file)).create_view(_TABLE)
+        return self._opened
 
     def _split_key(self, split: Split, everything: Sequence[str]) -> str:
         """What decides on which side a row is. Rows of the same content are decided one by one, except with ``by``.
@@ -183,6 +197,8 @@ def write_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema, file: Path)
                     waiting = []
             if waiting:
                 writer.write_table(pa.Table.from_batches(waiting, schema))
+    waiting.clear()
+    pa.default_memory_pool().release_unused()
     return rows
 
 

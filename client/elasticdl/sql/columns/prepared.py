@@ -74,7 +74,7 @@ def _prepared_tables(
         selected.append(f"{label_expression(label)} AS {quoted(label.name)}")
     import pyarrow as pa
 
-    connection = engine.connect(columns=len(schema))
+    connection = engine.connect(columns=len(schema), memory_mib=engine.SNAPSHOT_MIB)
     try:
         connection.execute("SET preserve_insertion_order=true")
         for batch in batches:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from elasticdl.shared.errors import UserError
 from elasticdl.sql.databases import engine
-from elasticdl.sql.databases.port import MARK, FoundTable, qualified, quoted, split_name
+from elasticdl.sql.databases.port import MARK, FoundTable, qualified, quoted, remembering, split_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,6 +55,12 @@ class DuckDBFile(engine.Queries):
                 return FoundTable(reference=reference, columns=columns, is_written=comment == MARK, obstacle=obstacle)
         return None
 
+    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
+        """See ``Database``. Afterwards the file is opened again, because DuckDB keeps what it has read in memory."""
+        yield from super().batches(query)
+        self._connection.close()
+        self._connection = self._open()
+
     def write(self, table: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
         """See ``Database``. Nothing else can read the file meanwhile, which is how DuckDB works."""
         self._connection.close()  # DuckDB opens a file once in a process, either for reading or for writing.
@@ -74,21 +81,24 @@ class DuckDBFile(engine.Queries):
     def _write(self, table: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
         import pyarrow as pa
 
-        rows = 0
-        connection = engine.connect(self._path, writes=True)
+        problems: list[BaseException] = []
+        reader = pa.RecordBatchReader.from_batches(schema, remembering(batches, problems))
+        connection = engine.connect(self._path, writes=True, columns=len(schema), memory_mib=engine.SNAPSHOT_MIB)
         try:
             with engine.query_errors():
+                connection.execute("SET preserve_insertion_order=true")
                 connection.execute("BEGIN")
                 if split_name(table)[0]:
                     connection.execute(f"CREATE SCHEMA IF NOT EXISTS {qualified(split_name(table)[0])}")
-                connection.register("new_rows", schema.empty_table())
-                connection.execute(f"CREATE OR REPLACE TABLE {qualified(table)} AS SELECT * FROM new_rows")  # noqa: S608 - quoted
-                for batch in batches:
-                    connection.register("new_rows", pa.Table.from_batches([batch], schema))
-                    connection.execute(f"INSERT INTO {qualified(table)} SELECT * FROM new_rows")  # noqa: S608 - quoted
-                    rows += batch.num_rows
+                connection.register("new_rows", reader)  # Read as a stream: rows that are inserted stay in memory.
+                made = connection.execute(f"CREATE OR REPLACE TABLE {qualified(table)} AS SELECT * FROM new_rows")  # noqa: S608 - quoted
+                rows = int(made.fetchone()[0])
                 connection.execute(f"COMMENT ON TABLE {qualified(table)} IS '{MARK}'")
                 connection.execute("COMMIT")
+        except UserError:
+            if problems:
+                raise problems[0] from None
+            raise
         finally:
             connection.close()  # Without COMMIT nothing has changed.
         return rows

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MEMORY_MIB = 200
-"""For sorting and grouping; more than that goes to temporary files."""
+"""For the queries of users."""
+SNAPSHOT_MIB = 80
+"""For sorting and grouping the rows of a statement; more than that goes to temporary files."""
 _THREADS = 2
 _LOCKED = re.compile(r"set lock on file.*?(?:PID (\d+)|$)", re.DOTALL)
 _OPEN_HERE = "different configuration"
@@ -38,7 +40,14 @@ class Queries:
         return select(self._connection, query)
 
 
-def connect(file: Path | None = None, *, writes: bool = False, temporary: Path | None = None, columns: int = 0) -> Any:
+def connect(
+    file: Path | None = None,
+    *,
+    writes: bool = False,
+    temporary: Path | None = None,
+    columns: int = 0,
+    memory_mib: int = MEMORY_MIB,
+) -> Any:
     """A connection that loads no extensions and takes no Python variables for tables.
 
     Args:
@@ -46,6 +55,7 @@ def connect(file: Path | None = None, *, writes: bool = False, temporary: Path |
         writes: open the file for writing. It must not be open in this process otherwise.
         temporary: folder for what does not fit into memory.
         columns: of the widest rows: DuckDB keeps some thousand rows of each table in memory.
+        memory_mib: limit for what it keeps in memory, unless rows have more columns.
     """
     try:
         import duckdb
@@ -56,7 +66,7 @@ def connect(file: Path | None = None, *, writes: bool = False, temporary: Path |
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
         "allow_community_extensions": "false",
-        "memory_limit": f"{max(MEMORY_MIB, columns)}MiB",
+        "memory_limit": f"{max(memory_mib, columns)}MiB",
         "threads": str(_THREADS),
         "preserve_insertion_order": "false",
     }

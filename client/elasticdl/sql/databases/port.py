@@ -132,3 +132,12 @@ def split_name(table: str) -> tuple[str, str]:
 def qualified(table: str) -> str:
     """The name of a table, with the name of its schema if it has one, each in quotes."""
     return ".".join(quoted(part) for part in split_name(table) if part)
+
+
+def remembering(batches: Iterable[pa.RecordBatch], problems: list[BaseException]) -> Iterator[pa.RecordBatch]:
+    """The rows; what their source raises is kept, because a driver that reads them only keeps its text."""
+    try:
+        yield from batches
+    except BaseException as error:
+        problems.append(error)
+        raise

@@ -18,6 +18,7 @@ from elasticdl.sql.databases.port import (
     message_of,
     qualified,
     quoted,
+    remembering,
     split_name,
 )
 
@@ -104,7 +105,7 @@ class PostgresDatabase:
         stored = pa.schema([field.with_type(_stored_type(field.type)) for field in schema])
         problems: list[BaseException] = []
         with closing(self._connect(self._uri)) as connection, closing(connection.cursor()) as cursor:
-            rows = _remembering(batches, problems)
+            rows = remembering(batches, problems)
             reader = pa.RecordBatchReader.from_batches(stored, (_cast(batch, stored) for batch in rows))
             try:
                 with _query_errors():
@@ -212,15 +213,6 @@ def _replace(connection: Any, cursor: Any, table: str, schema: pa.Schema, reader
     cursor.execute(f"COMMENT ON TABLE {qualified(table)} IS '{MARK}'")
     connection.commit()
     return rows
-
-
-def _remembering(batches: Iterable[pa.RecordBatch], problems: list[BaseException]) -> Iterator[pa.RecordBatch]:
-    """The rows; what their source raises is kept, because it is lost in the driver."""
-    try:
-        yield from batches
-    except BaseException as error:
-        problems.append(error)
-        raise
 
 
 def without_credentials(uri: str) -> str:
