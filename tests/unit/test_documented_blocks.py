@@ -26,6 +26,7 @@ _INLINE = re.compile(r"`((?:make|python) [^`]+)`")
 RUN: Mapping[str, str] = {
     "data.md": "tests/unit/data/test_custom_readers.py",
     "callbacks.md": "tests/unit/worker_model/test_documented_code.py",
+    "migrate.md": "tests/unit/worker_model/test_first_files.py",
     "model-file.md": "tests/unit/worker_model/test_documented_code.py",
     "shared_cluster.md": "tests/unit/controller/test_tutorial.py",
     "fleet.md": "tests/unit/controller/test_simulation.py",
@@ -120,7 +121,7 @@ def test_paths_in_commands_exist(page: str, command: str) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_code_is_run_by_a_test(page: Path) -> None:
     languages = {language for language, _ in _FENCE.findall(page.read_text())}
-    assert languages <= {"python", "sql", "text", "yaml"}, "A fenced block names its language. Indent commands."
+    assert languages <= {"diff", "python", "sql", "text", "yaml"}, "A fenced block names its language. Indent commands."
     for code in [code for language, code in _FENCE.findall(page.read_text()) if language == "python"]:
         compile(code, page.name, "exec")
     if languages & {"python", "sql", "yaml"}:

@@ -215,7 +215,9 @@ def find_model(model_def: str, model_zoo: str) -> ModelFile:
 
 def model_of(flags: JobFlags) -> tuple[ModelSpec, dict[str, str]]:
     """The model of a job, and the digests of its file and of the modules beside it."""
-    file = replace(find_model(flags.model_def, flags.model_zoo), functions=flags.functions)
+    file = find_model(flags.model_def, flags.model_zoo)
+    names_feed = not flags.functions.keys().isdisjoint(model_file.FEEDS)
+    file = replace(file, functions={**({} if names_feed else file.functions), **flags.functions})
     model_file.check_syntax(file)
     for name in ("label", "sample_weight"):
         if getattr(flags, name) and model_file.has_feed(file):

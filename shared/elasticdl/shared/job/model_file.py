@@ -10,11 +10,12 @@ import difflib
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.old_names import refuse_old_names
 from elasticdl.shared.words import did_you_mean
 
 DEFAULT_SYMBOL = "custom_model"
@@ -41,6 +42,8 @@ READER = "custom_data_reader"
 """Name of the function that returns a reader for the data, unless ``--custom_data_reader`` names another one."""
 FEEDS = ("feed", "feed_batch")
 """Functions of which a file needs one, unless the columns of the data are the inputs of the model."""
+OLD_FEED = "dataset_fn"
+"""What the first ElasticDL called a feed."""
 NAMED_FUNCTIONS = (*FEEDS, *_REQUIRED, "eval_metrics_fn")
 """Functions for which a flag of the same name names another function of the file."""
 
@@ -78,7 +81,8 @@ def resolve(model_def: str, search: tuple[Path, ...]) -> ModelFile:
     for folder in search:
         path = folder / relative
         if path.is_file():
-            return ModelFile(path=path.resolve(), symbol=symbol or _default_symbol(path))
+            file = ModelFile(path=path.resolve(), symbol=symbol or _default_symbol(path))
+            return replace(file, functions=_old_feed(path))
     places = ", ".join(str(folder) for folder in search) or "no folder at all"
     raise UserError(
         f"--model_def={model_def!r}: there is no file {relative}",
@@ -161,6 +165,7 @@ def check_syntax(file: ModelFile) -> None:
         UserError: a syntax error with its line, or a missing function with the nearest name that exists.
     """
     tree = _tree(file.path)
+    refuse_old_names(file.path, tree)
     required = [*file.functions.values(), *(() if may_compile(file) else map(file.name_of, _REQUIRED))]
     if _imports_all(tree.body):
         return  # The name may be imported; loading the module will show.
@@ -214,6 +219,15 @@ def _is_of_user(module: str) -> bool:
     """Whether a module may be one of the user's, which may compile models."""
     root = module.partition(".")[0]
     return root not in _LIBRARIES and root not in sys.stdlib_module_names
+
+
+def _old_feed(path: Path) -> Mapping[str, str]:
+    """``dataset_fn`` as the feed, which the first ElasticDL called so."""
+    try:
+        names = set(_names(_tree(path).body))
+    except UserError:  # check_syntax() reports it.
+        return {}
+    return {"feed": OLD_FEED} if OLD_FEED in names and names.isdisjoint(FEEDS) else {}
 
 
 def _default_symbol(path: Path) -> str:

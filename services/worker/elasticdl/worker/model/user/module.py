@@ -40,6 +40,7 @@ import tensorflow as tf
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import FEEDS, ModelFile, may_compile
+from elasticdl.worker.model.user import first_elasticdl
 from elasticdl.worker.model.user.calls import also_of_user, user_code
 from elasticdl.worker.model.user.class_names import ClassNames
 from elasticdl.worker.model.user.compiled import Compiled
@@ -232,7 +233,18 @@ class UserModule:
             optimizer = self.required("optimizer")()
         if not isinstance(optimizer, keras.optimizers.Optimizer):
             raise UserError(f"{self.path}: {name}() must return a Keras optimizer, not {type(optimizer).__name__}")
+        if schedule := self._schedule_of_updates():
+            optimizer._learning_rate = schedule
         return optimizer
+
+    def _schedule_of_updates(self) -> Any:
+        """The learning rate in the form of the first ElasticDL; None: the file has none."""
+        callbacks: Any = ()
+        if any(value is first_elasticdl.LearningRateScheduler for value in vars(self.module).values()):
+            function = self.function("callbacks")
+            with user_code(self.path, "callbacks()"):
+                callbacks = (function() if function else None) or ()
+        return first_elasticdl.schedule_of(self.value(first_elasticdl.SCHEDULE), [*callbacks])
 
     def make_metrics(self, name: str) -> Mapping[str, Any]:
         """Call ``eval_metrics_fn()`` or ``weighted_eval_metrics_fn()``; empty without one."""
@@ -263,6 +275,7 @@ def load(file: ModelFile, params: Mapping[str, object] | None = None) -> UserMod
         UserCodeError: importing the file raised.
     """
     show_prints()
+    first_elasticdl.install()
     module = UserModule(
         file=file,
         params=MappingProxyType(dict(params or {})),

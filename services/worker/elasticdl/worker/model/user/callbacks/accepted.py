@@ -16,6 +16,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import BestModel, JobSpec
 from elasticdl.shared.storage import scheme_of, to_uri
 from elasticdl.worker.model.user.calls import user_code
+from elasticdl.worker.model.user.first_elasticdl import Replaced
 from elasticdl.worker.model.user.module import UserModule
 
 DEFAULT_FUNCTION = "callbacks"
@@ -88,7 +89,7 @@ def make_callbacks(module: UserModule, name: str = "") -> list[Any]:
                 f"{module.path}: {name}() returns nothing, so the job would have no callbacks",
                 hint="End it with return and a list of callbacks. A job without callbacks needs no such function.",
             )
-        made = list(returned)
+        made = [each for each in returned if not isinstance(each, Replaced)]
     for callback in made:
         if not isinstance(callback, keras.callbacks.Callback):
             kind = type(callback).__name__
