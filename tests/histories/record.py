@@ -105,7 +105,7 @@ def record(name: str) -> None:
         write_model(elastic.folder, SLOW)
         write_data(elastic.folder, records=RECORDS)
         JOBS[name](elastic)
-        records = asyncio.run(_read(elastic))
+        records = asyncio.run(read_log_of(elastic))
         path = FOLDER / f"{name}{SUFFIX}"
         write_log(path, (each.envelope for each in records), {folder: "/job", socket.gethostname(): "host"})
     verified = asyncio.run(verify(replayed(path)))
@@ -114,7 +114,8 @@ def record(name: str) -> None:
     sys.stdout.flush()
 
 
-async def _read(elastic: Elastic) -> list[LogRecord]:
+async def read_log_of(elastic: Elastic) -> list[LogRecord]:
+    """The records of the only job."""
     async with open_bus(find(elastic.jobs, elastic.job)) as bus:
         return await read_present(bus.log)
 

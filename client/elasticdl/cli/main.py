@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,7 +17,7 @@ from elasticdl.cli.data_commands import data, zoo
 from elasticdl.cli.event_commands import events
 from elasticdl.cli.fleet_commands import fleet
 from elasticdl.cli.former_flags import refuse_former_flags
-from elasticdl.cli.opening import open_job, root_of
+from elasticdl.cli.opening import open_job, open_readable, root_of
 from elasticdl.cli.options import Job, Json, command, plain_switches, split_script, with_default_choice
 from elasticdl.cli.sql_command import sql
 from elasticdl.cli.surroundings import check_working_folder, ensure_home
@@ -142,6 +143,11 @@ def scale(
 
 @command(app, panel=JOBS)
 def doctor(
+    job: Annotated[
+        str, typer.Argument(metavar="[JOB]", help="A job, or its exported event log. Default: check the cluster.")
+    ] = "",
+    output: Annotated[Path | None, Flag("With JOB: the file to write.", metavar="FILE", shows="JOB-doctor.zip")] = None,
+    run_dir: RunDir = None,
     namespace: Namespace = "",
     image_name: Annotated[str, Flag("Image of the workers.", metavar="IMAGE", shows="that of the namespace")] = "",
     image_pull_secrets: Annotated[
@@ -149,10 +155,17 @@ def doctor(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Check whether jobs can run in a namespace of a Kubernetes cluster, and say what repairs it.
+    """Say what is wrong: with a job, or with a namespace of a Kubernetes cluster in which jobs are to run.
 
-    At the end, a pod starts the images, and tries NATS and the storage as the pods of a job do. It is then deleted.
+    With JOB: names problems and what to do, and writes a file for a bug report: report, event log, logs of the
+    processes, settings without secrets, versions. Otherwise a pod starts the images at the end of the checks, tries
+    NATS and the storage as the pods of a job do, and is deleted.
     """
+    if job:
+        from elasticdl.cli.commands.looking.bundle import diagnose
+
+        is_fine = diagnose(open_readable(job, run_dir, namespace), output, as_json=as_json)
+        raise typer.Exit(exit_codes.SUCCESS if is_fine else exit_codes.FAILURE)
     from elasticdl.cli.kubernetes import doctor
 
     pull_secrets = list(listed(image_pull_secrets))

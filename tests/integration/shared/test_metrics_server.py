@@ -12,10 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
+from elasticdl.shared.monitoring.metrics_server import serving_metrics
 from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
-from elasticdl.shared.process.metrics_server import serving_metrics
 
 
 def fetch(port: int, path: str = "/metrics", method: str = "GET") -> str:
@@ -39,12 +39,9 @@ async def test_a_process_serves_its_last_heartbeat() -> None:
     sending = asyncio.create_task(
         send_heartbeats(signals, envelopes, 0.01, lambda: {"rows": 7.0, "unknown": 1.0}, metrics_port=port)
     )
-    while True:
-        try:
-            text = await asyncio.to_thread(fetch, port)
-            break
-        except urllib.error.URLError:
-            await asyncio.sleep(0.01)
+    async for _ in signals.heartbeats():  # The port is open before the first one is sent.
+        break
+    text = await asyncio.to_thread(fetch, port)
     sending.cancel()
     found = {sample.name: sample for each in text_string_to_metric_families(text) for sample in each.samples}
     assert found["elasticdl_ps_rows"].value == 7.0

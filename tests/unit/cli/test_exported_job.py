@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -156,3 +157,23 @@ def test_metrics_trace_and_page(file: Path, tmp_path: Path) -> None:
         assert text in page
     with pytest.raises(UserError, match="can't write"):
         run("report", file, f"--html={tmp_path}")
+
+
+def test_doctor_says_what_is_wrong_and_writes_all_of_it(file: Path, tmp_path: Path) -> None:
+    printed = run("doctor", file, f"--output={tmp_path / 'd.zip'}").splitlines()
+    assert printed[0] == "fine     nothing is wrong with this job"
+    assert printed[1] == "note     ps-0 ended: preempted (1 time: #39)"
+    assert any("--checkpoint_steps" in line for line in printed)
+    with zipfile.ZipFile(tmp_path / "d.zip") as bundle:
+        assert {"versions.json", "report.html", "settings.json", "why.json"} < set(bundle.namelist())
+        assert json.loads(bundle.read("versions.json"))["packages"]["elasticdl"]
+        (tmp_path / "again.edl").write_bytes(bundle.read("events.edl"))
+    assert len(run("events", tmp_path / "again.edl").splitlines()) == 134
+
+
+def test_doctor_finds_a_job_that_did_not_end(tmp_path: Path) -> None:
+    records, path = recorded("plain")[:40], tmp_path / "half.edl"
+    asyncio.run(export(Recorded(records), path, header_of(records, state="interrupted"), lambda envelope: envelope))
+    result = CliRunner().invoke(app, ["doctor", str(path), f"--output={tmp_path / 'd.zip'}", "--json"])
+    assert result.exit_code == 1
+    assert "was interrupted" in json.loads(result.output)["problems"][0]

@@ -13,10 +13,10 @@ from tests.unit.views.recorded import LOGS, job_of, recorded
 
 from elasticdl.master.core.fold import fold
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
-from elasticdl.shared.failure_detection.process_metrics import METRICS
 from elasticdl.shared.messages.events import LogRecord
+from elasticdl.shared.monitoring.exposition import Family, text_of
+from elasticdl.shared.monitoring.processes import METRICS
 from elasticdl.shared.names import Incarnation, PodName, Service
-from elasticdl.shared.process.exposition import Family, text_of
 from elasticdl.views.outputs.prometheus import JobMetrics
 from elasticdl.views.wall_time.fold import wall_time
 

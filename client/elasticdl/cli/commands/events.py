@@ -94,6 +94,13 @@ def _found(job: ReadableJob, point: Point, records: Sequence[LogRecord], *, is_e
 
 def export_events(job: ReadableJob, path: Path, *, anonymize: bool) -> None:
     """Write the event log to a file that all commands take in place of the job."""
+    header = write_export(job, path, anonymize=anonymize)
+    written = f"{count(header.records, 'event')} ({size(path.stat().st_size)})"
+    plain_console().print(f"Wrote {written} of {job.job} to {path}.")
+
+
+def write_export(job: ReadableJob, path: Path, *, anonymize: bool) -> Header:
+    """Write the file, and print nothing; returns what the file says about itself."""
     condition = job.condition()
     anonymizer = Anonymizer(job.job) if anonymize else None
     header = Header(
@@ -107,9 +114,7 @@ def export_events(job: ReadableJob, path: Path, *, anonymize: bool) -> None:
         anonymized=anonymizer is not None,
     )
     change = anonymizer.envelope if anonymizer else (lambda envelope: envelope)
-    header = read_bus(job, lambda bus: export(bus.log, path, header, change))
-    written = f"{count(header.records, 'event')} ({size(path.stat().st_size)})"
-    plain_console().print(f"Wrote {written} of {job.job} to {path}.")
+    return read_bus(job, lambda bus: export(bus.log, path, header, change))
 
 
 async def _follow(job: ReadableJob, show: Callable[[LogRecord], None]) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 
 from elasticdl.shared.bus.ports import Signals
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
-from elasticdl.shared.failure_detection.process_metrics import families_of
+from elasticdl.shared.monitoring.exposition import text_of
+from elasticdl.shared.monitoring.metrics_server import serving_metrics
+from elasticdl.shared.monitoring.processes import families_of
 from elasticdl.shared.process.envelopes import EnvelopeFactory
-from elasticdl.shared.process.exposition import text_of
-from elasticdl.shared.process.metrics_server import serving_metrics
 
 
 async def send_heartbeats(

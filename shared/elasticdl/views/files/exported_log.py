@@ -104,6 +104,11 @@ def without_secrets(envelope: Envelope) -> Envelope:
     return replace(envelope, event=replace(event, spec=_plain_addresses(spec)))
 
 
+def without_passwords(text: str) -> str:
+    """A text without the user and the password of each address in it."""
+    return _PASSWORD.sub("", text)
+
+
 def _plain_addresses(spec: JobSpec) -> JobSpec:
     return replace(spec, storage=_PASSWORD.sub("", spec.storage), output=_PASSWORD.sub("", spec.output))
 

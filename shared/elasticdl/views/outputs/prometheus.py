@@ -8,12 +8,12 @@ from collections.abc import Iterable
 
 from elasticdl.master.core import State
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
-from elasticdl.shared.failure_detection.process_metrics import families_of
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import LogRecord
+from elasticdl.shared.monitoring.exposition import Family, text_of
+from elasticdl.shared.monitoring.processes import families_of
 from elasticdl.shared.names import JobId
-from elasticdl.shared.process.exposition import Family, text_of
 from elasticdl.views.points import ORDERED_ENDS
 from elasticdl.views.progress import progress_snapshot
 from elasticdl.views.statistics import staleness_facts
@@ -104,8 +104,8 @@ class JobMetrics:
             about = "Mean updates between the pull and the absorption of a batch."
             yield _gauge("staleness_updates", about, staleness["mean"])
         snapshots = Family("elasticdl_job_snapshot_timestamp_seconds", "gauge", "When a ps took its last snapshot.")
-        for ps, each in sorted(state.snapshots.items()):
-            snapshots.add(each.time_s, process=str(ps))
+        for ps, snapshot in sorted(state.snapshots.items()):
+            snapshots.add(snapshot.time_s, process=str(ps))
         yield snapshots
 
 

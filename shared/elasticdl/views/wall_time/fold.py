@@ -24,6 +24,8 @@ from elasticdl.views.wall_time.slow_workers import Pace, without_slow_workers
 from elasticdl.views.wall_time.task_parts import TaskWork, split
 from elasticdl.views.wall_time.values import Phase, PhaseTime, WallTime
 
+NOTHING_S = 1e-9
+"""Causes of less time are left out: it is what rounding leaves of time that was moved to another cause."""
 _KEEP_TIME = frozenset({Service.MASTER, Service.LAUNCHER})
 """Services whose clocks are the job's: those of other machines count if they are near."""
 _CLOSING_CAUSES = {
@@ -89,7 +91,7 @@ class WallTimeFold:
                 sums.setdefault(cause, Sum()).add(share, seq)
         for cause, seconds, seq in without_slow_workers(self._paces):
             sums.setdefault(cause, Sum()).add(seconds, seq)
-        parts = [each.part(cause) for cause, each in sums.items() if each.seconds > 0.0]
+        parts = [each.part(cause) for cause, each in sums.items() if each.seconds > NOTHING_S]
         parts.sort(key=lambda part: -part.seconds)
         return WallTime(
             job=self._job, wall_s=self._now_s - self._began_s, parts=tuple(parts), path=tuple(self._whole_path())
@@ -397,7 +399,11 @@ class WallTimeFold:
                 worker.starting if cause is Cause.STARTING else cause, seconds, self._proof(cause, worker, seq)
             )
             worker.pace.add(cause, seconds)
-        worker.pace.report(sum(each.batches for each, _ in own), self._now_s - worker.at_s, seq)
+        batches, own_s = 0, 0.0
+        for each, _ in own:
+            batches += each.batches
+            own_s += each.times.total_s - each.times.wait_us / 1e6
+        worker.pace.report(batches, self._now_s - worker.at_s, own_s, seq)
         worker.has_finished, worker.seq = True, seq
         self._mark(worker)
 

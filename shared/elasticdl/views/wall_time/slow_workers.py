@@ -21,12 +21,14 @@ class Pace:
 
     Attributes:
         shares: by cause, the share of the job's time.
-        seconds: between its reports; ``batches``: that it reported.
+        seconds: between its reports; ``own_s``: of these, its work without waiting for other workers' updates.
+        batches: that it reported.
         slowest: the report with most seconds for a batch, and these seconds.
     """
 
     shares: dict[Cause, float] = field(default_factory=dict)
     seconds: float = 0.0
+    own_s: float = 0.0
     batches: int = 0
     slowest: tuple[float, int] = (0.0, 0)
 
@@ -35,9 +37,10 @@ class Pace:
         if cause in WORK:
             self.shares[cause] = self.shares.get(cause, 0.0) + share
 
-    def report(self, batches: int, seconds: float, seq: int) -> None:
+    def report(self, batches: int, seconds: float, own_s: float, seq: int) -> None:
         """It has reported batches."""
         self.batches += batches
+        self.own_s += own_s
         self.seconds += seconds
         if batches and seconds / batches > self.slowest[0]:
             self.slowest = (seconds / batches, seq)
@@ -46,6 +49,11 @@ class Pace:
     def batch_s(self) -> float:
         """Mean seconds for a batch; 0: too few are known."""
         return self.seconds / self.batches if self.batches >= BATCHES_MIN else 0.0
+
+    @property
+    def own_batch_s(self) -> float:
+        """The same of its own work. A bound on staleness lets the others wait, so that all have one pace."""
+        return self.own_s / self.batches if self.batches >= BATCHES_MIN else 0.0
 
 
 def without_slow_workers(paces: Mapping[PodName, Pace]) -> Iterator[tuple[Cause, float, int]]:
@@ -60,3 +68,16 @@ def without_slow_workers(paces: Mapping[PodName, Pace]) -> Iterator[tuple[Cause,
         for cause, share in pace.shares.items():
             yield cause, -part * share, 0
             yield Cause.SLOW_WORKER, part * share, pace.slowest[1]
+    slow = [name for name, pace in known.items() if _is_slow_at_work(name, pace, known)]
+    for name, pace in known.items():
+        waited = pace.shares.get(Cause.OTHER_WORKERS, 0.0)
+        if slow and name not in slow and waited > 0.0:  # The others' updates that it waits for are those of the slow.
+            yield Cause.OTHER_WORKERS, -waited, 0
+            for each in slow:
+                yield Cause.SLOW_WORKER, waited / len(slow), known[each].slowest[1]
+
+
+def _is_slow_at_work(name: PodName, pace: Pace, known: Mapping[PodName, Pace]) -> bool:
+    others = [each.own_batch_s for other, each in known.items() if other != name]
+    usual_s = median(others) if others else 0.0
+    return 0.0 < SLOW * usual_s <= pace.own_batch_s

@@ -12,9 +12,9 @@ from elasticdl.cli.jobs.handle import ReadableJob, read_bus, until_ended
 from elasticdl.shared.bus.ports import Bus, JobReader
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
+from elasticdl.shared.monitoring.metrics_server import serving_metrics
 from elasticdl.shared.names import PodName
 from elasticdl.shared.process.clock import SystemClock
-from elasticdl.shared.process.metrics_server import serving_metrics
 from elasticdl.views.job_monitor import heartbeats_of_job
 from elasticdl.views.outputs.prometheus import JobMetrics
 from elasticdl.views.reading import Reading, following

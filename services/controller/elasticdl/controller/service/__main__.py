@@ -20,9 +20,9 @@ from elasticdl.controller.service.controller import Controller
 from elasticdl.controller.service.leadership import RENEW_S, Leadership
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.kubernetes.api import KubernetesApi
+from elasticdl.shared.monitoring.exposition import CONTENT_TYPE
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service, new_incarnation
 from elasticdl.shared.process import logs
-from elasticdl.shared.process.exposition import CONTENT_TYPE
 
 STUCK_S = 60.0
 """Seconds without a turn of the loop after which the process counts as dead."""

@@ -9,7 +9,7 @@ from typing import Literal
 
 from elasticdl.controller.core import Cluster
 from elasticdl.controller.core.resources import Resources, plus
-from elasticdl.shared.process.exposition import Family, text_of
+from elasticdl.shared.monitoring.exposition import Family, text_of
 
 _UNITS = {"cpu": 1e-3, "memory": float(1 << 20)}
 """The core counts CPU in thousandths and memory in MiB; Prometheus has cores and bytes."""

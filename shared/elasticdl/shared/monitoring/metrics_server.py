@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 import structlog
 
-from elasticdl.shared.process.exposition import CONTENT_TYPE
+from elasticdl.shared.monitoring.exposition import CONTENT_TYPE
 
 PORTS = 100
 """Ports that are tried, from the wanted one on: a job on one machine has many processes and one setting."""

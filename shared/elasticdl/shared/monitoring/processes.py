@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
-from elasticdl.shared.process.exposition import Family
+from elasticdl.shared.monitoring.exposition import Family
 
 METRICS: Mapping[str, tuple[str, Literal["counter", "gauge"], str]] = {
     "cpu_s": ("process_cpu_seconds_total", "counter", "User and system CPU seconds of the process."),
