@@ -9,11 +9,9 @@ from typing import Any
 
 from tests.sim.mutations.registry import replaced
 
-from elasticdl.worker.ring.core import core as rules
 from elasticdl.worker.ring.core import events
 from elasticdl.worker.ring.core.contributions import Contributions
 from elasticdl.worker.ring.core.core import Phase, RingCore
-from elasticdl.worker.ring.core.messages import Hello
 from elasticdl.worker.ring.core.positions import Position
 
 Patch = Callable[[], AbstractContextManager[None]]
@@ -121,18 +119,6 @@ def breaks_are_reported() -> Iterator[None]:
         yield
 
 
-@mutation("a member says where it is once it has loaded a copy")
-def hello_after_load() -> Iterator[None]:
-    original = RingCore._load
-
-    def load(self: Any, state: Any) -> None:
-        original(self, state)
-        self._send(rules.LEADER, Hello(position=self.position))
-
-    with replaced(RingCore, "_load", load):
-        yield
-
-
 @mutation("a batch counts only for the state that it was computed from")
 def loads() -> Iterator[None]:
     original = RingCore._on_contributed
@@ -150,10 +136,9 @@ def results_are_kept() -> Iterator[None]:
 
     def reconcile(self: Any) -> None:
         """The leader's state is taken for the newest."""
-        others = {rank: position for rank, position in self._positions.items()}
         self._positions = {
             rank: self.position if position.has_model and self.position.has_model else position
-            for rank, position in others.items()
+            for rank, position in self._positions.items()
         }
         original(self)
 
