@@ -20,7 +20,7 @@ from elasticdl.worker.ps_client.requests import PushOutcome, PushRequest, TaskPr
 from elasticdl.worker.ring.collective import RingBrokenError
 from elasticdl.worker.ring.core import Phase, RingCore, commands, events
 from elasticdl.worker.ring.core.contributions import key_of
-from elasticdl.worker.ring.core.messages import State
+from elasticdl.worker.ring.core.messages import BatchKey, State
 from elasticdl.worker.ring.gradients import Gradients, Sum
 from elasticdl.worker.ring.links import Links
 from elasticdl.worker.ring.listener import Listener, RingSettings
@@ -79,6 +79,10 @@ class ReplicaSet:
         self._changed = threading.Condition(threading.RLock())
         """Held while the state is used; notified when it, the generation or the links have changed."""
         self._gradients = Gradients(is_double=settings.is_deterministic)
+        self._decided_step, self._is_round_under_way = 0, False
+        """Of the core: rounds that it has decided to commit, and whether another one is offered."""
+        self._contributed: set[BatchKey] = set()
+        """Batches of this member that are not committed: a worker must not compute them again."""
         self._open: Generation | None = None
         """The generation that is open for this member."""
         self._links: Links | None = None
@@ -119,6 +123,13 @@ class ReplicaSet:
                 rounds=self._rounds,
                 formations=self._formations,
             )
+
+    @property
+    def has_uncommitted(self) -> bool:
+        """Whether batches are contributed, here or at another member, that this state lacks. A leader knows of all."""
+        with self._changed:
+            is_behind = self._state.has_model and self._state.step < self._decided_step
+            return is_behind or self._is_round_under_way or bool(self._contributed)
 
     def start(self) -> None:
         """Accept connections, report that this member is ready, and follow the generations of the master."""
@@ -162,10 +173,16 @@ class ReplicaSet:
     # --- the worker ---------------------------------------------------------------------------------------------------
 
     def next_batch(self, task: TaskId, batches: int) -> TaskProgress:
-        """How far a task is; waits until a generation is open. Raises ``RingClosedError``."""
+        """How far a task is, with what this member has contributed; waits until a generation is open.
+
+        Raises:
+            RingClosedError: this member has left.
+        """
         with self._changed:
             generation = self._wait_for_generation()
             next_batch = self._state.next_batch(task, batches)
+            while (task, next_batch) in self._contributed:
+                next_batch += 1
         return TaskProgress(next_batch=next_batch, credits=self._leading.credits(generation))
 
     def wait_until_open(self, task: TaskId, batch: int, wait_s: float) -> bool:
@@ -216,6 +233,7 @@ class ReplicaSet:
                     facts=facts,
                 )
                 next_batch = request.batch + 1
+                self._contributed.add(key_of(facts))
         if contributed is not None:
             self._runner.post(contributed)
         return PushOutcome(next_batch=next_batch, credits=self._leading.credits(generation), step=step)
@@ -234,6 +252,7 @@ class ReplicaSet:
     def handle(self, event: events.RingEvent, now_s: float) -> Sequence[commands.RingCommand]:
         """Called by the runner, with one event at a time."""
         issued = self._core.handle(event, now_s)
+        self._decided_step, self._is_round_under_way = self._core.position.step, self._core.is_round_under_way
         present = self._core.generation if self._core.phase is Phase.OPEN else None
         if present is not self._open:
             with self._changed:
@@ -351,6 +370,7 @@ class ReplicaSet:
         with self._changed:
             self._state.apply(command.batches, command.gradient)
             self._gradients.drop(map(key_of, command.batches))
+            self._contributed.difference_update(map(key_of, command.batches))
             self._gradients.recycle(self._last)
             self._last = command.gradient
             self._changed.notify_all()
@@ -359,6 +379,7 @@ class ReplicaSet:
         with self._changed:
             self._state.load(state.parts)
             self._gradients.clear()
+            self._contributed.clear()
             self._loads += 1
             self._changed.notify_all()
             return events.StateLoaded(step=self._state.step)
