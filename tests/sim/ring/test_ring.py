@@ -1,4 +1,4 @@
-"""Deaths, frozen members and broken connections at every point of small rings, and the mutations of the core's rules."""
+"""Deaths, frozen members and broken connections at every point of small rings, and mutations of the core's rules."""
 
 from __future__ import annotations
 
