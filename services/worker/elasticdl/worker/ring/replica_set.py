@@ -358,9 +358,9 @@ class ReplicaSet:
             if links is None or links.generation.number != number:
                 raise RingBrokenError("the generation has ended")
             if len(links.generation.members) > 1:
-                links.ring().all_reduce(total, number=step)
+                links.ring().all_reduce(total, number=step, block=self._gradients.block_of(total))
         except (RingBrokenError, ProtocolError) as error:
-            self._gradients.recycle(total)
+            self._gradients.discard(total)
             return events.ReduceFailed(generation=number, step=step, reason=str(error))
         self._ring_s += time.perf_counter() - started_s
         self._rounds += 1
