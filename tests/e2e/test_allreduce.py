@@ -76,7 +76,9 @@ def test_a_job_is_scaled_stopped_and_resumed(elastic: Elastic) -> None:
     facts = json.loads(report.read_text())
     assert facts["audit"]["exact"] is True
     assert facts["audit"]["repaired"] == 0
-    assert "validation at step" in resumed.output
+    pinned = re.findall(r"validation at step (\d+) \(end of epoch (\d+)\)", running.output + resumed.output)
+    assert pinned
+    assert [int(step) for step, _ in pinned] == [int(epoch) * RECORDS // BATCH for _, epoch in pinned]
     ROUNDS.check_model(elastic.folder, data)
 
 

@@ -13,8 +13,7 @@ from elasticdl.worker.ring.core import core as rules
 from elasticdl.worker.ring.core import events
 from elasticdl.worker.ring.core.contributions import Contributions
 from elasticdl.worker.ring.core.core import Phase, RingCore
-from elasticdl.worker.ring.core.messages import Hello
-from elasticdl.worker.ring.core.positions import Position
+from elasticdl.worker.ring.core.positions import Lack, Position, lack
 
 Patch = Callable[[], AbstractContextManager[None]]
 MUTATIONS: dict[str, Patch] = {}
@@ -82,7 +81,7 @@ def void_reductions() -> Iterator[None]:
         yield
 
 
-@mutation("the loss of a connection of a former generation is void")
+@mutation("what comes from a former generation is void")
 def void_losses() -> Iterator[None]:
     def is_present(self: Any, number: int) -> bool:
         return self.phase in (Phase.FORMING, Phase.OPEN)
@@ -121,18 +120,6 @@ def breaks_are_reported() -> Iterator[None]:
         yield
 
 
-@mutation("a member says where it is once it has loaded a copy")
-def hello_after_load() -> Iterator[None]:
-    original = RingCore._load
-
-    def load(self: Any, state: Any) -> None:
-        original(self, state)
-        self._send(rules.LEADER, Hello(position=self.position))
-
-    with replaced(RingCore, "_load", load):
-        yield
-
-
 @mutation("a batch counts only for the state that it was computed from")
 def loads() -> Iterator[None]:
     original = RingCore._on_contributed
@@ -144,20 +131,15 @@ def loads() -> Iterator[None]:
         yield
 
 
-@mutation("a committed round is repeated by no member")
-def results_are_kept() -> Iterator[None]:
-    original = RingCore._reconcile
+@mutation("a member that lacks a committed round gets its result")
+def results_are_sent() -> Iterator[None]:
+    def never(behind: Position, ahead: Position) -> Lack:
+        return Lack.NOTHING if lack(behind, ahead) is Lack.RESULT else lack(behind, ahead)
 
-    def reconcile(self: Any) -> None:
-        """The leader's state is taken for the newest."""
-        others = {rank: position for rank, position in self._positions.items()}
-        self._positions = {
-            rank: self.position if position.has_model and self.position.has_model else position
-            for rank, position in others.items()
-        }
-        original(self)
-
-    with replaced(RingCore, "_reconcile", reconcile):
+    with (
+        replaced(rules, "lack", never),
+        replaced(Position, "is_same", lambda self, other: self.lineage == other.lineage),
+    ):
         yield
 
 

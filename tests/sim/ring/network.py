@@ -43,13 +43,12 @@ class Link:
             self.queues[self.other(rank)].append(message)
 
     def close(self, rank: int, *, resets: bool) -> None:
-        """Close an end. With a reset, what was on its way is lost."""
+        """Close an end. With a reset, what was on its way is lost; otherwise it arrives late."""
         if rank not in self.closed:
             self.closed.add(rank)
-            self.told.add(rank)
-            self.queues[rank].clear()
             if resets:
-                self.queues[self.other(rank)].clear()
+                for queue in self.queues.values():
+                    queue.clear()
 
 
 @dataclass

@@ -189,19 +189,10 @@ class World:
 
     def _execute(self, member: SimMember, command: commands.RingCommand) -> None:
         match command:
-            case commands.Connect(generation=generation, rank=rank):
-                self._connect(member, generation, rank)
-            case commands.Disconnect():
-                raise AssertionError("executed at once")
-            case commands.Send(generation=number, rank=rank, message=message):
-                self._send(member, number, rank, message)
-            case commands.SendResult(generation=number, rank=rank, result=result):
-                self._send(member, number, rank, result)
-            case commands.SendState(generation=number, rank=rank, position=position):
-                if member.core.phase is Phase.FORMING and position.step != member.replica.step:
-                    raise AssertionError("a state is sent as of another step")
-                copied = list(member.replica.history)
-                self._send(member, number, rank, State(position=position, parts=copied))
+            case commands.Send() | commands.SendResult() | commands.SendState():
+                self._execute_send(member, command)
+            case commands.Connect() | commands.Disconnect() | commands.Left():
+                self._execute_link(member, command)
             case commands.Reduce():
                 self._begin(member, command)
             case commands.Apply(batches=batches, gradient=gradient):
@@ -215,13 +206,39 @@ class World:
                 member.initialises = not member.replica.has_model
             case commands.Follow():
                 member.initialises = False
+            case _:
+                assert_never(command)
+
+    def _execute_link(self, member: SimMember, command: commands.Connect | commands.Disconnect | commands.Left) -> None:
+        match command:
+            case commands.Connect(generation=generation, rank=rank):
+                self._connect(member, generation, rank)
+            case commands.Disconnect():
+                raise AssertionError("executed at once")
             case commands.Left():
                 self.kill(member)
             case _:
                 assert_never(command)
 
+    def _execute_send(
+        self, member: SimMember, command: commands.Send | commands.SendResult | commands.SendState
+    ) -> None:
+        number, rank = command.generation, command.rank
+        match command:
+            case commands.Send(message=message):
+                self._send(member, number, rank, message)
+            case commands.SendResult(result=result):
+                self._send(member, number, rank, result)
+            case commands.SendState(position=position):
+                if member.core.phase is Phase.FORMING and position.step != member.replica.step:
+                    raise AssertionError("a state is sent as of another step")
+                copied = list(member.replica.history)
+                self._send(member, number, rank, State(position=position, parts=copied))
+            case _:
+                assert_never(command)
+
     def _initialise(self, member: SimMember) -> None:
-        """Nobody has a model: it begins from the start, and everything is computed again."""
+        """No member has a model: it begins from the start, and everything is computed again."""
         member.initialises = False
         member.replica.has_model = True
         for other in self.members:

@@ -16,6 +16,7 @@ from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import FormRing, StartPod, StopPod, TakeSnapshot
 from elasticdl.shared.messages.events import ExitCause, PsStarted, RingMemberReady
 from elasticdl.shared.names import PodName, Service
+from elasticdl.views import core_snapshot
 
 RING = job_spec(workers=3, strategy=Strategy.ALLREDUCE, synchronous=True, grads_to_wait=3)
 
@@ -193,6 +194,8 @@ def test_invariants_hold_and_the_log_replays(ring: Ring) -> None:
     ring.serve()
     check(ring.state)
     ring.check_replay()
+    restored = core_snapshot.decode(core_snapshot.encode(ring.state), ring.state.job)
+    assert restored.ring == ring.state.ring
 
 
 class RandomRing(RuleBasedStateMachine):

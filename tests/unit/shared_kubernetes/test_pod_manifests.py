@@ -67,6 +67,8 @@ def test_a_worker() -> None:
         "ELASTICDL_RUN": "r1",
         "ELASTICDL_TERMINATION_MESSAGE": "/dev/termination-log",
         "ELASTICDL_INSTANCE": "metadata.uid",
+        "ELASTICDL_HOST": "status.podIP",
+        "ELASTICDL_ADVERTISED_HOST": "status.podIP",
         "MINE": "1",
     }
 

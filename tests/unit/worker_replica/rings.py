@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
+from tests.deadline import DEADLINE_S
 from tests.unit.ps.example import initial_dense, push_of, signature, spec
-from tests.unit.ps.jobs import TOKEN, Job
+from tests.unit.ps.jobs import TOKEN, Job, snapshot
 
+from elasticdl.shared.errors import TransientError
 from elasticdl.shared.job.spec import JobSpec, Strategy
 from elasticdl.shared.messages.commands import RingMember
-from elasticdl.shared.messages.events import PsStarted, RingMemberReady
+from elasticdl.shared.messages.events import PsStarted, RingMemberReady, SnapshotTaken
 from elasticdl.shared.messages.registers import RingRegister, encode_ring
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import Incarnation, JobId, PodInstance, PodName, Service
@@ -84,6 +87,15 @@ class Ring:
     def started(self, count: int) -> PsStarted:
         """What ps-0 has said when it started for this time."""
         return self.job.await_event(PsStarted, count)
+
+    def snapshot(self) -> SnapshotTaken:
+        """Order a snapshot as the master does: again until it is received."""
+        give_up_s = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                return snapshot(self.job, 1)
+            except TransientError:
+                assert time.monotonic() < give_up_s
 
     def initialise(self) -> None:
         """Give the model its initial weights, as every worker offers them."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from tests.deadline import DEADLINE_S
-from tests.unit.ps.jobs import snapshot
 from tests.unit.worker_replica.rings import COHORT, Ring, request_of
 
 from elasticdl.shared.names import TaskId
@@ -42,8 +41,7 @@ def test_a_new_generation_reports_the_live_ledger_under_a_new_incarnation(ring: 
     (group,) = ring.started(2).ledgers
     assert group.ledger.step == COHORT
     assert worker.servers.next_batch(TaskId(0), 4).credits != before
-    taken = snapshot(ring.job, 1)
-    assert taken.ledgers[0].ledger.step == COHORT
+    assert ring.snapshot().ledgers[0].ledger.step == COHORT
 
 
 def test_a_joiner_copies_the_model_and_takes_over_when_the_leader_leaves(ring: Ring) -> None:

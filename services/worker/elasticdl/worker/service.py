@@ -255,7 +255,9 @@ class Worker:
             running_batches,
             loader.name_record,
         )
-        self._executor.add(lane_handlers(loader, compute, PsLane(ring.servers if ring else ps, self.store)))
+        self._executor.add(
+            lane_handlers(loader, compute, PsLane(ring.servers if ring else ps, self.store, has_ring=ring is not None))
+        )
         if built.outputs is not None:
             self._executor.add(self._predictor(built.outputs, running_batches, loader).handlers)
         self._executor.add({commands.InitialiseModel: lambda _: self._initialise(addresses, ps, built)})

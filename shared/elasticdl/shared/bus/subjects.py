@@ -77,7 +77,7 @@ TABLE: tuple[Row, ...] = (
         stream="MODEL",
         senders="master",
         receivers="workers",
-        content="not sent yet, for AllReduce: ring generation with members, addresses, reason",
+        content="jobs with AllreduceStrategy: the generation of the ring, with members, addresses and reason",
     ),
     Row(
         subject="edl.v1.<job>.core.<service>",

@@ -15,11 +15,16 @@ from elasticdl.worker.ps_client import EpochMetrics, PinLostError, PullDelayedEr
 
 
 class PsLane:
-    """Talks to the ps."""
+    """Talks to the ps.
 
-    def __init__(self, ps: ParameterServers, store: BatchStore) -> None:
+    Args:
+        has_ring: weights for training are here; their pulls only wait for the rounds of all workers.
+    """
+
+    def __init__(self, ps: ParameterServers, store: BatchStore, *, has_ring: bool = False) -> None:
         self._ps = ps
         self._store = store
+        self._has_ring = has_ring
         self._dense: Floats | None = None
         """Dense variables of a prediction job, which do not change."""
 
@@ -46,7 +51,8 @@ class PsLane:
             return PinLost(ref=command.ref)
         except PullDelayedError:
             return PullDelayed(ref=command.ref, seconds={"wait": time.perf_counter() - started_s})
-        return BatchPulled(ref=command.ref, seconds={"pull": time.perf_counter() - started_s})
+        part = "wait" if self._has_ring and batch is not None else "pull"
+        return BatchPulled(ref=command.ref, seconds={part: time.perf_counter() - started_s})
 
     def _pull_constant(self, ids: dict[str, Ids]) -> Pulled:
         """Weights that do not change: the dense variables are pulled once, then only the rows of each batch."""
@@ -72,13 +78,14 @@ class PsLane:
                 loaded.push, _ids(following), _key(command.pull)
             )
         has_pulled = following is not None and following.weights is not None
+        waits = following is not None and (self._has_ring or not has_pulled)
         push_s = time.perf_counter() - started_s - pull_s
         return BatchPushed(
             ref=command.ref,
             outcome=outcome,
             has_pulled=has_pulled,
             step=loaded.step,
-            seconds={"push": push_s, "wait" if following is not None and not has_pulled else "pull": pull_s},
+            seconds={"push": push_s, "wait" if waits else "pull": pull_s},
         )
 
     def release(self, command: ReleaseBatch) -> None:

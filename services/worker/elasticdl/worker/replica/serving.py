@@ -84,16 +84,21 @@ class Serving:
         self._thread.join()
 
     def _run(self) -> None:
-        while (order := self._orders.get()) is not None:
+        while True:
+            orders = [self._orders.get()]
+            while not self._orders.empty():
+                orders.append(self._orders.get())
             try:
                 self._end()
-                if isinstance(order, Generation):
-                    self._begin(order)
-                else:
-                    order.set()
-            except BaseException as error:
+                for order in orders:
+                    if isinstance(order, threading.Event):
+                        order.set()
+                if None in orders:
+                    return
+                if isinstance(orders[-1], Generation):  # Earlier ones are over.
+                    self._begin(orders[-1])
+            except BaseException as error:  # The outermost frame of the thread.
                 self._failed(error)
-        self._end()
 
     def _begin(self, generation: Generation) -> None:
         process, settings = self._process, self._process.settings
@@ -133,4 +138,5 @@ class Serving:
             self._service.ask_to_end()
             self._running.join()
             self._service.close()
+            self._hosted.core.observe(None)
         self._service = self._running = None

@@ -14,7 +14,7 @@ from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.ps.shard.replica_core import ReplicaCore
 from elasticdl.ps.snapshots.reader import restore
 from elasticdl.ps.snapshots.writer import SnapshotWriter
-from elasticdl.shared.errors import InvariantError, UserError
+from elasticdl.shared.errors import InvariantError, TransientError, UserError
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.model.partitioning import take
@@ -106,8 +106,6 @@ class Replica:
         try:
             reply = self.core.pull(request, now_s=self._clock.monotonic())
         except RefusedError as error:
-            if error.refusal.kind is RefusalKind.USER:
-                raise
             raise PullDelayedError(str(error)) from error
         part = self._splitter.parts[0]
         dense = reply.dense
@@ -121,8 +119,15 @@ class Replica:
 
         Raises:
             ProtocolError: it does not fit plan or model.
+            TransientError: there is no model here.
+            UserError: its metrics do not fit those of the epoch.
         """
-        return self.core.problem_of(self._push_of(request))
+        try:
+            return self.core.problem_of(self._push_of(request))
+        except RefusedError as error:
+            if error.refusal.kind is RefusalKind.USER:
+                raise UserError(str(error)) from error
+            raise TransientError(str(error)) from error
 
     def apply(self, batches: Sequence[BatchFacts], gradient: Floats | Doubles | None) -> None:
         """Commit a round. See ``ring.ports.ReplicaState``."""

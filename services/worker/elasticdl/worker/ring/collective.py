@@ -1,38 +1,37 @@
-"""All-reduce over a ring of sockets: each member sends to the next one only, and receives from the previous one.
+"""All-reduce over a ring: each member sends to the next one only, and receives from the previous one.
 
 The array is cut into as many segments as there are members. In ``n - 1`` steps each segment travels round the ring and
 every member adds its part to it (reduce-scatter); in ``n - 1`` further steps the sums travel round (all-gather). So
 each element is summed by one member, and all members have the same bits.
 
-What a member sends in a step is what it has received, and added to, in the step before. So both directions are streams
-without frames: an element is sent as soon as the one before it on its way has been received and added. One thread
-serves both: it receives what is there, adds it, and sends what it may; when neither is possible, it waits for either.
+What a member sends in a step is what it has received, and added to, in the step before. So both directions are streams:
+an element is sent as soon as the one before it on its way has been received and added. One thread serves both: it
+receives what is there, adds it, and sends what it may; when neither is possible, it waits for either.
+
+Members on one machine read each other's sums in shared memory (``blocks``): each link finds out for itself whether that
+works. The socket then carries only how many bytes are ready, so a break is noticed in the same way.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import struct
-from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from collections import deque
 
 from elasticdl.shared.errors import ProtocolError, TransientError
-from elasticdl.worker.ring.kernels import ADD
+from elasticdl.worker.ring.blocks import KEY_BYTES, Block, Mapped
+from elasticdl.worker.ring.streams import Array, Reduction
 
-Array = npt.NDArray[Any]
-
-_CHUNK_BYTES = 1 << 18
-"""Bytes that are received and added at a time: they stay in the cache of the core between both."""
-_SEND_BYTES = 1 << 20
-"""Bytes to be sent at a time: in between, arrived bytes are received."""
-_SEGMENT_BYTES = 64
-"""Segments begin at a multiple of this many bytes."""
-_HEADER = struct.Struct("<QQQ")
+SHARED_BYTES_MIN = 1 << 16
+"""Smaller arrays go through the socket: it is faster than to tell where they are."""
+_HEADER = struct.Struct(f"<QQQQQ{KEY_BYTES}s")
+"""Number, elements and bytes per element; process, descriptor (0: bytes are sent) and key of the block."""
+_NO_KEY = bytes(KEY_BYTES)
+_SHARES, _STREAMS, _READ = b"s", b"t", b"r"
+"""Answers to the previous member: its block can be read; it can't; it was read."""
 _WAKE_UP_MS = 1000
 """A wait is ended by the peer or by ``Ring.abort``. In between it only checks for ``abort``."""
 
@@ -50,27 +49,37 @@ class Ring:
     """
 
     def __init__(self, rank: int, size: int, *, following: socket.socket, preceding: socket.socket) -> None:
-        self.rank, self.size = rank, size
+        self._rank, self._size = rank, size
         self._following, self._preceding = following, preceding
-        self.scratch = np.empty(_CHUNK_BYTES, np.uint8)
         self._is_aborted = False
+        self._is_shared: bool | None = None
+        """Whether the next member reads this one's blocks; None: it has not been asked."""
+        self._has_answered = False
+        self._mapped = Mapped()
+        self._unread: deque[Block] = deque()
+        """Blocks that the next member has not said to have read."""
         for connected in (following, preceding):
             connected.setblocking(False)
 
-    def all_reduce(self, array: Array, *, number: int = 0) -> None:
+    def all_reduce(self, array: Array, *, number: int = 0, block: Block | None = None) -> None:
         """Replace an array by its sum over all members, in place.
 
         Args:
             array: float32 or float64, contiguous (n,), of equal size on all members, at least one element.
             number: equal on all members; tells one reduction from another one.
+            block: the memory of the array, from its beginning; None: it is not shared. The array must not change until
+                the block's ``unread`` is 0, and never more after an error.
 
         Raises:
             RingBrokenError: a neighbour is gone. The connections are closed, so that the other neighbour notices.
             ProtocolError: the neighbour reduces something else; the connections are closed, too.
         """
         try:
-            self._exchange_headers(number, array)
-            _Stream(self, array).run()
+            shared, is_shared = self._agree(number, array, block)
+            Reduction(self, (self._rank, self._size), array, shared=shared, shares=is_shared).run()
+            if shared is not None:
+                self._answer(_READ)
+            self._collect_answers()
         except OSError as error:
             self.abort()
             raise RingBrokenError(f"the ring broke: {error.strerror or error}") from error
@@ -81,6 +90,8 @@ class Ring:
     def abort(self) -> None:
         """End both connections at once; a thread in ``all_reduce`` gets ``RingBrokenError``. Any thread may call."""
         self._is_aborted = True
+        for block in list(self._unread):
+            block.is_lost = True
         for connected in (self._following, self._preceding):
             with contextlib.suppress(OSError):
                 connected.shutdown(socket.SHUT_RDWR)
@@ -91,29 +102,12 @@ class Ring:
         self._following.close()
         self._preceding.close()
 
-    def _exchange_headers(self, number: int, array: Array) -> None:
-        """Check that the previous member reduces the same; small, so the kernel takes it at once."""
-        header = memoryview(_HEADER.pack(number, array.size, array.itemsize))
-        while header:
-            sent = self.send([header])
-            header = header[sent:]
-            if not sent:
-                self.wait(receives=None, sends=True)
-        received = bytearray()
-        while len(received) < _HEADER.size:
-            target = bytearray(_HEADER.size - len(received))
-            count = self.receive(memoryview(target))
-            received += target[:count]
-            if not count:
-                self.wait(receives=True, sends=False)
-        if bytes(received) != _HEADER.pack(number, array.size, array.itemsize):
-            found = _HEADER.unpack(received)
-            raise ProtocolError(f"the previous member reduces {found}, this one {(number, array.size, array.itemsize)}")
+    # --- what a reduction uses ----------------------------------------------------------------------------------------
 
-    def send(self, parts: Sequence[memoryview]) -> int:
+    def send(self, data: memoryview) -> int:
         """Send what the next member takes at once; returns how many bytes."""
         try:
-            return self._following.sendmsg(parts)
+            return self._following.send(data)
         except BlockingIOError:
             return 0
 
@@ -145,116 +139,78 @@ class Ring:
         if self._is_aborted:
             raise RingBrokenError("the ring was told to stop")
 
+    # --- how sums travel ----------------------------------------------------------------------------------------------
 
-class _Stream:
-    """One reduction: how far both directions are.
+    def _agree(self, number: int, array: Array, block: Block | None) -> tuple[Array | None, bool]:
+        """Tell the next member what is reduced, and check that the previous one reduces the same.
 
-    Positions count bytes over all steps: step ``k`` sends segment ``rank - k`` and receives segment ``rank - k - 1``.
-    """
-
-    def __init__(self, ring: Ring, array: Array) -> None:
-        self._ring = ring
-        rank, size = ring.rank, ring.size
-        self._steps = 2 * (size - 1)
-        self._adding_steps = size - 1
-        bounds = _bounds(array, size)
-        self._sent_segments = [bounds[(rank - step) % size] for step in range(self._steps)]
-        self._received_segments = [bounds[(rank - step - 1) % size] for step in range(self._steps)]
-        self._array = array
-        self._bytes = array.data.cast("B")
-        self._add = ADD[array.dtype]
-        self._send_step = self._sent = self._receive_step = self._received = 0
-        """``_sent``, ``_received``: bytes of the segment of the present step."""
-        self._scratch = ring.scratch
-        self._scratch_bytes = self._scratch.data
-        self._scratch_values = self._scratch.view(array.dtype)
-
-    def run(self) -> None:
-        """Receive, add and send until all is done."""
-        ring = self._ring
-        self._skip_empty()
-        while self._receive_step < self._steps or self._send_step < self._steps:
-            has_moved = self._receive()
-            has_moved |= self._send()
-            if not has_moved:
-                ring.wait(
-                    receives=True if self._receive_step < self._steps else None,
-                    sends=self._sendable() > 0 if self._send_step < self._steps else None,
-                )
-
-    def _sendable(self) -> int:
-        """Bytes of the present sending step that may be sent now."""
-        if self._send_step >= self._steps:
-            return 0
-        start, end = self._sent_segments[self._send_step]
-        ready = end - start
-        if self._send_step > 0:  # It is the segment that was received in the step before.
-            if self._receive_step < self._send_step - 1:
-                ready = 0
-            elif self._receive_step == self._send_step - 1:
-                ready = self._received
-        return ready - self._sent
-
-    def _send(self) -> bool:
-        ready = min(self._sendable(), _SEND_BYTES)
-        if ready <= 0:
-            return False
-        start = self._sent_segments[self._send_step][0] + self._sent
-        sent = self._ring.send([self._bytes[start : start + ready]])
-        self._sent += sent
-        self._skip_empty()
-        return sent > 0
-
-    def _receive(self) -> bool:
-        if self._receive_step >= self._steps:
-            return False
-        start, end = self._received_segments[self._receive_step]
-        if self._receive_step >= self._adding_steps:
-            first = start + self._received
-            count = self._ring.receive(self._bytes[first : min(end, first + _SEND_BYTES)])
-            self._received += count
+        Returns:
+            The previous member's array if it can be read where it is; and whether the next member reads this one's.
+        """
+        what = number, array.size, array.itemsize
+        is_offered = block is not None and block.descriptor > 0 and self._is_shared is not False
+        if block is None or not is_offered or array.nbytes < SHARED_BYTES_MIN:
+            block = None
+            self._send_all(_HEADER.pack(*what, 0, 0, _NO_KEY))
         else:
-            count = self._receive_and_add(start, end)
-        self._skip_empty()
-        return count > 0
+            self._show(block)
+            self._send_all(_HEADER.pack(*what, os.getpid(), block.descriptor, block.key))
+        header = _HEADER.unpack(self._receive_all(_HEADER.size))
+        if header[:3] != what:
+            raise ProtocolError(f"the previous member reduces {header[:3]}, this one {what}")
+        process, descriptor, key = header[3:]
+        shared = self._mapped.open(process, descriptor, key, array.nbytes) if descriptor else None
+        if descriptor and not self._has_answered:
+            self._has_answered = True
+            self._answer(_STREAMS if shared is None else _SHARES)
+        elif descriptor and shared is None:
+            raise RingBrokenError("the memory of the previous member can't be read any more")
+        if block is not None and self._is_shared is None:
+            self._is_shared = self._receive_answer() == _SHARES
+            if not self._is_shared:
+                self._unread.pop().unread -= 1
+        return shared, block is not None and self._is_shared is True
 
-    def _receive_and_add(self, start: int, end: int) -> int:
-        """Receive some of a segment and add it: whole elements, the rest of an element waits in the scratch buffer."""
-        begin = self._received + start
-        size = min(_CHUNK_BYTES, end - begin)
-        count = self._ring.receive(self._scratch_bytes[self._part : size])
-        itemsize = self._array.itemsize
-        filled = self._part + count
-        whole = filled // itemsize
-        if whole:
-            first = begin // itemsize
-            self._add(self._array[first : first + whole], self._scratch_values[:whole])
-            left = filled - whole * itemsize
-            if left:
-                self._scratch[:left] = self._scratch[filled - left : filled].copy()
-            self._part = left
-            self._received += whole * itemsize
-        else:
-            self._part = filled
-        return count
+    def _show(self, block: Block) -> None:
+        block.unread += 1
+        self._unread.append(block)
 
-    _part = 0
-    """Bytes of an element in the scratch buffer whose rest has not come."""
+    def _send_all(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            sent = self.send(left)
+            left = left[sent:]
+            if not sent:
+                self.wait(receives=None, sends=True)
 
-    def _skip_empty(self) -> None:
-        """Go to the next step when the segment of this one is done."""
-        while self._send_step < self._steps and self._sent == _size(self._sent_segments[self._send_step]):
-            self._send_step, self._sent = self._send_step + 1, 0
-        while self._receive_step < self._steps and self._received == _size(self._received_segments[self._receive_step]):
-            self._receive_step, self._received = self._receive_step + 1, 0
+    def _receive_all(self, size: int) -> bytes:
+        received = bytearray(size)
+        target = memoryview(received)
+        while target:
+            count = self.receive(target)
+            target = target[count:]
+            if not count:
+                self.wait(receives=True, sends=False)
+        return bytes(received)
 
+    def _answer(self, answer: bytes) -> None:
+        """Tell the previous member; so few bytes that the kernel takes them at once."""
+        self._preceding.send(answer)
 
-def _size(segment: tuple[int, int]) -> int:
-    return segment[1] - segment[0]
+    def _receive_answer(self) -> bytes:
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                if answer := self._following.recv(1):
+                    return answer
+                raise RingBrokenError("the next member has closed its connection")
+            poll = select.poll()
+            poll.register(self._following, select.POLLIN)
+            poll.poll(_WAKE_UP_MS)
+            if self._is_aborted:
+                raise RingBrokenError("the ring was told to stop")
 
-
-def _bounds(array: Array, members: int) -> list[tuple[int, int]]:
-    """First byte of each member's segment, and the one behind it; together the whole array."""
-    lines = -(-array.nbytes // _SEGMENT_BYTES)
-    ends = [min(array.nbytes, lines * (member + 1) // members * _SEGMENT_BYTES) for member in range(members)]
-    return list(zip([0, *ends[:-1]], ends, strict=True))
+    def _collect_answers(self) -> None:
+        """Note which blocks the next member has read; it may have left since."""
+        with contextlib.suppress(OSError):
+            for _ in self._following.recv(64):
+                self._unread.popleft().unread -= 1

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.worker.ports import Floats
+from elasticdl.worker.ring.blocks import Block, Blocks
 from elasticdl.worker.ring.core.messages import BatchKey
 from elasticdl.worker.ring.kernels import ADD_SCALED, SCALE
 
@@ -27,9 +28,9 @@ class Gradients:
     def __init__(self, *, is_double: bool) -> None:
         self._dtype = np.dtype(np.float64 if is_double else np.float32)
         self._kept: dict[BatchKey, tuple[int, Floats]] = {}
-        self._pool = BufferPool()
-        self._buffers: dict[int, npt.NDArray[np.uint8]] = {}
-        """By the identity of a sum: its buffer."""
+        self._blocks = Blocks()
+        self._used: dict[int, Block] = {}
+        """By the identity of a sum: its memory."""
 
     def keep(self, key: BatchKey, records: int, gradient: Floats) -> None:
         """Keep a gradient, which must not change any more."""
@@ -50,10 +51,11 @@ class Gradients:
 
     def weighted_sum(self, parts: Sequence[tuple[int, Floats]], size: int) -> Sum:
         """The sum of records x gradient, in a buffer of its own; zeros without parts. At least one element."""
-        length = max(size, 1)
-        buffer = self._pool.take(length * self._dtype.itemsize)
-        total = buffer[: length * self._dtype.itemsize].view(self._dtype)
-        self._buffers[id(total)] = buffer
+        size_bytes = max(size, 1) * self._dtype.itemsize
+        block = self._blocks.take(size_bytes)
+        total = block.bytes[:size_bytes].view(self._dtype)
+        self._used[id(total)] = block
+        weakref.finalize(total, self._used.pop, id(total), None)
         if not parts or not size:
             total[:] = 0
         for number, (records, gradient) in enumerate(parts):
@@ -61,8 +63,16 @@ class Gradients:
             add(total, float(records), gradient)
         return total
 
+    def block_of(self, total: Sum) -> Block:
+        """The memory of a sum."""
+        return self._used[id(total)]
+
     def recycle(self, total: Sum | None) -> None:
-        """Use the buffer of a sum again. Nothing may read the sum any more."""
-        buffer = self._buffers.pop(id(total), None)
-        if buffer is not None:
-            self._pool.give_back(buffer)
+        """Use the memory of a sum again. Nothing in this process may read the sum any more."""
+        block = self._used.pop(id(total), None)
+        if block is not None:
+            self._blocks.give_back(block)
+
+    def discard(self, total: Sum) -> None:
+        """Never use the memory of a sum again: its reduction broke, and a neighbour may still read it."""
+        self._used.pop(id(total), None)

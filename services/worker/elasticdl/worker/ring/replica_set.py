@@ -79,6 +79,8 @@ class ReplicaSet:
         self._changed = threading.Condition(threading.RLock())
         """Held while the state is used; notified when it, the generation or the links have changed."""
         self._gradients = Gradients(is_double=settings.is_deterministic)
+        self._decided_step, self._is_round_under_way = 0, False
+        """Of the core: rounds that it has decided to commit, and whether another one is offered."""
         self._contributed: set[BatchKey] = set()
         """Batches of this member that are not committed: a worker must not compute them again."""
         self._open: Generation | None = None
@@ -124,9 +126,10 @@ class ReplicaSet:
 
     @property
     def has_uncommitted(self) -> bool:
-        """Whether this member has contributed batches that are not committed."""
+        """Whether batches are contributed, here or at another member, that this state lacks. A leader knows of all."""
         with self._changed:
-            return bool(self._contributed)
+            is_behind = self._state.has_model and self._state.step < self._decided_step
+            return is_behind or self._is_round_under_way or bool(self._contributed)
 
     def start(self) -> None:
         """Accept connections, report that this member is ready, and follow the generations of the master."""
@@ -249,6 +252,7 @@ class ReplicaSet:
     def handle(self, event: events.RingEvent, now_s: float) -> Sequence[commands.RingCommand]:
         """Called by the runner, with one event at a time."""
         issued = self._core.handle(event, now_s)
+        self._decided_step, self._is_round_under_way = self._core.position.step, self._core.is_round_under_way
         present = self._core.generation if self._core.phase is Phase.OPEN else None
         if present is not self._open:
             with self._changed:
@@ -354,9 +358,9 @@ class ReplicaSet:
             if links is None or links.generation.number != number:
                 raise RingBrokenError("the generation has ended")
             if len(links.generation.members) > 1:
-                links.ring().all_reduce(total, number=step)
+                links.ring().all_reduce(total, number=step, block=self._gradients.block_of(total))
         except (RingBrokenError, ProtocolError) as error:
-            self._gradients.recycle(total)
+            self._gradients.discard(total)
             return events.ReduceFailed(generation=number, step=step, reason=str(error))
         self._ring_s += time.perf_counter() - started_s
         self._rounds += 1

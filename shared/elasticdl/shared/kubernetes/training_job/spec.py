@@ -109,11 +109,6 @@ class TrainingJobSpec:
         except UserError as error:
             raise UserError(f"metadata.name is {name!r}, which is no name of a job", hint=error.hint) from error
         kind = JobKind(spec["kind"])
-        if spec["job"].get("distribution_strategy") == Strategy.ALLREDUCE.value:
-            raise UserError(
-                "spec.job.distribution_strategy: a TrainingJob has parameter servers, so AllreduceStrategy is not possible",
-                hint="Start the job with elasticdl train --platform=kubernetes.",
-            )
         roles = {role: _role(spec[role], f"spec.{role}") for role in ROLES}
         worker, ps = roles["worker"], roles["ps"]
         files = spec.get("model", {}).get("files", {})
@@ -205,6 +200,11 @@ def _flags(kind: JobKind, job: Mapping[str, Any]) -> CommandFlags:
     flags = from_plain_values(COMMAND_FLAGS[kind], values)
     try:
         flags.check()
+        if isinstance(flags, TrainFlags) and flags.strategy is Strategy.ALLREDUCE:
+            raise UserError(
+                "a TrainingJob has parameter servers, so it can't have distribution_strategy=AllreduceStrategy",
+                hint="Start the job with elasticdl train --platform=kubernetes.",
+            )
     except UserError as error:
         raise UserError(f"spec.job: {without_dashes(str(error))}") from error
     return flags

@@ -57,6 +57,10 @@ class Contributions:
         offered = self._offered.setdefault(offer.step, {})
         offered.setdefault(key_of(offer.facts), Entry(rank=rank, facts=offer.facts))
 
+    def is_offered(self, step: int) -> bool:
+        """Leader: whether there are batches of the round that makes ``step + 1``."""
+        return bool(self._offered.get(step))
+
     def go(self, step: int) -> Go | None:
         """Leader: what makes ``step + 1``; None while batches are missing."""
         offered = self._offered.get(step)

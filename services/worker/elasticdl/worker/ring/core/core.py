@@ -85,6 +85,11 @@ class RingCore:
         """Whether this member leads its generation."""
         return self._rank == LEADER
 
+    @property
+    def is_round_under_way(self) -> bool:
+        """Whether batches of the next round are offered, as far as this member knows: a leader knows of all."""
+        return self._reducing is not None or self._contributions.is_offered(self.position.step)
+
     def handle(self, event: events.RingEvent, now_s: float) -> Sequence[commands.RingCommand]:  # noqa: ARG002
         """Decide what follows from an event. Time decides nothing here.
 

@@ -1,0 +1,274 @@
+"""From the SIGKILL of a member of a ring to the next committed step of the others.
+
+    python benchmarks/allreduce_kills.py [--kills 20] [--members 3] [--megabytes 10]
+
+Each member is a process with a replica of one vector; its worker computes no gradients but pushes constant ones, so the
+ring reduces all the time. This process forms the generations, and learns of a death as a launcher does: the process has
+ended. A killed member is replaced; the next kill comes at a random time after the new one takes part. Members are
+killed in turns, so a third of the kills hit the leader.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import multiprocessing
+import os
+import random
+import signal
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import numpy as np
+import structlog
+
+from elasticdl.shared.names import Incarnation, PodName, TaskId
+from elasticdl.worker.ps_client.requests import PushRequest
+from elasticdl.worker.ring.listener import RingSettings
+from elasticdl.worker.ring.ports import BatchFacts, Bytes, Generation, Member
+from elasticdl.worker.ring.replica_set import ReplicaSet
+
+BATCHES = 1 << 40
+GIVE_UP_S = 30.0
+
+
+class Replica:
+    """A vector; a round has one batch of each of ``width`` tasks. Follows ``ReplicaState``."""
+
+    def __init__(self, elements: int, width: int, committed: Callable[[int], None]) -> None:
+        self._weights = np.zeros(elements, np.float32)
+        self._width, self._committed = width, committed
+        self.has_model, self.step = False, 0
+
+    @property
+    def gradient_size(self) -> int:
+        return self._weights.size
+
+    def round_of(self, task: TaskId, batch: int) -> Sequence[tuple[TaskId, int]]:  # noqa: ARG002
+        return [(TaskId(one), batch) for one in range(self._width)]
+
+    def next_batch(self, task: TaskId, batches: int) -> int:  # noqa: ARG002
+        return self.step
+
+    def is_open(self, task: TaskId, batch: int) -> bool:  # noqa: ARG002
+        return batch == self.step
+
+    def apply(self, batches: Sequence[BatchFacts], gradient: Any) -> None:
+        self._weights += gradient / sum(facts.records for facts in batches)
+        self.step += 1
+        self._committed(self.step)
+
+    def save(self) -> Sequence[Bytes]:
+        return [self._weights.copy().view(np.uint8), np.array([self.step], np.int64).view(np.uint8)]
+
+    def load(self, parts: Sequence[Bytes]) -> None:
+        self._weights = parts[0].view(np.float32).copy()
+        self.step, self.has_model = int(parts[1].view(np.int64)[0]), True
+
+
+class Process:
+    """One member. Follows ``Membership`` and ``Leading``."""
+
+    def __init__(self, name: str, incarnation: str, parent: Connection, elements: int, width: int) -> None:
+        self._parent, self._width = parent, width
+        self._lock = threading.Lock()
+        self._generation: Generation | None = None
+        self._state = Replica(elements, width, self._on_commit)
+        self._gradient = np.ones(elements, np.float32)
+        settings = RingSettings(worker=PodName(name), incarnation=Incarnation(incarnation), token="benchmark")
+        self._ring = ReplicaSet(settings, self._state, self, self, failed=lambda _: os._exit(1))
+        self._member = Member(worker=settings.worker, incarnation=settings.incarnation, address=self._ring.address)
+
+    def run(self) -> None:
+        """Push the batches of this member, and those of tasks that no other one has."""
+        self._ring.start()
+        pushed: set[tuple[int, int]] = set()
+        while True:
+            step = self._state.step
+            for task in self._own_tasks():
+                if (task, step) not in pushed and self._ring.wait_until_open(TaskId(task), step, 0):
+                    request = PushRequest(
+                        task=TaskId(task), batch=step, batches=BATCHES, records=1, checksum=0,
+                        dense_gradient=self._gradient,
+                    )  # fmt: skip
+                    self._ring.push(request)
+                    pushed = {key for key in pushed if key[1] >= step} | {(task, step)}
+            self._ring.wait_until_open(TaskId(0), step + 1, 0.002)
+
+    def _on_commit(self, step: int) -> None:
+        number = self._generation.number if self._generation else 0
+        self._tell("committed", step, time.monotonic(), number)
+
+    def report_ready(self, *, left: int, step: int, has_model: bool, reason: str) -> None:
+        self._tell("ready", self._member, left, has_model, step, reason)
+
+    def on_generation(self, receive: Callable[[Generation], None]) -> None:
+        def listen() -> None:
+            with contextlib.suppress(EOFError):  # The launcher has ended.
+                while True:
+                    self._generation = self._parent.recv()
+                    receive(self._generation)
+            os._exit(0)
+
+        threading.Thread(target=listen, daemon=True).start()
+
+    def lead(self, generation: Generation) -> None:  # noqa: ARG002
+        if not self._state.has_model:
+            self._state.has_model = True
+            threading.Thread(target=self._ring.model_ready).start()
+
+    def follow(self, generation: Generation) -> None: ...
+
+    def credits(self, generation: Generation) -> Mapping[PodName, Incarnation]:
+        return {PodName("ps-0"): Incarnation(str(generation.number))}
+
+    def _own_tasks(self) -> Sequence[int]:
+        generation = self._generation
+        if generation is None or self._member not in generation.members:
+            return ()
+        return range(generation.members.index(self._member), self._width, len(generation.members))
+
+    def _tell(self, *what: object) -> None:
+        with self._lock:
+            self._parent.send(what)
+
+
+def member(name: str, incarnation: str, parent: Connection, elements: int, width: int) -> None:
+    """The entry point of a process."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    Process(name, incarnation, parent, elements, width).run()
+
+
+class Launcher:
+    """Starts and kills members, and forms generations."""
+
+    def __init__(self, members: int, elements: int) -> None:
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["elasticdl.worker.ring.replica_set"])
+        self._width, self._elements = members, elements
+        self._started = 0
+        self.number = 0
+        self._members: tuple[Member, ...] = ()
+        self._ready: dict[str, tuple[Member, bool]] = {}
+        self.processes: dict[str, tuple[Any, Connection]] = {}
+        self.reasons: list[str] = []
+        for _ in range(members):
+            self.start_member()
+
+    def start_member(self) -> None:
+        """Start a process."""
+        own, others = self._context.Pipe()
+        incarnation = f"i{self._started}"
+        arguments = (f"worker-{self._started}", incarnation, others, self._elements, self._width)
+        process = self._context.Process(target=member, args=arguments, daemon=True)
+        process.start()
+        others.close()
+        self.processes[incarnation] = process, own
+        self._started += 1
+
+    def order(self) -> list[str]:
+        """Members of the present generation by rank."""
+        return [one.incarnation for one in self._members]
+
+    def events(self, wait_s: float) -> list[tuple[str, Any]]:
+        """What members say within a time, and which of them are gone; forms generations by it."""
+        sources = {own: name for name, (_, own) in self.processes.items()}
+        found = []
+        for source in wait(list(sources), wait_s):
+            name = sources[source]  # type: ignore[index]
+            try:
+                said = source.recv()  # type: ignore[union-attr]
+            except (EOFError, OSError):
+                self._gone(name)
+                continue
+            if said[0] == "ready":
+                self._on_ready(*said[1:4])
+                self.reasons.append(said[5])
+            found.append((name, said))
+        return found
+
+    def _gone(self, name: str) -> None:
+        self.processes.pop(name)[1].close()
+        self._ready.pop(name, None)
+        self._form(is_loss=True)
+
+    def _on_ready(self, one: Member, left: int, has_model: bool) -> None:
+        if one in self._members and left < self.number:
+            return
+        self._ready[one.incarnation] = one, has_model
+        self._form(is_loss=False)
+
+    def _form(self, *, is_loss: bool) -> None:
+        kept = [one for one in self._members if one.incarnation in self.processes]
+        joined = [one for one, _ in self._ready.values() if one not in kept]
+        waits = any(one.incarnation not in self._ready for one in kept)
+        if (waits and not is_loss and not joined) or (self.number == 0 and len(joined) < self._width):
+            return
+        self.number += 1
+        self._members = (*kept, *joined)
+        self._ready.clear()
+        for one in self._members:
+            self.processes[one.incarnation][1].send(Generation(number=self.number, members=self._members))
+
+
+def wait_for_all(launcher: Launcher, members: int) -> None:
+    """Wait until every member has committed two steps, the new one included."""
+    commits: dict[str, int] = {}
+    end_s = time.monotonic() + GIVE_UP_S
+    while time.monotonic() < end_s:
+        for name, said in launcher.events(0.1):
+            commits[name] = commits.get(name, 0) + (said[0] == "committed")
+        if sum(count >= 2 for count in commits.values()) >= members:
+            return
+    raise SystemExit(f"the members do not commit: {commits}")
+
+
+def kill_one(launcher: Launcher, rank: int) -> float:
+    """Kill a member; returns the seconds until every survivor has committed a step in a later generation."""
+    victim, generation = launcher.order()[rank], launcher.number
+    killed_s = time.monotonic()
+    os.kill(launcher.processes[victim][0].pid, signal.SIGKILL)
+    survivors = {name for name in launcher.order() if name != victim}
+    committed_s: dict[str, float] = {}
+    while time.monotonic() < killed_s + GIVE_UP_S:
+        for name, said in launcher.events(0.05):
+            if said[0] == "committed" and said[3] > generation:
+                committed_s.setdefault(name, said[2])
+        if survivors <= set(committed_s):
+            return max(committed_s[name] for name in survivors) - killed_s
+    raise SystemExit(f"no step after a kill: {committed_s}; {launcher.reasons[-6:]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--members", type=int, default=3)
+    parser.add_argument("--megabytes", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    chance = random.Random(arguments.seed)
+    launcher = Launcher(arguments.members, arguments.megabytes * 250_000)
+    seconds = []
+    for number in range(arguments.kills):
+        wait_for_all(launcher, arguments.members)
+        until_s = time.monotonic() + chance.uniform(0, 0.3)
+        while time.monotonic() < until_s:
+            launcher.events(0.005)
+        seconds.append(kill_one(launcher, number % arguments.members))
+        launcher.start_member()
+    ordered = sorted(seconds)
+    p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+    sys.stdout.write(
+        f"{len(seconds)} kills of {arguments.members}: median {1e3 * statistics.median(seconds):.0f} ms, "
+        f"p99 {1e3 * p99:.0f} ms, greatest {1e3 * max(seconds):.0f} ms\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
