@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from elasticdl.cli.kubernetes.former_training_job import converted
-from elasticdl.cli.kubernetes.objects_file import objects_text
+from elasticdl.cli.kubernetes.new_job.creation import objects_text
 from elasticdl.shared.errors import UserError, file_errors
 
 

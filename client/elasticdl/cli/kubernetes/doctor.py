@@ -19,7 +19,7 @@ from elasticdl.cli.kubernetes.checks import (
 )
 from elasticdl.cli.kubernetes.ended_jobs.one_time_run import run_once
 from elasticdl.cli.kubernetes.lookup import connect
-from elasticdl.cli.kubernetes.manifests.one_time_job import one_time_job
+from elasticdl.cli.kubernetes.manifests.job_objects import one_time_job
 from elasticdl.cli.kubernetes.manifests.resources import Resources
 from elasticdl.cli.kubernetes.manifests.templates import USER_ID, PodSettings, bare_container, bare_pod
 from elasticdl.cli.kubernetes.new_job.planning import images_of, parse_user

@@ -1,8 +1,7 @@
 """Exports whose tables are Parquet files beside the model (ADR 19).
 
 ``layout.py``   what such an export consists of; pure
-``merging.py``  which rows of a table's snapshots are its rows; pure
-``parquet.py``  one file of rows
+``parquet.py``  which rows of a table's snapshots are its rows, and one file of them
 ``writing.py``  from snapshots to an export, in bounded memory: rows go through files by the hash of their id
 ``reading.py``  an export and its rows, a file at a time
 ``lookup.py``   the rows of a batch, from memory-mapped files

@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.exported.layout import DENSE, MARK, ExportedModel, ExportedTable
-from elasticdl.shared.exported.merging import positions_of
-from elasticdl.shared.exported.parquet import read_rows
+from elasticdl.shared.exported.parquet import positions_of, read_rows
 from elasticdl.shared.storage import ObjectNotFoundError, display, join, open_store
 
 Ids = npt.NDArray[np.int64]

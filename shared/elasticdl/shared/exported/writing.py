@@ -25,8 +25,7 @@ from elasticdl.shared.exported.layout import (
     part_name,
     version_of,
 )
-from elasticdl.shared.exported.merging import newest_rows, positions_of, updates_by_partition
-from elasticdl.shared.exported.parquet import write_rows
+from elasticdl.shared.exported.parquet import newest_rows, positions_of, updates_by_partition, write_rows
 from elasticdl.shared.job.model_file import KERAS_FILE, SAVED_MODEL, WEIGHTS_FILE
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.model.manifests import ChunkPart, read_manifest

@@ -7,9 +7,8 @@ not know what the objects mean: no plan, no ledger, no file format.
 from elasticdl.shared.storage.file_store import free_bytes, remove_abandoned, remove_empty_folders
 from elasticdl.shared.storage.memory_store import MemoryStore
 from elasticdl.shared.storage.parallel import for_each
-from elasticdl.shared.storage.settings import StorageSettings
+from elasticdl.shared.storage.settings import StorageSettings, open_store
 from elasticdl.shared.storage.store import ObjectChangedError, ObjectInfo, ObjectNotFoundError, ObjectStore
-from elasticdl.shared.storage.stores import open_store
 from elasticdl.shared.storage.uris import display, join, scheme_of, to_uri
 
 __all__ = [

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from elasticdl.cli.kubernetes.manifests.resources import parse_resources
+from elasticdl.cli.kubernetes.new_job.creation import objects_text
 from elasticdl.cli.kubernetes.new_job.model_files import ModelFiles, collect
 from elasticdl.cli.kubernetes.new_job.training_job import training_job
-from elasticdl.cli.kubernetes.objects_file import objects_text
 from elasticdl.cli.options import with_default_choice
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.kind_options import CommandFlags, EvaluateFlags, PredictFlags, TrainFlags

@@ -16,7 +16,7 @@ from elasticdl.cli.jobs.export_settings import ExportSettings
 from elasticdl.cli.kubernetes.ended_jobs.one_time_run import run_once
 from elasticdl.cli.kubernetes.ended_jobs.resume import check_ended
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
-from elasticdl.cli.kubernetes.manifests.one_time_job import beside_job
+from elasticdl.cli.kubernetes.manifests.job_objects import beside_job
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile
 from elasticdl.cli.kubernetes.submit import connect, former_run, report_error, say
 from elasticdl.shared.errors import UserError

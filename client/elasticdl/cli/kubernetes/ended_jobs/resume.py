@@ -15,9 +15,8 @@ from elasticdl.cli.jobs.resume_changes import ResumeChanges, check_changes
 from elasticdl.cli.kubernetes.condition import memory_kills
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.cli.kubernetes.manifests.job_objects import RETRIES
-from elasticdl.cli.kubernetes.new_job.creation import create_objects
+from elasticdl.cli.kubernetes.new_job.creation import create_objects, write_objects
 from elasticdl.cli.kubernetes.new_job.following import follow
-from elasticdl.cli.kubernetes.objects_file import write_objects
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi

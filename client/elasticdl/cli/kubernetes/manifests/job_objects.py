@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
-from elasticdl.cli.kubernetes.manifests.templates import JobSettings, PodSettings, master_template, service_template
+from elasticdl.cli.kubernetes.manifests.templates import (
+    TOKEN_VOLUME,
+    JobSettings,
+    PodSettings,
+    master_template,
+    service_template,
+)
 from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, JOB, SECRET, TRAINING_JOB, Kind, Manifest
-from elasticdl.shared.kubernetes.names import PODS_FILE, SUBMISSION_FILE, TRAINING_JOB_LABEL, labels, object_name
+from elasticdl.shared.kubernetes.names import (
+    JOB_LABEL,
+    MANAGED_BY_LABEL,
+    NAME_LABEL,
+    PODS_FILE,
+    SUBMISSION_FILE,
+    SUBMIT_CONTAINER,
+    TRAINING_JOB_LABEL,
+    labels,
+    object_name,
+)
 from elasticdl.shared.kubernetes.pod_manifests import owner_reference
 from elasticdl.shared.kubernetes.templates import PodTemplates, WorkerPriority
 from elasticdl.shared.names import Service
@@ -20,6 +37,9 @@ FAILED_CODES = (1, 2)
 """Exit codes of a job that failed, and of wrong input. After any other, Kubernetes starts the next master."""
 REPLACEMENT_POLICY = "TerminatingOrFailed"
 """Start the next master when the former one is to be deleted: on a lost node it never fails. The log fences it."""
+KEEP_S = 600
+"""Seconds after which Kubernetes deletes a Job whose client could not."""
+_MASTER_FIELDS = ("initContainers", "serviceAccountName", "serviceAccount")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,3 +130,33 @@ def secret_variables(token: str, nats_url: str) -> dict[str, str]:
 def owned(manifest: Manifest, owner: Manifest) -> Manifest:
     """An object that is deleted with its owner, a Job as the API server returned it."""
     return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [owner_reference(owner)]}}
+
+
+def beside_job(job: Manifest, purpose: str, suffix: str, arguments: Sequence[str]) -> Manifest:
+    """A Job that runs a module in the image of the workers, with the model file and the secrets of a job."""
+    name, template = job["metadata"]["name"], deepcopy(job["spec"]["template"]["spec"])
+    (container,) = (each for each in template["initContainers"] if each["name"] == SUBMIT_CONTAINER)
+    kept = {each: value for each, value in template.items() if each not in _MASTER_FIELDS}
+    pod = {
+        **kept,
+        "volumes": [each for each in template["volumes"] if each["name"] != TOKEN_VOLUME],
+        "automountServiceAccountToken": False,
+        "containers": [{**container, "name": purpose, "args": list(arguments)}],
+    }
+    return owned(one_time_job(f"{name}-{purpose}-{suffix}", job["metadata"]["namespace"], purpose, pod), job)
+
+
+def one_time_job(name: str, namespace: str, purpose: str, pod: Manifest) -> Manifest:
+    """A Job that runs a pod once."""
+    # Not the name of the pods of jobs, which commands and masters list.
+    labels = {NAME_LABEL: f"elasticdl-{purpose}", JOB_LABEL: name, MANAGED_BY_LABEL: "elasticdl"}
+    return {
+        "apiVersion": JOB.api_version,
+        "kind": JOB.name,
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {
+            "backoffLimit": 0,
+            "ttlSecondsAfterFinished": KEEP_S,
+            "template": {"metadata": {"labels": labels}, "spec": {**pod, "restartPolicy": "Never"}},
+        },
+    }

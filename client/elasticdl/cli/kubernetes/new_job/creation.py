@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from elasticdl.cli.kubernetes.manifests.job_objects import JobManifest, owned
 from elasticdl.shared.errors import ElasticDLError
@@ -12,6 +14,7 @@ from elasticdl.shared.kubernetes.kinds import JOB, Manifest
 from elasticdl.shared.kubernetes.pod_manifests import ClusterJob, owner_reference, pod_manifest
 from elasticdl.shared.names import Service, pod_name
 from elasticdl.shared.pods.ports import EARLY_SEQ
+from elasticdl.shared.storage.atomic import replace_text
 
 
 def create_job(api: KubernetesApi, manifest: JobManifest) -> None:
@@ -57,3 +60,25 @@ def create_objects(api: KubernetesApi, job: Manifest, belongings: Sequence[Manif
             api.delete(JOB, name)
         raise
     return created
+
+
+def objects_text(objects: Sequence[Manifest]) -> str:
+    """The objects as YAML documents, with files as blocks of lines. The Job is not suspended."""
+    import yaml  # Comes with the package kubernetes.
+
+    class Dumper(yaml.SafeDumper):  # type: ignore[misc]
+        """A dumper of its own, because representers are added to classes."""
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Dumper.add_representer(str, text)
+    copies = json.loads(json.dumps(objects))
+    for each in copies:
+        each.get("spec", {}).pop("suspend", None)
+    return str(yaml.dump_all(copies, Dumper=Dumper, sort_keys=False, allow_unicode=True))
+
+
+def write_objects(objects: Sequence[Manifest], file: Path) -> None:
+    """Write the objects to a file that only its owner can read: it holds the job's Secret."""
+    replace_text(file, objects_text(objects), mode=0o600)

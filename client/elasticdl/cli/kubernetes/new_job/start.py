@@ -13,12 +13,11 @@ from elasticdl.cli.jobs.accepted import leaving_lines, report_job
 from elasticdl.cli.kubernetes.checks import job_findings, refuse_problems, rights_named, setup_findings
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.cli.kubernetes.lookup import connect
-from elasticdl.cli.kubernetes.new_job.creation import create_job
+from elasticdl.cli.kubernetes.new_job.creation import create_job, objects_text, write_objects
 from elasticdl.cli.kubernetes.new_job.model_files import collect
 from elasticdl.cli.kubernetes.new_job.planning import Identity, plan_job
 from elasticdl.cli.kubernetes.new_job.source_job import find_source_job
 from elasticdl.cli.kubernetes.new_job.training_job import create_training_job, training_job
-from elasticdl.cli.kubernetes.objects_file import objects_text, write_objects
 from elasticdl.shared.errors import UserError, file_errors
 from elasticdl.shared.job.kind_options import CommandFlags, TrainFlags
 from elasticdl.shared.kubernetes.api import KubernetesApi

@@ -55,7 +55,7 @@ def _csv_columns(name: str, values: pa.ChunkedArray) -> Iterator[tuple[str, pa.C
 
 def _tfrecord(table: pa.Table) -> bytes:
     """One ``tf.train.Example`` for each record; matrices are flattened."""
-    from elasticdl.worker.model.prediction.examples import serialized  # By now TensorFlow is imported.
+    from elasticdl.worker.model.prediction.outputs import serialized  # By now TensorFlow is imported.
 
     columns = {name: _leaves(table[name]) for name in table.column_names}
     rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))

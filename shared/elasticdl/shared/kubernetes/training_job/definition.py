@@ -13,8 +13,7 @@ from typing import Any
 
 from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.kubernetes.kinds import CUSTOM_RESOURCE_DEFINITION, TRAINING_JOB, Manifest
-from elasticdl.shared.kubernetes.training_job.fields import Schema, struct, text
-from elasticdl.shared.kubernetes.training_job.job_schema import REQUIRED, job_schema, options_of
+from elasticdl.shared.kubernetes.training_job.job_schema import REQUIRED, Schema, job_schema, options_of, struct, text
 from elasticdl.shared.kubernetes.training_job.schema import spec_schema
 from elasticdl.shared.names import JOB_NAME_CHARS_MAX
 

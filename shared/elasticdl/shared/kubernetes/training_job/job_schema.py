@@ -5,13 +5,14 @@ An option that sets the number of processes, or that only the command line has, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Any
 
 from elasticdl.shared.job.job_options import CLIENT_FLAGS
 from elasticdl.shared.job.kind_options import COMMAND_FLAGS
 from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.options import json_schema
-from elasticdl.shared.kubernetes.training_job.fields import TEXT_CHARS_MAX, Schema, struct, without_dashes
 
 ALIASES: Mapping[str, str] = {"checkpoint_dir": "storage", "checkpoint_dir_for_init": "model"}
 """Second name of an option -> the name that ``spec.job`` has."""
@@ -32,6 +33,10 @@ _OWN_DESCRIPTIONS: Mapping[str, str] = {
     "object sees them: put secrets into the Secret elasticdl of the namespace.",
 }
 """Of options that mean something else on the command line."""
+Schema = dict[str, Any]
+SECONDS_MAX = (1 << 31) - 1
+NAME_CHARS_MAX = 253
+TEXT_CHARS_MAX = 16_384
 
 
 def job_schema() -> Schema:
@@ -95,3 +100,28 @@ def _by_kind(schemas: Mapping[JobKind, Schema]) -> str:
 def _shown(default: object) -> str:
     text = f"{default:g}" if isinstance(default, float) else str(default)
     return text.lower() if isinstance(default, bool) else text
+
+
+def struct(description: str, properties: Mapping[str, Schema], required: list[str] | None = None) -> Schema:
+    """An object with these fields."""
+    return {
+        "type": "object",
+        "description": description,
+        **({"required": required} if required else {}),
+        "properties": dict(properties),
+    }
+
+
+def text(description: str, chars_max: int = NAME_CHARS_MAX) -> Schema:
+    """A text, with the limit that estimates of a rule's cost need."""
+    return {"type": "string", "description": description, "maxLength": chars_max}
+
+
+def count(description: str, most: int, least: int = 1) -> Schema:
+    """A whole number from ``least`` to ``most``."""
+    return {"type": "integer", "format": "int64", "description": description, "minimum": least, "maximum": most}
+
+
+def without_dashes(text: str) -> str:
+    """A help text whose flags are fields: ``--seed`` is ``seed``."""
+    return re.sub(r"--(?=[a-z])", "", text)

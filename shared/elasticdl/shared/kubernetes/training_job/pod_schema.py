@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from elasticdl.shared.job.job_options import PS_MAX, WORKERS_MAX
 from elasticdl.shared.job.options import json_schema
 from elasticdl.shared.kubernetes.options import KubernetesFlags
-from elasticdl.shared.kubernetes.training_job.fields import (
+from elasticdl.shared.kubernetes.training_job.job_schema import (
     NAME_CHARS_MAX,
     SECONDS_MAX,
     Schema,

@@ -5,8 +5,15 @@ from __future__ import annotations
 from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.options import json_schema
 from elasticdl.shared.kubernetes.options import KubernetesFlags
-from elasticdl.shared.kubernetes.training_job.fields import SECONDS_MAX, Schema, count, struct, text, without_dashes
-from elasticdl.shared.kubernetes.training_job.job_schema import job_schema
+from elasticdl.shared.kubernetes.training_job.job_schema import (
+    SECONDS_MAX,
+    Schema,
+    count,
+    job_schema,
+    struct,
+    text,
+    without_dashes,
+)
 from elasticdl.shared.kubernetes.training_job.pod_schema import image_fields, placement_fields, role_fields
 
 MANAGED_BY = "elasticdl.org/controller"

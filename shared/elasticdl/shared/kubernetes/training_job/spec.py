@@ -15,8 +15,7 @@ from elasticdl.shared.job.options import Seconds, from_plain_values
 from elasticdl.shared.job.spec import Strategy
 from elasticdl.shared.kubernetes.kinds import TRAINING_JOB, Manifest
 from elasticdl.shared.kubernetes.options import KubernetesFlags
-from elasticdl.shared.kubernetes.training_job.fields import without_dashes
-from elasticdl.shared.kubernetes.training_job.job_schema import REQUIRED, is_switch, options_of
+from elasticdl.shared.kubernetes.training_job.job_schema import REQUIRED, is_switch, options_of, without_dashes
 from elasticdl.shared.kubernetes.training_job.schema import MANAGED_BY, MODEL_BYTES_MAX, spec_schema
 from elasticdl.shared.names import check_job_name
 from elasticdl.shared.words import did_you_mean

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from elasticdl.shared.storage.cache.cached_store import CachedStore, CacheUsage, StoredRange
 from elasticdl.shared.storage.cache.disk_cache import DiskCache
+from elasticdl.shared.storage.settings import open_store
 from elasticdl.shared.storage.store import ObjectStore
-from elasticdl.shared.storage.stores import open_store
 from elasticdl.shared.storage.uris import scheme_of, to_uri
 
 
