@@ -25,7 +25,7 @@ stages = import_module("elasticdl.controller.core.decide")
 SEEDS: Mapping[str, int] = {
     "orders are forgotten": 0,
     "nothing is undone": 7,
-    "every job gives": 8,
+    "every job gives": 16,
     "stuck pods stay": 13,
     "finished jobs keep their pods": 0,
     "a lower maximum is ignored": 81,

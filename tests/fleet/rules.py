@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from tests.fleet.world import POLICY, Fleet, has_place
 
 from elasticdl.controller.core import Job, Phase, Policy, Role
+from elasticdl.controller.core.queues import exceeded
 from elasticdl.controller.core.resources import has_room, plus
 from elasticdl.controller.sim.world import SimPod
 
@@ -240,7 +241,7 @@ def _even(fleet: Fleet, jobs: Jobs, pods: Pods) -> list[str]:
 def _claims(fleet: Fleet, waiting: list[Job], jobs: Jobs, pods: Pods, rooms: Rooms) -> list[str]:
     """No job waits within the quota of its queue for room that another queue has borrowed."""
     used = _used(jobs, pods)
-    borrowers = {each.name for each in fleet.queues if not has_room(used[each.name], each.quota)}
+    borrowers = {each.name for each in fleet.queues if exceeded(used[each.name], each.quota)}
     possible = {node: dict(room) for node, room in rooms.items()}
     for pod in fleet.world.pods.values():
         if pod.job in jobs and jobs[pod.job].queue in borrowers and pod.node in possible:
@@ -253,7 +254,7 @@ def _claims(fleet: Fleet, waiting: list[Job], jobs: Jobs, pods: Pods, rooms: Roo
         gang: dict[str, int] = {}
         for role, number in {Role.PS: job.ps.min, Role.MASTER: 1, Role.WORKER: job.workers_min}.items():
             gang = plus(gang, job.group(role).request, number)
-        if has_room(plus(used[queue.name], gang), queue.quota) and _gang_fits(fleet, job, possible, {}, {}):
+        if not exceeded(plus(used[queue.name], gang), queue.quota) and _gang_fits(fleet, job, possible, {}, {}):
             problems.append(f"{job.name} waits within its quota, and {borrowers} borrow")
     return problems
 

@@ -276,8 +276,9 @@ class Fleet:
             self._tell(f"the image of {name} is {'broken' if name in self.broken else 'whole'}")
 
     def _repair(self, _fault: Fault) -> None:
-        """All images are whole from now on: jobs that can't start try again for ever."""
+        """All images are whole from now on, and no order is refused: jobs that can't start try again for ever."""
         self.broken.clear()
+        self.refusals = self.cut = self.lag = 0
         for pod in [pod for pod in self.world.pods.values() if pod.phase is Phase.STUCK]:
             self.world.remove(pod)
 

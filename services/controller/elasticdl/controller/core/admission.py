@@ -163,11 +163,23 @@ def _leaves_for(plan: Plan, taker: Job, job: Job) -> bool:
     """
     if job.queue != taker.queue:
         gives_back, borrows = plan.quotas.is_over(job), plan.quotas.is_over(taker, _gang_request(plan, taker))
-        if borrows and not gives_back:
+        if borrows and not (gives_back and _gangs_are_over(plan, job.queue)):
             return False
         if gives_back and not borrows and taker.queue:
             return True
     return job.priority < taker.priority
+
+
+def _gangs_are_over(plan: Plan, queue: str) -> bool:
+    """Whether a queue uses more than its quota even without workers above the minimum.
+
+    If these are all that it borrows, whole jobs of it would come back at once for what is their own.
+    """
+    spare: Resources = {}
+    for name in plan.with_surplus:
+        if (job := plan.jobs[name]).queue == queue:
+            spare = plus(spare, job.worker.request, -plan.surplus(name))
+    return plan.quotas.is_over_with(queue, spare)
 
 
 def _least(job: Job) -> dict[Role, int]:

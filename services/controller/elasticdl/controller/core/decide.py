@@ -171,6 +171,16 @@ def _return_overbooked(plan: Plan) -> None:
             member = waiting.pop()
             if member.pod in plan.members[member.job][member.role]:
                 plan.drain(member)
+    for node, members in sorted(plan.waiting.items()):
+        for member in sorted(members.values(), key=lambda member: member.pod):
+            # A ps leaves once those that replace it have started, so none of these may wait for its room.
+            if (
+                member.role is Role.PS
+                and min(plan.rooms.room(node, is_ps=True), default=0) < 0
+                and member.pod in plan.members[member.job][Role.PS]
+                and plan.leaves(member.job, Role.PS, node)
+            ):
+                plan.drain(member)
 
 
 def _target(plan: Plan, name: str, reason: str | None, starts: Sequence[Start], drains: Sequence[str]) -> JobTarget:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from elasticdl.controller.core.cluster import Role
 from elasticdl.controller.core.entries import Member
 from elasticdl.controller.core.job import Job
+from elasticdl.controller.core.placement import Constraint
 from elasticdl.controller.core.plan import Plan
 from elasticdl.controller.core.policy import Policy
-from elasticdl.controller.core.resources import add, count, subtract
+from elasticdl.controller.core.resources import Amounts, add, count, subtract
 
 
 def move_ps(plan: Plan, running: Sequence[Job], now_s: float, policy: Policy) -> None:
@@ -17,10 +18,16 @@ def move_ps(plan: Plan, running: Sequence[Job], now_s: float, policy: Policy) ->
     if not any(plan.workers(job.name) < job.worker.max for job in running):
         return
     movable = _movable(plan)
+    hopeless: dict[tuple[Amounts, Constraint], int] = {}
+    """Pods without a better node -> the version of the plan for which that is so."""
     for job in running:
         if job.name not in movable or plan.leaving[job.name, Role.PS] or not policy.may_grow(job, now_s):
             continue
+        alike = plan.requests[job.name][Role.PS], job.ps.constraint
+        if hopeless.get(alike) == plan.version:
+            continue
         if _target(plan, job) is None:
+            hopeless[alike] = plan.version
             continue
         moved = 0
         for member in plan.by_name(job.name, Role.PS):

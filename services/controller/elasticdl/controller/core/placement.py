@@ -83,6 +83,10 @@ class Constraint:
     terms: tuple[tuple[Requirement, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
 
+    def __hash__(self) -> int:
+        """Cheap: searches ask for it each time, and few constraints differ in nothing but the rest."""
+        return hash(self.selector)
+
     def allows(self, name: str, labels: Mapping[str, str], taints: tuple[Taint, ...]) -> bool:
         """Whether a node with these labels and taints may run the pod."""
         for taint in taints:

@@ -320,6 +320,13 @@ class Plan:
         """What a member takes."""
         return self.requests[member.job][member.role]
 
+    def leaves(self, job: str, role: Role, node: int) -> bool:
+        """Whether a pod of the job is about to leave a node since an earlier decision."""
+        if not self.leaving[job, role]:
+            return False
+        found = (self._entries.get(pod) for pod in self.view.pods_of.get(job, ()))
+        return any(isinstance(each, Leaving) and (each.role, each.node) == (role, node) for each in found)
+
     def newest(self, job: str) -> list[Member]:
         """The workers of a job, those with the highest numbers first."""
         return sorted(self.members[job][Role.WORKER].values(), key=lambda each: (len(each.pod), each.pod), reverse=True)
@@ -343,8 +350,8 @@ class Plan:
         return member
 
     def _is_taken(self, pod: str) -> bool:
-        view = self.view
-        return pod in self.starts or pod in view.pods or (pod in view.starts and pod not in view.drains)
+        # A pod that was ordered and has to leave again may still come, and leaves later.
+        return any(pod in names for names in (self.starts, self.view.pods, self.view.starts, self.view.drains))
 
     def _undo_start(self, member: Member) -> None:
         del self.starts[member.pod]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from operator import add as _add
+from operator import le
 from operator import sub as _subtract
 
 Resources = Mapping[str, int]
@@ -67,16 +68,21 @@ def subtract(left: Amounts, right: Amounts) -> Amounts:
 
 def fits(request: Amounts, room: Amounts) -> bool:
     """Whether a request fits into the room of a node. What is not requested does not matter."""
-    # Twice as fast as all(), and called most often.
-    for amount, left in zip(request, room, strict=True):  # noqa: SIM110
-        if amount and amount > left:
-            return False
-    return True
+    if all(map(le, request, room)):  # In C, and called most often.
+        return True
+    return min(room) < 0 and all(not amount or amount <= left for amount, left in zip(request, room, strict=True))
 
 
 def count(request: Amounts, room: Amounts) -> int:
     """How many pods with this request fit into the room; 0 where the room is negative, and for an empty request."""
-    most = min([left // amount for amount, left in zip(request, room, strict=True) if amount > 0], default=0)
+    most = -1
+    for amount, left in zip(request, room, strict=True):
+        if amount > 0:
+            whole = left // amount
+            if whole <= 0:
+                return 0
+            if most < 0 or whole < most:
+                most = whole
     return max(0, most)
 
 

@@ -56,9 +56,10 @@ def fill(plan: Plan, running: Sequence[Job], now_s: float, policy: Policy, reaso
     ranked = sorted([(_rank(plan, job), number, job) for number, job in enumerate(running)])
     again: list[tuple[tuple[bool, float], int, Job]] = []
     """Those that have got a worker."""
-    for entry in _merged(ranked, again):
-        rank, number, job = entry
-        if (now := _rank(plan, job)) != rank:  # It gave a worker away meanwhile, or its queue did.
+    has_queues = bool(plan.quotas.queues)
+    for rank, number, job in _merged(ranked, again):
+        may_differ = has_queues or job.name in plan.touched
+        if may_differ and (now := _rank(plan, job)) != rank:  # It gave a worker away meanwhile, or its queue did.
             heapq.heappush(again, (now, number, job))
             continue
         if (stop := plan.stops.get(job.name)) is not None:
