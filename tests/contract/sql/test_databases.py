@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 import pytest
+from tests.contract.sql.injections import INJECTIONS
 
 from elasticdl.shared.errors import UserError
 from elasticdl.sql.databases import Database
@@ -77,27 +78,7 @@ def test_a_table_is_replaced_whole_or_not_at_all(database: Database) -> None:
     assert read(database, "SELECT * FROM things").to_pydict() == {"a": [7]}
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "DELETE FROM things",
-        "DROP TABLE things",
-        "INSERT INTO things (id) VALUES (9)",
-        "UPDATE things SET id = 0",
-        "SELECT 1; DROP TABLE things",
-        "SELECT * FROM things) AS q; DROP TABLE things; --",
-        "WITH gone AS (DELETE FROM things RETURNING *) SELECT * FROM gone",
-        "COPY things TO '/tmp/elasticdl-must-not-exist.csv'",
-        "ATTACH DATABASE '/tmp/elasticdl-must-not-exist.db' AS other",
-        "PRAGMA user_version = 7",
-        "SET search_path = pg_catalog",
-        "INSTALL httpfs",
-        "CREATE TABLE other AS SELECT 1 AS a",
-        "SELECT 1 AS a INTO other",
-        "VACUUM",
-        "",
-    ],
-)
+@pytest.mark.parametrize("statement", INJECTIONS)
 def test_nothing_but_one_select_is_run(database: Database, statement: str) -> None:
     write(database)
     with pytest.raises(QueryError):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 
 import pyarrow as pa
 import pytest
 from tests.contract.servers.postgres import PASSWORD, PostgresServer
+from tests.contract.sql.injections import INJECTIONS
 
 from elasticdl.shared.errors import UserError
 from elasticdl.sql.databases import open_database
@@ -43,3 +45,27 @@ def test_nothing_that_a_function_of_a_query_changes_stays(postgres_server: Postg
     assert batch.column(0).to_pylist() == [0]
     database.close()
     assert PASSWORD not in postgres_server.log.read_text(errors="replace")
+
+
+def test_the_server_is_asked_for_nothing_but_selects(postgres_server: PostgresServer) -> None:
+    database = open_database(postgres_server.url_with_password)
+    database.write("things", pa.schema([("id", pa.int64())]), pa.table({"id": [1, 2]}).to_batches())
+    before = len(postgres_server.log.read_bytes())
+    for statement in INJECTIONS:
+        with suppress(UserError):
+            list(database.batches(statement))
+        with suppress(UserError):
+            database.find(statement)
+    assert database.find("things") is not None
+    database.close()
+    log = postgres_server.log.read_bytes()[before:].decode(errors="replace")
+    first = r"(COPY \(SELECT|SET TRANSACTION READ ONLY|\w+)"
+    run = re.findall(rf"LOG:  (?:statement|execute [^:]*):\s*{first}", log)
+    assert run.count("SELECT") >= len(INJECTIONS)
+    assert {each.upper() for each in run} <= {
+        "SELECT",
+        "COPY (SELECT",
+        "BEGIN",
+        "ROLLBACK",
+        "SET TRANSACTION READ ONLY",
+    }
