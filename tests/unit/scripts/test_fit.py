@@ -16,8 +16,10 @@ import pytest
 import tensorflow as tf
 
 from elasticdl.cli.script.fit import fit
+from elasticdl.cli.script.fit_job import typed
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import ModelFile
+from elasticdl.shared.job.plan import Shuffle
 from elasticdl.worker.model.user.module import load
 
 pytestmark = pytest.mark.tensorflow
@@ -94,7 +96,8 @@ def test_the_model_file_gives_workers_what_fit_was_given(jobs: Jobs) -> None:
     given = {"a": X[:, :2], "b": X[:, 2:]}
     call(jobs, model, given, Y, shuffle=False, callbacks=[stop], class_weight={0: 2.0}, validation_data=(given, Y))
     (values,) = jobs.ran
-    assert values["shuffle"] == "none"
+    values.pop("quiet")
+    assert typed(json.loads(json.dumps(values)))["shuffle"] is Shuffle.NONE
     module = load(ModelFile(path=Path(values["model_def"])))
     assert module.value("class_weight") == {0: 2.0}
     assert [one.patience for one in module.required("callbacks")()] == [7]

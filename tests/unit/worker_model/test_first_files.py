@@ -44,7 +44,7 @@ def example(**features: Any) -> bytes:
 PEOPLE = {"age": np.array([20.0, 30, 40, 50]), "hours": np.array([40.0, 0, 10, 30]), "label": np.array([0, 1, 0, 1])}
 IRIS = {f"column_{n}": random.uniform(size=4) for n in range(4)} | {"class": np.array([0, 1, 2, 0])}
 IDS = [example(feature=[1, n, 7], label=[n % 2]) for n in range(4)]
-STARTS = {
+STARTS: dict[str, Any] = {
     "mnist_functional_api": images(28, 1),
     "mnist_subclass": images(28, 1),
     "cifar10_functional_api": images(8, 3),

@@ -11,7 +11,9 @@ import json
 import os
 import shutil
 import sys
+import typing
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from elasticdl.cli.local.processes.fork_server import fork_servers
 from elasticdl.cli.submission.seed import seed_of, with_seed
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.kind_options import TrainFlags
-from elasticdl.shared.job.options import Seconds, types_of
+from elasticdl.shared.job.options import Seconds, hints_of
 from elasticdl.shared.names import JobId, Service
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.exit_codes import leave
@@ -30,7 +32,7 @@ def main() -> int:
     """Entry point; returns the exit code of the job."""
     from elasticdl.cli.submission.flag_items import parse_envs
 
-    given = _typed(json.loads(os.environ.pop("ELASTICDL_SCRIPT")))
+    given = typed(json.loads(os.environ.pop("ELASTICDL_SCRIPT")))
     root = Path(os.environ.pop("ELASTICDL_SCRIPT_ROOT"))
     flags = with_seed(TrainFlags(model_def="", training_data="", **given))
     processes = flags.processes
@@ -51,7 +53,7 @@ def _run(request: dict[str, Any], flags: TrainFlags, root: Path, forks: Any) -> 
     from elasticdl.cli.commands.new_job import start
 
     try:
-        code = start(replace(flags, **request["values"]), root, forks, started_s, None, job)
+        code = start(replace(flags, **typed(request["values"])), root, forks, started_s, None, job)
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted before training began; nothing is left of the job.\n")
         code = exit_codes.INTERRUPTED
@@ -68,11 +70,17 @@ def _run(request: dict[str, Any], flags: TrainFlags, root: Path, forks: Any) -> 
     return code
 
 
-def _typed(values: dict[str, Any]) -> dict[str, Any]:
-    """Values of flags with the types of their declarations."""
-    kinds = types_of(TrainFlags)
-    convert = {Path: Path, Seconds: Seconds}
-    return {name: convert.get(kinds[name].kind, lambda value: value)(value) for name, value in values.items()}
+def typed(values: dict[str, Any]) -> dict[str, Any]:
+    """Values of flags that have been JSON, with the types of their declarations."""
+    hints = hints_of(TrainFlags)
+    return {name: _converted(value, hints[name].__origin__) for name, value in values.items()}
+
+
+def _converted(value: Any, hint: Any) -> Any:
+    for kind in (hint, *typing.get_args(hint)):
+        if isinstance(kind, type) and issubclass(kind, Enum | Path | Seconds) and value is not None:
+            return kind(value)
+    return value
 
 
 if __name__ == "__main__":

@@ -279,16 +279,19 @@ class ModelRunner:
     @property
     def metric_names(self) -> tuple[str, ...]:
         """Names of the results of an evaluation; ``loss`` is the first one."""
-        return self._metrics["merge"].names
+        names: tuple[str, ...] = self._metrics["merge"].names
+        return names
 
     @property
     def metric_directions(self) -> dict[str, str]:
         """Result -> ``up`` if more is better, ``down`` if less is; empty if Keras does not know."""
-        return self._metrics["merge"].directions
+        directions: dict[str, str] = self._metrics["merge"].directions
+        return directions
 
     def metric_states(self) -> MetricArrays:
         """State variables of the evaluation metrics since their last reset; states add up."""
-        return self._metrics["evaluate"].states()
+        states: MetricArrays = self._metrics["evaluate"].states()
+        return states
 
     def reset_metrics(self) -> None:
         """Reset the evaluation metrics."""
@@ -296,7 +299,8 @@ class ModelRunner:
 
     def split_states(self, states: NDArray[np.float64]) -> MetricArrays:
         """A sum of ``StepResult.metric_states`` by metric."""
-        return self._metrics["merge"].split(states)
+        arrays: MetricArrays = self._metrics["merge"].split(states)
+        return arrays
 
     def forget(self) -> None:
         """Forget the batches that were computed so far. Metrics and the loss scale are all that remembers them."""
@@ -305,7 +309,8 @@ class ModelRunner:
 
     def merge(self, states: MetricArrays) -> dict[str, float]:
         """Results of the summed states of many tasks; ``loss`` is among them."""
-        return self._metrics["merge"].results(states)
+        results: dict[str, float] = self._metrics["merge"].results(states)
+        return results
 
     def probe_metrics(self) -> None:
         """Check on the example that every metric's states add up; builds metrics that wait for their first update."""

@@ -116,7 +116,8 @@ class UserModule:
             raise UserError(
                 f"{self.path}: {self.file.name_of(name)!r} must be a function, it is a {type(value).__name__}"
             )
-        return value
+        function: Callable[..., Any] | None = value
+        return function
 
     def value(self, name: str) -> Any:
         """What the file binds to a name of the contract, or to the one that a flag names instead; None: nothing.
