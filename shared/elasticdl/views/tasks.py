@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from elasticdl.master.core import State
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages.events import TaskFailed
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.storage import display
 from elasticdl.shared.words import count
@@ -145,8 +146,13 @@ def _workers(state: State, number: TaskId) -> set[str]:
     return {holding.worker for holding in holders.values()}
 
 
+def failures_of(state: State, number: TaskId) -> Sequence[TaskFailed]:
+    """The failed attempts at a training task, with their messages and tracebacks."""
+    return state.failures.get(TaskRef(purpose=Purpose.TRAIN, number=number), ())
+
+
 def _failures(state: State, number: TaskId) -> int:
-    return len(state.failures.get(TaskRef(purpose=Purpose.TRAIN, number=number), ()))
+    return len(failures_of(state, number))
 
 
 def _task_state(state: State, number: TaskId) -> tuple[TaskFilter, str]:

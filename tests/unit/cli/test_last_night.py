@@ -36,6 +36,7 @@ def test_the_commands_find_all_three(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "column c holds 'unknown'" in told["doctor --output=last-night.zip"]
     assert "ps-0 ended: preempted (2 times: #95, #184)" in told["doctor --output=last-night.zip"]
     assert "\n117\t1\tfares.csv\t59904-60415\t8\t" in told["tasks --state=failed"]
+    assert told["tasks --state=failed"].count("task 117, batch 6 (user_code): record 60321 (from 0)") == 3
     failed = re.findall(r"(worker-\d): failed at batch 6", told["task 117"])
     assert sorted(failed) == ["worker-0", "worker-1", "worker-2"]
     assert [line.split()[0] for line in told["events --type=PsLost"].splitlines()] == ["#95", "#184"]

@@ -6,6 +6,7 @@ They fold the log with the master's own core, so they show exactly what the mast
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 from rich.console import Console
 
@@ -33,6 +34,7 @@ from elasticdl.views.tasks import (
     TaskFilter,
     TaskQuery,
     count_tasks,
+    failures_of,
     task_counts,
     task_rows,
 )
@@ -102,7 +104,9 @@ def tasks(job: ReadableJob, query: TaskQuery, *, as_json: bool = False) -> None:
     columns = (*TASK_COLUMNS, *(TIME_COLUMNS if times is not None else ()))
     rows, more = task_rows(state, query, times)
     if as_json:
-        found = [dict(zip(columns, row, strict=True)) for row in rows]
+        found: list[dict[str, Any]] = [dict(zip(columns, row, strict=True)) for row in rows]
+        for each in found:
+            each["failures"] = list(failures_of(state, TaskId(int(each["task"]))))
         print_json(console, {"job": job.job, "counts": task_counts(state), "tasks": found, "more": more})
         return
     console.print(count_tasks(state))
@@ -112,6 +116,12 @@ def tasks(job: ReadableJob, query: TaskQuery, *, as_json: bool = False) -> None:
         )
         return
     print_table(console, columns, rows)
+    if query.state is TaskFilter.FAILED:
+        for row in rows:
+            for failure in failures_of(state, TaskId(int(row[0]))):
+                console.print(f"task {row[0]}, batch {failure.batch} ({failure.kind.value}): {failure.message}")
+                if failure.traceback:
+                    console.print(failure.traceback.rstrip())
     if more:
         states = ", ".join(each.value for each in TaskFilter)
         console.print(f"The first {query.limit}. To show more: --limit=N. To filter: --state=STATE ({states}).")

@@ -17,7 +17,7 @@ from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.output import plain, print_json
 from elasticdl.cli.display.status import slow_lines, status_facts, without_processes
 from elasticdl.cli.jobs.folded import recovered, wall_time
-from elasticdl.cli.jobs.handle import Condition, JobHandle, ReadableJob, read_records
+from elasticdl.cli.jobs.handle import Condition, PodLogs, ReadableJob, read_records
 from elasticdl.master.core import State
 from elasticdl.shared.errors import ElasticDLError, file_errors
 from elasticdl.shared.messages.events import JobSubmitted, PodExited
@@ -136,12 +136,12 @@ def _write(job: ReadableJob, condition: Condition, state: State | None, path: Pa
 
 def _logs(job: ReadableJob) -> Iterator[tuple[str, str]]:
     """The end of each process' log. An exported log comes without them."""
-    if not hasattr(job, "logs"):
+    logs: PodLogs | None = getattr(job, "logs", None)
+    if logs is None:
         return
-    handle: JobHandle = job
-    for name in handle.logs.pods():
+    for name in logs.pods():
         try:
-            lines, _ = handle.logs.read([name], LOG_LINES)
+            lines, _ = logs.read([name], LOG_LINES)
         except ElasticDLError as error:
             yield name, f"can't be read: {error}\n"
             continue
