@@ -15,7 +15,7 @@ from elasticdl.shared.job.spec import Strategy
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import FormRing, StartPod, StopPod, TakeSnapshot
 from elasticdl.shared.messages.events import ExitCause, PsStarted, RingMemberReady
-from elasticdl.shared.names import PodName, Service
+from elasticdl.shared.names import Incarnation, PodName, Service
 from elasticdl.views import core_snapshot
 
 RING = job_spec(workers=3, strategy=Strategy.ALLREDUCE, synchronous=True, grads_to_wait=3)
@@ -150,6 +150,19 @@ def test_a_silent_member_is_left_out(ring: Ring) -> None:
     ring.feed(missed, Service.MASTER, "master")
     assert ring.members == ["worker-1", "worker-2"]
     assert [command.pod for command in ring.take(StopPod)] == ["worker-0"]
+
+
+def test_a_member_that_is_silent_before_it_has_a_model_is_left_out() -> None:
+    driver = Ring(RING)
+    for worker in ("worker-1", "worker-0"):
+        driver.start(worker)
+        driver.serve()
+    silent = PodName("worker-0")
+    incarnation = Incarnation(driver.incarnation(silent))
+    assert (silent, incarnation) in driver.state.watched
+    driver.feed(events.HeartbeatsMissed(pod=silent, incarnation=incarnation, silent_s=9.0), Service.MASTER, "master")
+    assert driver.members == ["worker-1"]
+    assert (silent, incarnation) not in driver.state.watched
 
 
 def test_events_of_a_former_leader_do_not_count(ring: Ring) -> None:
