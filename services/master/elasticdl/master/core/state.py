@@ -213,7 +213,7 @@ class State:
 
     @property
     def watched(self) -> set[tuple[PodName, Incarnation]]:
-        """The processes whose heartbeats are expected: those that run, and members of the ring that have no model yet."""
+        """The processes whose heartbeats are expected: those that run, and members that have no model yet."""
         members = {
             (one.worker, one.incarnation) for one in self.ring.members if self.is_member(one.worker, one.incarnation)
         }
