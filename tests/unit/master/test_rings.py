@@ -17,6 +17,8 @@ from elasticdl.shared.messages.commands import FormRing, StartPod, StopPod, Take
 from elasticdl.shared.messages.events import ExitCause, PsStarted, RingMemberReady
 from elasticdl.shared.names import Incarnation, PodName, Service
 from elasticdl.views import core_snapshot
+from elasticdl.views.event_messages import EventMessages
+from elasticdl.views.progress import progress_snapshot
 
 RING = job_spec(workers=3, strategy=Strategy.ALLREDUCE, synchronous=True, grads_to_wait=3)
 
@@ -209,6 +211,14 @@ def test_invariants_hold_and_the_log_replays(ring: Ring) -> None:
     ring.check_replay()
     restored = core_snapshot.decode(core_snapshot.encode(ring.state), ring.state.job)
     assert restored.ring == ring.state.ring
+
+
+def test_users_see_the_ring_in_place_of_the_ps(ring: Ring) -> None:
+    messages, seen = EventMessages(), progress_snapshot(ring.state, {}, ring.now_s, 0.0)
+    assert seen.ring == len(ring.members)
+    ring.exit_pod("worker-0", ExitCause.PREEMPTED)
+    (decided,) = [one for one in ring.log[-2:] if isinstance(one.envelope.event, events.Decided)]
+    assert "The ring has 2 workers: worker-0 left." in messages.lines(decided, ring.state)
 
 
 class RandomRing(RuleBasedStateMachine):
