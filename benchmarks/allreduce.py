@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import importlib.util
 import multiprocessing
 import os
@@ -33,13 +34,15 @@ GB = 1e9
 
 def gloo(rank: int, size: int, port: int) -> Callable[[Any], None]:
     """An all-reduce by PyTorch's CPU backend."""
-    import torch
-    from torch import distributed
-
+    torch, distributed = importlib.import_module("torch"), importlib.import_module("torch.distributed")
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", rank=rank, world_size=size)
-    return lambda array: distributed.all_reduce(torch.from_numpy(array))
+
+    def reduce(array: Any) -> None:
+        distributed.all_reduce(torch.from_numpy(array))
+
+    return reduce
 
 
 def connected(rank: int, size: int, parent: Connection) -> Ring:

@@ -178,19 +178,20 @@ class Launcher:
 
     def events(self, wait_s: float) -> list[tuple[str, Any]]:
         """What members say within a time, and which of them are gone; forms generations by it."""
-        sources = {own: name for name, (_, own) in self.processes.items()}
-        found = []
-        for source in wait(list(sources), wait_s):
-            name = sources[source]  # type: ignore[index]
+        names = {own: name for name, (_, own) in self.processes.items()}
+        found: list[tuple[str, Any]] = []
+        for source in wait(list(names), wait_s):
+            if not isinstance(source, Connection):
+                continue
             try:
-                said = source.recv()  # type: ignore[union-attr]
+                said = source.recv()
             except (EOFError, OSError):
-                self._gone(name)
+                self._gone(names[source])
                 continue
             if said[0] == "ready":
                 self._on_ready(*said[1:4])
                 self.reasons.append(said[5])
-            found.append((name, said))
+            found.append((names[source], said))
         return found
 
     def _gone(self, name: str) -> None:

@@ -119,8 +119,13 @@ def progress_snapshot(
         elapsed_s=max(0.0, (state.ended_s or now_s) - state.submitted_s - state.paused_s),
         waiting=_waiting(state, heartbeats),
         is_resumed=state.resumes > 0,
-        ring=len(state.ring.members) if spec.has_ring else None,
+        ring=_members(state) if spec.has_ring else None,
     )
+
+
+def _members(state: State) -> int:
+    """Members of the ring whose processes run."""
+    return sum(state.is_member(member.worker, member.incarnation) for member in state.ring.members)
 
 
 def _waiting(state: State, heartbeats: Mapping[PodName, Heartbeat]) -> str:

@@ -6,6 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from elasticdl.worker.ring.core.messages import BatchKey
+
 
 @dataclass
 class Link:
@@ -62,7 +64,7 @@ class Reduction:
     """
 
     size: int
-    begun: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    begun: dict[int, tuple[BatchKey, ...]] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     broken: bool = False
 
@@ -70,6 +72,6 @@ class Reduction:
     def is_possible(self) -> bool:
         return len(self.begun) == self.size
 
-    def total(self, generation: int) -> Any:
+    def total(self, generation: int) -> tuple[int, tuple[BatchKey, ...]]:
         """The bits of the sum: they depend on the generation, as the order of additions does."""
         return generation, tuple(sorted(key for keys in self.begun.values() for key in keys))

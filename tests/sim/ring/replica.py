@@ -9,9 +9,12 @@ from elasticdl.shared.names import TaskId
 from elasticdl.worker.ring.core.messages import BatchKey
 from elasticdl.worker.ring.ports import BatchFacts
 
+Committed = tuple[tuple[BatchKey, ...], tuple[int, tuple[BatchKey, ...]]]
+"""A round: its batches, and the bits of its sum: the generation that reduced it, and what was added up."""
+
 
 def facts_of(key: BatchKey) -> BatchFacts:
-    """A batch with a gradient, except for the last task's in odd rounds."""
+    """A batch with a gradient."""
     return BatchFacts(task=key[0], batch=key[1], batches=9, records=1, checksum=0, is_empty=False)
 
 
@@ -20,7 +23,7 @@ class Replica:
 
     def __init__(self, *, rounds: int, width: int) -> None:
         self.rounds, self.width = rounds, width
-        self.history: list[tuple[tuple[BatchKey, ...], Any]] = []
+        self.history: list[Committed] = []
         self.has_model = False
 
     @property

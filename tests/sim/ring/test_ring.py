@@ -9,8 +9,30 @@ from tests.sim.ring.mutations import MUTATIONS
 from tests.sim.ring.run import Fault, Injection, random_faults, simulate
 
 ROUNDS = 2
-SEEDS = {}
+SEEDS = {
+    "a later lineage beats a higher step": 212,
+    "a state is the same one after a generation has opened with it": 242,
+    "what is computed and not committed survives a break": 6,
+    "batches are offered again in a new generation": 6,
+    "offers of a former generation are void": 9,
+    "a reduction counts only in its generation": 1187,
+    "what comes from a former generation is void": 117,
+    "a member that is left out asks again": 212,
+    "the loss of a member interrupts a round": 747,
+    "a break is reported": 83,
+    "a member that lacks a committed round gets its result": 5,
+    "all states are compared before a generation opens": 1,
+    "only the leader of a complete round lets it begin": 0,
+    "a round that begins elsewhere waits until this member has finished the one before": 99,
+}
 """Rule -> a seed whose random schedule shows that the rule is needed."""
+FROZEN = {
+    "a batch counts only for the state that it was computed from": (
+        Injection(step=57, fault=Fault.FREEZE, member=2),
+        Injection(step=89, fault=Fault.CONTINUE, member=2),
+    )
+}
+"""Rule -> faults, with seed 1, that show that the rule is needed."""
 
 
 def check(seed: int, members: int, faults: Sequence[Injection]) -> int:

@@ -15,8 +15,10 @@ from elasticdl.shared.job.spec import Strategy
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import FormRing, StartPod, StopPod, TakeSnapshot
 from elasticdl.shared.messages.events import ExitCause, PsStarted, RingMemberReady
-from elasticdl.shared.names import PodName, Service
+from elasticdl.shared.names import Incarnation, PodName, Service
 from elasticdl.views import core_snapshot
+from elasticdl.views.event_messages import EventMessages
+from elasticdl.views.progress import progress_snapshot
 
 RING = job_spec(workers=3, strategy=Strategy.ALLREDUCE, synchronous=True, grads_to_wait=3)
 
@@ -152,6 +154,19 @@ def test_a_silent_member_is_left_out(ring: Ring) -> None:
     assert [command.pod for command in ring.take(StopPod)] == ["worker-0"]
 
 
+def test_a_member_that_is_silent_before_it_has_a_model_is_left_out() -> None:
+    driver = Ring(RING)
+    for worker in ("worker-1", "worker-0"):
+        driver.start(worker)
+        driver.serve()
+    silent = PodName("worker-0")
+    incarnation = Incarnation(driver.incarnation(silent))
+    assert (silent, incarnation) in driver.state.watched
+    driver.feed(events.HeartbeatsMissed(pod=silent, incarnation=incarnation, silent_s=9.0), Service.MASTER, "master")
+    assert driver.members == ["worker-1"]
+    assert (silent, incarnation) not in driver.state.watched
+
+
 def test_events_of_a_former_leader_do_not_count(ring: Ring) -> None:
     former = f"ps-0 in {ring.state.ring.generation}"
     ring.exit_pod("worker-1", ExitCause.PREEMPTED)
@@ -196,6 +211,14 @@ def test_invariants_hold_and_the_log_replays(ring: Ring) -> None:
     ring.check_replay()
     restored = core_snapshot.decode(core_snapshot.encode(ring.state), ring.state.job)
     assert restored.ring == ring.state.ring
+
+
+def test_users_see_the_ring_in_place_of_the_ps(ring: Ring) -> None:
+    messages, seen = EventMessages(), progress_snapshot(ring.state, {}, ring.now_s, 0.0)
+    assert seen.ring == len(ring.members)
+    ring.exit_pod("worker-0", ExitCause.PREEMPTED)
+    (decided,) = [one for one in ring.log[-2:] if isinstance(one.envelope.event, events.Decided)]
+    assert "The ring has 2 workers: worker-0 left." in messages.lines(decided, ring.state)
 
 
 class RandomRing(RuleBasedStateMachine):

@@ -128,8 +128,8 @@ def test_another_file_under_the_number_of_a_descriptor_is_not_taken_for_the_bloc
 class StrangerRing(Ring):
     """A member that can't read the memory of the previous one."""
 
-    def __init__(self, *place: int, **sockets: socket.socket) -> None:
-        super().__init__(*place, **sockets)
+    def __init__(self, rank: int, size: int, *, following: socket.socket, preceding: socket.socket) -> None:
+        super().__init__(rank, size, following=following, preceding=preceding)
         self._mapped.open = lambda *_: None  # type: ignore[method-assign]
 
 

@@ -145,6 +145,8 @@ def _print_pods(state: State, console: Console) -> None:
     for name, pod in sorted(state.pods.items()):
         tasks = [str(ref) for ref, holders in state.running_attempts.items() if pod.incarnation in holders]
         phase = f"pending: {pod.pending}" if pod.pending else pod.phase.value
+        if pod.is_hosted and pod.has_process and state.ring.leader:
+            phase += f" in {state.ring.leader}"
         rows.append((name, phase, pod.instance, pod.incarnation, str(pod.starts), ", ".join(tasks)))
     if rows:
         print_table(console, ("pod", "phase", "instance", "incarnation", "starts", "tasks"), rows)

@@ -264,8 +264,8 @@ class Master:
         return self._last_append
 
     def _expect(self) -> None:
-        for pod in self.state.running_pods:
-            self._detector.expect(pod.name, pod.incarnation)
+        for name, incarnation in self.state.watched:
+            self._detector.expect(name, incarnation)
 
     async def _receive_heartbeats(self, meter: RunMeter) -> None:
         own = self._envelopes.incarnation
@@ -287,9 +287,8 @@ class Master:
         if self._meter and self._clock.monotonic() >= self._measured_s + MEASURE_EVERY_S:
             self._measured_s = self._clock.monotonic()
             self._inbox.put_nowait(self._meter.measured(self.state, self.state.submitted_s))
-        running = {(pod.name, pod.incarnation) for pod in self.state.running_pods}
         for each in missed:
-            if (each.pod, each.incarnation) in running:
+            if (each.pod, each.incarnation) in self.state.watched:
                 self._inbox.put_nowait(
                     HeartbeatsMissed(pod=each.pod, incarnation=each.incarnation, silent_s=each.silent_s)
                 )

@@ -212,6 +212,19 @@ class State:
         return [pod for pod in self.pods.values() if pod.phase is PodPhase.RUNNING]
 
     @property
+    def watched(self) -> set[tuple[PodName, Incarnation]]:
+        """The processes whose heartbeats are expected: those that run, and members that have no model yet."""
+        members = {
+            (one.worker, one.incarnation) for one in self.ring.members if self.is_member(one.worker, one.incarnation)
+        }
+        return {(pod.name, pod.incarnation) for pod in self.running_pods} | members
+
+    def is_member(self, worker: PodName, incarnation: Incarnation) -> bool:
+        """Whether the present process of a worker is this one, and has asked to be in the ring."""
+        pod = self.pods.get(worker)
+        return pod is not None and pod.has_process and pod.instance == self.ring.instances.get(incarnation)
+
+    @property
     def holders(self) -> tuple[PodName, ...]:
         """The ps that own partitions of the model."""
         return self.placement.holder_names

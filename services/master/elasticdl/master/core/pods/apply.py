@@ -92,9 +92,9 @@ def on_pod_exited(state: State, envelope: Envelope, event: events.PodExited) -> 
 def on_heartbeats_missed(state: State, _envelope: Envelope, event: events.HeartbeatsMissed) -> None:
     """Apply that a running process sent no heartbeat in time."""
     pod = state.pods.get(event.pod)
-    if pod and pod.incarnation == event.incarnation and pod.phase is PodPhase.RUNNING:
+    if pod and (event.pod, event.incarnation) in state.watched:
         pod.is_unresponsive = True
-        drop_attempts(state, pod.incarnation)
+        drop_attempts(state, event.incarnation)
 
 
 def on_start_timeout(state: State, name: PodName) -> None:

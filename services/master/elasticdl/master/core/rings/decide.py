@@ -39,9 +39,9 @@ def decide_ring(state: State) -> Decisions:
 
 def is_present(state: State, worker: PodName, incarnation: Incarnation) -> bool:
     """Whether a process can be in a ring: it runs, has not said that it stops, and sends heartbeats."""
-    pod = state.pods.get(worker)
-    if pod is None or not pod.has_process or pod.instance != state.ring.instances.get(incarnation):
+    if not state.is_member(worker, incarnation):
         return False
+    pod = state.pods[worker]
     return pod.stopped_incarnation != incarnation and not pod.is_unresponsive
 
 
