@@ -18,7 +18,7 @@ from tests.sim.mutations.registry import replaced
 from elasticdl.controller.core import Constraint, Policy, Role, View, admission, queues, rooms, sharing
 from elasticdl.controller.core.plan import Plan
 
-SEARCHED = 250
+SEARCHED = 400
 stages = import_module("elasticdl.controller.core.decide")
 """The module, which the package hides behind its function."""
 
@@ -35,7 +35,7 @@ SEEDS: Mapping[str, int] = {
     "no job leaves": 92,
     "every job leaves": 16,
     "quotas are ignored": 52,
-    "nothing is reclaimed": 105,
+    "nothing is reclaimed": 340,
     "quotas are no reason to give": 105,
     "selectors are ignored": 1,
     "refusals are forgotten": 4,
