@@ -191,7 +191,18 @@ def test_what_is_imported_is_declared() -> None:
     project = tomllib.loads(text(Path("pyproject.toml")))["project"]
     extras = [
         line
-        for name in ("kubernetes", "master", "ps", "worker", "dashboard", "examples", "notebook", "sql", "tensorboard")
+        for name in (
+            "kubernetes",
+            "master",
+            "ps",
+            "worker",
+            "dashboard",
+            "examples",
+            "notebook",
+            "plots",
+            "sql",
+            "tensorboard",
+        )
         for line in project["optional-dependencies"][name]
     ]
     declared = {re.split(r"[^\w.-]", line)[0].lower() for line in [*project["dependencies"], *extras]}

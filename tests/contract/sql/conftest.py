@@ -72,9 +72,9 @@ def foreign(
                         connection.execute(statement)
                 database.__init__(tmp_path / "tables")  # type: ignore[misc]
             case "sqlite":
-                with closing(sqlite3.connect(tmp_path / "tables.sqlite")) as connection, connection:
+                with closing(sqlite3.connect(tmp_path / "tables.sqlite")) as file, file:
                     for statement in statements:
-                        connection.execute(statement)
+                        file.execute(statement)
             case _:
                 run_in_postgres(request.getfixturevalue("postgres_server"), statements)
 

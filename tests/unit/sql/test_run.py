@@ -79,7 +79,7 @@ def test_an_interrupted_training_is_listed_and_registered_after_its_resume(sessi
 
     jobs.end = Interrupted()
 
-    def find(output: str, _: Mapping[str, Any]) -> JobOfTraining | None:
+    def find(output: str, options: Mapping[str, Any]) -> JobOfTraining | None:
         return JobOfTraining(job="pay-1", state=state, resume=resume, metrics={"r2": 0.5})
 
     jobs.find = find  # type: ignore[method-assign]

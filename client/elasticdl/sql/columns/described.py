@@ -133,8 +133,8 @@ class _Fit:
         is_indicator = shown.function == "INDICATOR" if shown else building.places(inner) <= building.INDICATOR_MAX + 2
         if is_indicator:
             return Node(operation="weighted_indicator", input=weights.name, of=(inner,))
-        given = shown.arguments if shown else {"dimension": None, "combiner": "sum"}
-        embedding = building.embedded(inner, int(given["dimension"] or 0), given["combiner"])
+        dimension, combiner = (shown.arguments["dimension"], shown.arguments["combiner"]) if shown else (0, "sum")
+        embedding = building.embedded(inner, int(dimension or 0), combiner)
         return Node(operation="weighted_embedding", input=weights.name, of=(inner,), values=embedding.values)
 
     def _identity(self, spec: Spec) -> Node:

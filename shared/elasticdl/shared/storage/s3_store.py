@@ -64,7 +64,8 @@ class S3Store:
             )
         timeout = urllib3.Timeout(connect=settings.connect_timeout_s, read=settings.read_timeout_s)
         # Retries happen here, where errors are classified, and not a second time in urllib3.
-        self._pool = urllib3.PoolManager(timeout=timeout, maxsize=_POOL_CONNECTIONS, retries=urllib3.Retry(0, redirect=2))
+        retries = urllib3.Retry(0, redirect=2)
+        self._pool = urllib3.PoolManager(timeout=timeout, maxsize=_POOL_CONNECTIONS, retries=retries)
         self._client = Minio(
             endpoint=endpoint.place,
             access_key=settings.access_key or None,
