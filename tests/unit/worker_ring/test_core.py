@@ -328,10 +328,14 @@ def test_a_member_leaves_between_two_rounds(is_reducing: bool) -> None:
     assert follower.issued == []
 
 
-def test_ledgers_that_differ_break_the_generation() -> None:
+@pytest.mark.parametrize("is_own", [False, True])
+def test_ledgers_that_differ_break_the_generation(is_own: bool) -> None:
     leader = open_leader()
-    leader.receive(1, Offer(step=0, round=ROUND, facts=facts(0)))
-    leader.receive(1, Offer(step=0, round=ROUND[:1], facts=facts(0)))
+    leader.receive(1, Offer(step=0, round=(*ROUND, ROUND[0]), facts=facts(0)))
+    if is_own:
+        leader.contribute(0)
+    else:
+        leader.receive(1, Offer(step=0, round=ROUND, facts=facts(0)))
     assert "different batches" in leader.only(commands.ReportReady).reason
 
 

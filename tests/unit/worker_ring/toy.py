@@ -16,7 +16,8 @@ from elasticdl.worker.ring.ports import BatchFacts, Bytes, Generation, Member
 from elasticdl.worker.ring.replica_set import ReplicaSet, RingClosedError
 
 RATE = 0.01
-SIZE = 1000
+SIZE = 20_000
+"""More than what goes through the sockets."""
 
 
 class ToyState:

@@ -367,7 +367,10 @@ class RingCore:
             return  # It was computed for a state that is gone, or its round was committed with another member's.
         offer = Offer(step=event.step, round=event.round, facts=event.facts)
         if self._contributions.keep(offer) and self.phase is Phase.OPEN:
-            self._offer(offer)
+            try:
+                self._offer(offer)
+            except ProtocolError as error:  # A follower has offered a batch of another round.
+                self._abandon(str(error))
 
     def _offer(self, offer: Offer) -> None:
         if self.is_leader:
