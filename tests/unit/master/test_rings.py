@@ -59,6 +59,11 @@ class Ring(Driver):
 
 @pytest.fixture
 def ring() -> Ring:
+    return three_workers()
+
+
+def three_workers() -> Ring:
+    """A ring of three workers that train; worker-1 leads."""
     driver = Ring(RING)
     for worker in ("worker-1", "worker-0", "worker-2"):
         driver.start(worker)
