@@ -114,6 +114,7 @@ def check(cluster: Cluster, wanted: list[Job], targets: Targets) -> Cluster:
     return done
 
 
+# Without shrinking: that takes minutes here.
 @settings(max_examples=150, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(clusters(), jobs(), st.lists(st.integers(1, 6), max_size=3), st.randoms(use_true_random=False))
 def test_decisions_fit_repeat_and_come_to_rest(cluster, wanted, demands, random) -> None:  # type: ignore[no-untyped-def]
