@@ -6,6 +6,8 @@ import json
 import re
 import signal
 
+import h5py
+import numpy as np
 import pytest
 from tests.e2e.elastic import Elastic
 from tests.e2e.models import slowly, write_data, write_model
@@ -90,3 +92,22 @@ def test_a_model_that_needs_parameter_servers_is_refused_by_name(elastic: Elasti
     )
     assert outcome.exit_code == 1
     assert "elasticdl.layers.Embedding keeps its rows on parameter servers" in outcome.output
+
+
+@pytest.mark.thorough
+def test_a_deterministic_job_ends_in_the_same_bits_with_any_number_of_workers(elastic: Elastic) -> None:
+    write_model(elastic.folder, MODEL)
+    data = write_data(elastic.folder, RECORDS)
+    weights = []
+    for workers in (1, 2):
+        flags = [*FLAGS, f"--training_data={data}", "--deterministic", "--export_weights", "--seed=5"]
+        outcome = elastic.run("train", *flags, f"--num_workers={workers}", f"--output=weights-{workers}")
+        assert outcome.exit_code == 0, outcome.output
+        (file,) = (elastic.folder / f"weights-{workers}").glob("*.weights.h5")
+        weights.append(file)
+    with h5py.File(weights[0]) as one, h5py.File(weights[1]) as other:
+        found: list[str] = []
+        one.visititems(lambda name, item: found.append(name) if isinstance(item, h5py.Dataset) else None)
+        assert found
+        for name in found:
+            np.testing.assert_array_equal(one[name][()], other[name][()])

@@ -31,7 +31,9 @@ _FROM_STATEMENT = frozenset(
 )
 """Options whose values follow from the statement."""
 _OF_THE_COMMAND = frozenset(
-    listed("run_dir,report,detach,debug,dry_run,envs,nats_url,distribution_strategy,checkpoint_dir,yaml,trainingjob")
+    listed(
+        "run_dir,report,detach,debug,dry_run,envs,nats_url,distribution_strategy,deterministic,checkpoint_dir,yaml,trainingjob"
+    )
 )
 """Options that are no attributes: those of a command line, and those that may have credentials."""
 _WITHOUT_EFFECT = frozenset(

@@ -249,6 +249,15 @@ class TrainFlags(JobFlags):
             panel=PROCESSES,
         ),
     ] = "ParameterServerStrategy"
+    deterministic: Annotated[
+        bool,
+        Flag(
+            "With AllreduceStrategy: add gradients up in float64, so that the weights are the same in every bit, "
+            "whichever workers die or join.",
+            panel=PROCESSES,
+            sets="JobSpec.deterministic",
+        ),
+    ] = False
     checkpoint_steps: Annotated[
         int,
         Flag(
@@ -321,6 +330,12 @@ class TrainFlags(JobFlags):
             raise UserError(
                 f"--num_ps_pods={self.num_ps_pods} has no effect with --distribution_strategy=AllreduceStrategy, which "
                 "starts no parameter servers. Leave --num_ps_pods out.",
+                usage=True,
+            )
+        if self.deterministic and self.strategy is not Strategy.ALLREDUCE:
+            raise UserError(
+                "--deterministic needs --distribution_strategy=AllreduceStrategy. Parameter servers always add up in "
+                "float64 with --use_async=false.",
                 usage=True,
             )
         self._check_export()

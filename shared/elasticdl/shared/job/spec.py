@@ -297,6 +297,7 @@ class JobSpec:
         workers: number of workers.
         ps: number of parameter servers; 1 for a ring, whose first worker is one besides.
         strategy: how workers exchange gradients.
+        deterministic: a ring adds gradients up in float64.
         snapshot_interval_s: seconds between a ps' snapshots.
         snapshot_steps: additional snapshots every N steps (0: none).
         evaluate_epochs: evaluate the model at the end of each epoch; the next one begins once this state is pinned.
@@ -366,6 +367,7 @@ class JobSpec:
     data_cache_bytes: int = DATA_CACHE_BYTES
     export_weights: bool = False
     strategy: Strategy = Strategy.PARAMETER_SERVERS
+    deterministic: bool = False
 
     @property
     def has_ring(self) -> bool:

@@ -56,6 +56,7 @@ class RingWorker:
                 token=settings.token,
                 host=settings.host,
                 advertised_host=settings.advertised_host,
+                is_deterministic=around.spec.deterministic,
             ),
             self.replica,
             membership,
