@@ -100,7 +100,7 @@ def test_the_python_api_is_complete() -> None:
 def test_the_signatures_are_those_of_the_source() -> None:
     page = api.page()
     assert "Job(name: str, *, run_dir: str | Path = '', namespace: str = '')" in page
-    assert "    model_def: Any,\n    training_data: str | Path,\n    *,\n    wait: bool = True,\n" in page
+    assert "    model_def: Any,\n    training_data: Any,\n    *,\n    wait: bool = True,\n" in page
     assert "History(epochs: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]])" in page
 
 

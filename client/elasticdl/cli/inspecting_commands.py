@@ -160,7 +160,7 @@ def metrics(
     port: Annotated[
         int,
         Flag(
-            "Serve /metrics at this port, or the first free one after it, until Ctrl-C.",
+            "Serve /metrics at this port, or the first free one after it.",
             metavar="N",
             limits=(0, 65535),
             shows="print once",

@@ -199,19 +199,11 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
     if spec.best is not None:
         _check_metric(spec.best.metric, runner)
     outputs = None
+    saves_models = bool((spec.best and spec.best.save) or found.best or found.checkpoint_folder)
     if spec.prediction is not None:
         outputs = ModelOutputs(runner=runner, processor=load_processor(module, spec.prediction.processor))
-    elif spec.output or (spec.best and spec.best.save) or found.best or found.checkpoint_folder:
-        if not spec.export_weights and not overrides(runner.built.model, "call"):
-            raise UserError(
-                f"{module.path}: {type(runner.built.model).__name__} has no call(), so no export can predict with it",
-                hint="Export its weights alone: --export_weights.",
-            )
-        whole = bool((spec.best and spec.best.save) or found.best or found.checkpoint_folder)
-        if not spec.export_weights:
-            exports = _Exports.of(runner, spec, needs_whole_models=whole)
-        else:
-            check_export(runner, spec.limits.export_bytes_max)
+    elif spec.output or saves_models:
+        exports = _exports_of(spec, module, runner, needs_whole_models=saves_models)
     built = Built(
         runner=runner,
         training=training,
@@ -232,6 +224,18 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
         problem = "this process built a model that differs from the one that the job was started with"
         built.fingerprint().check(Fingerprint.decode(spec.model.fingerprint), module.path, problem)
     return built
+
+
+def _exports_of(spec: JobSpec, module: UserModule, runner: ModelRunner, *, needs_whole_models: bool) -> _Exports:
+    if spec.export_weights:
+        check_export(runner, spec.limits.export_bytes_max)
+        return _Exports()
+    if not overrides(runner.built.model, "call"):
+        raise UserError(
+            f"{module.path}: {type(runner.built.model).__name__} has no call(), so no export can predict with it",
+            hint="Export its weights alone: --export_weights.",
+        )
+    return _Exports.of(runner, spec, needs_whole_models=needs_whole_models)
 
 
 def _settings(spec: JobSpec, *, has_callbacks: bool) -> RunnerSettings:

@@ -125,7 +125,7 @@ class Links:
 
     def _dial(self, rank: int, *, is_data: bool) -> Connection | None:
         """Connect to a member; None, and an event, if that fails."""
-        member, connection = self.generation.members[rank], None
+        member, connected, connection = self.generation.members[rank], None, None
         try:
             host, port = host_and_port(member.address)
             connected = socket.create_connection((host, port or 0), timeout=CONNECT_S)
@@ -142,6 +142,8 @@ class Links:
         except (OSError, ConnectionLostError, ProtocolError) as error:
             if connection is not None:
                 connection.close()
+            elif connected is not None:  # It was reset before options could be set.
+                connected.close()
             self._lost(rank, str(error))
             return None
         return connection

@@ -167,7 +167,9 @@ class ReplicaSet:
         self._runner.stop()
         self._runner.join(JOIN_S)
         self._free_ended_links()
+        links = self._links  # Another one if a generation came in between.
         if links is not None:
+            links.close()
             links.free()
 
     # --- the worker ---------------------------------------------------------------------------------------------------

@@ -314,11 +314,11 @@ def _completed_fields(schema: Mapping[str, Any], values: Mapping[str, Any], path
 
 
 def _check_type(schema: Mapping[str, Any], value: Any, path: str) -> None:
-    kind = schema.get("type", "")
-    types = _TYPES.get(kind, (int, str))  # No type: an int-or-string.
+    named = schema.get("type", "")
+    types = _TYPES.get(named, (int, str))  # No type: an int-or-string.
     is_bool = isinstance(value, bool)
-    if not isinstance(value, types) or (is_bool and kind != "boolean"):
-        wanted = _NAMES.get(kind, "a text or a whole number")
+    if not isinstance(value, types) or (is_bool and named != "boolean"):
+        wanted = _NAMES.get(named, "a text or a whole number")
         raise UserError(f"{path} is {wanted}, not {value!r}")
 
 
