@@ -90,15 +90,16 @@ class Serving:
                 orders.append(self._orders.get())
             try:
                 self._end()
-                for order in orders:
-                    if isinstance(order, threading.Event):
-                        order.set()
-                if None in orders:
-                    return
-                if isinstance(orders[-1], Generation):  # Earlier ones are over.
+                if None not in orders and isinstance(orders[-1], Generation):  # Earlier ones are over.
                     self._begin(orders[-1])
             except BaseException as error:  # The outermost frame of the thread.
                 self._failed(error)
+            finally:
+                for order in orders:
+                    if isinstance(order, threading.Event):
+                        order.set()
+            if None in orders:
+                return
 
     def _begin(self, generation: Generation) -> None:
         process, settings = self._process, self._process.settings
@@ -134,9 +135,10 @@ class Serving:
             self._failed(error)
 
     def _end(self) -> None:
-        if self._service is not None and self._running is not None:
-            self._service.ask_to_end()
-            self._running.join()
-            self._service.close()
-            self._hosted.core.observe(None)
+        service, running = self._service, self._running
         self._service = self._running = None
+        if service is not None and running is not None:
+            service.ask_to_end()
+            running.join()
+            service.close()
+            self._hosted.core.observe(None)

@@ -176,6 +176,9 @@ class Links:
                     self._post(events.MessageReceived(generation=number, rank=rank, message=message))
         except (ConnectionLostError, ProtocolError) as error:
             self._lost(rank, str(error))
+        except BaseException as error:  # Without this report the generation would wait for its end for ever.
+            self._lost(rank, repr(error))
+            raise
         finally:
             with self._changed:
                 self._peers.pop(rank, None)
