@@ -14,6 +14,7 @@ from elasticdl.shared.bus.ports import JobReader, LogReader
 from elasticdl.shared.errors import TransientError
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.views.files.exported_log import NoSnapshots
+from elasticdl.views.outputs.prometheus import JobMetrics
 
 RECORDS = recorded("plain")
 
@@ -81,13 +82,13 @@ class Growing(Recorded):
 
 
 async def test_an_error_while_the_job_is_followed_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = metrics.JobMetrics.take
+    take = JobMetrics.take
 
-    def fail_later(counted: metrics.JobMetrics, record: LogRecord) -> None:
+    def fail_later(counted: JobMetrics, record: LogRecord) -> None:
         if record.seq > 30:
             raise ArithmeticError
         take(counted, record)
 
-    monkeypatch.setattr(metrics.JobMetrics, "take", fail_later)
+    monkeypatch.setattr(JobMetrics, "take", fail_later)
     with pytest.raises(ArithmeticError):
         await metrics.Exporter(Job([Growing(RECORDS), Recorded(RECORDS)])).follow()
