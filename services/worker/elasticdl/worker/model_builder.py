@@ -202,16 +202,8 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
     if spec.prediction is not None:
         outputs = ModelOutputs(runner=runner, processor=load_processor(module, spec.prediction.processor))
     elif spec.output or (spec.best and spec.best.save) or found.best or found.checkpoint_folder:
-        if not spec.export_weights and not overrides(runner.built.model, "call"):
-            raise UserError(
-                f"{module.path}: {type(runner.built.model).__name__} has no call(), so no export can predict with it",
-                hint="Export its weights alone: --export_weights.",
-            )
         whole = bool((spec.best and spec.best.save) or found.best or found.checkpoint_folder)
-        if not spec.export_weights:
-            exports = _Exports.of(runner, spec, needs_whole_models=whole)
-        else:
-            check_export(runner, spec.limits.export_bytes_max)
+        exports = _checked_exports(runner, spec, module, needs_whole_models=whole)
     built = Built(
         runner=runner,
         training=training,
@@ -232,6 +224,20 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
         problem = "this process built a model that differs from the one that the job was started with"
         built.fingerprint().check(Fingerprint.decode(spec.model.fingerprint), module.path, problem)
     return built
+
+
+def _checked_exports(runner: ModelRunner, spec: JobSpec, module: UserModule, *, needs_whole_models: bool) -> _Exports:
+    """How the model is exported. Raises ``UserError``: it can't be exported as the job says."""
+    if spec.export_weights:
+        check_export(runner, spec.limits.export_bytes_max)
+        return _Exports()
+    model = runner.built.model
+    if not overrides(model, "call"):
+        raise UserError(
+            f"{module.path}: {type(model).__name__} has no call(), so no export can predict with it",
+            hint="Export its weights alone: --export_weights.",
+        )
+    return _Exports.of(runner, spec, needs_whole_models=needs_whole_models)
 
 
 def _settings(spec: JobSpec, *, has_callbacks: bool) -> RunnerSettings:
