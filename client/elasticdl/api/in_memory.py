@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,7 @@ from typing import Any
 from elasticdl.cli.opening import root_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import KERAS_FILE, WEIGHTS_ALONE
-from elasticdl.shared.names import new_job_id
+from elasticdl.shared.names import job_name, new_job_id
 
 ALIASES = {"epochs": "num_epochs", "batch_size": "minibatch_size"}
 """Argument of ``fit()`` -> the flag that says the same."""
@@ -80,7 +79,7 @@ def written(model: Any, data: Any, values: Mapping[str, Any]) -> tuple[str, dict
         model, x, y, epochs=epochs, batch_size=batch_size, **given
     )
     call.apply_defaults()
-    name = str(flags.get("job_name") or re.sub(r"[^a-z0-9]+", "-", model.name.lower()).strip("-") or "model")
+    name = str(flags.get("job_name") or job_name(model.name, otherwise="model"))
     job = new_job_id(name)
     folder = _folder(job, flags)
     made = fit.written(model, call.arguments, folder, _place(), name)

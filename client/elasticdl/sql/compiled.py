@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
 from elasticdl.shared.errors import ElasticDLError, UserError
-from elasticdl.shared.names import JOB_NAME_CHARS_MAX
+from elasticdl.shared.names import job_name
 from elasticdl.shared.storage import to_uri
 from elasticdl.shared.storage.uris import local_path
 from elasticdl.shared.words import count, listed
@@ -71,7 +70,8 @@ def _train(session: Session, statement: Train, text: str) -> Result:
     training = session.registry.begin(statement.into.text)
     job: dict[str, Any] = {**session.options, **found.options}
     is_cluster = job.get("platform") == KUBERNETES
-    name = _job_name(str(job.pop("job_name", statement.into.text)), f"-{training.id[-_TOKEN:]}" if is_cluster else "")
+    suffix = f"-{training.id[-_TOKEN:]}" if is_cluster else ""
+    name = job_name(str(job.pop("job_name", statement.into.text)), otherwise="model", suffix=suffix)
     options: dict[str, Any] = {}
     try:
         session.display.line(f"Reading the rows of the SELECT from {database.url}.")
@@ -151,7 +151,7 @@ def _predict(session: Session, statement: Predict, text: str) -> Result:
         model_def, features = model.definition(work.folder)
         prepared = prepare_rows(statement.query.text, database, features, work.folder / "rows", label=False)
         flags = {
-            "job_name": _job_name(model.record.model, "-predict"),
+            "job_name": job_name(model.record.model, otherwise="model", suffix="-predict"),
             **_options("predict", {**session.options, **found.options}),
             "model_def": model_def,
             "model": model.training.export,
@@ -190,7 +190,7 @@ def _evaluate(session: Session, statement: Evaluate, text: str) -> Result:
         model_def, features = model.definition(work.folder)
         prepared = prepare_rows(statement.query.text, database, features, work.folder / "rows", label=True)
         flags = {
-            "job_name": _job_name(model.record.model, "-evaluate"),
+            "job_name": job_name(model.record.model, otherwise="model", suffix="-evaluate"),
             **_options("evaluate", {**session.options, **found.options}),
             "model_def": model_def,
             "model": model.training.export,
@@ -277,7 +277,7 @@ def _plan(session: Session, statement: JobStatement, text: str) -> Result:
             statement=text,
             kind="explain plan",
             table=Table(("column", "use", "reason"), rows),
-            text=_job_file(command, {"job_name": _job_name(statement.into.text, ""), **options, **data}),
+            text=_job_file(command, {"job_name": job_name(statement.into.text, otherwise="model"), **options, **data}),
             columns=rows,
         )
     model = _model(session, statement.using)
@@ -366,12 +366,6 @@ def _options(command: str, values: Mapping[str, Any]) -> dict[str, Any]:
     if unknown := [name for name in values if name not in known]:
         raise ElasticDLError(f"elasticdl {command} has no option {unknown[0]!r}")
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _job_name(model: str, suffix: str) -> str:
-    """The name of a model as the first part of a job's id."""
-    name = re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")[: JOB_NAME_CHARS_MAX - len(suffix)].strip("-")
-    return (name or "model") + suffix
 
 
 def _selected(metrics: Mapping[str, float], attributes: CheckedAttributes) -> dict[str, float]:

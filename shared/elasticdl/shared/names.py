@@ -81,6 +81,18 @@ def check_job_name(name: str) -> None:
         )
 
 
+def job_name(text: str, *, otherwise: str = "job", suffix: str = "") -> str:
+    """The name of a job whose user gives none.
+
+    Args:
+        text: the name of its model, or of a file; other characters than those of job names become ``-``.
+        otherwise: the name if nothing of the text is left.
+        suffix: its end, of characters of job names.
+    """
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[: JOB_NAME_CHARS_MAX - len(suffix)].strip("-")
+    return (name or otherwise) + suffix
+
+
 @lru_cache(maxsize=4096)
 def pod_name(service: Service, number: int) -> PodName:
     """``worker-0``, ``ps-1``; see ``MASTER`` and ``LAUNCHER`` for those without a number."""

@@ -46,6 +46,13 @@ def test_arguments_of_fit_become_files_and_flags(tmp_path: Path) -> None:
     np.testing.assert_array_equal(model.get_weights()[0], made.get_weights()[0])
 
 
+def test_a_job_is_named_after_the_model_however_long_its_name_is(tmp_path: Path) -> None:
+    model = linear()
+    model.name = "Two_Towers_" + 30 * "ab"
+    job, _ = written(model, (X, Y), {"run_dir": tmp_path})
+    assert job.startswith("two-towers-abab")
+
+
 @pytest.mark.parametrize(
     ("model", "data", "more", "says"),
     [

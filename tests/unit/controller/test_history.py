@@ -48,7 +48,7 @@ def test_a_record_is_read_as_it_was_written(cluster, before, now) -> None:  # ty
         targets = {each.job: each for each in decide(cluster, wanted, 0.0).jobs}
         line = record_line(7.5, changes_to_json(changes, view), targets)
         record = record_of(line, view, "a line")
-        assert (record.s, record.changes, record.targets) == (7.5, changes, targets)
+        assert (record.time_s, record.changes, record.targets) == (7.5, changes, targets)
         view.apply(changes)
 
 
@@ -94,7 +94,7 @@ def test_a_log_that_was_cut_off_and_one_that_is_full(tmp_path: Path, monkeypatch
         planner.decide(planner.view.changes_to(cluster, wanted), float(number))
     policy, records = read_log(path)  # Each file begins with all that there is.
     known = list(records)
-    assert [record.s for record in known] == [4.0]
+    assert [record.time_s for record in known] == [4.0]
     assert not list(differences(policy, known))
     assert fold(known).targets.keys() == {"a", "c-4"}
     assert path.with_name("fleet.log.1").exists()

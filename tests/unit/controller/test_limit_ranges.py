@@ -43,6 +43,7 @@ def test_what_is_not_requested_has_a_default() -> None:
         ({"max": {"memory": "1Gi"}}, "at most 1 GiB memory for a container, and a worker asks for 2 GiB"),
         ({"min": {"cpu": "3"}}, "no less than 3 cpu for a container, and a worker asks for 1"),
         ({"maxLimitRequestRatio": {"cpu": "1.5"}}, "at most 1.5 times the request"),
+        ({"maxLimitRequestRatio": {"cpu": "1500m"}}, "at most 1.5 times the request"),
         ({"maxLimitRequestRatio": {"cpu": "2"}}, ""),
     ],
 )

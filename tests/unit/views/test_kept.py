@@ -39,9 +39,9 @@ def results_of(folder: Path, records: list[LogRecord], log: ExportedLog | None =
 def test_a_result_is_found_again_until_the_log_grows(folder: Path) -> None:
     records = recorded("plain")
     results_of(folder, records[:50]).write("why", b"50")
-    assert results_of(folder, records[:50]).read("why") == b"50"
-    assert results_of(folder, records[:51]).read("why") is None
-    assert results_of(folder, records[:50]).read("state") is None
+    assert results_of(folder, records[:50]).read("why", bytes) == b"50"
+    assert results_of(folder, records[:51]).read("why", bytes) is None
+    assert results_of(folder, records[:50]).read("state", bytes) is None
 
 
 def test_files_are_told_apart_by_what_is_in_them(folder: Path, tmp_path: Path) -> None:
@@ -50,8 +50,15 @@ def test_files_are_told_apart_by_what_is_in_them(folder: Path, tmp_path: Path) -
     later = replace(records[-1], envelope=replace(records[-1].envelope, time_s=records[-1].envelope.time_s + 1))
     other = exported([*records[:-1], later], tmp_path / "c.edl")
     results_of(folder, records, log).write("why", b"1")
-    assert results_of(folder, records, copy).read("why") == b"1"
-    assert results_of(folder, records, other).read("why") is None
+    assert results_of(folder, records, copy).read("why", bytes) == b"1"
+    assert results_of(folder, records, other).read("why", bytes) is None
+
+
+@pytest.mark.parametrize("data", [b"", bytes(100), b"{}", b"[[1, 2]]", b'"text"'])
+def test_a_damaged_result_is_not_there(folder: Path, data: bytes) -> None:
+    results = results_of(folder, recorded("plain"))
+    results.write("why", data)
+    assert results.read("why", kept.wall_time_of_bytes) is None
 
 
 def test_short_logs_are_not_kept(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Mapping
 from elasticdl.cli.jobs.handle import ReadableJob, read_bus
 from elasticdl.shared.bus.ports import JobReader, LogReader
 from elasticdl.shared.bus.reading import present_records, submitted
-from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.events import LogRecord
@@ -43,12 +42,11 @@ def recovered(job: ReadableJob, until: int = 0, *, all_evaluations: bool = True)
         if until or not isinstance(bus.log, ExportedLog):  # The broker holds a core snapshot.
             return await reading.exact(bus, until, all_evaluations=all_evaluations)
         kept = await _kept(job, bus.log)
-        if (data := kept.read("state")) and (spec := await submitted(bus.log, 0)):
-            try:
+        if spec := await submitted(bus.log, 0):
+            state = kept.read("state", lambda data: core_snapshot.decode(data, spec))
+            if state is not None:
                 last = await bus.log.last_seq()
-                return Reading(state=core_snapshot.decode(data, spec), read_seq=last, snapshot_seq=last)
-            except ProtocolError:
-                pass  # It is of another version.
+                return Reading(state=state, read_seq=last, snapshot_seq=last)
         found = await reading.exact(bus, all_evaluations=True)
         if found.state.spec is not None and not found.state.unreadable_messages.count:
             kept.write("state", core_snapshot.encode(found.state))
@@ -62,8 +60,8 @@ def wall_time(job: ReadableJob) -> tuple[WallTime, Mapping[int, str]]:
 
     async def read(bus: JobReader) -> tuple[WallTime, Mapping[int, str]]:
         kept = await _kept(job, bus.log)
-        if data := kept.read("why"):
-            return wall_time_of_bytes(data)
+        if result := kept.read("why", wall_time_of_bytes):
+            return result
         fold = WallTimeFold()
         async for record in present_records(bus.log):
             fold.take(record)
@@ -81,8 +79,8 @@ def task_times(job: ReadableJob) -> Mapping[TaskId, TaskTime]:
 
     async def read(bus: JobReader) -> Mapping[TaskId, TaskTime]:
         kept = await _kept(job, bus.log)
-        if data := kept.read("times"):
-            return task_times_of_bytes(data)
+        if (found := kept.read("times", task_times_of_bytes)) is not None:
+            return found
         times = TaskTimes()
         async for record in present_records(bus.log):
             times.take(record)

@@ -16,11 +16,10 @@ import numpy as np
 
 from elasticdl.cli.script import arrays, streams
 from elasticdl.cli.script.launcher import Launchers
-from elasticdl.cli.submission.submit import job_name
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import WEIGHTS_ALONE
 from elasticdl.shared.job.plan import Shuffle
-from elasticdl.shared.names import new_job_id
+from elasticdl.shared.names import job_name, new_job_id
 from elasticdl.shipping import shipped
 from elasticdl.shipping.own_steps import check_optimizers, has_own_step, overrides, try_step
 

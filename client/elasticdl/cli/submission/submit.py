@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +28,7 @@ from elasticdl.shared.job.model_file import ModelFile
 from elasticdl.shared.job.options import values_for
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.spec import InitialModel, JobSpec, ModelSpec
-from elasticdl.shared.names import JOB_NAME_CHARS_MAX, JobId, TaskId, check_job_name, new_job_id
+from elasticdl.shared.names import JobId, TaskId, job_name, new_job_id
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.storage import display, join, open_store, to_uri
 from elasticdl.zoo import best_reachable, shipped_model_zoo
@@ -232,13 +231,6 @@ def model_of(flags: JobFlags) -> tuple[ModelSpec, dict[str, str]]:
         **values_for("ModelSpec", flags),
     )
     return spec, digests
-
-
-def job_name(stem: str) -> str:
-    """The name of a job whose user gives none, from the name of the model file."""
-    name = re.sub(r"[^a-z0-9]+", "-", stem.lower())[:JOB_NAME_CHARS_MAX].strip("-") or "job"
-    check_job_name(name)
-    return name
 
 
 def _validation_plan(plan: Plan, data: PlannedData) -> Plan:

@@ -12,7 +12,7 @@ from elasticdl.cli.submission.flag_items import data_cache, parse_envs, split_se
 from elasticdl.cli.submission.initial_model import KERAS_SUFFIX, initial_model_of, is_job, model_file, version_of_job
 from elasticdl.cli.submission.plan_data import Progress, plan_data, reader_function
 from elasticdl.cli.submission.preflight import check_destinations
-from elasticdl.cli.submission.submit import Submission, job_name, model_of, shared_indices_of, storage_of
+from elasticdl.cli.submission.submit import Submission, model_of, shared_indices_of, storage_of
 from elasticdl.shared.data.formats import FORMATS
 from elasticdl.shared.data.schema import DataSchema, spec_of
 from elasticdl.shared.errors import UserError
@@ -22,7 +22,7 @@ from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags
 from elasticdl.shared.job.options import values_for
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.spec import InitialModel, JobSpec, PredictionSpec
-from elasticdl.shared.names import JobId, new_job_id
+from elasticdl.shared.names import JobId, job_name, new_job_id
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.storage import display, open_store, to_uri
 from elasticdl.shared.words import did_you_mean, listed

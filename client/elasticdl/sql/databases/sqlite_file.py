@@ -121,7 +121,8 @@ class SQLiteFile:
                     rows += batch.num_rows
                 connection.execute("COMMIT")
             except BaseException:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # SQLite itself has ended it, for instance because the disk is full.
+                    connection.execute("ROLLBACK")
                 raise
         return rows
 

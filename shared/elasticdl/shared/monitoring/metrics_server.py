@@ -13,13 +13,14 @@ from elasticdl.shared.monitoring.exposition import CONTENT_TYPE
 PORTS = 100
 """Ports that are tried, from the wanted one on: a job on one machine has many processes and one setting."""
 REQUEST_S_MAX = 5.0
+"""Seconds that a client may take to send its request and to receive the answer."""
 REQUEST_BYTES_MAX = 1 << 14
 _log = structlog.get_logger()
 
 
 @contextlib.asynccontextmanager
 async def serving_metrics(text: Callable[[], str], port: int, host: str = "") -> AsyncIterator[int]:
-    """Serve while the block runs; gives the port, 0 if none is free: a job does not fail for want of metrics.
+    """Serve while the block runs; gives the port, or 0 if none is free, because a job does not need its metrics.
 
     Args:
         text: the present metrics.
@@ -38,11 +39,13 @@ async def serving_metrics(text: Callable[[], str], port: int, host: str = "") ->
 
 async def _listening(text: Callable[[], str], port: int, host: str) -> asyncio.Server | None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), REQUEST_S_MAX)
-            writer.write(_response(head, text))
-            await writer.drain()
-        writer.close()
+        try:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
+                async with asyncio.timeout(REQUEST_S_MAX):  # Closing the server waits for all its connections.
+                    writer.write(_response(await reader.readuntil(b"\r\n\r\n"), text))
+                    await writer.drain()
+        finally:
+            writer.close()
 
     for each in range(port, min(port + PORTS, 1 << 16)):
         with contextlib.suppress(OSError):

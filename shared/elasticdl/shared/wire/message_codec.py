@@ -145,7 +145,7 @@ def _layout(layout: Tensor) -> tuple[list[int], list[int], list[int]]:
     """Positions, rows and widths of the tables of a frame."""
     numbers: list[int] = layout.tolist()
     if len(numbers) % 3 or min(numbers, default=0) < 0:
-        raise ProtocolError("a layout of tables that is none")
+        raise ProtocolError("the layout of tables is not a list of three numbers from 0 for each table")
     return numbers[::3], numbers[1::3], numbers[2::3]
 
 

@@ -1,7 +1,7 @@
 """Results of folds that are kept in files, for logs that have not changed since.
 
 A result belongs to the content of a log and to the program that has folded it. Losing one costs only time, so nothing
-here fails: a file that can't be read or written is not there.
+here fails: a file that can't be read or written, or is damaged, is not there.
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import elasticdl.master.core
 import elasticdl.shared.messages
 import elasticdl.views
 from elasticdl.shared.bus.ports import LogReader
 from elasticdl.shared.bus.reading import record_at
+from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.names import JobId, TaskId
 from elasticdl.shared.storage.atomic import replacing
 from elasticdl.views.files.exported_log import ExportedLog
@@ -27,6 +28,7 @@ from elasticdl.views.task_times import TaskTime
 from elasticdl.views.wall_time.causes import Cause
 from elasticdl.views.wall_time.values import Part, Phase, PhaseTime, WallTime
 
+T = TypeVar("T")
 RECORDS_MIN = 20_000
 """Results of shorter logs are not kept: they take less than a third of a second."""
 FILES_MAX = 64
@@ -63,17 +65,17 @@ class KeptResults:
         record = await record_at(log, last)
         return cls(folder, f"{job} {last} {record.envelope.id}" if record else "")
 
-    def read(self, name: str) -> bytes | None:
-        """A result, or None."""
+    def read(self, name: str, of_bytes: Callable[[bytes], T]) -> T | None:
+        """A result, or None; ``of_bytes``: the inverse of what made its bytes."""
         if not self._content:
             return None
         path = self._path(name)
         try:
-            data = path.read_bytes()
+            found = of_bytes(path.read_bytes())
             os.utime(path)
-        except OSError:
+        except (OSError, ProtocolError, ValueError, LookupError, TypeError):  # Not there, or damaged.
             return None
-        return data
+        return found
 
     def write(self, name: str, data: bytes) -> None:
         """Keep a result."""

@@ -65,8 +65,8 @@ def _until(records: Iterator[Record], text: str) -> Iterator[Record]:
         return
     limit_s: float | None = None
     for record in records:
-        limit_s = point.time_s(record.s) if limit_s is None else limit_s
-        if record.s > limit_s:
+        limit_s = point.time_s(record.time_s) if limit_s is None else limit_s
+        if record.time_s > limit_s:
             return
         yield record
 
@@ -74,8 +74,9 @@ def _until(records: Iterator[Record], text: str) -> Iterator[Record]:
 def _print(fleet: Fleet, console: Console) -> None:
     view = fleet.view
     console.print(
-        f"After decision #{fleet.number}, {_time(fleet.s)}: {count(len(view.nodes), 'node')}, "
-        f"{count(len(view.pods), 'pod')}, {count(len(view.jobs), 'job')}, {_orders(fleet)}"
+        f"After decision #{fleet.number}, {_time(fleet.time_s)}: {count(len(view.nodes), 'node')}, "
+        f"{count(len(view.pods), 'pod')}, {count(len(view.jobs), 'job')}; not done yet: "
+        f"{count(len(view.starts), 'start')}, {count(len(view.drains), 'drain')}"
     )
     rows = [
         [
@@ -100,11 +101,6 @@ def _print(fleet: Fleet, console: Console) -> None:
     )
 
 
-def _orders(fleet: Fleet) -> str:
-    ordered = len(fleet.view.starts) + len(fleet.view.drains)
-    return f"{count(ordered, 'order')} under way"
-
-
 def _what(target: JobTarget) -> str:
     """A target in words."""
     parts = [f"starts {len(target.starts)}"] if target.starts else []
@@ -123,15 +119,15 @@ def _words(difference: Difference) -> str:
     return f"#{difference.number} {difference.job}: recorded {sides[0]}; decided now {sides[1]}"
 
 
-def _time(s: float) -> str:
-    return f"{s:.1f} s" if s < _SIMULATED_S_MAX else time_of_day(s)
+def _time(time_s: float) -> str:
+    return f"{time_s:.1f} s" if time_s < _SIMULATED_S_MAX else time_of_day(time_s)
 
 
 def _facts(fleet: Fleet, found: list[Difference] | None) -> dict[str, object]:
     view = fleet.view
     facts: dict[str, object] = {
         "decision": fleet.number,
-        "time_s": fleet.s,
+        "time_s": fleet.time_s,
         "nodes": len(view.nodes),
         "pods": len(view.pods),
         "targets": [fleet.targets[name] for name in sorted(fleet.targets)],

@@ -69,7 +69,10 @@ def diagnose(job: ReadableJob, path: Path | None, *, as_json: bool = False) -> b
         console.print(f"advice   {line}")
     with file_errors(f"can't read {path}"):
         written = size(path.stat().st_size)
-    console.print(f"Wrote {count(len(contents), 'file')} to {path} ({written}), without secrets, for a bug report.")
+    console.print(f"Wrote {count(len(contents), 'file')} to {path} ({written}) for a bug report.")
+    console.print("Secrets of the settings are left out.")
+    if any(name.startswith("logs/") for name in contents):
+        console.print("Look through logs/ for secrets that your code has printed.")
     return not problems
 
 

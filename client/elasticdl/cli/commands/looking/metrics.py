@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
+from collections.abc import AsyncIterator
 from typing import cast
 
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.jobs.handle import ReadableJob, read_bus, until_ended
+from elasticdl.cli.jobs.handle import POLL_S, ReadableJob, read_bus, until_ended
+from elasticdl.master.core import State
 from elasticdl.shared.bus.ports import Bus, JobReader
-from elasticdl.shared.errors import UserError
+from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
+from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.monitoring.metrics_server import serving_metrics
 from elasticdl.shared.names import PodName
 from elasticdl.shared.process.clock import SystemClock
@@ -21,6 +23,8 @@ from elasticdl.views.reading import Reading, following
 
 HEARTBEAT_S_MAX = 10.0
 """Seconds after which the last heartbeat of a process is not shown any more."""
+RETRY_S_MAX = 10.0
+"""Seconds without a readable log after which ``follow`` gives up."""
 
 
 class Exporter:
@@ -33,48 +37,74 @@ class Exporter:
     def __init__(self, job: ReadableJob) -> None:
         self._job = job
         self._counted = JobMetrics()
-        self._past = Reading()
+        self._state = State()
         self._heartbeats: dict[PodName, Heartbeat] = {}
 
     def text(self) -> str:
         """The present metrics."""
         now_s = time.time()
         fresh = [each for each in self._heartbeats.values() if each.time_s > now_s - HEARTBEAT_S_MAX]
-        return self._counted.text(self._job.job, self._past.state, fresh)
+        return self._counted.text(self._job.job, self._state, fresh)
 
     async def read(self, bus: JobReader) -> None:
         """Read what the log holds now."""
         last = await bus.log.last_seq()
-        if last <= self._past.state.seq:
+        if last <= self._counted.events:
             return
-        async for record in following(bus.log, self._past):
-            self._counted.take(record)
+        async for record in self._records(bus):
             if record.seq >= last:
                 return
 
     async def follow(self) -> None:
-        """Read what the log gets, and the heartbeats, until nothing runs the job any more; then its last events."""
-        async with self._job.open() as bus:
-            await self.read(bus)
-            if not self._job.condition().is_running:
-                return
-            following_it = [asyncio.create_task(self._follow(bus)), asyncio.create_task(self._listen(bus))]
-            ended = asyncio.create_task(until_ended(self._job))
-            await asyncio.wait((*following_it, ended), return_when=asyncio.FIRST_COMPLETED)
-            for task in (*following_it, ended):
+        """Read what the log gets, and the heartbeats, until nothing runs the job any more; then its last events.
+
+        Raises:
+            TransientError, UserError: the log could not be read for ``RETRY_S_MAX``.
+        """
+        give_up_s = 0.0
+        while True:
+            try:
+                async with self._job.open() as bus:
+                    await self.read(bus)
+                    give_up_s = 0.0
+                    if not self._job.condition().is_running:
+                        return
+                    await self._follow_running(bus)
+            except (TransientError, UserError):  # A job's NATS server ends with it, and starts again for its readers.
+                give_up_s = give_up_s or time.monotonic() + RETRY_S_MAX
+                if time.monotonic() >= give_up_s:
+                    raise
+            self._heartbeats.clear()
+            await asyncio.sleep(POLL_S)
+
+    async def _follow_running(self, bus: JobReader) -> None:
+        """Until the job has ended, or its log can't be read any more: then the error is raised."""
+        tasks = [asyncio.create_task(each) for each in (self._follow(bus), self._listen(bus), until_ended(self._job))]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*following_it, ended, return_exceptions=True)
-        self._heartbeats.clear()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def _records(self, bus: JobReader) -> AsyncIterator[LogRecord]:
+        """The further records, once each is counted."""
+        async for record in following(bus.log, Reading(state=self._state, read_seq=self._counted.events)):
+            self._counted.take(record)
+            yield record
 
     async def _follow(self, bus: JobReader) -> None:
-        async for record in following(bus.log, replace(self._past, read_seq=self._counted.events)):
-            self._counted.take(record)
+        async for _ in self._records(bus):
+            pass
 
     async def _listen(self, bus: JobReader) -> None:
         if not hasattr(bus, "signals"):
             await asyncio.Event().wait()
         signals = cast(Bus, bus).signals
-        async for heartbeat in heartbeats_of_job(signals, SystemClock(), lambda: self._past.state):
+        async for heartbeat in heartbeats_of_job(signals, SystemClock(), lambda: self._state):
             self._heartbeats[heartbeat.name] = heartbeat
 
 
@@ -89,7 +119,7 @@ def metrics(job: ReadableJob, host: str, port: int) -> None:
     async def serve() -> None:
         async with serving_metrics(exporter.text, port, host) as bound:
             if not bound:
-                raise UserError(f"no port from {port} on is free at {host}")
+                raise UserError(f"no port from {port} on is free at {host}", hint="Choose another one with --port.")
             plain_console().print(f"The metrics of {job.job} are at http://{host}:{bound}/metrics")
             await exporter.follow()
             await asyncio.Event().wait()

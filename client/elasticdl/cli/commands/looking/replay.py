@@ -103,9 +103,9 @@ def step(job: ReadableJob, point: Point | None, *, as_json: bool = False) -> Non
             print_json(console, asdict(decision), one_line=True)
             return
         if waits and shown:
-            console.print("Enter: the next decision. q: the end.")
-            if console.input().strip().lower() == "q":
-                raise KeyboardInterrupt
+            console.print("Enter: the next decision. q: quit.")
+            if _input(console).strip().lower() == "q":
+                raise _QuitError
         shown.append(decision.seq)
         reasons = ", ".join(decision.reasons)
         console.print(
@@ -116,10 +116,22 @@ def step(job: ReadableJob, point: Point | None, *, as_json: bool = False) -> Non
 
     try:
         each_decision(read_records(job, until), show)
-    except KeyboardInterrupt:
+    except _QuitError:
         return
     if not shown and not as_json:
         console.print("The event log has no decision until there.")
+
+
+class _QuitError(Exception):
+    """The user quits."""
+
+
+def _input(console: Console) -> str:
+    """A line from the terminal. The end of input (Ctrl-D) quits."""
+    try:
+        return console.input()
+    except EOFError:
+        return "q"
 
 
 def compare(job: ReadableJob, first: Point, second: Point | None, *, as_json: bool = False) -> None:

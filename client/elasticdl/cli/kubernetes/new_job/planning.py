@@ -17,7 +17,6 @@ from elasticdl.cli.kubernetes.new_job.model_files import ModelFiles, collect
 from elasticdl.cli.kubernetes.submission_file import SourceJob, SubmissionFile
 from elasticdl.cli.submission.flag_items import data_cache, envs_text, parse_envs, split_secrets
 from elasticdl.cli.submission.seed import seed_of, with_seed
-from elasticdl.cli.submission.submit import job_name
 from elasticdl.shared.data.discovery import split_paths
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.job_options import PATH_FLAGS, JobFlags
@@ -26,7 +25,7 @@ from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT, PRIORITY_HIGH, P
 from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.kubernetes.quantities import amount
 from elasticdl.shared.kubernetes.templates import WorkerPriority
-from elasticdl.shared.names import Incarnation, JobId, Service, new_job_id
+from elasticdl.shared.names import Incarnation, JobId, Service, job_name, new_job_id
 from elasticdl.shared.words import listed
 
 F = TypeVar("F", bound=JobFlags)

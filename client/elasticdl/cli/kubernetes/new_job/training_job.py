@@ -11,7 +11,6 @@ from elasticdl.cli.kubernetes.manifests.volumes import volume_items
 from elasticdl.cli.kubernetes.new_job.model_files import ModelFiles
 from elasticdl.cli.kubernetes.new_job.planning import parse_labels, read_patches, share_of
 from elasticdl.cli.submission.flag_items import parse_envs, split_secrets
-from elasticdl.cli.submission.submit import job_name
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.kind_options import CommandFlags
 from elasticdl.shared.job.options import plain_values
@@ -23,6 +22,7 @@ from elasticdl.shared.kubernetes.refusals import ApiRefusedError
 from elasticdl.shared.kubernetes.training_job import TrainingJobSpec
 from elasticdl.shared.kubernetes.training_job.job_schema import ALIASES, NO_JOB_OPTIONS, is_switch, options_of
 from elasticdl.shared.kubernetes.training_job.spec import ROLES, VOLUME_KEYS
+from elasticdl.shared.names import job_name
 from elasticdl.shared.process.settings import variable
 from elasticdl.shared.words import listed
 

@@ -14,11 +14,11 @@ from elasticdl.shared.errors import ProtocolError, UserError, file_errors
 
 FORMER_SUFFIX = ".1"
 FILE_BYTES_MAX = 64 << 20
-"""A larger file is put aside, and the next one begins with all that there is."""
+"""A larger file is renamed, and the next one begins with the whole view."""
 
 
 class LogFile:
-    """A file to append to. One that is there is put aside under its name with ``.1`` first.
+    """A file to append to. An existing one is renamed first: ``.1`` is added to its name.
 
     Each line can be read as soon as ``append`` returns.
 

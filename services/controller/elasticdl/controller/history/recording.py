@@ -14,7 +14,7 @@ class RecordingPlanner:
     """Decides as ``Planner`` does, and appends what was new and which targets have changed to a file.
 
     Args:
-        on_error: is told once why nothing is written any more. Decisions never fail because of the log.
+        on_error: called once with the reason why nothing is written any more. Decisions never fail because of the log.
     """
 
     def __init__(self, path: Path, on_error: Callable[[str], None], policy: Policy | None = None) -> None:
@@ -38,7 +38,7 @@ class RecordingPlanner:
         is_first = self._file is None
         seen = {} if is_first else changes_to_json(changes, self.view)
         targets = self._planner.decide(changes, now_s)
-        if is_first:  # A file begins with all that there is.
+        if is_first:  # A file begins with the whole view.
             view = self.view
             seen = changes_to_json(View().changes_to(view.cluster(), view.jobs.values()), View())
         found = {target.job: target for target in targets.jobs}
@@ -59,7 +59,8 @@ class RecordingPlanner:
             if file is not None:
                 file.close()
         except OSError as error:
-            self._on_error(f"{self._path} can't be written: {error.strerror or error}")
+            if not self._is_broken:
+                self._on_error(f"{self._path} can't be written: {error.strerror or error}")
 
     def _write(self, line: str) -> None:
         try:

@@ -22,12 +22,12 @@ class Record:
     """One decision.
 
     Attributes:
-        s: when, in seconds since 1970 (in a simulation: since its start).
+        time_s: when, in seconds since 1970 (in a simulation: since its start).
         changes: what was new.
         targets: of jobs whose target is another one than before; None: the job is gone.
     """
 
-    s: float
+    time_s: float
     changes: Changes = field(default_factory=Changes)
     targets: Mapping[str, JobTarget | None] = field(default_factory=dict)
 
@@ -72,9 +72,9 @@ def changes_to_json(changes: Changes, view: View) -> dict[str, Any]:
     return found
 
 
-def record_line(s: float, changes: Mapping[str, Any], targets: Mapping[str, JobTarget | None]) -> str:
+def record_line(time_s: float, changes: Mapping[str, Any], targets: Mapping[str, JobTarget | None]) -> str:
     """A line of a log."""
-    line: dict[str, Any] = {"s": s}
+    line: dict[str, Any] = {"s": time_s}
     if changes:
         line["changes"] = changes
     if targets:
@@ -100,7 +100,7 @@ def record_of(line: str, view: View, where: str) -> Record:
         }
         queues, budgets = changes.get("queues"), changes.get("budgets")
         return Record(
-            s=float(values["s"]),
+            time_s=float(values["s"]),
             changes=Changes(
                 **named,
                 queues=None if queues is None else tuple(of_json(Queue, each) for each in queues),

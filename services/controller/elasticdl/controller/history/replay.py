@@ -15,13 +15,13 @@ class Fleet:
 
     Attributes:
         number: of the record, from 1; 0: none.
-        s: its time.
+        time_s: its time.
         targets: by job.
         decided: records with other targets than before, the newest last: number, time, target.
     """
 
     number: int = 0
-    s: float = 0.0
+    time_s: float = 0.0
     view: View = field(default_factory=View)
     targets: dict[str, JobTarget] = field(default_factory=dict)
     decided: list[tuple[int, float, JobTarget]] = field(default_factory=list)
@@ -29,7 +29,7 @@ class Fleet:
     def add(self, record: Record) -> None:
         """Add the next record."""
         self.number += 1
-        self.s = record.s
+        self.time_s = record.time_s
         self.view.apply(record.changes)
         for job, target in record.targets.items():
             if target is None:
@@ -37,7 +37,7 @@ class Fleet:
                 continue
             former = self.targets.get(job)
             if target.starts or target.drains or former is None or former.reason != target.reason:
-                self.decided.append((self.number, record.s, target))
+                self.decided.append((self.number, record.time_s, target))
             self.targets[job] = target
 
 
@@ -46,7 +46,7 @@ class Difference:
     """A target that is another one today; None: the job has none."""
 
     number: int
-    s: float
+    time_s: float
     job: str
     recorded: JobTarget | None
     decided: JobTarget | None
@@ -69,9 +69,9 @@ def differences(policy: Policy, records: Iterable[Record]) -> Iterator[Differenc
                 recorded.pop(job, None)
             else:
                 recorded[job] = target
-        decided = {each.job: each for each in planner.decide(record.changes, record.s).jobs}
+        decided = {each.job: each for each in planner.decide(record.changes, record.time_s).jobs}
         for job in sorted(recorded.keys() | decided.keys()):
             if recorded.get(job) != decided.get(job):
                 yield Difference(
-                    number=number, s=record.s, job=job, recorded=recorded.get(job), decided=decided.get(job)
+                    number=number, time_s=record.time_s, job=job, recorded=recorded.get(job), decided=decided.get(job)
                 )

@@ -10,6 +10,7 @@ from elasticdl.controller.core.queues import amount_text
 from elasticdl.controller.core.resources import Resources
 from elasticdl.controller.service.observing import resources_of
 from elasticdl.shared.kubernetes.kinds import Manifest
+from elasticdl.shared.kubernetes.quantities import amount
 
 _TYPES = {"Container": "container", "Pod": "pod"}
 """Types of limits that count for pods of jobs, which have one container, and what they are for."""
@@ -50,7 +51,7 @@ def read_limit_range(manifest: Manifest) -> LimitRange | None:
             what=_TYPES[item["type"]],
             least=resources_of(item.get("min") or {}, math.ceil),
             most=resources_of(item.get("max") or {}, math.floor),
-            ratios={name: float(text) for name, text in (item.get("maxLimitRequestRatio") or {}).items()},
+            ratios={name: amount(text) for name, text in (item.get("maxLimitRequestRatio") or {}).items()},
             requests=resources_of(item.get("defaultRequest") or {}, math.ceil),
             limits=resources_of(item.get("default") or {}, math.ceil),
         )

@@ -19,7 +19,7 @@ Sum = npt.NDArray[Any]
 
 
 class Gradients:
-    """Own gradients, intact, and sums of them. Not thread-safe.
+    """Gradients of this member, unchanged, and sums of them. Not thread-safe.
 
     Args:
         is_double: sums are float64.

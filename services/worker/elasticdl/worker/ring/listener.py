@@ -22,7 +22,7 @@ from elasticdl.shared.wire.connection import Connection, ConnectionLostError
 from elasticdl.shared.wire.frames import HANDSHAKE_LIMITS, FrameLimits
 
 HANDSHAKE_S = 60.0
-"""Seconds that a member may take to show the token. Members that are slower are taken for strangers."""
+"""Seconds that a member may take to show the token. A connection that takes longer is refused."""
 FRAME_DEADLINE_S = 60.0
 """Seconds without progress after which a connection counts as lost, if nothing tells before."""
 LIMITS = FrameLimits()

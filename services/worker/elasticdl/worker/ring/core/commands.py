@@ -127,7 +127,7 @@ class Lead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Follow:
-    """Stop to serve, before a copy of another state is loaded; see ``Leading.follow``."""
+    """Stop serving, before a copy of another state is loaded; see ``Leading.follow``."""
 
     lane: ClassVar[Lane] = Lane.STATE
     generation: Generation
