@@ -189,10 +189,11 @@ class _Training:
         if self._rows.rows == 0:
             raise UserError("the SELECT has no rows", hint="Check its WHERE.")
         if profile.nulls:
-            finite = f" AND isfinite({quoted(label)})" if profile.source == "number" else ""
+            # Comparisons, because SQLite and Postgres have no isfinite() of numbers.
+            known = "BETWEEN -1e308 AND 1e308" if profile.source == "number" else "IS NOT NULL"
             raise UserError(
                 f"the label {label!r} is NULL in {count(profile.nulls, 'row')} of {profile.rows:,}",
-                hint=f"Leave them out: ... WHERE {quoted(label)} IS NOT NULL{finite}",
+                hint=f"Leave them out: ... WHERE {quoted(label)} {known}",
             )
         if profile.source in ("numbers", "texts", "other", "null"):
             raise UserError(f"the label {label!r} is {profile.shown_type}, and a label is a number or a class")

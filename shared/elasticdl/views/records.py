@@ -138,6 +138,10 @@ def value_text(value: object) -> str:
             return f"batch {value.batch} of {value.task}"
         case (events.RunningBatch(), *_):
             return ", ".join(map(value_text, value))
+        case commands.RingMember():
+            return value.worker
+        case (commands.RingMember(), *_):
+            return f"({', '.join(map(value_text, value))})"
         case _:
             text = " ".join(str(value).split())
             return text if len(text) <= _VALUE_CHARS_MAX else text[: _VALUE_CHARS_MAX - 3] + "..."

@@ -59,6 +59,10 @@ def test_a_point_that_the_log_does_not_have(file: Path) -> None:
             run(command, file, f"--{flag}=first WorkerLost")
     with pytest.raises(UserError, match="ends at #134"):
         run("replay", file, "--until=500")
+    with pytest.raises(UserError, match=r"--diff=500: the event log of .* ends at #134"):
+        run("replay", file, "--diff=500")
+    with pytest.raises(UserError, match=r"--until=500: the event log of .* ends at #134"):
+        run("replay", file, "--diff=3", "--until=500")
 
 
 def test_replay_until_an_event(file: Path) -> None:

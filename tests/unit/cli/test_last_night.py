@@ -55,6 +55,11 @@ def test_the_commands_find_all_three(tmp_path: Path, monkeypatch: pytest.MonkeyP
     }
 
 
+def test_a_decision_is_one_line_also_if_its_reason_has_several() -> None:
+    lines = CliRunner().invoke(app, ["replay", str(LOG), "--step"]).output.splitlines()
+    assert all(line.startswith("#") for line in lines), lines
+
+
 def test_the_panels_find_all_three() -> None:
     replay = Replay()
     replay.extend(list(ExportedLog(LOG).records()))

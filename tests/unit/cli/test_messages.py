@@ -22,7 +22,7 @@ from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
-from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.messages.commands import FormRing, JobState, RingMember
 from elasticdl.shared.messages.events import ExitCause, GroupLedger
 from elasticdl.shared.names import GroupId, Incarnation, PodName, Purpose, Service
 from elasticdl.shared.pods.log_lines import readable
@@ -30,7 +30,7 @@ from elasticdl.shared.process.settings import WorkerSettings, from_environment
 from elasticdl.views.event_messages import EventMessages
 from elasticdl.views.history import metrics_text
 from elasticdl.views.progress import ProgressSnapshot, Rate, progress_snapshot
-from elasticdl.views.records import one_line, task_history
+from elasticdl.views.records import command_text, one_line, task_history
 
 
 @pytest.fixture
@@ -179,6 +179,13 @@ def test_every_record_fits_one_line(log: Log) -> None:
     assert all("\n" not in line for line in lines)
     assert "Dispatch 1 train 0-1" in lines[2]
     assert "exit_code=-9" in lines[10] and "cause=preempted" in lines[10]
+
+
+def test_the_members_of_a_ring_are_named_without_their_addresses() -> None:
+    names = [PodName(f"worker-{number}") for number in range(6)]
+    members = tuple(RingMember(worker=name, incarnation=Incarnation(name), address="127.0.0.1:40000") for name in names)
+    text = command_text(FormRing(generation=3, members=members, reason="worker-6 left"))
+    assert f"members=({', '.join(names)}) reason=worker-6 left" in text
 
 
 def test_the_progress_of_a_job(log: Log) -> None:

@@ -58,6 +58,15 @@ def with_submodel() -> Any:
     return keras.Model(inputs, inner(inputs) + inner(inputs * 2))
 
 
+def preprocessing() -> Any:
+    """Of layers that hold a ``DynamicBackend`` of Keras."""
+    normalization = keras.layers.Normalization()
+    normalization.adapt(X)
+    layers = [keras.Input((4,)), normalization, keras.layers.Rescaling(2.0), keras.layers.Reshape((2, 2, 1))]
+    layers += [keras.layers.RandomFlip(seed=1), keras.layers.Flatten(), keras.layers.Dense(1)]
+    return keras.Sequential(layers)
+
+
 def not_yet_built() -> Any:
     return keras.Sequential([keras.layers.Dense(3), keras.layers.Dense(1)])
 
@@ -66,7 +75,7 @@ def loss(labels: Any, predictions: Any) -> Any:
     return keras.ops.mean((labels - predictions) ** 2)
 
 
-@pytest.mark.parametrize("make", [functional, with_submodel, not_yet_built, lambda: Net(3.0)])
+@pytest.mark.parametrize("make", [functional, with_submodel, preprocessing, not_yet_built, lambda: Net(3.0)])
 def test_a_model_is_the_same_in_another_process(make: Callable[[], Any]) -> None:
     model = make()
     rate = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)

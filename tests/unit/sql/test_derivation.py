@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import sqlite3
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,7 +16,8 @@ from tests.unit.sql.statements_for_tests import prepare, reasons, statement, use
 
 from elasticdl.shared.errors import UserError
 from elasticdl.sql.columns.features import Features
-from elasticdl.sql.preparation import PreparedTraining
+from elasticdl.sql.databases import open_database
+from elasticdl.sql.preparation import PreparedTraining, prepare_training
 
 N = 60
 Y = [float(number) for number in range(N)]
@@ -86,7 +89,7 @@ def test_a_table_of_one_row_is_refused(tmp_path: Path) -> None:
         ({"a": [1, 2], "y": ["x", "x"]}, r"the same value in all 2 rows, so there is nothing to learn"),
         (
             {"a": [1, 2, 3], "y": [1.0, None, float("nan")]},
-            r'NULL in 2 rows of 3\n.*WHERE "y" IS NOT NULL AND isfinite',
+            r'NULL in 2 rows of 3\n.*WHERE "y" BETWEEN -1e308 AND 1e308',
         ),
         ({"a": [1, 2], "y": ["x", None]}, r'NULL in 1 row of 2\n  Leave them out: ... WHERE "y" IS NOT NULL'),
         ({"a": [None, None], "y": [1.0, 2.0]}, r"no column is left to learn from \(.*a: it has no values"),
@@ -154,3 +157,22 @@ def test_features_are_the_same_after_a_round_trip(tmp_path: Path) -> None:
         prepare(tmp_path, rows(a=["x", "y"] * 30, b=Y, c=[[1.0, 2.0]] * 30 + [[2.0, 1.0]] * 30), statement())
     )
     assert Features.of_json(found.as_json()) == found
+
+
+@pytest.mark.parametrize("name", ["shop.sqlite", "shop.duckdb"])
+def test_the_condition_that_leaves_out_rows_without_a_label_works(tmp_path: Path, name: str) -> None:
+    """In each database: SQLite has no isfinite()."""
+    connect = sqlite3.connect if name.endswith("sqlite") else duckdb.connect
+    connection: Any = connect(str(tmp_path / name))
+    connection.execute("CREATE TABLE things (a DOUBLE, y DOUBLE)")
+    connection.executemany(
+        "INSERT INTO things VALUES (?, ?)", [(1.5, 1.5), (2.5, None), (0.5, float("inf")), (3, -2.5)]
+    )
+    connection.commit()
+    connection.close()
+    database = open_database(str(tmp_path / name))
+    with pytest.raises(UserError) as refused:
+        prepare_training(statement(), database, tmp_path, say=lambda _: None)
+    query = "SELECT y FROM things " + str(refused.value).partition("... ")[2]
+    assert [row["y"] for batch in database.batches(query) for row in batch.to_pylist()] == [1.5, -2.5]
+    database.close()

@@ -16,6 +16,7 @@ import tensorflow as tf
 from keras.src.saving.keras_saveable import KerasSaveable  # Keras has no public names for these.
 from keras.src.saving.serialization_lib import SerializableDict
 from keras.src.trainers.trainer import Trainer
+from keras.src.utils.backend_utils import DynamicBackend
 from keras.src.utils.tracking import TrackedDict, TrackedList, TrackedOrderedDict, TrackedSet, Tracker
 
 from elasticdl.shared.errors import UserError
@@ -60,6 +61,8 @@ def reduce(value: Any) -> Reduced | None:
     if type(value) in _TRACKED:
         content = dict(value) if isinstance(value, dict) else set(value) if isinstance(value, set) else list(value)
         return _empty_plain, (type(value),), (content, value.tracker), None, None, _fill
+    if isinstance(value, DynamicBackend):  # Of Normalization and augmentation. Without attributes its lookups recurse.
+        return DynamicBackend, (value._backend,)
     if type(value) in _LOCKS:
         return _LOCKS[type(value)], ()
     return None

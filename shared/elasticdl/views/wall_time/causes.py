@@ -64,11 +64,12 @@ WORDS: Mapping[Cause, Words] = MappingProxyType(
         ),
         Cause.PS: Words(
             "waiting for pulls and pushes",
-            "Add a parameter server (--num_ps_pods), use larger minibatches (--minibatch_size), or a smaller model.",
+            "Use larger minibatches (--minibatch_size), a smaller model, or more parameter servers, if it has some.",
         ),
         Cause.OTHER_WORKERS: Words(
             "waiting for other workers' updates",
-            "Raise --max_staleness, or train asynchronously. One slow worker delays all others here.",
+            "One slow worker delays all others here. With parameter servers, asynchronous training or a larger "
+            "--max_staleness waits less.",
         ),
         Cause.SLOW_WORKER: Words(
             "a worker that is slower than the others",

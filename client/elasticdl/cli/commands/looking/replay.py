@@ -45,7 +45,7 @@ def replay(job: ReadableJob, point: Point | None, *, check: bool, as_json: bool 
         found = recovered(job, until)
         state, last = found.state, found.read_seq
     if point and last < until:
-        raise UserError(f"--until={point.text}: the event log of {job.job} ends at #{last}")
+        raise _past_end(job, point, last)
     if as_json:
         print_json(console, _replay_facts(state, last, verified))
         return verified is None or not verified.differences
@@ -85,6 +85,10 @@ def seq_of(job: ReadableJob, point: Point, flag: str = "until") -> int:
     return seq
 
 
+def _past_end(job: ReadableJob, point: Point, last: int, flag: str = "until") -> UserError:
+    return UserError(f"--{flag}={point.text}: the event log of {job.job} ends at #{last}")
+
+
 def step(job: ReadableJob, point: Point | None, *, as_json: bool = False) -> None:
     """Print the decisions of the masters one by one, with the state that each was taken in.
 
@@ -108,11 +112,11 @@ def step(job: ReadableJob, point: Point | None, *, as_json: bool = False) -> Non
                 raise _QuitError
         shown.append(decision.seq)
         reasons = ", ".join(decision.reasons)
-        console.print(
+        line = (
             f"#{decision.seq} {time_of_day(decision.time_s)} {decision.state} {decision.finished}/{decision.tasks} "
             f"workers={decision.workers} ps={decision.ps}: {'; '.join(decision.commands)}"
-            + (f" (reason: {reasons})" if reasons else "")
         )
+        console.print(" ".join(f"{line} (reason: {reasons})".split()) if reasons else line)
 
     try:
         each_decision(read_records(job, until), show)
@@ -139,6 +143,9 @@ def compare(job: ReadableJob, first: Point, second: Point | None, *, as_json: bo
     console = plain_console()
     numbers = sorted((seq_of(job, first, "diff"), seq_of(job, second) if second else 0), key=lambda seq: seq or 1 << 62)
     before, after = (recovered(job, seq) for seq in numbers)
+    for point, flag in ((first, "diff"), (second, "until")):
+        if point and (point.seq or 0) > after.read_seq:
+            raise _past_end(job, point, after.read_seq, flag)
     found = differences(_comparable(before.state), _comparable(after.state))
     if as_json:
         rows = [asdict(each) for each in found]
@@ -188,8 +195,8 @@ def continue_in_model(job: ReadableJob, point: Point | None, changes: Changes, *
     console = plain_console()
     records = read_records(job)
     seq = seq_of(job, point) if point else len(records)
-    if seq > len(records):
-        raise UserError(f"--until={point.text if point else seq}: the event log of {job.job} ends at #{len(records)}")
+    if point and seq > len(records):
+        raise _past_end(job, point, len(records))
     state = fold(records[:seq])
     unchanged = simulate(records, state, seq, Changes())
     changed = unchanged if changes.are_none else simulate(records, state, seq, changes)
