@@ -123,6 +123,20 @@ def test_callbacks_that_set_the_learning_rate_are_in_the_history_and_in_the_opti
     assert float(model.optimizer.learning_rate) == pytest.approx(0.1)
 
 
+def test_the_next_call_continues_the_optimizer_unless_the_script_has_changed_something(jobs: Jobs) -> None:
+    model = linear(optimizer="adam")
+    for _ in range(2):
+        call(jobs, model, X, Y)
+    model.set_weights([one + 1 for one in model.get_weights()])
+    call(jobs, model, X, Y)
+    model.compile("adam", "mse")
+    call(jobs, model, X, Y)
+    first, second, changed, compiled = jobs.ran
+    assert second["initial_optimizer"] is True
+    assert (jobs.root / second["initial_model"] / "report.json").exists()
+    assert not any("initial_model" in values for values in (first, changed, compiled))
+
+
 class Trained(keras.Model):  # type: ignore[misc]
     def train_step(self, data: Any) -> Any:
         return super().train_step(data)

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from elasticdl.cli.script import arrays, streams
+from elasticdl.cli.script import arrays, continuing, streams
 from elasticdl.cli.script.launcher import Launchers
 from elasticdl.cli.submission.submit import job_name
 from elasticdl.shared.errors import UserError
@@ -64,6 +64,7 @@ def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers,
         return _history(model, [], given)
     folder = launchers.former() or _trained(model, given, launchers, script)
     load_weights(model, folder / "output" / WEIGHTS_ALONE)
+    continuing.note(model, folder.name)
     report = json.loads((folder / "report.json").read_text())
     return _history(model, report["history"]["epochs"], given)
 
@@ -74,6 +75,7 @@ def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script:
     job = new_job_id(name)
     folder = launchers.root / job
     values = written(model, given, folder, script, name)
+    values |= continuing.flags_to_continue(model, launchers.flags)
     try:
         launchers.note(job, script)
     except BaseException:
