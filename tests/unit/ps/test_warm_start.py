@@ -101,8 +101,8 @@ def test_the_optimizer_continues_if_that_is_asked_for(make_job: MakeJob, tmp_pat
     initial = replace(version.as_initial_model(JobId("first")), has_optimizer=True)
     continued = start(make_job, tmp_path, initial, model, ps=ps).client(model)
     for place, push in pairwise(pushes):
-        learned = {"dense_gradient": push.dense_gradient, "statistics_update": push.statistics_update}
-        continued.push(replace(place, **learned))
+        gradient, statistics = push.dense_gradient, push.statistics_update
+        continued.push(replace(place, dense_gradient=gradient, statistics_update=statistics))
     np.testing.assert_array_equal(continued.pull({}).dense, whole.client(model).pull({}).dense)
 
 
