@@ -98,7 +98,8 @@ class History:
     """What ``fit()`` returns as its history, and all evaluations.
 
     Attributes:
-        epochs: for each epoch, from 1: epoch, loss, metrics, validation, validation_step, batches, records, seconds.
+        epochs: for each epoch, from 1: epoch, loss, metrics, validation, validation_step, learning_rate, batches,
+            records, seconds.
         evaluations: for each evaluation: evaluation, epoch, step, reason, metrics, seconds and more, as in the report.
     """
 

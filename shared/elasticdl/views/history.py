@@ -24,7 +24,7 @@ class EpochRow(TypedDict):
     ``batches`` and ``records`` are those whose loss and metrics are known, each counted once, so at most the plan's.
     ``loss`` is the mean over these records; ``metrics`` are the other metrics on the training data. ``validation``
     holds the metrics of the model at the end of this epoch, which is step ``validation_step``. Without an evaluation of
-    exactly this state they are empty and None.
+    exactly this state they are empty and None. ``learning_rate`` is the one that callbacks set, None without them.
     """
 
     epoch: int
@@ -32,6 +32,7 @@ class EpochRow(TypedDict):
     metrics: dict[str, float | None]
     validation: dict[str, float | None]
     validation_step: int | None
+    learning_rate: float | None
     batches: int
     records: int
     seconds: float
@@ -99,6 +100,7 @@ def _folded_rows(state: State) -> list[EpochRow]:
             metrics={name: finite(value) for name, value in sorted(totals.results.items()) if name != "loss"},
             validation=validation[epoch + 1]["metrics"] if epoch + 1 in validation else {},
             validation_step=validation[epoch + 1]["step"] if epoch + 1 in validation else None,
+            learning_rate=state.callbacks.rate_of(epoch),
             batches=totals.batches,
             records=totals.records,
             seconds=round(max(0.0, totals.ended_s - totals.started_s), 3),

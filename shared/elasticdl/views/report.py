@@ -41,7 +41,8 @@ them.
                             counted once (of a complete epoch all; of an epoch in progress those that workers have
                             reported); loss, the mean over these records; metrics on
                             the training data; validation, the metrics of the model at the end of the epoch, and
-                            validation_step, its step (null: this state was not evaluated); seconds
+                            validation_step, its step (null: this state was not evaluated); learning_rate, the one
+                            that callbacks have set (null: there are none); seconds
 ``history.evaluations``     for each evaluation: evaluation, epoch, epoch_end (whether it is of the model at the end of
                             that epoch), step, final, reason, metrics, seconds
 ``records_per_second``      of all runs: records, as in the history, by ``train_all_s``

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,38 @@ def test_training_starts_from_its_first_batch(
     newest, first = kept_versions(job.store, job.spec, [job.register()])
     assert (newest.step, first.step) == (1, 0)
     assert not np.array_equal(weights(client)[0], before[0])
+
+
+@pytest.mark.parametrize("ps", [1, 3])
+def test_the_optimizer_continues_if_that_is_asked_for(make_job: MakeJob, tmp_path: Path, ps: int) -> None:
+    """Two jobs of one and two batches end with the weights of one job with all three."""
+    model = replace(signature("adam"), tables=())
+    pushes = [replace(push_of(*place), rows={}) for place in BATCHES[:3]]
+    first, whole = (make_job(spec(f"file://{tmp_path}/{name}", ps=2)) for name in ("first", "whole"))
+    for job, count in ((first, 1), (whole, 3)):
+        client = job.client(model)
+        client.initialise(initial_dense())
+        for push in pushes[:count]:
+            client.push(push)
+    for number in range(2):
+        snapshot(first, 1, number=number)
+    version = kept_versions(first.store, first.spec, [first.register(number) for number in range(2)])[0]
+    initial = replace(version.as_initial_model(JobId("first")), has_optimizer=True)
+    continued = start(make_job, tmp_path, initial, model, ps=ps).client(model)
+    for place, push in pairwise(pushes):
+        gradient, statistics = push.dense_gradient, push.statistics_update
+        continued.push(replace(place, dense_gradient=gradient, statistics_update=statistics))
+    np.testing.assert_array_equal(continued.pull({}).dense, whole.client(model).pull({}).dense)
+
+
+def test_the_state_of_another_optimizer_and_of_tables_is_refused(
+    make_job: MakeJob, trained: tuple[InitialModel, list[Floats]], tmp_path: Path
+) -> None:
+    initial = replace(trained[0], has_optimizer=True)
+    with pytest.raises(UserError, match="state of tables on parameter servers"):
+        start(make_job, tmp_path, initial, signature("adam"))
+    with pytest.raises(UserError, match="the optimizer is adagrad, and its state can't be that of adam in job first"):
+        start(make_job, tmp_path / "other", initial, replace(signature("adagrad"), tables=()))
 
 
 def test_variables_of_another_name_or_shape_keep_the_values_of_the_model_file_and_are_named(

@@ -53,6 +53,7 @@ class Jobs:
             "loss": 1.5,
             "metrics": {"mae": 2.0},
             "validation": {"loss": 3.0} if "validation_data" in values else {},
+            "learning_rate": 0.1,
         }
         history = {"epochs": [epoch] * values["num_epochs"]}
         (folder / "report.json").write_text(json.dumps({"history": history}))
@@ -82,7 +83,7 @@ def test_a_call_becomes_a_job_and_its_result_that_of_the_call(jobs: Jobs) -> Non
     assert [weights.flatten().tolist() for weights in model.get_weights()] == [[0.5] * 4, [0.5]]
     (values,) = jobs.ran
     assert values["num_epochs"] == 3
-    assert (values["minibatch_size"], values["shuffle"], values["quiet"]) == (4, None, True)
+    assert (values["minibatch_size"], values["shuffle"], values["quiet"]) == (4, "global", True)
     with np.load(values["training_data"]) as training, np.load(values["validation_data"]) as validation:
         assert training["x"].dtype == np.float32
         assert (training["y"].tolist(), validation["y"].tolist()) == ([0, 1, 2, 3, 4, 5, 6], [7, 8, 9])
@@ -113,6 +114,27 @@ def test_weights_of_one_data_set_are_1_in_the_other(jobs: Jobs) -> None:
     with np.load(values["training_data"]) as training, np.load(values["validation_data"]) as validation:
         assert training["sample_weight"].tolist() == list(range(10))
         assert validation["sample_weight"].tolist() == [1, 1, 1]
+
+
+def test_callbacks_that_set_the_learning_rate_are_in_the_history_and_in_the_optimizer(jobs: Jobs) -> None:
+    model = linear()
+    history = call(jobs, model, X, Y, callbacks=[keras.callbacks.LearningRateScheduler(lambda epoch: 0.1)])
+    assert history.history == {"loss": [1.5], "mae": [2.0], "learning_rate": [0.1]}
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.1)
+
+
+def test_the_next_call_continues_the_optimizer_unless_the_script_has_changed_something(jobs: Jobs) -> None:
+    model = linear(optimizer="adam")
+    for _ in range(2):
+        call(jobs, model, X, Y)
+    model.set_weights([one + 1 for one in model.get_weights()])
+    call(jobs, model, X, Y)
+    model.compile("adam", "mse")
+    call(jobs, model, X, Y)
+    first, second, changed, compiled = jobs.ran
+    assert second["initial_optimizer"] is True
+    assert (jobs.root / second["initial_model"] / "report.json").exists()
+    assert not any("initial_model" in values for values in (first, changed, compiled))
 
 
 class Trained(keras.Model):  # type: ignore[misc]

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from elasticdl.cli.script import arrays, streams
+from elasticdl.cli.script import arrays, continuing, streams
 from elasticdl.cli.script.launcher import Launchers
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import WEIGHTS_ALONE
@@ -60,11 +60,12 @@ def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers,
     given = bound.arguments
     check(model, given)
     if given["epochs"] <= given["initial_epoch"]:
-        return _history(model, [], 0)
+        return _history(model, [], given)
     folder = launchers.former() or _trained(model, given, launchers, script)
     load_weights(model, folder / "output" / WEIGHTS_ALONE)
+    continuing.note(model, folder.name)
     report = json.loads((folder / "report.json").read_text())
-    return _history(model, report["history"]["epochs"], given["initial_epoch"])
+    return _history(model, report["history"]["epochs"], given)
 
 
 def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script: Path) -> Path:
@@ -73,6 +74,7 @@ def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script:
     job = new_job_id(name)
     folder = launchers.root / job
     values = written(model, given, folder, script, name)
+    values |= continuing.flags_to_continue(model, launchers.flags)
     try:
         launchers.note(job, script)
     except BaseException:
@@ -245,7 +247,8 @@ def _values(call: Call, folder: Path, file: Path) -> dict[str, Any]:
         "export_weights": True,
         "num_epochs": call.epochs,
         "minibatch_size": call.batch_size,
-        "shuffle": None if call.shuffle else Shuffle.NONE.value,
+        # By itself a job shuffles .npz files only within tasks, because they may be compressed. This one is not.
+        "shuffle": (Shuffle.GLOBAL if call.shuffle else Shuffle.NONE).value,
     }
     arrays.write(Path(values["training_data"]), call.training)
     if call.validation is not None:
@@ -254,13 +257,19 @@ def _values(call: Call, folder: Path, file: Path) -> dict[str, Any]:
     return values
 
 
-def _history(model: Any, epochs: list[Mapping[str, Any]], first: int) -> Any:
+def _history(model: Any, epochs: list[Mapping[str, Any]], given: Mapping[str, Any]) -> Any:
     """What ``fit()`` returns, from the curves of the job."""
+    kinds = (keras.callbacks.ReduceLROnPlateau, keras.callbacks.LearningRateScheduler)
+    has_rate = any(isinstance(callback, kinds) for callback in keras.tree.flatten(given["callbacks"] or []))
     history = keras.callbacks.History()
     history.set_model(model)
     history.on_train_begin()
     for place, epoch in enumerate(epochs):
         validation = {f"val_{name}": value for name, value in epoch["validation"].items()}
-        history.on_epoch_end(first + place, {"loss": epoch["loss"], **epoch["metrics"], **validation})
+        rate = {"learning_rate": epoch.get("learning_rate")} if has_rate else {}
+        logs = {"loss": epoch["loss"], **epoch["metrics"], **validation, **rate}
+        history.on_epoch_end(given["initial_epoch"] + place, logs)
+    if has_rate and epochs and (last := epochs[-1].get("learning_rate")) is not None:
+        model.optimizer.learning_rate = last
     model.history = history
     return history

@@ -95,6 +95,14 @@ def prepare(
     destinations = data_cache(flags) | _checked_destinations(flags, root, job)
     if flags.initial_model and initial is None:
         initial = find_initial_model(flags.initial_model, root, progress)
+    if flags.initial_optimizer and initial is not None:
+        if not initial.job:
+            raise UserError(
+                f"--initial_optimizer with --initial_model={flags.initial_model}: a file has no state of an optimizer",
+                hint="Give the name or id of a job.",
+                usage=True,
+            )
+        initial = replace(initial, has_optimizer=True)
     data, validation = plan_data(flags, model, progress, forks, shared_indices_of(flags))
     plan = _training_plan(flags, data)
     spec = JobSpec(

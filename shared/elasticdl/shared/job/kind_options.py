@@ -88,12 +88,20 @@ class TrainFlags(JobFlags):
         Flag(
             "Start from trained weights, matched by variable name and shape: the --output folder of a training job, a "
             ".keras file, a SavedModel, or the name or id of a job, whose newest snapshots are used. The optimizer "
-            "starts from scratch.",
+            "starts from scratch, unless --initial_optimizer is given.",
             metavar="MODEL",
             shows="the weights that the model file sets",
             panel=TRAINING,
         ),
     ] = ""
+    initial_optimizer: Annotated[
+        bool,
+        Flag(
+            "With --initial_model=JOB: continue with the state of that job's optimizer, and its number of updates. "
+            "For models without tables on parameter servers.",
+            panel=TRAINING,
+        ),
+    ] = False
     seed: Annotated[
         int | None,
         Flag(
@@ -336,6 +344,11 @@ class TrainFlags(JobFlags):
             raise UserError(
                 "--deterministic needs --distribution_strategy=AllreduceStrategy. Parameter servers always add up in "
                 "float64 with --use_async=false.",
+                usage=True,
+            )
+        if self.initial_optimizer and (not self.initial_model or self.strategy is Strategy.ALLREDUCE):
+            raise UserError(
+                "--initial_optimizer needs --initial_model=JOB, and parameter servers, which keep that state.",
                 usage=True,
             )
         self._check_export()

@@ -221,6 +221,7 @@ class InitialModel:
         file: URI of a ``.keras`` file or of the folder of a SavedModel; empty: it is another job's.
         note: what the new model takes from a file and what it does not, for people.
         adapted: URIs of the states of layers that the other job has adapted, see ``ModelSpec``.
+        has_optimizer: the state of the other job's optimizer and its number of updates are taken, too.
     """
 
     job: JobId
@@ -230,6 +231,7 @@ class InitialModel:
     file: str = ""
     note: str = ""
     adapted: tuple[str, ...] = ()
+    has_optimizer: bool = False
 
     @property
     def source(self) -> str:

@@ -203,6 +203,11 @@ class DenseStore:
             self._state[-1] = self._state[0]  # Until the first update, which begins the averages.
         self._fixed[:] = values[self.trainable :]
 
+    @property
+    def slots(self) -> Floats:
+        """What the optimizer keeps of trainable values, float32[slots, trainable], averages last; a view."""
+        return self._state[1:]
+
     def check(self, gradient: Floats) -> None:
         """Refuse a gradient float32[trainable] that can't be applied."""
         check_array("dense: gradient", gradient, np.float32, (self.trainable,))

@@ -479,6 +479,7 @@ def new_model(
         group.dense.set(warm.dense(signature, part, dense) if warm else dense)
         if warm:
             warm.load_rows(shard)
+            warm.load_optimizer(signature, group)
     except (UserError, NotFiniteError) as error:
         raise RefusedError(RefusalKind.USER, f"the model can't be trained: {error}") from error
     except MemoryError as error:

@@ -74,7 +74,7 @@ def read_warm_start(initial: InitialModel, policy: UpdatePolicy, owned: Ranges) 
     store = open_store(initial.parts[0].manifest)
     try:
         parts = [(read_chain(store, part.manifest), part.partitions) for part in initial.parts]
-        weights = gather_weights(store, policy, parts, rows=owned)
+        weights = gather_weights(store, policy, parts, rows=owned, slots=initial.has_optimizer)
     except DamagedError as error:
         raise UserError(
             f"the weights of {initial.source}, from which this job starts, can't be read: {error}",

@@ -67,16 +67,18 @@ def gather_weights(
     rows: Ranges = ALL,
     *,
     averages: bool = False,
+    slots: bool = False,
 ) -> ModelShard:
     """Weights from several snapshots, of any plan: the shard answers pulls, but it can't be trained or saved.
 
     Args:
         parts: chains, and the partitions to take as they were at the last manifest of each.
         rows: the partitions whose rows are needed; dense values are read of all.
+        slots: read what the optimizer keeps, too.
     """
     with rebuilding(_uri_of(parts)):
         keeps_averages = EMA_MOMENTUM in _signature_of(parts[0][0]).optimizer.hyperparameters
-    weights_only = not (averages and keeps_averages)
+    weights_only = not (slots or (averages and keeps_averages))
     return _shard_of(store, policy, _wanted(parts), weights_only=weights_only, rows=rows)
 
 

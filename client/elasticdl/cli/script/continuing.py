@@ -1,0 +1,48 @@
+"""How a call of ``fit()`` continues the optimizer of the call before it, whose state is in that job's snapshots."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import keras
+from xxhash import xxh3_64
+
+from elasticdl.shared.job.spec import Strategy
+
+_last: WeakKeyDictionary[Any, tuple[str, str]] = WeakKeyDictionary()
+"""Optimizer -> the last job that trained with it, and a digest of the weights that it left."""
+
+
+def note(model: Any, job: str) -> None:
+    """Note which job has trained a model; the model has the job's weights."""
+    _last[model.optimizer] = job, _digest(model)
+
+
+def flags_to_continue(model: Any, flags: Any) -> dict[str, Any]:
+    """The flags of a job that continues the optimizer; none if there is nothing to continue.
+
+    The weights come with the state. So if the script has changed them since, the optimizer starts from scratch.
+
+    Args:
+        flags: ``ScriptFlags``.
+    """
+    job, digest = _last.get(model.optimizer, ("", ""))
+    strategy = getattr(flags, "distribution_strategy", "")
+    if not job or strategy == Strategy.ALLREDUCE.value or not _has_state(model.optimizer) or digest != _digest(model):
+        return {}
+    return {"initial_model": job, "initial_optimizer": True}
+
+
+def _has_state(optimizer: Any) -> bool:
+    """Whether an update depends on those before it."""
+    is_plain = type(optimizer) is keras.optimizers.SGD and not optimizer.momentum and not optimizer.use_ema
+    return not is_plain or isinstance(optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
+
+
+def _digest(model: Any) -> str:
+    digest = xxh3_64()
+    for weight in model.weights:
+        digest.update(weight.path.encode())
+        digest.update(keras.ops.convert_to_numpy(weight.value).tobytes())
+    return digest.hexdigest()
