@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -41,10 +42,9 @@ def test_a_thousand_workers_and_a_hundred_thousand_events() -> None:
         expect(page.get_by_label("Timeline of processes").get_by_role("img")).to_have_attribute(
             "aria-label", f"{WORKERS + 2} processes, 0 exits", timeout=WAIT_MS
         )
-        slider = page.get_by_label("Event", exact=True)
         moves = []
         for at in (50_000, 12_345, 99_999, 77, 64_000):
-            moves.append(_seconds(page, lambda at=at: (slider.fill(str(at)), _at(page, at))))
+            moves.append(_seconds(page, partial(_move, page, at)))
         found["slider_s"] = sorted(moves)[len(moves) // 2]
         page.evaluate(FRAMES)
         page.get_by_label("Timeline of processes").evaluate("element => { element.scrollTop = 9000 }")
@@ -65,6 +65,11 @@ def _open(page: Page, address: str) -> None:
 
 def _at(page: Page, seq: int) -> None:
     page.locator(f"[data-seq='{seq}']").wait_for()
+
+
+def _move(page: Page, seq: int) -> None:
+    page.get_by_label("Event", exact=True).fill(str(seq))
+    _at(page, seq)
 
 
 def _seconds(page: Page, action: Callable[[], object]) -> float:
