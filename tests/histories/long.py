@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from tests.histories.logs import FOLDER, SUFFIX, read_log
 
+from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.commands import Command, Dispatch, EnterState, JobState, StartPod
@@ -29,7 +30,7 @@ class _Writer:
         self.seq = 0
         self._numbers: dict[str, int] = {}
 
-    def record(self, service: Service, name: str, event: Event) -> LogRecord:
+    def record(self, service: Service, name: str, event: Event, instance: str = "") -> LogRecord:
         self.seq += 1
         self._numbers[name] = self._numbers.get(name, 0) + 1
         envelope = Envelope(
@@ -38,6 +39,8 @@ class _Writer:
             incarnation=Incarnation(f"{name}-1"),
             number=self._numbers[name],
             time_s=self.now_s,
+            run=Incarnation("launcher-1" if instance else ""),
+            instance=PodInstance(instance),
             event=event,
         )
         return LogRecord(seq=self.seq, envelope=envelope)
@@ -55,6 +58,7 @@ def long_log(tasks: int, workers: int = 2, seed: int = 0) -> Iterator[LogRecord]
     per_epoch = plan.tasks // plan.epochs
     plan = replace(plan, epochs=-(-tasks // per_epoch))
     sample = next(each.envelope.event for each in recorded if isinstance(each.envelope.event, events.TaskFinished))
+    sample = replace(sample, absorbed_by=ps_set_digest({PodName("ps-0"): Incarnation("ps-0-1")}))
     rng = random.Random(seed)
     writer = _Writer(opening.time_s)
     yield writer.record(
@@ -71,12 +75,11 @@ def long_log(tasks: int, workers: int = 2, seed: int = 0) -> Iterator[LogRecord]
         started = events.PodStarted(pod=PodName(name), service=service, instance=PodInstance(f"{number + 1}-1"))
         yield writer.record(Service.LAUNCHER, "launcher", started)
     writer.now_s += 3.0
-    yield writer.record(
-        Service.PS, "ps-0", events.PsStarted(address="127.0.0.1:1", ledgers=(), restored_from="", claim=1)
-    )
+    ready = events.PsStarted(address="127.0.0.1:1", ledgers=(), restored_from="", claim=1)
+    yield writer.record(Service.PS, "ps-0", ready, "1-1")
     yield _decided(writer, EnterState(state=JobState.TRAINING))
-    for name in names:
-        yield writer.record(Service.WORKER, name, events.WorkerStarted(notes=()))
+    for number, name in enumerate(names):
+        yield writer.record(Service.WORKER, name, events.WorkerStarted(notes=()), f"{number + 2}-1")
     yield from _training(writer, tasks, names, sample, rng)
 
 

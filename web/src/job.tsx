@@ -10,7 +10,7 @@ import { Events, Tasks } from "./tables";
 import { Timeline } from "./timeline";
 import { Why } from "./why";
 
-const PLAY_MS = 150, PLAY_STEPS = 200;
+const PLAY_MS = 150, PLAY_STEPS = 200, READING_STEPS = 10;
 
 interface Props { job: string; at: number | null; go: (at: number | null) => void; home: (() => void) | null }
 
@@ -31,12 +31,16 @@ function useStream(job: string): Stream | null {
 export function Job({ job, at, go, home }: Props) {
   const stream = useStream(job);
   const read = stream?.read ?? 0;
-  const point = at === null ? read : Math.min(at, read || at);
+  // Panels cost as much for each request as reading thousands of events: until the log is read they are drawn seldom.
+  const isReading = read < (stream?.total ?? 0);
+  const followed = useRef(0);
+  if (!isReading || !followed.current || read - followed.current >= (stream?.total ?? 0) / READING_STEPS) followed.current = read;
+  const point = at === null ? followed.current : Math.min(at, read || at);
   const isReady = read > 0 && (at === null || at <= read || !stream?.live);
   const [view, problem] = useAnswer<View>("view", { job, at: point || undefined }, isReady);
   // Curves and timeline come as a whole, so while the log grows they come again for each hundredth of it.
   const step = Math.max(1, Math.floor(read / 100));
-  const drawn = stream?.live ? Math.max(1, read - (read % step)) : read;
+  const drawn = isReading ? followed.current : stream?.live ? Math.max(1, read - (read % step)) : read;
   const [curves] = useAnswer<CurveFacts>("curves", { job, read: drawn }, read > 0);
   const [timeline] = useAnswer<TimelineFacts>("timeline", { job, read: drawn }, read > 0);
   const [playing, setPlaying] = useState(false);

@@ -169,9 +169,11 @@ def story(replay: Replay, seq: int, number: int) -> dict[str, Any]:
 
 def finite(value: Any) -> Any:
     """A value as JSON has it: a number that is not finite becomes null, because JSON has none."""
-    match value:
+    match value:  # Most values are the first ones here.
         case float():
             return value if math.isfinite(value) else None
+        case str() | int():
+            return value
         case Mapping():
             return {name: finite(each) for name, each in value.items()}
         case list() | tuple():

@@ -165,13 +165,13 @@ class Curves:
             self._last = self._sample(training, self._lost_batches + reported_batches(training))
             return
         last = self._last or _Sample(working_s=state.first_step_s - state.paused_s)
+        # Batches are the sum of all epochs and a sample that of all workers, so the cheap conditions come first.
+        if state.now_s - state.paused_s < last.working_s + SAMPLE_S_MIN:
+            return
         batches = self._lost_batches + reported_batches(training)
         if batches - last.batches < max(1, state.plan.batches // SAMPLES):
             return
-        new = self._sample(training, batches)
-        if new.working_s < last.working_s + SAMPLE_S_MIN:
-            return
-        self._last = new
+        self._last = new = self._sample(training, batches)
         yield self._now("records_per_second", batches, (new.records - last.records) / (new.working_s - last.working_s))
         yield self._now("workers", batches, len(state.running(Service.WORKER)))
         if pushed := new.staleness[1] - last.staleness[1]:

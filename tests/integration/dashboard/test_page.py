@@ -2,51 +2,27 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
+from tests.integration.dashboard.browser import WAIT_MS, chromium, needs_chromium, page_of
 from tests.integration.dashboard.served import TOKEN, GrowingJob, served
 from tests.unit.views.recorded import recorded
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-WAIT_MS = 60_000
-"""How long a test waits for what the page shows: machines may be slow."""
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
+pytestmark = needs_chromium
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """A page; errors on its console, and requests that fail, fail the test."""
-    problems: list[str] = []
-    context = browser.new_context(viewport={"width": 1280, "height": 1600})
-    page = context.new_page()
-    page.set_default_timeout(WAIT_MS)
-    page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    yield page
-    context.close()
-    # A page whose server has ended connects again, until its context is closed.
-    assert [problem for problem in problems if "ERR_CONNECTION_REFUSED" not in problem] == []
+    with page_of(browser) as page:
+        yield page
 
 
 def shows(page: Page, text: str) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from statistics import median
 
 from elasticdl.shared.names import PodName
 from elasticdl.views.wall_time.causes import WORK, Cause
@@ -59,25 +59,33 @@ class Pace:
 def without_slow_workers(paces: Mapping[PodName, Pace]) -> Iterator[tuple[Cause, float, int]]:
     """What to move between causes because of slow workers: (cause, seconds, event). The seconds sum to 0."""
     known = {name: pace for name, pace in paces.items() if pace.batch_s}
-    for name, pace in known.items():
-        others = [each.batch_s for other, each in known.items() if other != name]
-        usual_s = median(others) if others else 0.0
+    for usual_s, pace in _with_usual(known.values(), lambda pace: pace.batch_s):
         if not usual_s or pace.batch_s < SLOW * usual_s:
             continue
         part = 1.0 - usual_s / pace.batch_s
         for cause, share in pace.shares.items():
             yield cause, -part * share, 0
             yield Cause.SLOW_WORKER, part * share, pace.slowest[1]
-    slow = [name for name, pace in known.items() if _is_slow_at_work(name, pace, known)]
-    for name, pace in known.items():
-        waited = pace.shares.get(Cause.OTHER_WORKERS, 0.0)
-        if slow and name not in slow and waited > 0.0:  # The others' updates that it waits for are those of the slow.
-            yield Cause.OTHER_WORKERS, -waited, 0
-            for each in slow:
-                yield Cause.SLOW_WORKER, waited / len(slow), known[each].slowest[1]
+    slow: list[Pace] = []
+    waited = 0.0
+    for usual_s, pace in _with_usual(known.values(), lambda pace: pace.own_batch_s):
+        if 0.0 < SLOW * usual_s <= pace.own_batch_s:
+            slow.append(pace)
+        else:
+            waited += max(0.0, pace.shares.get(Cause.OTHER_WORKERS, 0.0))
+    if slow and waited:  # The others' updates that it waits for are those of the slow.
+        yield Cause.OTHER_WORKERS, -waited, 0
+        for each in slow:
+            yield Cause.SLOW_WORKER, waited / len(slow), each.slowest[1]
 
 
-def _is_slow_at_work(name: PodName, pace: Pace, known: Mapping[PodName, Pace]) -> bool:
-    others = [each.own_batch_s for other, each in known.items() if other != name]
-    usual_s = median(others) if others else 0.0
-    return 0.0 < SLOW * usual_s <= pace.own_batch_s
+def _with_usual(paces: Iterable[Pace], measure: Callable[[Pace], float]) -> Iterator[tuple[float, Pace]]:
+    """Each worker with the median of the others, 0 if there are none. They are sorted once: there may be thousands."""
+    known = list(paces)
+    ordered = sorted(map(measure, known))
+    for pace in known:
+        own = bisect_left(ordered, measure(pace))
+        middle, is_odd = divmod(len(ordered) - 1, 2)
+        nearest = range(middle if is_odd else middle - 1, middle + 1)
+        others = [ordered[place + (place >= own)] for place in nearest if len(ordered) > 1]
+        yield sum(others) / max(1, len(others)), pace
