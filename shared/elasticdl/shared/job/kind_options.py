@@ -334,23 +334,7 @@ class TrainFlags(JobFlags):
         """Refuse values out of range, flags that contradict each other, and what this version can't do."""
         for name, flag in flags_of(type(self)).items():
             flag.check(name, getattr(self, name))
-        if self.strategy is Strategy.ALLREDUCE and self.num_ps_pods != 1:
-            raise UserError(
-                f"--num_ps_pods={self.num_ps_pods} has no effect with --distribution_strategy=AllreduceStrategy, which "
-                "starts no parameter servers. Leave --num_ps_pods out.",
-                usage=True,
-            )
-        if self.deterministic and self.strategy is not Strategy.ALLREDUCE:
-            raise UserError(
-                "--deterministic needs --distribution_strategy=AllreduceStrategy. Parameter servers always add up in "
-                "float64 with --use_async=false.",
-                usage=True,
-            )
-        if self.initial_optimizer and (not self.initial_model or self.strategy is Strategy.ALLREDUCE):
-            raise UserError(
-                "--initial_optimizer needs --initial_model=JOB, and parameter servers, which keep that state.",
-                usage=True,
-            )
+        self._check_strategy()
         self._check_export()
         self._check_max_staleness()
         for name in ("lr_staleness_modulation", "max_staleness"):
@@ -394,6 +378,33 @@ class TrainFlags(JobFlags):
                 f"--max_staleness={given}: give a number of updates, or {_UNBOUNDED!r} for no bound.", usage=True
             )
         check_range("--max_staleness", self.staleness_bound or 0, 0, _STALENESS_MAX)
+
+    def _check_strategy(self) -> None:
+        """Refuse what the strategy has no use for."""
+        if self.strategy is Strategy.ALLREDUCE and self.num_ps_pods != 1:
+            raise UserError(
+                f"--num_ps_pods={self.num_ps_pods} has no effect with --distribution_strategy=AllreduceStrategy, which "
+                "starts no parameter servers. Leave --num_ps_pods out.",
+                usage=True,
+            )
+        for name in ("lr_staleness_modulation", "max_staleness"):
+            if self.strategy is Strategy.ALLREDUCE and getattr(self, name):
+                raise UserError(
+                    f"--{name} has no effect with --distribution_strategy=AllreduceStrategy, whose gradients are never "
+                    f"stale. Leave --{name} out.",
+                    usage=True,
+                )
+        if self.deterministic and self.strategy is not Strategy.ALLREDUCE:
+            raise UserError(
+                "--deterministic needs --distribution_strategy=AllreduceStrategy. Parameter servers always add up in "
+                "float64 with --use_async=false.",
+                usage=True,
+            )
+        if self.initial_optimizer and (not self.initial_model or self.strategy is Strategy.ALLREDUCE):
+            raise UserError(
+                "--initial_optimizer needs --initial_model=JOB, and parameter servers, which keep that state.",
+                usage=True,
+            )
 
     def _check_global_batch_size(self) -> None:
         size, parts = self.global_batch_size, self.batches_per_update
