@@ -30,11 +30,7 @@ _FROM_STATEMENT = frozenset(
     )
 )
 """Options whose values follow from the statement."""
-_OF_THE_COMMAND = frozenset(
-    listed(
-        "run_dir,report,detach,debug,dry_run,envs,nats_url,distribution_strategy,deterministic,checkpoint_dir,yaml,trainingjob"
-    )
-)
+_OF_THE_COMMAND = frozenset(listed("run_dir,report,detach,debug,dry_run,envs,nats_url,checkpoint_dir,yaml,trainingjob"))
 """Options that are no attributes: those of a command line, and those that may have credentials."""
 _WITHOUT_EFFECT = frozenset(
     listed(

@@ -9,6 +9,7 @@ import pytest
 
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.names import TaskId
+from elasticdl.shared.proto import wire_pb2
 from elasticdl.worker.ring import message_codec
 from elasticdl.worker.ring.core.messages import (
     Entry,
@@ -107,3 +108,6 @@ def test_what_is_no_message_is_refused() -> None:
         Decoder().decode(b"\xff\xff", [])
     with pytest.raises(ProtocolError):
         Decoder().decode(encode(Offer(step=1, round=(), facts=facts(1)))[0], [])
+    unknown = wire_pb2.RingMessage(kind=99)  # type: ignore[arg-type]
+    with pytest.raises(ProtocolError, match="unknown kind 99"):
+        Decoder().decode(unknown.SerializeToString(), encode(Offer(step=1, round=(), facts=facts(1)))[1])

@@ -102,12 +102,14 @@ class Decoder:
             return Offer(step=encoded.step, round=keys, facts=entries[0].facts)
         if kind == wire_pb2.RingMessage.GO:
             return Go(step=encoded.step, entries=entries)
-        return Result(
-            step=encoded.step,
-            lineage=encoded.lineage,
-            batches=tuple([entry.facts for entry in entries]),
-            gradient=tensors[2].copy() if len(tensors) > 2 else None,
-        )
+        if kind == wire_pb2.RingMessage.RESULT:
+            return Result(
+                step=encoded.step,
+                lineage=encoded.lineage,
+                batches=tuple([entry.facts for entry in entries]),
+                gradient=tensors[2].copy() if len(tensors) > 2 else None,
+            )
+        raise ProtocolError(f"a message of unknown kind {kind}")
 
     def _add_piece(self, encoded: wire_pb2.RingMessage, tensors: Sequence[Tensor]) -> State | None:
         if self._parts is None or not tensors:

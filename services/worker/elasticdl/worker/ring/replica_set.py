@@ -100,8 +100,9 @@ class ReplicaSet:
                 of=lambda command: f"ring-{command.lane.value}",
             ),
             clock=SystemClock(),
-            failed=failed,
+            failed=self._on_failed,
         )
+        self._failed = failed
 
     # --- the process --------------------------------------------------------------------------------------------------
 
@@ -248,6 +249,13 @@ class ReplicaSet:
         if self._open is None:
             raise RingClosedError("this worker has left the ring")
         return self._open
+
+    def _on_failed(self, error: BaseException) -> None:
+        """Let nothing wait for a core that decides nothing more, and end the process."""
+        with self._changed:
+            self._has_left = True
+            self._changed.notify_all()
+        self._failed(error)
 
     # --- events -------------------------------------------------------------------------------------------------------
 
