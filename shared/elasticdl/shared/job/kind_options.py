@@ -95,12 +95,7 @@ class TrainFlags(JobFlags):
         ),
     ] = ""
     initial_optimizer: Annotated[
-        bool,
-        Flag(
-            "With --initial_model=JOB: continue with the state of that job's optimizer, and its number of updates. "
-            "For models without tables on parameter servers.",
-            panel=TRAINING,
-        ),
+        bool, Flag("With --initial_model=JOB: continue its optimizer's state and number of updates.", panel=TRAINING)
     ] = False
     seed: Annotated[
         int | None,
@@ -329,11 +324,6 @@ class TrainFlags(JobFlags):
             raise UserError(
                 f"--num_ps_pods={self.num_ps_pods} has no effect with --distribution_strategy=AllreduceStrategy, which "
                 "starts no parameter servers. Leave --num_ps_pods out.",
-                usage=True,
-            )
-        if self.initial_optimizer and (not self.initial_model or self.strategy is Strategy.ALLREDUCE):
-            raise UserError(
-                "--initial_optimizer needs --initial_model=JOB, and parameter servers, which keep that state.",
                 usage=True,
             )
         self._check_export()
