@@ -27,7 +27,7 @@ from elasticdl.shared.job.model_digest import combined, file_digests
 from elasticdl.shared.job.model_file import ModelFile
 from elasticdl.shared.job.options import values_for
 from elasticdl.shared.job.plan import Plan, Shuffle
-from elasticdl.shared.job.spec import InitialModel, JobSpec, ModelSpec
+from elasticdl.shared.job.spec import InitialModel, JobSpec, ModelSpec, Strategy
 from elasticdl.shared.names import JobId, TaskId, job_name, new_job_id
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.storage import display, join, open_store, to_uri
@@ -93,16 +93,7 @@ def prepare(
     job = job or new_job_id(flags.job_name or job_name(Path(model.path).stem))
     envs, secret_envs = split_secrets(parse_envs(flags.envs))
     destinations = data_cache(flags) | _checked_destinations(flags, root, job)
-    if flags.initial_model and initial is None:
-        initial = find_initial_model(flags.initial_model, root, progress)
-    if flags.initial_optimizer and initial is not None:
-        if not initial.job:
-            raise UserError(
-                f"--initial_optimizer with --initial_model={flags.initial_model}: a file has no state of an optimizer",
-                hint="Give the name or id of a job.",
-                usage=True,
-            )
-        initial = replace(initial, has_optimizer=True)
+    initial = _initial_model(flags, initial, root, progress)
     data, validation = plan_data(flags, model, progress, forks, shared_indices_of(flags))
     plan = _training_plan(flags, data)
     spec = JobSpec(
@@ -130,6 +121,23 @@ def prepare(
         **flags.job_values,
     )
     return Submission(spec=spec, model_files=digests, data=data, validation=validation, secret_envs=secret_envs)
+
+
+def _initial_model(
+    flags: TrainFlags, initial: InitialModel | None, root: Path | None, progress: Progress
+) -> InitialModel | None:
+    """What the job starts from; ``initial``: that, if it was read before."""
+    if flags.initial_model and initial is None:
+        initial = find_initial_model(flags.initial_model, root, progress)
+    if not flags.initial_optimizer:
+        return initial
+    if initial is None or not initial.job or flags.strategy is Strategy.ALLREDUCE:
+        raise UserError(
+            "--initial_optimizer needs --initial_model=JOB, and parameter servers, which keep the optimizer's state",
+            hint="Give the name or id of a job. A file has no such state, and AllreduceStrategy can't take it over.",
+            usage=True,
+        )
+    return replace(initial, has_optimizer=True)
 
 
 def _with_reader(flags: TrainFlags, model: ModelSpec) -> TrainFlags:

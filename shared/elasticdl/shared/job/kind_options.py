@@ -95,12 +95,7 @@ class TrainFlags(JobFlags):
         ),
     ] = ""
     initial_optimizer: Annotated[
-        bool,
-        Flag(
-            "With --initial_model=JOB: continue with the state of that job's optimizer, and its number of updates. "
-            "For models without tables on parameter servers.",
-            panel=TRAINING,
-        ),
+        bool, Flag("With --initial_model=JOB: continue its optimizer's state and number of updates.", panel=TRAINING)
     ] = False
     seed: Annotated[
         int | None,
@@ -398,11 +393,6 @@ class TrainFlags(JobFlags):
             raise UserError(
                 "--deterministic needs --distribution_strategy=AllreduceStrategy. Parameter servers always add up in "
                 "float64 with --use_async=false.",
-                usage=True,
-            )
-        if self.initial_optimizer and (not self.initial_model or self.strategy is Strategy.ALLREDUCE):
-            raise UserError(
-                "--initial_optimizer needs --initial_model=JOB, and parameter servers, which keep that state.",
                 usage=True,
             )
 
