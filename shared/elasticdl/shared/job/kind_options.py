@@ -26,7 +26,7 @@ from elasticdl.shared.job.job_options import (
     JobFlags,
 )
 from elasticdl.shared.job.kinds import JobKind
-from elasticdl.shared.job.options import UNLIMITED, Flag, Seconds, flags_of
+from elasticdl.shared.job.options import UNLIMITED, Flag, Seconds, flags_of, plain_values
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.job.spec import BestModel, ExportTables, Strategy
 from elasticdl.shared.words import listed
@@ -376,23 +376,17 @@ class TrainFlags(JobFlags):
 
     def _check_strategy(self) -> None:
         """Refuse what the strategy has no use for."""
-        if self.strategy is Strategy.ALLREDUCE and self.num_ps_pods != 1:
-            raise UserError(
-                f"--num_ps_pods={self.num_ps_pods} has no effect with --distribution_strategy=AllreduceStrategy, which "
-                "starts no parameter servers. Leave --num_ps_pods out.",
-                usage=True,
-            )
-        for name in ("lr_staleness_modulation", "max_staleness"):
-            if self.strategy is Strategy.ALLREDUCE and getattr(self, name):
-                raise UserError(
-                    f"--{name} has no effect with --distribution_strategy=AllreduceStrategy, whose gradients are never "
-                    f"stale. Leave --{name} out.",
-                    usage=True,
-                )
         if self.deterministic and self.strategy is not Strategy.ALLREDUCE:
             raise UserError(
                 "--deterministic needs --distribution_strategy=AllreduceStrategy. Parameter servers always add up in "
                 "float64 with --use_async=false.",
+                usage=True,
+            )
+        useless = {"num_ps_pods", "lr_staleness_modulation", "max_staleness"} & plain_values(self).keys()
+        if useless and self.strategy is Strategy.ALLREDUCE:
+            raise UserError(
+                f"--{min(useless)} has no effect with --distribution_strategy=AllreduceStrategy, which has no "
+                "parameter servers and no stale gradients. Leave it out.",
                 usage=True,
             )
 
