@@ -18,6 +18,7 @@ from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
 from elasticdl.shared.bus.memory.log import MemoryEventLog
 from elasticdl.shared.bus.reading import read_present, read_spec
 from elasticdl.shared.bus.subjects import PLACEMENT
+from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.commands import Command, TakeSnapshot
 from elasticdl.shared.messages.events import Envelope, Event, JobSubmitted, SnapshotTaken
@@ -121,6 +122,17 @@ class Job:
 
     def order(self, command: Command, number: int = 0) -> None:
         self.loop.call(self.bus.signals.order(PodName(f"ps-{number}"), command, "test"))
+
+    def order_again(self, command: Command, number: int = 0) -> None:
+        """Order as the master does: again while the ps has not heard of the placement that the command assumes."""
+        while True:
+            try:
+                self.order(command, number)
+            except PermanentError as error:
+                if "not known here yet" not in str(error):
+                    raise
+            else:
+                return
 
     def await_event(self, kind: type[E], count: int = 1, *, where: Callable[[E], bool] = lambda event: True) -> E:
         """The ``count``-th event of a kind on the log that is wanted, waiting for it."""

@@ -91,7 +91,7 @@ class Mover:
             donor=PodName(f"ps-{donor}"),
             version=self.placement.version,
         )
-        self.job.order(hold, recipient)
+        self.job.order_again(hold, recipient)
         return self.job.await_event(GroupHeld, where=lambda held: (held.move, held.manifest) == (move, manifest))
 
     def end(self, move: int, *, to: int = 0, partitions: Ranges = ()) -> None:
@@ -117,12 +117,7 @@ def training_with_a_second_ps(make_job: MakeJob) -> tuple[Job, PsClient, Mover, 
 def final(job: Job, number: int, request: int) -> Manifest:
     version = job.placement().version
     order = TakeSnapshot(ps=PodName(f"ps-{number}"), request=request, reason="final", flush=True, version=version)
-    while True:
-        try:
-            job.order(order, number)
-            break
-        except PermanentError:  # It has not heard of the version yet, as the master would be told.
-            continue
+    job.order_again(order, number)
     return read_manifest(job.store, job.await_event(SnapshotTaken, where=lambda one: one.request == request).manifest)
 
 

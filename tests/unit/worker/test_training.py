@@ -145,7 +145,7 @@ def test_filtered_batches_are_pushed_empty_with_their_raw_records(make_world: Ma
 
 def test_a_bad_record_is_named_and_the_worker_goes_on(make_world: MakeWorld) -> None:
     world = make_world(numbers(0, 1, 2, "bad", 4, 5, 6, 7))
-    world.tasks.deliveries_max = 3
+    world.tasks.deliveries_max = 10
     world.publish_plan()
     world.run()
     first = world.failed()[0]
