@@ -32,7 +32,7 @@ FLAGS = (
 def leader(elastic: Elastic) -> str:
     """The worker that serves the model now."""
     printed = elastic.run("events", elastic.job).output
-    leaders: list[str] = re.findall(r"FormRing .*?worker='(worker-\d+)'", printed)
+    leaders: list[str] = re.findall(r"FormRing .*?members=\((worker-\d+)", printed)
     return leaders[-1]
 
 
