@@ -1,6 +1,6 @@
 """Seconds that the commands which look at a job need on a long log, and CPU microseconds for each event.
 
-    python benchmarks/views.py [--tasks 100000] [--workers 16] [--tree FOLDER]
+    python -m benchmarks.views [--tasks 100000] [--workers 16] [--tree FOLDER]
 
 Writes an exported log of a job with that many tasks, then runs each command on it as a process of its own.
 Prints a line of JSON for each command. ``--tree`` measures another checkout on the same file.
