@@ -28,10 +28,12 @@ from typing import Any
 import numpy as np
 import structlog
 
+from elasticdl.shared.messages.commands import RingMember
 from elasticdl.shared.names import Incarnation, PodName, TaskId
+from elasticdl.shared.wire.buffers import Bytes
 from elasticdl.worker.ps_client.requests import PushRequest
 from elasticdl.worker.ring.listener import RingSettings
-from elasticdl.worker.ring.ports import BatchFacts, Bytes, Generation, Member
+from elasticdl.worker.ring.ports import BatchFacts, Generation
 from elasticdl.worker.ring.replica_set import ReplicaSet
 
 BATCHES = 1 << 40
@@ -83,7 +85,7 @@ class Process:
         self._gradient = np.ones(elements, np.float32)
         settings = RingSettings(worker=PodName(name), incarnation=Incarnation(incarnation), token="benchmark")
         self._ring = ReplicaSet(settings, self._state, self, self, failed=lambda _: os._exit(1))
-        self._member = Member(worker=settings.worker, incarnation=settings.incarnation, address=self._ring.address)
+        self._member = RingMember(worker=settings.worker, incarnation=settings.incarnation, address=self._ring.address)
 
     def run(self) -> None:
         """Push the batches of this member, and those of tasks that no other one has."""
@@ -154,8 +156,8 @@ class Launcher:
         self._width, self._elements = members, elements
         self._started = 0
         self.number = 0
-        self._members: tuple[Member, ...] = ()
-        self._ready: dict[str, tuple[Member, bool]] = {}
+        self._members: tuple[RingMember, ...] = ()
+        self._ready: dict[str, tuple[RingMember, bool]] = {}
         self.processes: dict[str, tuple[Any, Connection]] = {}
         self.reasons: list[str] = []
         for _ in range(members):
@@ -199,7 +201,7 @@ class Launcher:
         self._ready.pop(name, None)
         self._form(is_loss=True)
 
-    def _on_ready(self, one: Member, left: int, has_model: bool) -> None:
+    def _on_ready(self, one: RingMember, left: int, has_model: bool) -> None:
         if one in self._members and left < self.number:
             return
         self._ready[one.incarnation] = one, has_model

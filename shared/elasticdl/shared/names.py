@@ -24,6 +24,8 @@ NO_POD = PodName("")
 MASTER = PodName("master")
 LAUNCHER = PodName("launcher")
 """A job has one master and one launcher, so their names have no number."""
+SERVED_REPLICA = PodName("ps-0")
+"""The name under which the leader of a ring serves its replica to the rest of the job."""
 NOBODY = Incarnation("")
 TaskId = NewType("TaskId", int)
 """Train: epoch x tasks per epoch + position. Other purposes have id spaces of their own."""

@@ -11,10 +11,11 @@ from typing import Any, assert_never
 from tests.sim.ring.network import Link, Reduction
 from tests.sim.ring.replica import Replica, facts_of
 
+from elasticdl.shared.messages.commands import RingMember
 from elasticdl.shared.names import Incarnation, PodName
 from elasticdl.worker.ring.core import Phase, RingCore, commands, events
 from elasticdl.worker.ring.core.messages import BatchKey, State
-from elasticdl.worker.ring.ports import Generation, Member
+from elasticdl.worker.ring.ports import Generation
 
 Choice = tuple[str, Callable[[], None]]
 
@@ -23,7 +24,7 @@ Choice = tuple[str, Callable[[], None]]
 class SimMember:
     """One process: a core, its lanes, a replica."""
 
-    identity: Member
+    identity: RingMember
     core: RingCore
     replica: Replica
     lanes: dict[commands.Lane, deque[commands.RingCommand]] = field(
@@ -62,8 +63,8 @@ class World:
         """By generation and rank of the follower."""
         self.reductions: dict[tuple[int, int], Reduction] = {}
         self.generations: dict[int, Generation] = {}
-        self.log: deque[tuple[str, Member, int, bool]] = deque()
-        self.ready: dict[str, tuple[Member, bool]] = {}
+        self.log: deque[tuple[str, RingMember, int, bool]] = deque()
+        self.ready: dict[str, tuple[RingMember, bool]] = {}
         self.gone: set[str] = set()
         self.expected = members
         self.assigned: dict[BatchKey, str] = {}
@@ -76,7 +77,7 @@ class World:
     def add_member(self) -> SimMember:
         """A new process, which asks to take part."""
         number = len(self.members)
-        identity = Member(
+        identity = RingMember(
             worker=PodName(f"worker-{number}"), incarnation=Incarnation(f"i{number}"), address=f"host:{number}"
         )
         member = SimMember(
@@ -403,14 +404,14 @@ class World:
             self.ready[member.incarnation] = member, has_model
             self._form(present, is_loss=False)
 
-    def _declare_gone(self, member: Member) -> None:
+    def _declare_gone(self, member: RingMember) -> None:
         self.expected -= self.expected > 0
         self.gone.add(member.incarnation)
         self.ready.pop(member.incarnation, None)
         self._find(member).was_gone = True
         self._assign()
 
-    def _find(self, member: Member) -> SimMember:
+    def _find(self, member: RingMember) -> SimMember:
         return next(one for one in self.members if one.name == member.incarnation)
 
     def _form(self, present: Generation | None, *, is_loss: bool) -> None:

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import pytest
 
+from elasticdl.shared.messages.commands import RingMember
 from elasticdl.shared.names import Incarnation, PodName, TaskId
 from elasticdl.shared.wire.messages import NO_DOUBLES, NO_FLOATS
 from elasticdl.worker.ring.core import Phase, RingCore, commands, events
@@ -22,14 +23,16 @@ from elasticdl.worker.ring.core.messages import (
     Want,
 )
 from elasticdl.worker.ring.core.positions import Lack, Position, donor, lack
-from elasticdl.worker.ring.ports import BatchFacts, Generation, Member
+from elasticdl.worker.ring.ports import BatchFacts, Generation
 
 C = TypeVar("C", bound=commands.RingCommand)
 ROUND = ((TaskId(0), 0), (TaskId(1), 0))
 
 
-def member(number: int) -> Member:
-    return Member(worker=PodName(f"worker-{number}"), incarnation=Incarnation(f"i{number}"), address=f"host:{number}")
+def member(number: int) -> RingMember:
+    return RingMember(
+        worker=PodName(f"worker-{number}"), incarnation=Incarnation(f"i{number}"), address=f"host:{number}"
+    )
 
 
 def generation(number: int, *members: int) -> Generation:

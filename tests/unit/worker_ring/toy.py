@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from elasticdl.shared.messages.commands import RingMember
 from elasticdl.shared.names import Incarnation, PodName, TaskId
+from elasticdl.shared.wire.buffers import Bytes
 from elasticdl.worker.ps_client.requests import PushRequest
 from elasticdl.worker.ring.listener import RingSettings
-from elasticdl.worker.ring.ports import BatchFacts, Bytes, Generation, Member
+from elasticdl.worker.ring.ports import BatchFacts, Generation
 from elasticdl.worker.ring.replica_set import ReplicaSet, RingClosedError
 
 RATE = 0.01
@@ -101,14 +103,14 @@ class ToyMaster:
 
     expected: int
     number: int = 0
-    members: tuple[Member, ...] = ()
-    ready: dict[PodName, tuple[Member, bool]] = field(default_factory=dict)
+    members: tuple[RingMember, ...] = ()
+    ready: dict[PodName, tuple[RingMember, bool]] = field(default_factory=dict)
     gone: set[Incarnation] = field(default_factory=set)
     receivers: dict[Incarnation, Callable[[Generation], None]] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
     present: Generation | None = None
 
-    def on_ready(self, member: Member, *, left: int, has_model: bool) -> None:
+    def on_ready(self, member: RingMember, *, left: int, has_model: bool) -> None:
         with self.lock:
             is_member = member.incarnation in {one.incarnation for one in self.members}
             if is_member and left < self.number:
@@ -122,7 +124,7 @@ class ToyMaster:
             self.ready = {name: one for name, one in self.ready.items() if one[0].incarnation != incarnation}
             self._form(is_loss=incarnation in {one.incarnation for one in self.members})
 
-    def tasks_of(self, member: Member, width: int) -> list[int]:
+    def tasks_of(self, member: RingMember, width: int) -> list[int]:
         """The tasks that a member computes now."""
         members = [one.incarnation for one in self.members if one.incarnation not in self.gone]
         if member.incarnation not in members:
@@ -161,7 +163,7 @@ class ToyWorker:
             is_deterministic=is_deterministic,
         )
         self.ring = ReplicaSet(settings, self.state, self, self, failed=self._fail)
-        self.member = Member(worker=settings.worker, incarnation=settings.incarnation, address=self.ring.address)
+        self.member = RingMember(worker=settings.worker, incarnation=settings.incarnation, address=self.ring.address)
 
     def report_ready(self, *, left: int, step: int, has_model: bool, reason: str) -> None:
         self.master.on_ready(self.member, left=left, has_model=has_model)

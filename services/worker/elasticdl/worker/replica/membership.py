@@ -17,7 +17,7 @@ from elasticdl.shared.messages.events import RingMemberReady
 from elasticdl.shared.messages.registers import RingRegister, decode_ring
 from elasticdl.shared.names import Incarnation
 from elasticdl.shared.process.event_publisher import EventPublisher
-from elasticdl.worker.ring.ports import Generation, Member
+from elasticdl.worker.ring.ports import Generation
 
 _log = structlog.get_logger()
 
@@ -88,5 +88,4 @@ def incarnation_of(generation: Generation) -> Incarnation:
 
 
 def _generation(ring: RingRegister) -> Generation:
-    members = tuple(Member(worker=one.worker, incarnation=one.incarnation, address=one.address) for one in ring.members)
-    return Generation(number=ring.number, members=members, reason=ring.reason)
+    return Generation(number=ring.number, members=ring.members, reason=ring.reason)

@@ -14,13 +14,12 @@ from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.errors import FencedError
 from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.names import Incarnation, PodInstance, PodName
+from elasticdl.shared.names import SERVED_REPLICA, Incarnation, PodInstance, PodName
 from elasticdl.shared.process.clock import Clock
 from elasticdl.shared.process.settings import WorkerSettings
 from elasticdl.shared.storage import ObjectStore
 from elasticdl.shared.wire.server import ServerSettings
 from elasticdl.worker.replica.membership import incarnation_of
-from elasticdl.worker.replica.state import SERVED
 from elasticdl.worker.ring.ports import Generation
 
 _log = structlog.get_logger()
@@ -76,7 +75,7 @@ class Serving:
 
     def credits(self, generation: Generation) -> Mapping[PodName, Incarnation]:
         """The incarnation that credits what a generation commits."""
-        return {SERVED: incarnation_of(generation)}
+        return {SERVED_REPLICA: incarnation_of(generation)}
 
     def close(self) -> None:
         """Stop serving, and wait until that is done."""
@@ -104,7 +103,7 @@ class Serving:
     def _begin(self, generation: Generation) -> None:
         process, settings = self._process, self._process.settings
         identity = PsIdentity(
-            ps=SERVED,
+            ps=SERVED_REPLICA,
             incarnation=incarnation_of(generation),
             run=settings.run,
             instance=process.instance,

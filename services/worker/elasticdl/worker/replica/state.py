@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
 from elasticdl.ps.shard.admission import RefusedError, check_same_model
 from elasticdl.ps.shard.group import UpdatePolicy
@@ -21,19 +20,17 @@ from elasticdl.shared.model.partitioning import take
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.model.rows.snapshot_rows import read_chain
 from elasticdl.shared.model.signature import ModelSignature
-from elasticdl.shared.names import Incarnation, Service, TaskId, pod_name
+from elasticdl.shared.names import SERVED_REPLICA, Incarnation, TaskId
 from elasticdl.shared.process.clock import Clock
 from elasticdl.shared.storage.memory_store import MemoryStore
 from elasticdl.shared.wire import messages
+from elasticdl.shared.wire.buffers import Bytes
 from elasticdl.shared.wire.messages import NO_FLOATS, RefusalKind
 from elasticdl.worker.ports import Doubles, Floats
 from elasticdl.worker.ps_client.requests import PullDelayedError, Pulled, PushRequest
 from elasticdl.worker.ps_client.splitter import Splitter
 from elasticdl.worker.ring.ports import BatchFacts
 
-Bytes = npt.NDArray[np.uint8]
-SERVED = pod_name(Service.PS, 0)
-"""The name under which the leader of a ring serves its replica."""
 _COPY = Incarnation("copy")
 
 
@@ -51,7 +48,7 @@ class Replica:
         self._rounds: Rounds = spec.rounds
         self._signature = signature
         self._clock = clock
-        self._writer = SnapshotWriter(spec, SERVED, _COPY)
+        self._writer = SnapshotWriter(spec, SERVED_REPLICA, _COPY)
         self._splitter = Splitter(signature, spec.plan.fingerprint, self.core.placement)
         self._step: tuple[int, int] = (0, 0)
         """Batches in the ledger, and how many rounds they are."""
@@ -112,7 +109,9 @@ class Replica:
         if len(part.runs) > 1:
             dense = np.empty(part.size, np.float32)
             part.scatter(reply.dense, dense)
-        return Pulled(dense=dense, rows={}, iterations={SERVED: reply.iteration}, step=reply.step, release=lambda: None)
+        return Pulled(
+            dense=dense, rows={}, iterations={SERVED_REPLICA: reply.iteration}, step=reply.step, release=lambda: None
+        )
 
     def problem_of(self, request: PushRequest) -> str:
         """What in a batch is NaN or infinite; empty: nothing, so it may be contributed.

@@ -20,11 +20,10 @@ from elasticdl.worker.ring.core import events
 from elasticdl.worker.ring.core.messages import Message, State
 from elasticdl.worker.ring.listener import FRAME_DEADLINE_S, LIMITS, RingSettings
 from elasticdl.worker.ring.message_codec import Decoder, encode, state_frames
-from elasticdl.worker.ring.ports import Generation
+from elasticdl.worker.ring.ports import LEADER, Generation
 
 CONNECT_S = 10.0
 """Seconds to reach a machine that does not answer at all; then the member asks for another generation."""
-_LEADER = 0
 
 
 class Links:
@@ -55,7 +54,7 @@ class Links:
 
     def start(self) -> None:
         """Connect, in threads."""
-        if self._rank != _LEADER:
+        if self._rank != LEADER:
             threading.Thread(target=self._talk_to_leader, name="ring-leader", daemon=True).start()
         if self._size > 1:
             threading.Thread(target=self._reach_following, name="ring-next", daemon=True).start()
@@ -64,7 +63,7 @@ class Links:
         """Take over a connection that another member has made; returns when this thread is not needed any more."""
         if hello.is_data and hello.rank == (self._rank - 1) % self._size:
             self._add_socket("preceding", connection)
-        elif not hello.is_data and self._rank == _LEADER and 0 < hello.rank < self._size:
+        elif not hello.is_data and self._rank == LEADER and 0 < hello.rank < self._size:
             self._listen(hello.rank, connection)
         else:
             connection.close()
@@ -114,9 +113,9 @@ class Links:
             connected.close()
 
     def _talk_to_leader(self) -> None:
-        connection = self._dial(_LEADER, is_data=False)
+        connection = self._dial(LEADER, is_data=False)
         if connection is not None:
-            self._listen(_LEADER, connection)
+            self._listen(LEADER, connection)
 
     def _reach_following(self) -> None:
         connection = self._dial((self._rank + 1) % self._size, is_data=True)
@@ -164,7 +163,7 @@ class Links:
         number = self.generation.number
         with self._changed:
             self._peers[rank] = connection
-        if rank == _LEADER:
+        if rank == LEADER:
             self._post(events.LeaderReached(generation=number))
         decoder = Decoder()
         try:

@@ -11,10 +11,11 @@ from google.protobuf.message import DecodeError
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.proto import wire_pb2
+from elasticdl.shared.wire.buffers import Bytes
 from elasticdl.shared.wire.frames import Tensor
 from elasticdl.worker.ring.core.messages import Entry, Go, Hello, Kind, Message, Offer, Opened, Result, State, Want
 from elasticdl.worker.ring.core.positions import Position
-from elasticdl.worker.ring.ports import BatchFacts, Bytes
+from elasticdl.worker.ring.ports import BatchFacts
 
 PIECE_BYTES = 64 << 20
 """Bytes of a state in one frame."""

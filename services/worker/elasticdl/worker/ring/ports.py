@@ -7,25 +7,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from elasticdl.shared.messages.commands import RingMember
 from elasticdl.shared.names import Incarnation, PodName, TaskId
+from elasticdl.shared.wire.buffers import Bytes
 from elasticdl.worker.ports import Doubles, Floats
 
-Bytes = npt.NDArray[np.uint8]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """One process of a ring.
-
-    Attributes:
-        address: ``host:port`` at which it accepts connections of other members.
-    """
-
-    worker: PodName
-    incarnation: Incarnation
-    address: str
+LEADER = 0
+"""Rank of the member that leads: the first one of its generation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +31,7 @@ class Generation:
     """
 
     number: int
-    members: tuple[Member, ...]
+    members: tuple[RingMember, ...]
     reason: str = ""
 
 

@@ -9,10 +9,7 @@ from elasticdl.master.core.rings.state import ReadyWorker
 from elasticdl.master.core.state import State
 from elasticdl.shared.messages.commands import FormRing
 from elasticdl.shared.messages.events import Envelope, RingMemberReady
-from elasticdl.shared.names import NO_INSTANCE, NOBODY, PodInstance, PodName, Service, pod_name
-
-SERVED = pod_name(Service.PS, 0)
-"""The name under which the leader serves the model."""
+from elasticdl.shared.names import NO_INSTANCE, NOBODY, SERVED_REPLICA, PodInstance, PodName, Service
 
 
 def on_ring_member_ready(state: State, envelope: Envelope, event: RingMemberReady) -> None:
@@ -34,9 +31,9 @@ def apply_form_ring(state: State, command: FormRing) -> None:
     known = {one.incarnation for one in ring.members} | {one.incarnation for one in ring.ready.values()}
     ring.instances = {one: instance for one, instance in ring.instances.items() if one in known}
     leader = state.pods[command.members[0].worker]
-    served = state.pods.get(SERVED)
+    served = state.pods.get(SERVED_REPLICA)
     if served is None:
-        served = state.pods[SERVED] = Pod(name=SERVED, service=Service.PS, is_hosted=True)
+        served = state.pods[SERVED_REPLICA] = Pod(name=SERVED_REPLICA, service=Service.PS, is_hosted=True)
     if served.instance != leader.instance:
         _lose_served(state, served)
         served.instance, served.phase = leader.instance, PodPhase.STARTING
@@ -46,7 +43,7 @@ def apply_form_ring(state: State, command: FormRing) -> None:
 def on_worker_process_ended(state: State, worker: PodName, instance: PodInstance) -> None:
     """Apply that a process of a worker has ended: it is no member any more, and does not serve the model."""
     state.ring.ready.pop(worker, None)
-    served = state.pods.get(SERVED)
+    served = state.pods.get(SERVED_REPLICA)
     if served is not None and served.is_hosted and served.instance == instance != NO_INSTANCE:
         _lose_served(state, served)
 

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import assert_never
 
 from elasticdl.shared.errors import InvariantError, ProtocolError
+from elasticdl.shared.messages.commands import RingMember
 from elasticdl.shared.names import Incarnation, PodName
 from elasticdl.shared.process.core_runner import TimerFired
 from elasticdl.worker.ring.core import commands, events
@@ -31,9 +32,7 @@ from elasticdl.worker.ring.core.messages import (
     Want,
 )
 from elasticdl.worker.ring.core.positions import Lack, Position, donor, lack
-from elasticdl.worker.ring.ports import Generation, Member
-
-LEADER = 0
+from elasticdl.worker.ring.ports import LEADER, Generation
 
 
 class Phase(Enum):
@@ -442,5 +441,5 @@ class RingCore:
         self._commands.append(command)
 
 
-def _identity(member: Member) -> tuple[PodName, Incarnation]:
+def _identity(member: RingMember) -> tuple[PodName, Incarnation]:
     return member.worker, member.incarnation
