@@ -100,6 +100,7 @@ def test_the_error_names_the_nearest_name(tmp_path: Path, text: str, message: st
         GOOD,
         GOOD.replace("def feed():", "def feed_batch():"),
         GOOD.replace("def feed():", "def other():"),
+        GOOD.replace("def feed():", "def seed():") + "fed = 3\n",
         GOOD + "class_weights = {1: 5.0}\nclass_weight = class_weights\n",
         GOOD + "class_weights = {1: 5.0}\ndef weigh(): return class_weights\n",
         "from somewhere import *\n",

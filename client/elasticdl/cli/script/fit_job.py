@@ -48,7 +48,8 @@ def _run(request: dict[str, Any], flags: TrainFlags, root: Path, forks: Any) -> 
     started_s = SystemClock().now()
     os.chdir(request["folder"])
     if request["quiet"]:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), sys.stdout.fileno())
     job = JobId(request["job"])
     from elasticdl.cli.commands.new_job import start
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from elasticdl.shared.job.kind_options import TrainedModelFlags, TrainFlags
 from elasticdl.shared.job.model_file import READER, find_reader, takes_columns
 from elasticdl.shared.job.spec import ModelSpec
 from elasticdl.shared.storage import open_store
-from elasticdl.shared.words import some_of
+from elasticdl.shared.words import similar, some_of
 from elasticdl.zoo import example_data
 
 Progress = Callable[[str], None]
@@ -159,10 +158,10 @@ def _check_exists(path: str, flag: str, model: ModelSpec) -> None:
     if local.is_symlink():
         raise broken_link(local)
     siblings = [entry.name for entry in local.parent.iterdir()] if local.parent.is_dir() else []
-    near = difflib.get_close_matches(local.name, siblings, n=1)
+    near = similar(local.name, siblings)
     example = example_data(Path(model.path).stem)
     if near:
-        hint = f"Did you mean {local.parent / near[0]}?"
+        hint = f"Did you mean {local.parent / near}?"
     elif example:
         hint = f"To write the example data there: elasticdl zoo data {example} {local.parent}"
     elif local.parent.is_dir():

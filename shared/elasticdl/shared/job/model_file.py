@@ -6,17 +6,16 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.old_names import refuse_old_names
-from elasticdl.shared.words import did_you_mean
+from elasticdl.shared.words import did_you_mean, similar
 
 DEFAULT_SYMBOL = "custom_model"
 MODEL_OBJECT = "model"
@@ -174,7 +173,8 @@ def check_syntax(file: ModelFile) -> None:
     for needed in (file.symbol, *required):
         if needed not in names:
             raise _missing(file, needed, names)
-    if names.isdisjoint(map(file.name_of, FEEDS)) and (near := _near(FEEDS, names)):
+    functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    if names.isdisjoint(map(file.name_of, FEEDS)) and (near := _near(FEEDS, functions)):
         raise UserError(f"{file.path} defines neither feed() nor feed_batch()", hint=f"Is {near!r} meant to be one?")
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     for name, meant in _MISSPELLED.items():
@@ -296,10 +296,9 @@ def _names(body: list[ast.stmt]) -> Iterator[str]:
                 pass
 
 
-def _near(wanted: Iterable[str], names: set[str]) -> str:
-    """A name that is probably a misspelt one; empty if absent."""
-    near = (difflib.get_close_matches(one, sorted(names), n=1, cutoff=0.75) for one in wanted)
-    return next((found[0] for found in near if found), "")
+def _near(wanted: Iterable[str], names: Collection[str]) -> str:
+    """A name that is probably a misspelt one; empty if absent. ``seed`` is like ``feed`` to three quarters, and not meant."""
+    return next(filter(None, (similar(one, names, cutoff=0.8) for one in wanted)), "")
 
 
 def _missing(file: ModelFile, needed: str, names: set[str]) -> UserError:

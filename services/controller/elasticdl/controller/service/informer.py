@@ -25,7 +25,8 @@ class Informer(Generic[T]):
     """What objects say, each read once when it changes.
 
     Args:
-        read: what is kept of an object; None: nothing, as if it were not there.
+        read: what is kept of an object; None: nothing, as if it were not there. An object that it
+            can't read is left out, too, with a warning: one odd quantity must not end the watch.
         on_change: is called on the informer's thread after each change.
         everywhere: in all namespaces.
         labels: only objects with these labels, see ``names.selector``.
@@ -81,9 +82,19 @@ class Informer(Generic[T]):
                 _log.warning("objects can't be watched", kind=self._kind.plural, reason=str(error))
                 self._is_stopped.wait(BACKOFF.pause_s(failures))
 
+    def _understood(self, manifest: Manifest) -> T | None:
+        try:
+            return self._read(manifest)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            name = manifest["metadata"].get("name", "")
+            _log.warning(
+                "an object can't be read and does not count", kind=self._kind.plural, object=name, reason=repr(error)
+            )
+            return None
+
     def _list(self) -> str:
         listed = self._api.list(self._kind, labels=self._labels, everywhere=self._everywhere)
-        objects = {each["metadata"]["uid"]: self._read(each) for each in listed.items}
+        objects = {each["metadata"]["uid"]: self._understood(each) for each in listed.items}
         with self._lock:
             self._objects = {uid: found for uid, found in objects.items() if found is not None}
         self.is_synced.set()
@@ -98,7 +109,7 @@ class Informer(Generic[T]):
             if change.type == "BOOKMARK":
                 continue
             uid = change.object["metadata"]["uid"]
-            found = None if change.type == "DELETED" else self._read(change.object)
+            found = None if change.type == "DELETED" else self._understood(change.object)
             with self._lock:
                 if found is None:
                     self._objects.pop(uid, None)
