@@ -154,7 +154,7 @@ web: ## Build the page of the dashboard from web/ with Node.js, as it is committ
 	cd web && npm ci --no-audit --no-fund && npm run build
 
 proto-fresh: proto ## Fail when the committed schemas or protobuf modules are stale
-	git diff --exit-code --stat -- '*control.proto' '*stored.proto' '*_pb2.py' '*_pb2.pyi'
+	git diff --exit-code --stat -- '*.proto' '*_pb2.py' '*_pb2.pyi'
 
 wheel: $(READY) ## Build dist/elasticdl-*.whl
 	$(BIN)/python -m build --wheel
