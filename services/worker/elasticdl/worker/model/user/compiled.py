@@ -116,14 +116,14 @@ class Compiled:
         if total is None or not keras.tree.is_nested(predictions):
             return
         names, flat = tuple(total.output_names or ()), len(keras.tree.flatten(predictions))
-        if len(keras.tree.flatten(labels)) != flat:
+        if len(keras.tree.flatten(self._with_gaps(labels))) != flat:
             return
 
         def packed(given: Any) -> Any:
             """Labels or weights in the structure of the predictions, as Keras packs them."""
             if isinstance(given, Mapping) and not isinstance(predictions, Mapping):
                 given = [given[name] for name in names]
-            return keras.tree.pack_sequence_as(predictions, keras.tree.flatten(given))
+            return keras.tree.pack_sequence_as(predictions, keras.tree.flatten(self._with_gaps(given)))
 
         self._build_loss(packed(labels), predictions)
         if len(total._flat_losses) > 1:
@@ -141,7 +141,17 @@ class Compiled:
     def _build_loss(self, labels: Any, predictions: Any) -> None:
         if not self._model._compile_loss.built:
             with tf.init_scope(), user_code(self._path, "loss of compile()"):
-                self._model._compile_loss.build(labels, predictions)
+                self._model._compile_loss.build(self._with_gaps(labels), predictions)
+
+    def _with_gaps(self, given: Any) -> Any:
+        """Labels or weights with None for outputs without a loss; ``fit()`` takes them without these, too."""
+        losses = self._model._compile_loss._user_loss
+        places = [place for place, loss in enumerate(losses) if loss is not None] if isinstance(losses, list) else []
+        flat = keras.tree.flatten(given)
+        if not places or len(places) == len(losses) or len(flat) != len(places):
+            return given
+        found = dict(zip(places, flat, strict=True))
+        return [found.get(place) for place in range(len(losses))]
 
     def metrics(self, labels: Any, predictions: Any) -> Iterator[OutputMetrics]:
         """New metrics of each output; ``labels`` as fed decide with the predictions what ``"accuracy"`` means."""
