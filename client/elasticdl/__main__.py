@@ -1,4 +1,4 @@
-"""``python -m elasticdl script.py`` is ``elasticdl run script.py``; with a command instead, it is ``elasticdl`` itself."""
+"""``python -m elasticdl script.py`` is ``elasticdl run script.py``; with a command, it is ``elasticdl``."""
 
 from __future__ import annotations
 

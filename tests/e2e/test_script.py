@@ -56,13 +56,18 @@ def far_off(labels, predictions):
     return keras.ops.mean(keras.ops.cast(keras.ops.abs(labels - predictions) > 1.0, "float32"))
 
 
+class Shows(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        print("in a callback", np.square(self.model.predict(test[0], verbose=0) - test[1]).mean())
+
+
 data = tf.data.Dataset.from_tensor_slices(({"features": x[:1000]}, y[:1000])).shuffle(1000).batch(20)
 test = ({"features": x[1000:]}, y[1000:])
 model = Net()
 model.compile(keras.optimizers.Adam(0.01), metrics=[far_off])
 stop = keras.callbacks.EarlyStopping("val_loss", patience=5)
 first = model.fit(data, epochs=3, validation_data=test, callbacks=[stop])
-second = model.fit({"features": x}, y, epochs=1, batch_size=20, verbose=0)
+second = model.fit({"features": x}, y, epochs=1, batch_size=20, verbose=0, callbacks=[Shows()])
 errors = np.square(model.predict(test[0], verbose=0) - test[1])
 
 plain = keras.Sequential([keras.Input((6,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)])
@@ -198,7 +203,9 @@ def test_each_fit_of_a_script_is_a_job_and_the_lines_after_it_see_the_trained_mo
     assert 1.0 < results["second"]["loss"][0] < results["first"]["val_loss"][-1] + 0.1
     assert results["error"] == pytest.approx(results["second"]["loss"][0] - 1.0, abs=0.1)
     assert results["error"] < 3 * results["plain"] + 0.05
-    assert outcome.output.count("succeeded") == 1  # The second call is told to print nothing.
+    assert outcome.output.count("succeeded") == 1  # The second call is told to print nothing of its own.
+    (shown,) = re.findall(r"^in a callback ([0-9.e-]+)$", outcome.output, re.MULTILINE)
+    assert float(shown) == pytest.approx(results["error"], rel=1e-5)
 
 
 @pytest.mark.thorough

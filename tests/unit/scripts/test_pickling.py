@@ -139,6 +139,7 @@ def test_layers_with_vocabularies_keep_them() -> None:
     text, colour = keras.Input((), dtype="string"), keras.Input((), dtype="string")
     model = keras.Model([text, colour], [words(text), colours(colour)])
     made = loads(dumps(model, FOLDER, "the model"))
+    assert [layer.path for layer in made.layers] == [layer.path for layer in model.layers]  # They need no first call.
     given = [keras.ops.convert_to_tensor(np.array(one)) for one in (["c b x", "a"], ["blue", "green"])]
     for expected, found in zip(model(given), made(given), strict=True):
         assert np.array(expected).tolist() == np.array(found).tolist()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from elasticdl.shared.names import Purpose
 from elasticdl.shared.storage import to_uri
 from elasticdl.shared.storage.memory_store import MemoryStore
 from elasticdl.worker.core.commands import MergeResult, RunCallbacks
-from elasticdl.worker.execution.callback_tasks import CallbackTasks
+from elasticdl.worker.execution.callback_tasks import CallbackTasks, ModelAccess
 from elasticdl.worker.model.user.callbacks.accepted import (
     ModelFacts,
     check_callbacks,
@@ -51,6 +52,8 @@ class Job:
         """Files that were written, in their order."""
         self.summaries: list[tuple[int, bool, Mapping[str, str]]] = []
         """Epochs whose histograms were written, whether with the graph, and from which instances."""
+        self.loaded: list[Mapping[str, str]] = []
+        """The instances from which the model was loaded."""
         self.is_model_lost = False
         self.tasks = self._process()
 
@@ -60,7 +63,8 @@ class Job:
     def _hooks(self) -> Hooks:
         made = self._make()
         prepare(made, DIRECTIONS)
-        model = CallbackModel(self._rate, has_schedule=False, path=PATH, save=self._save, summarize=self._summarize)
+        access = ModelAccess(save=self._save, summarize=self._summarize, load=self._load)
+        model = CallbackModel(self._rate, has_schedule=False, path=PATH, access=access)
         return Hooks(made, model, {"epochs": 9, "steps": 3, "verbose": 1}, PATH)
 
     def _save(self, uri: str, instances: Mapping[str, str]) -> None:
@@ -71,9 +75,19 @@ class Job:
     def _summarize(self, epoch: int, graph: bool, instances: Mapping[str, str]) -> None:
         self.summaries.append((epoch, graph, instances))
 
+    def _load(self, instances: Mapping[str, str]) -> Any:
+        self.loaded.append(instances)
+        model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1, kernel_initializer="ones")])
+        model.compile(loss="mse")
+        return model
+
     def restart(self) -> None:
         """Another process takes over."""
         self.tasks = self._process()
+
+    def state_bytes(self) -> list[int]:
+        """The sizes of what the tasks have stored."""
+        return [info.size_bytes for info in self._store.list("memory://job/callbacks/")]
 
     def forget(self, number: int) -> None:
         """The process of a task has died after its hooks, and before it could store their result."""
@@ -250,17 +264,79 @@ def test_a_csv_log_lacks_what_another_process_wrote_before_it_died(tmp_path: Pat
     assert file.read_text().splitlines() == ["epoch,loss,val_loss", *rows]
 
 
-def test_weights_are_not_there_and_the_error_says_where_they_are() -> None:
-    job = Job(lambda: [keras.callbacks.LambdaCallback(on_train_begin=lambda logs: None), WantsWeights()])
-    with pytest.raises(UserError, match=r"self\.model\.get_weights, but the weights are on the parameter servers"):
-        job.run(1)
+class Uses(keras.callbacks.Callback):  # type: ignore[misc]
+    """Uses the model at the beginning of training, or at the end of an epoch."""
 
-
-class WantsWeights(keras.callbacks.Callback):  # type: ignore[misc]
-    """Reads what is not in its process."""
+    def __init__(self, use: Callable[[Any], object], *, at_begin: bool = False) -> None:
+        super().__init__()
+        self.use = use
+        self.at_begin = at_begin
+        self.seen: list[Any] = []
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self.model.get_weights()
+        if self.at_begin:
+            self.use(self.model)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.seen.append(self.use(self.model))
+
+
+def test_a_callback_reads_the_model_at_the_end_of_each_epoch() -> None:
+    x = np.array([[3.0]])
+    callbacks = [
+        Uses(lambda model: float(model.predict(x, verbose=0)[0, 0])),
+        Uses(lambda model: float(keras.ops.sum(model(x))) + len(model.layers) + model.count_params()),
+    ]
+    job = Job(lambda: callbacks)
+    for number in (1, 2, 4):
+        job.run(number)
+    assert [each.seen for each in callbacks] == [[3.0, 3.0], [6.0, 6.0]]
+    assert job.loaded == [{"ps-0": "ps-0-1"}] * 2  # Once for all hooks of an epoch.
+
+
+@pytest.mark.parametrize(
+    ("callback", "message"),
+    [
+        (
+            Uses(lambda model: model.get_weights(), at_begin=True),
+            r"uses self\.model\.get_weights where no epoch has ended",
+        ),
+        (Uses(lambda model: model(np.ones((1, 1))), at_begin=True), r"calls self\.model\(\) where no epoch has ended"),
+        (
+            Uses(lambda model: model.set_weights([])),
+            r"calls self\.model\.set_weights\(\), but the job trains the model in",
+        ),
+        (Uses(lambda model: setattr(model, "beta", 1.0)), r"sets self\.model\.beta, but"),
+        (Uses(lambda model: model.layers[0].bias.assign([5.0])), r"changes the weights of self\.model"),
+        (Uses(lambda model: setattr(model.layers[0], "trainable", False)), "or which of them are trained"),
+    ],
+)
+def test_a_callback_that_would_change_the_model_is_refused(callback: Uses, message: str) -> None:
+    job = Job(lambda: [callback])
+    with pytest.raises(UserError, match=message):
+        for number in (1, 2):
+            job.run(number)
+
+
+def test_large_data_of_a_callback_that_stays_as_it_is_belongs_not_to_its_state() -> None:
+    class Keeps(keras.callbacks.Callback):  # type: ignore[misc]
+        """Has test data, and changes some of it if it is told to."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.data, self.changed = np.zeros(1 << 14), np.zeros(1 << 14)
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.changed[epoch] += 1
+            sums.append((self.data.sum(), self.changed.sum()))
+
+    sums: list[tuple[float, float]] = []
+    job = Job(lambda: [Keeps()])
+    for number in (1, 2, 4):
+        job.run(number)
+        job.restart()
+    assert sums == [(0, 1), (0, 2)]
+    assert [size < 150_000 for size in job.state_bytes()] == [True, True, True]  # Numbers of one array, as text.
 
 
 @pytest.mark.parametrize(

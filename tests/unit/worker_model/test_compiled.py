@@ -73,6 +73,10 @@ WEIGHTED = """
 def feed_batch(records, mode, metadata):
     return {"numbers": records["numbers"]}, records["label"], records["weight"]
 """
+LABELS = """
+def feed_batch(records, mode, metadata):
+    return {{"numbers": records["numbers"]}}, {}
+"""
 CASES = {
     "names": ONE + "OPTIONS = dict(optimizer='adam', loss='binary_crossentropy', metrics=['accuracy', 'mae'])",
     "objects": ONE + "OPTIONS = dict(loss=keras.losses.Huber(), metrics=[Error(2.0, name='e'), keras.metrics.AUC()])",
@@ -87,6 +91,14 @@ CASES = {
     "dict of results of an output": TWO
     + AS_DICT
     + "OPTIONS = dict(loss={'value': 'mse', 'kind': 'sparse_categorical_crossentropy'}, metrics={'value': [Shares()]})",
+    "no label for an output without a loss": TWO
+    + AS_LIST
+    + LABELS.format("records['label']")
+    + "OPTIONS = dict(loss=['mse', None])",
+    "labels for two of three outputs": TWO.replace("outputs)", "[*outputs, x])")
+    + AS_LIST
+    + LABELS.format("[records['label'], records['kind']]")
+    + "OPTIONS = dict(loss=['mse', 'sparse_categorical_crossentropy', None], loss_weights=[0.5, 2.0, None])",
     "no metrics": ONE + "OPTIONS = dict(loss='mse')",
 }
 
@@ -126,7 +138,8 @@ def test_loss_and_metrics_are_those_of_keras(write_module: WriteModule, case: st
         loss = model.compute_loss(
             everything.features, everything.labels, model(everything.features, training=True), everything.weights
         )
-    gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+    weights = [variable.value for variable in model.trainable_variables]
+    gradients = tape.gradient(loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
     assert result.loss == pytest.approx(float(loss), rel=1e-5)
     flat = np.concatenate([np.asarray(gradient).ravel() for gradient in gradients])
     np.testing.assert_allclose(np.sort(result.dense_gradient), np.sort(flat), atol=1e-6)

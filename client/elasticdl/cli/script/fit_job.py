@@ -11,7 +11,9 @@ import json
 import os
 import shutil
 import sys
+import threading
 import typing
+from collections.abc import Iterator
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import Any
 
 from elasticdl.cli import exit_codes, interrupts
 from elasticdl.cli.local.processes.fork_server import fork_servers
+from elasticdl.cli.local.processes.logs import NewLines
 from elasticdl.cli.submission.seed import seed_of, with_seed
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.kind_options import TrainFlags
@@ -26,6 +29,8 @@ from elasticdl.shared.job.options import Seconds, hints_of
 from elasticdl.shared.names import JobId, Service
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.exit_codes import leave
+
+SHOWN_EVERY_S = 0.5
 
 
 def main() -> int:
@@ -47,14 +52,12 @@ def main() -> int:
 def _run(request: dict[str, Any], flags: TrainFlags, root: Path, forks: Any) -> int:
     started_s = SystemClock().now()
     os.chdir(request["folder"])
-    if request["quiet"]:
-        with open(os.devnull, "wb") as nothing:
-            os.dup2(nothing.fileno(), sys.stdout.fileno())
     job = JobId(request["job"])
     from elasticdl.cli.commands.new_job import start
 
     try:
-        code = start(replace(flags, **typed(request["values"])), root, forks, started_s, None, job)
+        with _only_prints(root / job / "logs") if request["quiet"] else contextlib.nullcontext():
+            code = start(replace(flags, **typed(request["values"])), root, forks, started_s, None, job)
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted before training began; nothing is left of the job.\n")
         code = exit_codes.INTERRUPTED
@@ -69,6 +72,35 @@ def _run(request: dict[str, Any], flags: TrainFlags, root: Path, forks: Any) -> 
     if not (root / job / "job.json").exists():
         shutil.rmtree(root / job, ignore_errors=True)
     return code
+
+
+@contextlib.contextmanager
+def _only_prints(logs: Path) -> Iterator[None]:
+    """Show what the user's code prints in the workers, and nothing of the job but its errors."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        printed = NewLines(logs, read={})
+        with os.fdopen(shown, "w") as terminal:
+            while True:
+                is_last = ended.wait(SHOWN_EVERY_S)
+                for _, line in printed.take(partial=is_last):
+                    terminal.write(f"{line}\n")
+                terminal.flush()
+                if is_last:
+                    return
+
+    sys.stdout.flush()
+    shown = os.dup(sys.stdout.fileno())
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
+    following = threading.Thread(target=follow, name="prints of workers")
+    following.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        following.join()
 
 
 def typed(values: dict[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from elasticdl.shared.storage import display, open_store, scheme_of
 from elasticdl.shared.storage.cache import DataCacheSettings, DataStores
 from elasticdl.shared.storage.uris import local_path
 from elasticdl.shipping.own_steps import overrides
+from elasticdl.worker.execution.callback_tasks import ModelAccess
 from elasticdl.worker.execution.input_lane import Dataset
 from elasticdl.worker.input.bad_record import may_be_about_a_record
 from elasticdl.worker.input.job_data import (
@@ -38,7 +39,7 @@ from elasticdl.worker.input.job_data import (
 from elasticdl.worker.model.adapted.adapter import ExportedModelAdapter, JobAdapter, adapt_to, refuse_missing, wait_for
 from elasticdl.worker.model.build import look_at
 from elasticdl.worker.model.export import weight_summaries
-from elasticdl.worker.model.export.export import check_export, export_file, export_or_save_weights
+from elasticdl.worker.model.export.export import check_export, export_file, export_or_save_weights, whole_model
 from elasticdl.worker.model.export.without_tables import choose_tables, loading_notes, write_without_tables
 from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint, fingerprint
 from elasticdl.worker.model.fingerprint.graphs import remember_tables
@@ -54,7 +55,7 @@ from elasticdl.worker.model.user.callbacks.accepted import (
     prepare,
     with_hooks,
 )
-from elasticdl.worker.model.user.callbacks.hooks import CallbackModel, Hooks, SaveModel, WriteSummaries
+from elasticdl.worker.model.user.callbacks.hooks import CallbackModel, Hooks
 from elasticdl.worker.model.user.calls import UserCodeError, user_code
 from elasticdl.worker.model.user.class_names import ClassNames, LabelEncoder, classes_in
 from elasticdl.worker.model.user.column_choice import ColumnChoice, Constants
@@ -117,15 +118,15 @@ class Built:
         """What has to be the same in all processes of the job."""
         return fingerprint(self.runner, self._feeder)
 
-    def make_hooks(self, spec: JobSpec, save: SaveModel, summarize: WriteSummaries) -> Hooks:
-        """The job's callbacks, new objects; the two functions write what they ask for."""
+    def make_hooks(self, spec: JobSpec, access: ModelAccess) -> Hooks:
+        """The job's callbacks, new objects; ``access`` does what they ask for."""
         module = self.runner.module
         made = with_hooks(make_callbacks(module, spec.model.callbacks))
         prepare(made, self.runner.metric_directions)
         params = {"verbose": 1, "epochs": spec.plan.epochs, "steps": spec.plan.batches_per_epoch}
         rate = self.runner.optimizer.optimizer.learning_rate
         has_schedule = self.runner.has_schedule
-        model = CallbackModel(rate, has_schedule=has_schedule, path=module.path, save=save, summarize=summarize)
+        model = CallbackModel(rate, has_schedule=has_schedule, path=module.path, access=access)
         return Hooks(made, model, params, module.path)
 
     def write(self, dense: Floats, rows_of: Callable[[str, Ids], Floats], folder: Path) -> list[str]:
@@ -154,6 +155,10 @@ class Built:
     def write_file(self, dense: Floats, rows_of: Callable[[str, Ids], Floats], file: Path) -> None:
         """Write the model, or its weights, as one local file."""
         export_file(self.runner, dense, rows_of, file)
+
+    def whole_model(self, dense: Floats, rows_of: Callable[[str, Ids], Floats]) -> Any:
+        """The model as Keras' object, with its tables. Raises ``UserError``: a table has no size."""
+        return whole_model(self.runner, dense, rows_of)
 
     def summaries(self, dense: Floats, rows_of: Callable[[str, Ids], Floats], epoch: int, *, graph: bool) -> bytes:
         """The event file with histograms of the weights at the end of an epoch."""

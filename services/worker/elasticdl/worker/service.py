@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -42,7 +42,7 @@ from elasticdl.worker.core.commands import Command, Exit
 from elasticdl.worker.core.events import Event, ExecutionFailed, ProgressMade, SlowBatchSeen, Started, StopRequested
 from elasticdl.worker.execution.batch_store import BatchStore
 from elasticdl.worker.execution.broker_lane import PURPOSES, PURPOSES_OF_PREDICTION, BrokerLane, Deliveries
-from elasticdl.worker.execution.callback_tasks import CallbackTasks
+from elasticdl.worker.execution.callback_tasks import CallbackTasks, ModelAccess
 from elasticdl.worker.execution.compute_lane import ComputeLane, ComputeSettings
 from elasticdl.worker.execution.executor import Executor, LoopExecutor, lane_handlers
 from elasticdl.worker.execution.exporter import Exporter, ExportWatch, ModelWriter
@@ -311,8 +311,13 @@ class Worker:
             encode = partial(built.summaries, epoch=epoch, graph=graph)
             exporter.write_summaries(weights_file(self.spec, epoch), instances, encode)
 
+        def load(instances: Mapping[str, str]) -> Any:
+            return built.whole_model(*exporter.weights(instances))
+
         return CallbackTasks(
-            lambda: built.make_hooks(self.spec, save, summarize), self.spec.storage, waiting=running_batches.waiting
+            lambda: built.make_hooks(self.spec, ModelAccess(save=save, summarize=summarize, load=load)),
+            self.spec.storage,
+            waiting=running_batches.waiting,
         )
 
     def _on_progress(self, running_batches: RunningBatches) -> None:

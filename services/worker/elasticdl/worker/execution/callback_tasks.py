@@ -5,10 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from elasticdl.shared.storage import ObjectStore, join, open_store
 from elasticdl.worker.core.commands import MergeResult, RunCallbacks
+
+Instances = Mapping[str, str]
+"""ps -> the instance that has the model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAccess:
+    """What callbacks can have done with the model at the end of an epoch.
+
+    Attributes:
+        save: writes the file of this URI.
+        summarize: writes the event file of an epoch, from 0, with the graph or without it.
+        load: makes the model with its weights, as Keras' object.
+    """
+
+    save: Callable[[str, Instances], None]
+    summarize: Callable[[int, bool, Instances], None]
+    load: Callable[[Instances], Any]
 
 
 class Hooks(Protocol):

@@ -125,6 +125,10 @@ class Exporter:
             self._write_one(join(output, WEIGHTS_FILE), partial(self._writer.write_file, dense, rows_of))
         write_output(output, partial(self._writer.write, dense, rows_of), self._watch)
 
+    def weights(self, instances: Instances) -> tuple[Floats, RowsFunction]:
+        """The current model's dense weights, and what reads rows of its tables; errors as ``write_file``."""
+        return self._pull(0, instances)
+
     def write_summaries(self, uri: str, instances: Instances, encode: Callable[[Floats, RowsFunction], bytes]) -> None:
         """Write what is computed from the current model to one file; arguments and errors as ``write_file``."""
         content = encode(*self._pull(0, instances))

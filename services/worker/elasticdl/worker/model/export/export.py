@@ -186,8 +186,7 @@ def export_file(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction,
     Args:
         file: where to; it is complete before it takes its name.
     """
-    check_export(runner, np.iinfo(np.int64).max)
-    model = _plain_model(runner, dense, rows_of)
+    model = whole_model(runner, dense, rows_of)
     with _unfinished(file.parent) as folder, writing(runner.module.path, file.name), disk_errors_of(file.parent):
         written = folder / file.name
         if file.name.endswith(WEIGHTS_SUFFIX):
@@ -233,6 +232,12 @@ def _write_saved_model(model: Any, runner: ModelRunner, folder: Path) -> None:
         traced = archive._tf_trackable.serve._list_all_concrete_functions()
         check_resources(runner.module.path, model, (one.graph for one in traced), error)
         raise
+
+
+def whole_model(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction) -> Any:
+    """The trained model as Keras' object. Raises ``UserError``: a table has no ``input_dim``."""
+    check_export(runner, np.iinfo(np.int64).max)
+    return _plain_model(runner, dense, rows_of)
 
 
 def _plain_model(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -16,35 +17,35 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.tasks import NOTE_CHARS_MAX
 from elasticdl.shared.storage import to_uri
 from elasticdl.worker.core.commands import MergeResult, RunCallbacks
+from elasticdl.worker.execution.callback_tasks import Instances, ModelAccess
 from elasticdl.worker.model.user.calls import user_code
 
 _OF_KERAS = ("_model", "params")
 """Attributes that ``set_model`` and ``set_params`` set."""
-
-
-SaveModel = Callable[[str, Mapping[str, str]], None]
-"""(URI of a file, ps -> the instance that has the model) -> the file is written."""
-WriteSummaries = Callable[[int, bool, Mapping[str, str]], None]
-"""(epoch from 0, whether with the graph, ps -> the instance that has the model) -> the event file is written."""
+_CHANGES = frozenset((
+    "add_loss", "compile", "compile_from_config", "fit", "load_weights", "set_weights", "train_on_batch", "train_step",
+))  # fmt: skip
+"""Methods of a model that would change the one that the job trains."""
+_DIGESTED_BYTES_MIN = 1 << 16
+"""Arrays from this size on, such as test data, are not kept in the state of a callback that leaves them as they are."""
 
 
 class CallbackModel:
-    """``self.model`` of a callback: whether training stops, the learning rate, and the model as a file."""
+    """``self.model`` of a callback: whether training stops, the learning rate, and the model at the end of an epoch."""
 
-    def __init__(
-        self, learning_rate: float, *, has_schedule: bool, path: Path, save: SaveModel, summarize: WriteSummaries
-    ) -> None:
+    def __init__(self, learning_rate: float, *, has_schedule: bool, path: Path, access: ModelAccess) -> None:
         # Stands for the user's optimizer. Keras refuses to set a rate that has a schedule.
         schedule = keras.optimizers.schedules.ExponentialDecay(learning_rate, 1, 1.0)
         self.optimizer = keras.optimizers.SGD(schedule if has_schedule else learning_rate)
         self.stop_training = False
         self.metrics: list[Any] = []
-        self.instances: Mapping[str, str] = {}
+        self.instances: Instances = {}
         """ps -> the instance that has the model at the end of the epoch whose hooks run; empty: none has ended."""
         self._has_schedule = has_schedule
         self._path = path
-        self._save = save
-        self._summarize = summarize
+        self._access = access
+        self._loaded: _Loaded | None = None
+        self._is_made = True
 
     @property
     def learning_rate(self) -> float | None:
@@ -72,23 +73,68 @@ class CallbackModel:
 
     def write_summaries(self, epoch: int, *, graph: bool) -> None:
         """Write histograms of the weights at the end of an epoch, from 0; errors as ``save``."""
-        self._summarize(epoch, graph, self.instances)
+        self._access.summarize(epoch, graph, self.instances)
 
     def _write(self, filepath: str | os.PathLike[str], suffix: str, what: str, overwrite: bool) -> None:
         place = f"{self._path}: a callback calls self.model.{what}"
-        if not self.instances:
-            raise UserError(f"{place} where no epoch has ended", hint="Call it in on_epoch_end().")
+        self._check_epoch(place)
         if not os.fspath(filepath).endswith(suffix) or not overwrite:
             raise UserError(f"{place} for {filepath}", hint=f"Give a name that ends in {suffix}, and overwrite=True.")
-        self._save(to_uri(os.fspath(filepath)), self.instances)
+        self._access.save(to_uri(os.fspath(filepath)), self.instances)
+
+    def _check_epoch(self, place: str) -> None:
+        if not self.instances:
+            raise UserError(f"{place} where no epoch has ended", hint="Use it in on_epoch_end() or on_train_end().")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise UserError(
-            f"{self._path}: a callback uses self.model.{name}, but the weights are on the parameter servers",
-            hint="Callbacks can use self.model.stop_training, self.model.optimizer.learning_rate, "
-            "self.model.save() and self.model.save_weights().",
+        if name in _CHANGES:
+            raise self._refusal(f"calls self.model.{name}()")
+        return getattr(self._whole(f"a callback uses self.model.{name}"), name)
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Call the model as it is at the end of the epoch."""
+        return self._whole("a callback calls self.model()")(*arguments, **options)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_is_made" in vars(self) and name not in ("stop_training", "instances") and not name.startswith("_"):
+            raise self._refusal(f"sets self.model.{name}")
+        object.__setattr__(self, name, value)
+
+    def _whole(self, what: str) -> Any:
+        self._check_epoch(f"{self._path}: {what}")
+        if self._loaded is None:
+            self._loaded = _Loaded(self._access.load(self.instances))
+        return self._loaded.model
+
+    def forget(self) -> None:
+        """Drop the model of the epoch whose hooks have run. Raises ``UserError``: a hook has changed it."""
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None and loaded.is_changed():
+            raise self._refusal("changes the weights of self.model, or which of them are trained")
+
+    def _refusal(self, what: str) -> UserError:
+        return UserError(
+            f"{self._path}: a callback {what}, but the job trains the model in other processes",
+            hint="Callbacks can read the model at the end of an epoch: predict(), evaluate(), get_weights(), save(). "
+            "They can change self.model.stop_training and self.model.optimizer.learning_rate.",
+        )
+
+
+class _Loaded:
+    """The model at the end of an epoch, and how it was when it came."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self._weights = [keras.ops.convert_to_numpy(each) for each in model.weights]
+        self._trained = [each.path for each in model.trainable_weights]
+
+    def is_changed(self) -> bool:
+        now = [keras.ops.convert_to_numpy(each) for each in self.model.weights]
+        return self._trained != [each.path for each in self.model.trainable_weights] or not all(
+            np.array_equal(old, new, equal_nan=old.dtype.kind == "f")
+            for old, new in zip(self._weights, now, strict=True)
         )
 
 
@@ -100,6 +146,9 @@ class Hooks:
         self._model = model
         self._path = path
         self._made = [dict(vars(callback)) for callback in callbacks]
+        self._digests = [
+            {name: _digest(value) for name, value in made.items() if _is_large(value)} for made in self._made
+        ]
         self._notes: list[str] = []
         for callback in callbacks:
             callback.set_params(dict(params))
@@ -131,6 +180,7 @@ class Hooks:
                 results["stop_training"] = 1.0
         else:
             self._call("on_epoch_begin", epoch, {})
+        self._model.forget()
         if self._model.learning_rate is not None:
             results["learning_rate"] = self._model.learning_rate
         return MergeResult(results=results, note="; ".join(self._notes)[:NOTE_CHARS_MAX])
@@ -160,14 +210,17 @@ class Hooks:
         return {
             "stop_training": bool(self._model.stop_training),
             "learning_rate": self._model.learning_rate,
-            "callbacks": [self._state_of(*each) for each in zip(self._callbacks, self._made, strict=True)],
+            "callbacks": [
+                self._state_of(*each) for each in zip(self._callbacks, self._made, self._digests, strict=True)
+            ],
         }
 
-    def _state_of(self, callback: Any, made: Mapping[str, Any]) -> dict[str, Any]:
+    def _state_of(self, callback: Any, made: Mapping[str, Any], digests: Mapping[str, bytes]) -> dict[str, Any]:
         attributes: dict[str, Any] = {}
         begins_again = False
         for name, value in vars(callback).items():
-            if name in _OF_KERAS:
+            is_made = name in digests and value is made[name] and _digest(value) == digests[name]
+            if name in _OF_KERAS or is_made:
                 continue
             try:
                 attributes[name] = dump(value)
@@ -192,6 +245,14 @@ class Hooks:
         self._model.stop_training = state["stop_training"]
         if state["learning_rate"] is not None:
             self._model.optimizer.learning_rate = state["learning_rate"]
+
+
+def _is_large(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.nbytes >= _DIGESTED_BYTES_MIN and not value.dtype.hasobject
+
+
+def _digest(array: np.ndarray[Any, Any]) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(array).view(np.uint8).data).digest()
 
 
 def _fit_order(name: str) -> tuple[bool, bool, str]:
