@@ -14,8 +14,8 @@ from typing import Any
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.words import count
-from elasticdl.sql.columns.derivation import CLASSES_MAX, is_classification
 from elasticdl.sql.columns.building import packed
+from elasticdl.sql.columns.derivation import CLASSES_MAX, is_classification
 from elasticdl.sql.columns.features import Features, Label, Task
 from elasticdl.sql.columns.fitting import Fitter
 from elasticdl.sql.columns.planning import ColumnReport, PlannedColumns, plan_columns
