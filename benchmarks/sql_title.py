@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -47,12 +48,14 @@ def main() -> None:
         for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME"):
             os.environ[name] = str(Path(folder) / name)
         ended, seconds = run(folder, TITLE)
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu_s = used.ru_utime + used.ru_stime
         reached = ended["metrics"]["r2"]
         shows = [run(folder, "SHOW MODELS")[1] for _ in range(SHOWN)]
         trees = r2_of_trees(Path(folder))
     load = os.getloadavg()[0]
     show(f"load {load:.1f} on {count(os.cpu_count() or 1, 'core')}")
-    show(f"{TITLE}: {seconds:.1f} s")
+    show(f"{TITLE}: {seconds:.1f} s, {cpu_s:.1f} s of CPU by the command and what it waited for")
     show(f"R2 {reached:.4f}, of gradient-boosted trees {trees:.4f}: {reached / trees:.3f} of it")
     show(f"SHOW MODELS: {statistics.median(shows):.2f} s (median of {SHOWN})")
     parse_one(LONG)  # Loads the parser.

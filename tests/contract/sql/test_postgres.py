@@ -33,7 +33,12 @@ def test_a_password_that_is_missing_is_asked_for(
     with pytest.raises(UserError, match="no password supplied"):
         open_database(postgres_server.url)
     asked: list[str] = []
-    database = open_database(postgres_server.url, lambda prompt: asked.append(prompt) or PASSWORD)
+
+    def ask(prompt: str) -> str:
+        asked.append(prompt)
+        return PASSWORD
+
+    database = open_database(postgres_server.url, ask)
     assert asked == [f"Password for {database.url}: "]
     database.write("asked", pa.schema([("id", pa.int64())]), pa.table({"id": [1]}).to_batches())
     assert "asked" in database.tables()

@@ -42,7 +42,7 @@ def test_statements_come_from_options_files_and_standard_input(
     monkeypatch.setattr(sys, "stdin", io.StringIO("SELECT paid FROM sales"))
     assert run(folder) == 0
     assert capsys.readouterr().out == "paid\n2\n"
-    with pytest.raises(UserError, match="--file=.*none.sql can't be read"):
+    with pytest.raises(UserError, match=r"--file=.*none\.sql can't be read"):
         run(folder, files=(folder / "none.sql",))
 
 

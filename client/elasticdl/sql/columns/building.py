@@ -150,7 +150,7 @@ def is_category(node: Node) -> bool:
 
 def is_precise(number: Node) -> bool:
     """Whether the values of a number need float64 until they are scaled."""
-    return abs(number.values["shift"]) > _PRECISE_FROM * number.values["scale"]
+    return bool(abs(number.values["shift"]) > _PRECISE_FROM * number.values["scale"])
 
 
 def packed(inputs: Iterable[Input], features: Iterable[Feature]) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ ORDER BY n.nspname || '.' || c.relname = $1 DESC, c.relname = $1 DESC LIMIT 1
 """
 _OBSTACLES = {"v": "it is a view", "m": "it is a materialized view", "f": "it is a foreign table"}
 _READ_ONLY = "-c default_transaction_read_only=on"
-_NO_PASSWORD = "no password supplied"
+_UNANSWERED = "no password supplied"
 """What the driver says if a server wants a password."""
 _SECRET = ("password", "sslpassword", "sslkey", "passfile")
 _BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
@@ -72,7 +72,7 @@ class PostgresDatabase:
         try:
             self._connection = self._read_only()
         except UserError as error:
-            if ask is None or _NO_PASSWORD not in str(error):
+            if ask is None or _UNANSWERED not in str(error):
                 raise
             self._uri = _with(uri, password=ask(f"Password for {self.url}: "))
             self._connection = self._read_only()
