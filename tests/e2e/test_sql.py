@@ -78,6 +78,28 @@ def test_the_tutorial_runs_as_it_is_printed(user: Elastic) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.timeout(STATEMENTS_S_MAX)
+def test_a_wide_table_is_predicted_as_it_is_evaluated(user: Elastic) -> None:
+    rows, columns = 200, 120
+    lines = [",".join([*(f"c{column}" for column in range(columns)), "kind", "y"])]
+    for row in range(rows):
+        cells = ["" if (row + column) % 17 == 0 else str((row * (column + 3)) % 101) for column in range(columns)]
+        lines.append(",".join([*cells, "ab"[row % 2], str(row % 10)]))
+    (user.folder / "tables").mkdir()
+    (user.folder / "tables" / "wide.csv").write_text("\n".join(lines))
+    place = f"--database={user.folder / 'tables'}"
+    train = "SELECT * FROM wide TO TRAIN DNNRegressor WITH num_epochs = 2 LABEL y INTO m"
+    use = "SELECT * FROM wide TO EVALUATE m INTO scores; SELECT * FROM wide TO PREDICT guesses.guess USING m"
+    outcome = user.run("sql", place, "-e", f"{train}; {use}", timeout_s=STATEMENTS_S_MAX)
+    assert outcome.exit_code == 0, outcome.output
+    assert "packed_numbers: float32[120]" in outcome.output
+    (scores, guesses) = results(user, place, "-e", "SELECT * FROM scores; SELECT y, guess FROM guesses")
+    squares = [(row["y"] - row["guess"]) ** 2 for row in guesses["rows"]]
+    assert len(squares) == rows
+    assert scores["rows"][0]["root_mean_squared_error"] ** 2 == pytest.approx(sum(squares) / rows, rel=1e-4)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(STATEMENTS_S_MAX)
 def test_a_training_that_is_interrupted_and_resumed_is_registered(user: Elastic) -> None:
     statement = f"{SHORT} WITH num_epochs=400"
     with user.start("sql", "-e", statement) as running:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from elasticdl.shared.errors import UserError
@@ -18,9 +18,11 @@ class Attached:
 
     Args:
         places: as ``--database`` takes them; none: the shipped tables.
+        ask: asks the user for a password that a server wants; None: it is an error.
     """
 
-    def __init__(self, places: Sequence[str] = ()) -> None:
+    def __init__(self, places: Sequence[str] = (), ask: Callable[[str], str] | None = None) -> None:
+        self._ask = ask
         self.places = tuple(places) or ("",)
         self._opened: dict[str, Database] = {}
 
@@ -34,7 +36,7 @@ class Attached:
 
         for place in self.places:
             if place not in self._opened:
-                self._opened[place] = open_database(place)
+                self._opened[place] = open_database(place, self._ask)
         return [self._opened[place] for place in self.places]
 
     def of_query(self, query: str) -> Database:

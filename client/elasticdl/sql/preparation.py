@@ -14,11 +14,12 @@ from typing import Any
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.words import count
+from elasticdl.sql.columns.building import packed
 from elasticdl.sql.columns.derivation import CLASSES_MAX, is_classification
 from elasticdl.sql.columns.features import Features, Label, Task
 from elasticdl.sql.columns.fitting import Fitter
 from elasticdl.sql.columns.planning import ColumnReport, PlannedColumns, plan_columns
-from elasticdl.sql.columns.prepared import prepare, prepared_schema
+from elasticdl.sql.columns.prepared import prepare
 from elasticdl.sql.columns.profile import Profile, profiles
 from elasticdl.sql.databases import Database
 from elasticdl.sql.databases.port import quoted
@@ -175,6 +176,7 @@ class _Training:
             network=request.network,
             arguments=arguments,
             rows=self._training.rows,
+            packed=packed(columns.inputs.all(), columns.features),
         )
         columns.report.insert(0, ColumnReport(name=request.label, use="label", reason=f"{task}: {why}"))
         return features, columns, split, options
@@ -251,7 +253,6 @@ class _Training:
 
     def _write(self, rows: Snapshot, features: Features, file: Path) -> Path:
         """Write rows as the model takes them."""
-        schema = prepared_schema(rows.schema, features.inputs, features.label)
-        batches = prepare(rows.batches(), rows.schema, features.inputs, features.label)
+        schema, batches = prepare(rows.batches(), rows.schema, features, has_label=True)
         write_rows(checked_labels(batches, features.label), schema, file)
         return file

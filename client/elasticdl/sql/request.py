@@ -132,8 +132,11 @@ def find_column(name: str, schema: pa.Schema) -> str:
 def _label(statement: Train, schema: pa.Schema, faults: list[Fault]) -> str:
     if len(statement.label) != 1:
         position = statement.label[1].position if statement.label else statement.into.position
-        message = "a model has one LABEL." if statement.label else "the statement has no LABEL."
-        faults.append(Fault(message, position, hint="Name the column to predict: LABEL income."))
+        if statement.label:
+            faults.append(Fault("a model has one LABEL.", position, hint="Train a model for each label."))
+        else:
+            hint = "Name the column to predict: LABEL income."
+            faults.append(Fault("the statement has no LABEL.", position, hint=hint))
         return ""
     (name,) = statement.label
     found = find_column(name.text, schema)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from elasticdl.shared.errors import PermanentError, UserError, file_errors
 from elasticdl.shared.words import count, did_you_mean, some_of
 from elasticdl.sql.columns.features import Features, Label
-from elasticdl.sql.columns.prepared import prepare, prepared_schema, used_columns
+from elasticdl.sql.columns.prepared import prepare, used_columns
 from elasticdl.sql.columns.profile import source_of
 from elasticdl.sql.databases import Database
 from elasticdl.sql.request import find_column
@@ -62,8 +62,8 @@ def prepare_rows(query: str, database: Database, features: Path, folder: Path, *
         wanted = known.label if label else None
         data = folder / "data" / "part.parquet"
         batches = (_as(batch, schema) for batch in rows.batches())
-        prepared = prepare(batches, schema, known.inputs, wanted)
-        write_rows(checked_labels(prepared, wanted), prepared_schema(schema, known.inputs, wanted), data)
+        types, prepared = prepare(batches, schema, known, has_label=label)
+        write_rows(checked_labels(prepared, wanted), types, data)
     finally:
         rows.close()
     return PreparedRows(data=data.parent, kept=rows.file, rows=rows.rows)

@@ -71,7 +71,7 @@ class Snapshot:
         import pyarrow.parquet as pq
 
         with file_errors(f"{self.file} can't be read", PermanentError), pq.ParquetFile(self.file) as file:
-            yield from file.iter_batches(_batch_rows(len(self.schema)))
+            yield from file.iter_batches(batch_rows(len(self.schema)))
 
     def part(self, file: Path, split: Split, *, validation: bool) -> Snapshot:
         """Write one side of a split, in an order that follows from the seed and the content of the rows.
@@ -94,7 +94,7 @@ class Snapshot:
         text = f"SELECT {names} FROM {rows} {where} ORDER BY r.{quoted(_ORDER)}"  # noqa: S608
         with engine.query_errors():
             relation = self._connection.sql(text)
-            found = write(engine.arrow_batches(relation, _batch_rows(len(everything))), self.schema, file)
+            found = write(engine.arrow_batches(relation, batch_rows(len(everything))), self.schema, file)
         del relation
         self.close()
         return found
@@ -216,7 +216,8 @@ def _counted(batches: Iterator[pa.RecordBatch], say: Callable[[str], None]) -> I
         yield batch
 
 
-def _batch_rows(columns: int) -> int:
+def batch_rows(columns: int) -> int:
+    """How many rows of so many columns are read at a time."""
     return max(64, min(_ROW_GROUP_ROWS, _CELLS_MAX // max(columns, 1)))
 
 

@@ -25,6 +25,26 @@ def test_a_password_is_in_no_message_and_no_address(postgres_server: PostgresSer
     assert "no_such_database" in str(wrong.value)
 
 
+def test_a_password_that_is_missing_is_asked_for(
+    postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PGPASSWORD", "PGPASSFILE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UserError, match="no password supplied"):
+        open_database(postgres_server.url)
+    asked: list[str] = []
+
+    def ask(prompt: str) -> str:
+        asked.append(prompt)
+        return PASSWORD
+
+    database = open_database(postgres_server.url, ask)
+    assert asked == [f"Password for {database.url}: "]
+    database.write("asked", pa.schema([("id", pa.int64())]), pa.table({"id": [1]}).to_batches())
+    assert "asked" in database.tables()
+    database.close()
+
+
 def test_numbers_of_any_length_are_exact_if_they_can_be(postgres_server: PostgresServer) -> None:
     database = open_database(postgres_server.url_with_password)
     query = "SELECT v::numeric AS v FROM (VALUES ('12345678901234567890.25'), ('-0.5'), (NULL)) AS t(v)"

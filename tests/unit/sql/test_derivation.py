@@ -15,7 +15,7 @@ import pytest
 from tests.unit.sql.statements_for_tests import prepare, reasons, statement, uses
 
 from elasticdl.shared.errors import UserError
-from elasticdl.sql.columns.features import Features
+from elasticdl.sql.columns.features import PACKED, Features
 from elasticdl.sql.databases import open_database
 from elasticdl.sql.preparation import PreparedTraining, prepare_training
 
@@ -140,7 +140,10 @@ def test_hundreds_of_columns_are_prepared(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, pa.table({**columns, "y": Y[:30]}), statement())
     constant = 180 // 7  # c7, c14 ... are 0 in every row.
     assert len(features(prepared).inputs) == 240 - constant
-    assert pq.read_table(prepared.training_data).num_columns == 241 - constant
+    data, packed = pq.read_table(prepared.training_data), features(prepared).packed
+    assert len(packed) == 180 - constant
+    assert data.num_columns == 62  # 60 texts, the label, and all numbers as one vector.
+    assert {len(each) for each in data.column(PACKED).to_pylist()} == {len(packed)}
 
 
 def test_names_in_any_language_and_large_ids_are_kept_exactly(tmp_path: Path) -> None:

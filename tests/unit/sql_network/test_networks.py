@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,10 +17,11 @@ import pytest
 import tensorflow as tf
 from tests.unit.sql.statements_for_tests import call, clause, prepare, statement
 
-from elasticdl.sql.columns.features import Feature, Features, Input, Label, Node
+from elasticdl.sql.columns.features import PACKED, Feature, Features, Input, Label, Node
 from elasticdl.sql.network.catalogue import NETWORKS
 from elasticdl.sql.network.definition import Definition
 from elasticdl.sql.network.encoding import Encoder
+from elasticdl.sql.network.importance import Model
 
 pytestmark = pytest.mark.tensorflow
 
@@ -127,6 +129,27 @@ def encoded(node: Node, kind: Any, value: Any, **facts: Any) -> list[list[float]
     return result
 
 
+@pytest.mark.parametrize("columns", [("a", "b", "c"), ("c", "a")])
+def test_packed_numbers_are_encoded_as_others(columns: tuple[str, ...]) -> None:
+    names, values = ("a", "b", "c"), np.array([[3.0, np.nan, 5.0], [1.0, 2.0, np.nan]], np.float32)
+    scales = {"shift": 1.0, "scale": 2.0, "missing": True}
+    features = Features(
+        task="regression",
+        label=Label(name="y", column="y"),
+        inputs=tuple(Input(name=name, column=name, kind="number") for name in names),
+        features=tuple(Feature(node=Node(operation="number", input=name, values=scales)) for name in columns),
+        network="DNNRegressor",
+    )
+    packed = replace(features, packed=names)
+    plain, vector = (Encoder(each) for each in (features, packed))
+    of_plain = keras.Model(plain.inputs, plain.numbers(features.features))
+    of_packed = keras.Model(vector.inputs, vector.numbers(packed.features))
+    assert list(vector.inputs) == [PACKED]
+    expected = of_plain({name: values[:, [place]] for place, name in enumerate(names)})
+    assert np.array_equal(of_packed({PACKED: values}), expected)
+    assert Features.of_json(packed.as_json()) == packed
+
+
 def shown(node: Node) -> Node:
     return Node(operation="indicator", of=(node,))
 
@@ -213,3 +236,19 @@ def test_a_network_of_a_file_gets_the_features_and_its_arguments(tmp_path: Path)
 
     model = Definition(features.as_json(), tower).custom_model()
     assert model.output_shape == (None, 3)
+
+
+def test_a_packed_column_changes_alone_when_it_is_explained() -> None:
+    names, numbers = ("a", "b"), np.arange(6, dtype=np.float32).reshape(3, 2)
+    inputs = (
+        *(Input(name=name, column=name, kind="number") for name in names),
+        Input(name="t", column="t", kind="text"),
+    )
+    features = Features(
+        task="regression", label=Label(name="y", column="y"), inputs=inputs, features=(), network="", packed=names
+    )
+    model = Model(None, features, {PACKED: numbers, "t": np.array([["x"], ["y"], ["z"]], object)})
+    found = model.exchanged(model.values, "b", np.array([2, 0, 1]))
+    assert found[PACKED].tolist() == [[0.0, 5.0], [2.0, 1.0], [4.0, 3.0]]
+    assert numbers.tolist() == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
+    assert model.exchanged(model.values, "t", np.array([2, 0, 1]))["t"].tolist() == [["z"], ["x"], ["y"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from getpass import getpass
 from pathlib import Path
 
 from elasticdl.cli import exit_codes
@@ -43,7 +44,7 @@ def run_sql(
     Raises:
         UserError: a file can't be read, or a statement can't be run.
     """
-    with Attached(databases) as attached:
+    with Attached(databases, getpass if sys.stdin.isatty() else None) as attached:
         session = session_of(attached, root, options, as_json=as_json)
         if not statements and not files and sys.stdin.isatty():
             from elasticdl.cli.sql.shell import run_shell

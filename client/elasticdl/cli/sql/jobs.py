@@ -82,7 +82,7 @@ def cluster_job(job: str, options: Mapping[str, Any]) -> EndedJob:
     facts = _cluster_report(job, options)
     if facts is None:
         raise ElasticDLError(f"the log of {job} can't be read; elasticdl report {job} shows why")
-    return EndedJob(job=str(facts["job"]), metrics=_numbers(facts["metrics"]))
+    return EndedJob(job=str(facts["job"]), metrics=_metrics_of_model(facts))
 
 
 def _cluster_report(job: str, options: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -99,7 +99,7 @@ def _cluster_report(job: str, options: Mapping[str, Any]) -> dict[str, Any] | No
 def ended_job(report: Path) -> EndedJob:
     """The id and the metrics in a report."""
     facts = json.loads(report.read_text())
-    return EndedJob(job=facts["job"], metrics=_numbers(facts["metrics"]))
+    return EndedJob(job=facts["job"], metrics=_metrics_of_model(facts))
 
 
 def find_job(root: Path, output: str, options: Mapping[str, Any]) -> JobOfTraining | None:
@@ -126,7 +126,7 @@ def _find_in_cluster(options: Mapping[str, Any]) -> JobOfTraining | None:
     place = f" --namespace={options['namespace']}" if options.get("namespace") else ""
     can_be_resumed = state in ("failed", "stopped", "interrupted")
     resume = f"elasticdl resume {job}{place}" if can_be_resumed else ""
-    return JobOfTraining(job=job, state=state, metrics=_numbers(facts["metrics"]), resume=resume)
+    return JobOfTraining(job=job, state=state, metrics=_metrics_of_model(facts), resume=resume)
 
 
 def _resume(run: RunDirectory) -> str:
@@ -135,11 +135,18 @@ def _resume(run: RunDirectory) -> str:
 
 def _metrics(run: RunDirectory) -> dict[str, float]:
     try:
-        return _numbers(json.loads(run.report.read_text())["metrics"])
+        return _metrics_of_model(json.loads(run.report.read_text()))
     except (OSError, ValueError, KeyError):
         return {}
 
 
-def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Metrics that have a value: JSON has null for one that is not finite."""
+def _metrics_of_model(report: Mapping[str, Any]) -> dict[str, float]:
+    """Metrics of the model that was exported: of the best evaluation, which need not be the last one.
+
+    Those without a value are left out: JSON has null for one that is not finite.
+    """
+    metrics: Mapping[str, Any] = report["metrics"]
+    if (best := report["best"]) and best["exported"]:
+        rows = report["history"]["evaluations"]
+        metrics = next((row["metrics"] for row in rows if row["evaluation"] == best["evaluation"]), metrics)
     return {name: float(value) for name, value in metrics.items() if isinstance(value, (int, float))}

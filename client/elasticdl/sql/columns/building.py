@@ -14,6 +14,10 @@ from elasticdl.sql.columns.profile import Profile
 INDICATOR_MAX = 8
 """Places of a category that becomes a 0/1 vector; one with more of them is embedded."""
 _DIMENSION_MAX = 32
+_PACKED_FROM = 100
+"""Numbers of a table that has as many of them are packed."""
+_PRECISE_FROM = 1e4
+"""A number whose mean is so many standard deviations away from 0 is scaled in float64."""
 _KINDS: dict[str, Kind] = {
     "number": "number", "day": "day", "vocabulary": "text", "hash": "text", "vector": "vector", "texts": "texts",
 }  # fmt: skip
@@ -142,3 +146,16 @@ def places(category: Node) -> int:
 def is_category(node: Node) -> bool:
     """Whether a step gives places, and no numbers yet."""
     return node.operation in ("vocabulary", "identity", "bucket", "concat", "hash", "cross")
+
+
+def is_precise(number: Node) -> bool:
+    """Whether the values of a number need float64 until they are scaled."""
+    return bool(abs(number.values["shift"]) > _PRECISE_FROM * number.values["scale"])
+
+
+def packed(inputs: Iterable[Input], features: Iterable[Feature]) -> tuple[str, ...]:
+    """Names of the inputs that are packed; see ``features``. Those of a few numbers stay as they are."""
+    plain = {each.node.input for each in features if each.node.operation == "number" and not is_precise(each.node)}
+    others = {name for each in features if each.node.operation != "number" for name in each.node.inputs()}
+    names = tuple(one.name for one in inputs if one.kind == "number" and one.name in plain - others)
+    return names if len(names) >= _PACKED_FROM else ()

@@ -9,7 +9,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.sql.columns.building import Inputs, features_of, places
 from elasticdl.sql.columns.derivation import Decision, derive
 from elasticdl.sql.columns.described import fit
-from elasticdl.sql.columns.features import Feature, Node
+from elasticdl.sql.columns.features import PACKED, Feature, Node
 from elasticdl.sql.columns.fitting import Fitter
 from elasticdl.sql.columns.profile import Profile
 
@@ -45,6 +45,7 @@ def plan_columns(request: Request, profiles: dict[str, Profile], fitter: Fitter)
     """
     inputs, report = Inputs(), list[ColumnReport]()
     inputs.reserve("prediction")  # The output of the model.
+    inputs.reserve(PACKED)
     named = {column for each in request.described for column in each.spec.all_columns()}
     decisions = []
     for name, profile in profiles.items():

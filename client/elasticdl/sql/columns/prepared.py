@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from elasticdl.sql.columns.features import Input, Label
+from elasticdl.shared.errors import UserError
+from elasticdl.sql.columns.features import PACKED, Features, Input, Label
 from elasticdl.sql.columns.profile import Source, present, source_of
 from elasticdl.sql.databases import engine
-from elasticdl.sql.databases.port import quoted
+from elasticdl.sql.databases.port import quoted, remembering
+from elasticdl.sql.snapshot import batch_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,58 +57,81 @@ def label_expression(label: Label) -> str:
 
 
 def prepare(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, inputs: Sequence[Input], label: Label | None
-) -> Iterator[pa.RecordBatch]:
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, features: Features, *, has_label: bool
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Rows as the model takes them, in the same order.
 
     Args:
-        label: also prepare it; None: rows have none.
+        has_label: whether the rows have a label, which is prepared too.
+
+    Returns:
+        The types, and the rows, some at a time.
     """
-    for table in _prepared_tables(batches, schema, inputs, label):
-        yield from table.combine_chunks().to_batches()
-
-
-def _prepared_tables(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, inputs: Sequence[Input], label: Label | None
-) -> Iterator[pa.Table]:
-    selected = [f"{expression(one, source_of(schema.field(one.column).type))} AS {quoted(one.name)}" for one in inputs]
+    label = features.label if has_label else None
+    selected = [
+        f"{expression(one, source_of(schema.field(one.column).type))} AS {quoted(one.name)}" for one in features.inputs
+    ]
     if label is not None:
         selected.append(f"{label_expression(label)} AS {quoted(label.name)}")
+    prepared = _selected(batches, schema, selected)
+    empty = next(prepared)
+    return _finished(empty, features, label).schema, (_finished(batch, features, label) for batch in prepared)
+
+
+def _selected(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, selected: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Expressions over rows. The first batch is empty and has the types.
+
+    All rows are one query: to plan one with thousands of columns takes seconds.
+    """
     import pyarrow as pa
 
+    problems: list[BaseException] = []
     connection = engine.connect(columns=len(schema), memory_mib=engine.SNAPSHOT_MIB)
     try:
         connection.execute("SET preserve_insertion_order=true")
-        for batch in batches:
-            connection.register(_ROWS, pa.Table.from_batches([batch], schema))
-            with engine.query_errors():
-                table = connection.sql(f"SELECT {', '.join(selected)} FROM {_ROWS}").to_arrow_table()  # noqa: S608
-            yield _numbered(table, label)
+        connection.execute("SET threads=1")  # The rows come from one reader anyway.
+        with engine.query_errors():
+            connection.register(_ROWS, pa.RecordBatchReader.from_batches(schema, remembering(batches, problems)))
+            relation = connection.sql(f"SELECT {', '.join(selected)} FROM {_ROWS}")  # noqa: S608
+            reader = relation.to_arrow_reader(batch_rows(len(schema)))
+            yield pa.RecordBatch.from_pylist([], reader.schema)
+            yield from reader
+    except UserError:
+        if problems:
+            raise problems[0] from None
+        raise
     finally:
         connection.close()
 
 
-def _numbered(table: pa.Table, label: Label | None) -> pa.Table:
-    """Rows with the number of the class in place of its text; NULL: it is no class of the model."""
-    if label is None or not label.classes:
-        return table
+def _finished(batch: pa.RecordBatch, features: Features, label: Label | None) -> pa.RecordBatch:
+    """Rows with the number of the class in place of its text, and with packed numbers.
+
+    The number is NULL if the text is no class of the model.
+    """
+    if label is not None and label.classes:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        place = batch.schema.get_field_index(label.name)
+        numbers = pc.index_in(batch.column(place), value_set=pa.array(label.classes, pa.string())).cast(pa.int64())
+        batch = batch.set_column(place, label.name, numbers)
+    return _with_packed(batch, features.packed) if features.packed else batch
+
+
+def _with_packed(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    place = table.schema.get_field_index(label.name)
-    numbers = pc.index_in(table.column(place), value_set=pa.array(label.classes, pa.string())).cast(pa.int64())
-    return table.set_column(place, label.name, numbers)
-
-
-def prepared_schema(schema: pa.Schema, inputs: Sequence[Input], label: Label | None) -> pa.Schema:
-    """The types of ``prepare``'s rows."""
-    return next(_prepared_tables([_empty(schema)], schema, inputs, label)).schema
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    return pa.RecordBatch.from_pylist([], schema)
+    numbers = np.empty((batch.num_rows, len(names)), np.float32)
+    for place, name in enumerate(names):
+        numbers[:, place] = batch.column(name).to_numpy(zero_copy_only=False)
+    gone = set(names)
+    kept = [name for name in batch.schema.names if name not in gone]
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(numbers.reshape(-1)), len(names))
+    return pa.RecordBatch.from_arrays([*map(batch.column, kept), vectors], names=[*kept, PACKED])
 
 
 def _number(column: str, name: str, source: Source) -> str:

@@ -112,7 +112,8 @@ def profiles(snapshot: Snapshot, exact: str = "") -> dict[str, Profile]:
 
 def _is_counted(one: Profile) -> bool:
     """Whether the number of different values has to be exact."""
-    return one.distinct <= EXACT_MAX or one.distinct >= _UNIQUE_SHARE * one.values
+    may_be_id = one.source in ("integer", "text") and one.distinct >= _UNIQUE_SHARE * one.values
+    return one.distinct <= EXACT_MAX or may_be_id
 
 
 def _profiles(snapshot: Snapshot, fields: Sequence[tuple[str, Source, str]]) -> Iterator[Profile]:

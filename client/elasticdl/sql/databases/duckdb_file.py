@@ -31,7 +31,8 @@ class DuckDBFile(engine.Queries):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._connection = self._open()
+        self._connection: Any = None
+        self._connected()
 
     @property
     def url(self) -> str:
@@ -40,43 +41,45 @@ class DuckDBFile(engine.Queries):
 
     def tables(self) -> list[str]:
         """See ``Database``."""
-        rows = self._connection.execute(_TABLES).fetchall()
+        rows = self._connected().execute(_TABLES).fetchall()
         return sorted(name if schema == _MAIN else f"{schema}.{name}" for schema, name, _, _ in rows)
 
     def find(self, table: str) -> FoundTable | None:
         """See ``Database``."""
         wanted = table.lower()
-        for schema, name, comment, is_view in self._connection.execute(_TABLES).fetchall():
+        connection = self._connected()
+        for schema, name, comment, is_view in connection.execute(_TABLES).fetchall():
             if wanted in (f"{schema}.{name}".lower(), name.lower() if schema == _MAIN else ""):
                 reference = f"{quoted(schema)}.{quoted(name)}"
                 with engine.query_errors():
-                    columns = tuple(self._connection.sql(f"FROM {reference}").columns)
+                    columns = tuple(connection.sql(f"FROM {reference}").columns)
                 obstacle = "it is a view" if is_view else ""
                 return FoundTable(reference=reference, columns=columns, is_written=comment == MARK, obstacle=obstacle)
         return None
 
     def batches(self, query: str) -> Iterator[pa.RecordBatch]:
-        """See ``Database``. Afterwards the file is opened again, because DuckDB keeps what it has read in memory."""
+        """See ``Database``. Afterwards the file is closed, because DuckDB keeps what it has read in memory."""
         yield from super().batches(query)
-        self._connection.close()
-        self._connection = self._open()
+        self.close()
 
     def write(self, table: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
         """See ``Database``. Nothing else can read the file meanwhile, which is how DuckDB works."""
-        self._connection.close()  # DuckDB opens a file once in a process, either for reading or for writing.
-        try:
-            return self._write(table, schema, batches)
-        finally:
-            self._connection = self._open()
+        self.close()  # DuckDB opens a file once in a process, either for reading or for writing.
+        return self._write(table, schema, batches)
 
     def close(self) -> None:
-        """See ``Database``."""
-        self._connection.close()
+        """See ``Database``. The next query opens the file again."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
-    def _open(self) -> Any:
-        connection = engine.connect(self._path)
-        engine.lock(connection)
-        return connection
+    def _connected(self) -> Any:
+        """The file, opened by the first query after it was closed: another process may have it until then."""
+        if self._connection is None:
+            connection = engine.connect(self._path)
+            engine.lock(connection)
+            self._connection = connection
+        return self._connection
 
     def _write(self, table: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
         import pyarrow as pa

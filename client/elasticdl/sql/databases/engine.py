@@ -26,7 +26,9 @@ _OPEN_HERE = "different configuration"
 class Queries:
     """The part of a database that runs SELECTs with a connection of DuckDB."""
 
-    _connection: Any
+    def _connected(self) -> Any:
+        """The connection."""
+        raise NotImplementedError
 
     def schema(self, query: str) -> pa.Schema:
         """See ``Database``."""
@@ -37,7 +39,7 @@ class Queries:
         return arrow_batches(self._selected(query), BATCH_ROWS)
 
     def _selected(self, query: str) -> Any:
-        return select(self._connection, query)
+        return select(self._connected(), query)
 
 
 def connect(

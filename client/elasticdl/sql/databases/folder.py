@@ -23,6 +23,8 @@ _READERS: Mapping[str, str] = {
     ".jsonl": "read_json",
     ".ndjson": "read_json",
 }
+_BLANK_MAX = 1_000
+"""A larger file is not looked at for whether it has blanks only."""
 
 
 class FolderDatabase(engine.Queries):
@@ -51,8 +53,8 @@ class FolderDatabase(engine.Queries):
 
     def find(self, table: str) -> FoundTable | None:
         """See ``Database``."""
-        known = {name.lower(): name for name in self._files}
-        if (name := known.get(table.lower())) is None:
+        name = self._known(table)
+        if name not in self._files:
             self._file(table)
             return None
         if name in self._faults:
@@ -76,6 +78,7 @@ class FolderDatabase(engine.Queries):
         """
         import pyarrow.parquet as pq
 
+        table = self._known(table)
         file = self._file(table)
         if table in self._files and self._files[table] != str(file) and table not in self._given:
             raise QueryError(f"the table {table!r} is {self._files[table]}, which is not replaced by predictions")
@@ -92,6 +95,13 @@ class FolderDatabase(engine.Queries):
     def close(self) -> None:
         """See ``Database``."""
         self._connection.close()
+
+    def _connected(self) -> Any:
+        return self._connection
+
+    def _known(self, table: str) -> str:
+        """The name of a table as its file has it, for DuckDB's names have no case; a new one as it is."""
+        return next((name for name in self._files if name.lower() == table.lower()), table)
 
     def _file(self, table: str) -> Path:
         """The file of a table that is written.
@@ -115,15 +125,16 @@ class FolderDatabase(engine.Queries):
             raise
 
     def _found(self) -> dict[str, Path]:
-        found: dict[str, Path] = {}
+        """Of files whose names differ in case only, or in their format, the first one is the table."""
+        found: dict[str, tuple[str, Path]] = {}
         for path in sorted(self._folder.iterdir()) if self._folder.is_dir() else ():
             if path.name.startswith((".", "_")):
                 continue
             if path.is_dir() and any(each.suffix in _READERS for each in path.iterdir()):
-                found.setdefault(path.name, path)
+                found.setdefault(path.name.lower(), (path.name, path))
             elif path.suffix in _READERS:
-                found.setdefault(path.stem, path)
-        return found
+                found.setdefault(path.stem.lower(), (path.stem, path))
+        return dict(found.values())
 
     def _add(self, name: str, path: Path) -> None:
         """Make a file, or the files of a folder, a view. If it can't be read, the statements that name it say so."""
@@ -136,12 +147,20 @@ class FolderDatabase(engine.Queries):
 
     def _create_view(self, name: str, path: Path) -> None:
         files = [path] if path.is_file() else sorted(each for each in path.iterdir() if each.suffix in _READERS)
+        if not (files := [file for file in files if not _is_empty(file)]):
+            raise QueryError("it is empty")
         reader = _READERS[files[0].suffix]
         listed = ", ".join("'" + str(file).replace("'", "''") + "'" for file in files)
         with engine.query_errors():
             if schema := split_name(name)[0]:
                 self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {qualified(schema)}")
             self._connection.execute(f"CREATE OR REPLACE VIEW {qualified(name)} AS FROM {reader}([{listed}])")
+
+
+def _is_empty(file: Path) -> bool:
+    """Whether a file has nothing in it. DuckDB would make a column ``column0`` of it."""
+    with file_errors(f"{file} can't be read", QueryError):
+        return file.stat().st_size <= _BLANK_MAX and not file.read_bytes().strip()
 
 
 def _is_written(file: Path) -> bool:

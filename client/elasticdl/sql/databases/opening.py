@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from elasticdl.shared.errors import UserError, file_errors
@@ -15,11 +16,12 @@ _SQLITE_SUFFIXES = {".sqlite", ".sqlite3", ".db"}
 _KINDS = "Give a DuckDB file, a SQLite file, a folder of Parquet, CSV or JSON files, or postgresql://HOST/DATABASE."
 
 
-def open_database(text: str = "") -> Database:
+def open_database(text: str = "", ask: Callable[[str], str] | None = None) -> Database:
     """Open a database read-only.
 
     Args:
         text: a DuckDB or SQLite file, which may be new, a folder, or ``postgresql://...``; empty: the shipped tables.
+        ask: asks the user for a password that a server wants; None: it is an error.
 
     Raises:
         UserError: there is none, or its driver is not installed.
@@ -27,7 +29,7 @@ def open_database(text: str = "") -> Database:
     if text.startswith(POSTGRES):
         from elasticdl.sql.databases.postgres import PostgresDatabase
 
-        return PostgresDatabase(text)
+        return PostgresDatabase(text, ask)
     if "://" in text:
         raise UserError(f"--database={text.partition('://')[0]}://...: no such kind of database", hint=_KINDS)
     if not text:

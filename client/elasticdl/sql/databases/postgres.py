@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
@@ -45,6 +45,8 @@ ORDER BY n.nspname || '.' || c.relname = $1 DESC, c.relname = $1 DESC LIMIT 1
 """
 _OBSTACLES = {"v": "it is a view", "m": "it is a materialized view", "f": "it is a foreign table"}
 _READ_ONLY = "-c default_transaction_read_only=on"
+_UNANSWERED = "no password supplied"
+"""What the driver says if a server wants a password."""
 _SECRET = ("password", "sslpassword", "sslkey", "passfile")
 _BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
 _BATCH_BYTES_MAX = 2 << 20
@@ -58,15 +60,22 @@ class PostgresDatabase:
     Args:
         uri: ``postgresql://...``. A password may be in it; better is ``PGPASSWORD``, ``~/.pgpass`` or a service file.
             No message has more than ``url``.
+        ask: asks the user for the password if the server wants one and there is none; None: the connection fails.
 
     Raises:
         UserError: there is no driver, or no such server or database.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, ask: Callable[[str], str] | None = None) -> None:
         self.url = without_credentials(uri)
         self._uri = uri
-        self._connection = self._connect(_with_options(uri, _READ_ONLY))
+        try:
+            self._connection = self._read_only()
+        except UserError as error:
+            if ask is None or _UNANSWERED not in str(error):
+                raise
+            self._uri = _with(uri, password=ask(f"Password for {self.url}: "))
+            self._connection = self._read_only()
 
     def tables(self) -> list[str]:
         """See ``Database``."""
@@ -118,6 +127,10 @@ class PostgresDatabase:
     def close(self) -> None:
         """See ``Database``."""
         self._connection.close()
+
+    def _read_only(self) -> Any:
+        given = dict(parse_qsl(urlsplit(self._uri).query)).get("options", "")
+        return self._connect(_with(self._uri, options=f"{given} {_READ_ONLY}".strip()))
 
     def _connect(self, uri: str) -> Any:
         try:
@@ -223,11 +236,10 @@ def without_credentials(uri: str) -> str:
     return urlunsplit((parts.scheme, host, parts.path, urlencode(kept), ""))
 
 
-def _with_options(uri: str, options: str) -> str:
-    """An address whose connections begin with some settings."""
+def _with(uri: str, **parameters: str) -> str:
+    """An address with parameters of its connections."""
     parts = urlsplit(uri)
-    given = dict(parse_qsl(parts.query))
-    given["options"] = f"{given.get('options', '')} {options}".strip()
+    given = {**dict(parse_qsl(parts.query)), **parameters}
     query = urlencode(given, quote_via=quote)  # Postgres reads "+" as a plus sign.
     return urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))
 

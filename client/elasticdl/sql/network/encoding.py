@@ -10,13 +10,11 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from elasticdl.sql.columns.building import is_category, places
-from elasticdl.sql.columns.features import Feature, Features, Input, Node
+from elasticdl.sql.columns.building import is_category, is_precise, places
+from elasticdl.sql.columns.features import PACKED, Feature, Features, Input, Node
 from elasticdl.sql.network.weighted import WeightedCategory
 
 _DAYS_PER_YEAR, _DAYS_PER_WEEK = 365.2425, 7.0
-_PRECISE_FROM = 1e4
-"""A number whose mean is so many standard deviations away from 0 is scaled in float64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +39,10 @@ class Encoder:
     def __init__(self, features: Features) -> None:
         self._kinds = {one.name: one for one in features.inputs}
         self._scales = {node.input: node for node in _numbers(feature.node for feature in features.features)}
-        self.inputs = {one.name: self._input(one) for one in features.inputs}
+        self._packed = {name: place for place, name in enumerate(features.packed)}
+        self.inputs = {one.name: self._input(one) for one in features.inputs if one.name not in self._packed}
+        if self._packed:
+            self.inputs[PACKED] = keras.Input((len(self._packed),), name=PACKED, dtype="float32")
         self._made: dict[str, Any] = {}
 
     def numbers(self, features: Sequence[Feature]) -> Any:
@@ -86,19 +87,21 @@ class Encoder:
 
     def _number_type(self, name: str) -> str:
         node = self._scales.get(name)
-        is_precise = node is not None and abs(node.values["shift"]) > _PRECISE_FROM * node.values["scale"]
-        return "float64" if is_precise else "float32"
+        return "float64" if node is not None and is_precise(node) else "float32"
 
     # --- numbers ---------------------------------------------------------------------------------------------------
 
     def _plain_numbers(self, nodes: Sequence[Node]) -> list[Any]:
         """Scaled numbers, and which of them are missing: some layers for all of them, not some for each."""
         parts = []
-        for dtype in ("float32", "float64"):
-            alike = [node for node in nodes if self._number_type(node.input) == dtype]
+        packed = [node for node in nodes if node.input in self._packed]
+        others = [node for node in nodes if node.input not in self._packed]
+        doubles = [node for node in others if self._number_type(node.input) == "float64"]
+        floats = [node for node in others if self._number_type(node.input) == "float32"]
+        for dtype, alike in (("float32", packed), ("float32", floats), ("float64", doubles)):
             if not alike:
                 continue
-            values = _side_by_side([self.inputs[node.input] for node in alike])
+            values = self._unpacked(alike) if alike is packed else self._joined(alike)
             scales = [1 / node.values["scale"] for node in alike]
             offsets = [-node.values["shift"] / node.values["scale"] for node in alike]
             scaled = ops.cast(layers.Rescaling(scales, offsets, dtype=dtype)(values), "float32")
@@ -108,6 +111,15 @@ class Encoder:
             if marked:
                 parts.append(ops.take(ops.cast(is_missing, "float32"), marked, axis=1))
         return parts
+
+    def _joined(self, nodes: Sequence[Node]) -> Any:
+        return _side_by_side([self.inputs[node.input] for node in nodes])
+
+    def _unpacked(self, nodes: Sequence[Node]) -> Any:
+        """Some of the packed numbers, or all of them."""
+        chosen = [self._packed[node.input] for node in nodes]
+        packed = self.inputs[PACKED]
+        return packed if chosen == list(range(len(self._packed))) else ops.take(packed, chosen, axis=1)
 
     def _vector(self, node: Node) -> Any:
         """One feature as numbers, (batch, numbers)."""

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.sql.columns.features import Features
+from elasticdl.sql.columns.features import PACKED, Features
 
 REPEATS = 5
 ORDERS = 16
@@ -39,6 +39,7 @@ class Model:
         self._features = features
         self.values = values
         self.rows = len(next(iter(values.values())))
+        self._packed = {name: place for place, name in enumerate(features.packed)}
         self.columns = list(dict.fromkeys(one.column for one in features.inputs))
         self.inputs_of = {
             column: [one.name for one in features.inputs if one.column == column] for column in self.columns
@@ -72,8 +73,20 @@ class Model:
 
     def exchanged(self, values: Mapping[str, Any], column: str, order: NDArray[np.int64]) -> dict[str, Any]:
         """Values in which a column has those of other rows."""
-        names = set(self.inputs_of[column])
-        return {name: array[order] if name in names else array for name, array in values.items()}
+        names = {PACKED if name in self._packed else name for name in self.inputs_of[column]}
+        return self.with_column(values, column, {name: values[name][order] for name in names})
+
+    def with_column(self, values: Mapping[str, Any], column: str, source: Mapping[str, Any]) -> dict[str, Any]:
+        """Values in which a column has those of ``source``."""
+        changed = dict(values)
+        for name in self.inputs_of[column]:
+            if name not in self._packed:
+                changed[name] = source[name]
+                continue
+            place = self._packed[name]
+            changed[PACKED] = changed[PACKED].copy()
+            changed[PACKED][:, place] = source[PACKED][:, place]
+        return changed
 
     def loss(self, predictions: NDArray[np.float64], labels: NDArray[Any]) -> float:
         """Mean cross-entropy, or the squared error in units of the label's variance."""
@@ -122,8 +135,7 @@ def shapley(model: Model) -> dict[str, list[Any]]:
         before = model.predict(current)[places, target]
         base += before
         for column in (model.columns[place] for place in random.permutation(len(model.columns))):
-            names = model.inputs_of[column]
-            current = {**current, **{name: model.values[name] for name in names}}
+            current = model.with_column(current, column, model.values)
             after = model.predict(current)[places, target]
             totals[column] += after - before
             before = after
@@ -137,7 +149,11 @@ def shapley(model: Model) -> dict[str, list[Any]]:
 def _values(features: Features, table: Any) -> dict[str, Any]:
     """The inputs' values as arrays, lists padded."""
     found: dict[str, Any] = {}
+    if features.packed:
+        found[PACKED] = np.array(table.column(PACKED).to_pylist(), np.float32)
     for one in features.inputs:
+        if one.name in features.packed:
+            continue
         values = table.column(one.name).combine_chunks()
         match one.kind:
             case "text":
