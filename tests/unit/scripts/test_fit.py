@@ -196,3 +196,15 @@ def test_several_optimizers_are_refused_before_anything_else(jobs: Jobs) -> None
 def test_a_call_without_epochs_starts_no_job(jobs: Jobs) -> None:
     assert call(jobs, linear(), X, Y, epochs=3, initial_epoch=3).history == {}
     assert jobs.ran == []
+
+
+def test_a_resumed_script_gives_an_unbuilt_model_the_weights_of_its_job(jobs: Jobs, tmp_path: Path) -> None:
+    call(jobs, linear(), X, Y)
+    (folder,) = jobs.root.iterdir()
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(5)
+    for given in ((X, Y), (data,)):
+        again = Jobs(jobs.root)
+        again.former = lambda: folder  # type: ignore[method-assign, assignment]
+        model = linear()
+        assert call(again, model, *given).history == {"loss": [1.5], "mae": [2.0]}
+        assert [weights.flatten().tolist() for weights in model.get_weights()] == [[0.5] * 4, [0.5]]
