@@ -8,24 +8,29 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from elasticdl.cli.script import streams
+from elasticdl.cli.script.known_datasets import Known, known
 from elasticdl.shared.errors import UserError
 from elasticdl.shipping.columns import Array, Layout, laid_out
 from elasticdl.shipping.numbered import NUMBER, Batches, Source
 from elasticdl.shipping.shipped import dump_source
 
 
-def source_of(given: Any, steps: int | None, *, all_steps: bool = True) -> Source | None:
+def source_of(given: Any, steps: int | None, shuffle: bool, *, all_steps: bool = True) -> Known | None:
     """The source that stands for an argument of ``fit()``; None: it is of another kind.
 
     Args:
         steps: batches of an epoch; None: all.
+        shuffle: what ``fit()`` was given, which counts for a ``PyDataset``.
         all_steps: ``steps`` has to be the number of batches of data that has an end.
 
     Raises:
         UserError: the data has no batches, or other ones than ``steps``.
     """
+    if isinstance(given, tf.data.Dataset):
+        return known(given) if steps is None else None
     if not isinstance(given, keras.utils.PyDataset):
         return None
     count = given.num_batches
@@ -38,7 +43,7 @@ def source_of(given: Any, steps: int | None, *, all_steps: bool = True) -> Sourc
     count = min(one for one in (count, steps) if one is not None)
     if count < 1:
         raise UserError(f"the {type(given).__name__} of fit() gives no batch")
-    return Batches(given, count)
+    return Known(Batches(given, count), shuffle)
 
 
 def shipped(source: Source, folder: Path, script: Path, purpose: str) -> bytes | None:

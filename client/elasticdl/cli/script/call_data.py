@@ -72,9 +72,10 @@ def few_of(given: Mapping[str, Any]) -> tuple[Layout, Columns]:
 
 
 def _by_number(given: Mapping[str, Any], folder: Path, script: Path) -> CallData | None:
-    source = by_number.source_of(given["x"], given["steps_per_epoch"])
-    if source is None:
+    found = by_number.source_of(given["x"], given["steps_per_epoch"], given["shuffle"])
+    if found is None:
         return None
+    source = found.source
     _refuse_split(given)
     content = by_number.shipped(source, folder, script, TRAINING)
     if content is None:
@@ -90,7 +91,7 @@ def _by_number(given: Mapping[str, Any], folder: Path, script: Path) -> CallData
         training=by_number.numbers_of(source),
         validation=validation,
         batch_size=source.batch_size,
-        shuffle=given["shuffle"],
+        shuffle=found.shuffled,
         few=few,
         sources=sources,
     )
@@ -99,11 +100,9 @@ def _by_number(given: Mapping[str, Any], folder: Path, script: Path) -> CallData
 def _other_source(given: Mapping[str, Any], source: Source, folder: Path, script: Path) -> tuple[Source, bytes]:
     """The validation data, of which a number is what it is in the training data: a batch, or a record."""
     in_batches = isinstance(source, Batches)
-    found = by_number.source_of(given["validation_data"], given["validation_steps"], all_steps=False)
-    if isinstance(found, Batches) and not in_batches:
-        found = None
-    if found is not None:
-        other = found if isinstance(found, Batches) or not in_batches else InBatches(found)
+    found = by_number.source_of(given["validation_data"], given["validation_steps"], False, all_steps=False)
+    if found is not None and (in_batches or not isinstance(found.source, Batches)):
+        other = InBatches(found.source) if in_batches and not isinstance(found.source, Batches) else found.source
         content = by_number.shipped(other, folder, script, VALIDATION)
         if content is not None:
             return other, content

@@ -83,9 +83,16 @@ def _as_array(value: Any, name: str) -> Array:
             hint="Give NumPy arrays, pandas or Polars frames, Arrow tables, tensors, or a tf.data.Dataset.",
         ) from error
     if array.dtype == object:
-        array = np.asarray([one.decode() if isinstance(one, bytes) else str(one) for one in array.flat]).reshape(
-            array.shape
-        )
+        array = _texts(array)
     if array.ndim == 0 or array.dtype.kind not in "biufUSMm":
         raise UserError(f"fit() is given {name} with shape {array.shape} and type {array.dtype}, which has no records")
     return array
+
+
+def _texts(array: Array) -> Array:
+    """Objects as texts; bytes that are no UTF-8 stay bytes."""
+    try:
+        found = [one.decode() if isinstance(one, bytes) else str(one) for one in array.flat]
+    except UnicodeDecodeError:
+        found = [one if isinstance(one, bytes) else str(one).encode() for one in array.flat]
+    return np.asarray(found).reshape(array.shape)
