@@ -1,4 +1,4 @@
-"""``elasticdl run`` with data that workers read by number: batches of a ``PyDataset``."""
+"""``elasticdl run`` with data that workers read by number: batches of a ``PyDataset``, files of text, windows."""
 
 from __future__ import annotations
 
@@ -63,3 +63,64 @@ def test_batches_of_a_py_dataset_are_read_in_the_workers_and_survive_kills_and_a
     results = results_of(elastic)
     losses = results["history"]["val_loss"]
     assert losses[0] > losses[-1] == pytest.approx(results["mse"], rel=1e-4)
+
+
+TEXTS = (
+    DATA
+    + """
+import pathlib
+
+for number in range(200):
+    folder = pathlib.Path("texts", "good" if number % 2 else "bad")
+    folder.mkdir(parents=True, exist_ok=True)
+    words = rng.choice(["nice", "fine"] if number % 2 else ["poor", "dull"], 5)
+    (folder / f"{number}.txt").write_text(" ".join(words))
+
+
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.body = keras.Sequential([keras.layers.Embedding(10, 4), keras.layers.GlobalAveragePooling1D()])
+        self.head = keras.layers.Dense(2, "softmax")
+
+    def call(self, ids):
+        return self.head(self.body(ids))
+
+    def train_step(self, data):
+        return super().train_step(data)
+
+
+options = {"validation_split": 0.2, "seed": 1, "batch_size": 16}
+train = keras.utils.text_dataset_from_directory("texts", subset="training", **options)
+test = keras.utils.text_dataset_from_directory("texts", subset="validation", **options)
+vectorize = keras.layers.TextVectorization(max_tokens=10, output_sequence_length=5)
+vectorize.adapt(train.map(lambda text, label: text))
+train, test = (one.map(lambda text, label: (vectorize(text), label)).prefetch(1) for one in (train, test))
+model = Net()
+model.compile(keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy", metrics=["accuracy"])
+stop = keras.callbacks.EarlyStopping("val_accuracy", patience=1)
+history = model.fit(train, validation_data=test, epochs=9, callbacks=[stop])
+
+windows = keras.utils.timeseries_dataset_from_array(np.sin(np.arange(500.0)), None, 8, batch_size=20)
+series = keras.Sequential([keras.Input((8,)), keras.layers.Dense(8)])
+series.compile(keras.optimizers.Adam(0.05), lambda _, outputs: keras.ops.mean(keras.ops.square(outputs)))
+forecast = series.fit(windows.map(lambda steps: (steps[:, :8], steps[:, :1])), epochs=2, verbose=0)
+open("results.json", "w").write(json.dumps({"history": history.history, "forecast": forecast.history}))
+"""
+)
+
+
+def test_files_of_text_and_windows_are_read_by_the_workers(elastic: Elastic) -> None:
+    write_script(elastic, TEXTS)
+    outcome = elastic.run("run", "--num_workers=2", "script.py")
+    assert outcome.exit_code == 0, outcome.output
+    texts, windows = reports(elastic)
+    assert [report["audit"]["exact"] for report in (texts, windows)] == [True, True]
+    assert {epoch["records"] for epoch in texts["history"]["epochs"]} == {160}
+    assert [epoch["records"] for epoch in windows["history"]["epochs"]] == [493] * 2
+    results = results_of(elastic)
+    accuracies = results["history"]["val_accuracy"]
+    assert accuracies[-1] > 0.9
+    assert len(accuracies) < 9
+    assert results["forecast"]["loss"][0] > results["forecast"]["loss"][1]
+    assert not list(elastic.jobs.glob("*/data/*stream*"))
