@@ -56,7 +56,9 @@ class Jobs:
             "learning_rate": 0.1,
         }
         history = {"epochs": [epoch] * values["num_epochs"]}
-        (folder / "report.json").write_text(json.dumps({"history": history}))
+        epochs = values["num_epochs"]
+        plan = {"batches": 3 * epochs, "epochs_run": epochs}
+        (folder / "report.json").write_text(json.dumps({"history": history, "plan": plan}))
 
 
 @pytest.fixture
@@ -79,6 +81,7 @@ def test_a_call_becomes_a_job_and_its_result_that_of_the_call(jobs: Jobs) -> Non
     history = call(jobs, model, X, Y, 4, 5, verbose=0, validation_split=0.25, initial_epoch=2)
     assert history.history == {"loss": [1.5] * 3, "mae": [2.0] * 3, "val_loss": [3.0] * 3}
     assert history.epoch == [2, 3, 4]
+    assert history.params == {"verbose": 0, "epochs": 5, "steps": 3}
     assert model.history is history
     assert [weights.flatten().tolist() for weights in model.get_weights()] == [[0.5] * 4, [0.5]]
     (values,) = jobs.ran

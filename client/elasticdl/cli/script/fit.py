@@ -52,7 +52,8 @@ def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers,
     load_weights(model, folder / "output" / WEIGHTS_ALONE)
     continuing.note(model, folder.name)
     report = json.loads((folder / "report.json").read_text())
-    return _history(model, report["history"]["epochs"], given)
+    plan = report["plan"]
+    return _history(model, report["history"]["epochs"], given, plan["batches"] // max(plan["epochs_run"], 1))
 
 
 def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script: Path) -> Path:
@@ -175,12 +176,13 @@ def _values(epochs: int, data: CallData, folder: Path, file: Path) -> dict[str, 
     return values
 
 
-def _history(model: Any, epochs: list[Mapping[str, Any]], given: Mapping[str, Any]) -> Any:
-    """What ``fit()`` returns, from the curves of the job."""
+def _history(model: Any, epochs: list[Mapping[str, Any]], given: Mapping[str, Any], steps: int | None = None) -> Any:
+    """What ``fit()`` returns, from the curves of the job; ``steps``: batches of an epoch."""
     kinds = (keras.callbacks.ReduceLROnPlateau, keras.callbacks.LearningRateScheduler)
     has_rate = any(isinstance(callback, kinds) for callback in keras.tree.flatten(given["callbacks"] or []))
     history = keras.callbacks.History()
     history.set_model(model)
+    history.set_params({"verbose": given["verbose"], "epochs": given["epochs"], "steps": steps})
     history.on_train_begin()
     for place, epoch in enumerate(epochs):
         validation = {f"val_{name}": value for name, value in epoch["validation"].items()}
