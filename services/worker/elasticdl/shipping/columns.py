@@ -92,7 +92,8 @@ def _as_array(value: Any, name: str) -> Array:
 def _texts(array: Array) -> Array:
     """Objects as texts; bytes that are no UTF-8 stay bytes."""
     try:
-        found = [one.decode() if isinstance(one, bytes) else str(one) for one in array.flat]
+        texts = [one.decode() if isinstance(one, bytes) else str(one) for one in array.flat]
     except UnicodeDecodeError:
-        found = [one if isinstance(one, bytes) else str(one).encode() for one in array.flat]
-    return np.asarray(found).reshape(array.shape)
+        contents = [one if isinstance(one, bytes) else str(one).encode() for one in array.flat]
+        return np.asarray(contents).reshape(array.shape)
+    return np.asarray(texts).reshape(array.shape)

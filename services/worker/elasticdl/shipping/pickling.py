@@ -26,18 +26,18 @@ _RECURSION_MAX = 5_000
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     arrays: Path | None = None
     """Folder of large arrays, which workers map into memory; None: they are part of the bytes."""
-    _kept: dict[int, tuple[int, Any]]
 
     def persistent_id(self, obj: Any) -> int | None:
         """The number of a large array; see ``pickle``."""
         if self.arrays is None or type(obj) not in _ARRAYS or obj.nbytes < _MAPPED_BYTES_MIN or obj.dtype.hasobject:
             return None
-        kept = self.__dict__.setdefault("_kept", {})
+        kept: dict[int, tuple[int, Any]] = self.__dict__.setdefault("kept", {})
         if id(obj) not in kept:
             self.arrays.mkdir(parents=True, exist_ok=True)
             np.save(_file(self.arrays, len(kept)), obj, allow_pickle=False)
             kept[id(obj)] = len(kept), obj
-        return kept[id(obj)][0]
+        number, _ = kept[id(obj)]
+        return number
 
     def reducer_override(self, obj: Any) -> Any:
         """See ``pickle``."""
