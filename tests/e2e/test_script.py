@@ -278,13 +278,18 @@ def test_what_a_job_refuses_ends_the_script_with_its_own_name_and_leaves_nothing
     wrong = DATA + (
         "model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])\n"
         "model.compile('adam', 'mse')\n"
-        "model.fit(x, y)\n"
+        "try:\n"
+        "    model.fit(x, y)\n"
+        "except Exception as error:\n"
+        "    print('caught', error)\n"
+        "    raise\n"
         "print('not reached')\n"
     )
     write_script(elastic, wrong)
     outcome = elastic.run("run", "script.py")
     assert outcome.exit_code == 1, outcome.output
     assert re.search(r"Error: \S+/script\.py: ", outcome.output) or "script.py" in outcome.output
+    assert re.search(r"caught the job script-\w+ has ended with exit code 1: .*value 5, but received", outcome.output)
     assert "not reached" not in outcome.output
     assert "Traceback" not in outcome.output
     assert not list(elastic.jobs.glob("*"))

@@ -1,4 +1,4 @@
-"""Images in folders: labels from folders, and every file compared with the planning."""
+"""Images and texts in folders: labels from folders, and every file compared with the planning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.shared.data import DataSchema, PlannedData, Reader, ReaderOptions, plan_sources
-from elasticdl.shared.data.formats.image_folder import FILES_MAX
+from elasticdl.shared.data.formats.files_in_folders import FILES_MAX
 from elasticdl.shared.data.indices.block import Block, to_bytes
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shard
@@ -126,7 +126,7 @@ def test_columns_can_be_chosen() -> None:
     assert list(read(store, plan(store, columns=("label", "image")), 0, 4)) == ["label", "image"]
     with pytest.raises(UserError, match="has no column 'labels'"):
         plan(store, columns=("labels",))
-    with pytest.raises(UserError, match="--column_types label=string: the column of image files is int64"):
+    with pytest.raises(UserError, match="--column_types label=string: the column of such files is int64"):
         plan(store, column_types={"label": "string"})
 
 
@@ -134,3 +134,18 @@ def test_columns_can_be_chosen() -> None:
 def test_a_file_that_is_no_image_is_named(data: bytes) -> None:
     with pytest.raises(UserError, match=r"cat/3.jpg is not a JPEG, PNG, GIF or BMP image"):
         plan(store_with(FILES | {"cat/3.jpg": data}))
+
+
+def test_texts_in_folders() -> None:
+    texts = {"bad/1.txt": "schlecht", "good/1.txt": "très bien\r\n", "good/2.txt": ""}
+    store = store_with({name: text.encode() for name, text in texts.items()})
+    planned = plan(store)
+    assert planned.schema.metadata.column_names == ("text", "label", "class", "file")
+    assert planned.schema.metadata.column_types == ("string", "int64", "string", "string")
+    found = read(store, planned, 0, 3)
+    assert dict(zip(found["file"], found["text"], strict=True)) == texts
+    assert dict(zip(found["file"], found["label"], strict=True)) == {"bad/1.txt": 0, "good/1.txt": 1, "good/2.txt": 1}
+    with pytest.raises(UserError, match=r"bad/2\.txt is not UTF-8: byte 3 is 0xe9"):
+        plan(store_with({"bad/2.txt": b"caf\xe9", "good/1.txt": b""}))
+    with pytest.raises(UserError, match="mixes formats"):
+        plan(store_with({"bad/2.txt": b"", "bad/2.png": PNG}))

@@ -13,13 +13,14 @@ import tensorflow as tf
 
 from elasticdl.cli.script import arrays, streams
 from elasticdl.shared.errors import UserError
+from elasticdl.shipping.columns import columns_of
 
 pytestmark = pytest.mark.tensorflow
 
 
 def test_a_structure_of_arrays_becomes_columns_with_its_paths() -> None:
     given = {"age": np.zeros(3), "more": (np.zeros((3, 2), "int64"), tf.constant([1, 2, 3]))}
-    structure, columns = arrays.columns_of("x", given)
+    structure, columns = columns_of("x", given)
     assert structure == {"age": "x.age", "more": ("x.more.0", "x.more.1")}
     assert {name: (array.dtype.name, array.shape) for name, array in columns.items()} == {
         "x.age": ("float32", (3,)),
@@ -32,9 +33,9 @@ def test_a_structure_of_arrays_becomes_columns_with_its_paths() -> None:
 def test_frames_and_tables_are_arrays_as_for_fit() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"a": [1.5, 2.5], "b": [1, 2]})
-    assert arrays.columns_of("x", frame)[1]["x"].shape == (2, 2)
-    assert arrays.columns_of("y", frame["a"])[1]["y"].shape == (2, 1)
-    structure, columns = arrays.columns_of("x", pa.table({"a": [1, 2], "t": ["u", "v"]}))
+    assert columns_of("x", frame)[1]["x"].shape == (2, 2)
+    assert columns_of("y", frame["a"])[1]["y"].shape == (2, 1)
+    structure, columns = columns_of("x", pa.table({"a": [1, 2], "t": ["u", "v"]}))
     assert structure == {"a": "x.a", "t": "x.t"}
     assert columns["x.t"].tolist() == ["u", "v"]
 
@@ -49,7 +50,7 @@ def test_frames_and_tables_are_arrays_as_for_fit() -> None:
 )
 def test_what_is_no_array_is_refused_by_name(given: Any, says: str) -> None:
     with pytest.raises(UserError, match=says):
-        arrays.columns_of("x", given)
+        columns_of("x", given)
 
 
 def test_arrays_of_different_lengths_are_refused() -> None:

@@ -56,7 +56,9 @@ class Jobs:
             "learning_rate": 0.1,
         }
         history = {"epochs": [epoch] * values["num_epochs"]}
-        (folder / "report.json").write_text(json.dumps({"history": history}))
+        epochs = values["num_epochs"]
+        plan = {"batches": 3 * epochs, "epochs_run": epochs}
+        (folder / "report.json").write_text(json.dumps({"history": history, "plan": plan}))
 
 
 @pytest.fixture
@@ -79,6 +81,7 @@ def test_a_call_becomes_a_job_and_its_result_that_of_the_call(jobs: Jobs) -> Non
     history = call(jobs, model, X, Y, 4, 5, verbose=0, validation_split=0.25, initial_epoch=2)
     assert history.history == {"loss": [1.5] * 3, "mae": [2.0] * 3, "val_loss": [3.0] * 3}
     assert history.epoch == [2, 3, 4]
+    assert history.params == {"verbose": 0, "epochs": 5, "steps": 3}
     assert model.history is history
     assert [weights.flatten().tolist() for weights in model.get_weights()] == [[0.5] * 4, [0.5]]
     (values,) = jobs.ran
@@ -196,3 +199,15 @@ def test_several_optimizers_are_refused_before_anything_else(jobs: Jobs) -> None
 def test_a_call_without_epochs_starts_no_job(jobs: Jobs) -> None:
     assert call(jobs, linear(), X, Y, epochs=3, initial_epoch=3).history == {}
     assert jobs.ran == []
+
+
+def test_a_resumed_script_gives_an_unbuilt_model_the_weights_of_its_job(jobs: Jobs, tmp_path: Path) -> None:
+    call(jobs, linear(), X, Y)
+    (folder,) = jobs.root.iterdir()
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(5)
+    for given in ((X, Y), (data,)):
+        again = Jobs(jobs.root)
+        again.former = lambda: folder  # type: ignore[method-assign, assignment]
+        model = linear()
+        assert call(again, model, *given).history == {"loss": [1.5], "mae": [2.0]}
+        assert [weights.flatten().tolist() for weights in model.get_weights()] == [[0.5] * 4, [0.5]]

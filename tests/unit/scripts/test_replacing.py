@@ -15,12 +15,15 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.script_options import ScriptFlags
 
 TRAINER = "class Trainer:\n    def fit(self, x, epochs=1):\n        return x * epochs\n"
+UTILITY = "class Dataset:\n    pass\ndef made(data, size, seed=None):\n    return Dataset()\n"
 
 
 def test_fit_is_replaced_once_its_module_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "some_trainer.py").write_text(TRAINER)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(replacing, "TRAINERS", {"some_trainer": "Trainer"})
+    monkeypatch.setattr(replacing, "UTILITIES", {"some_utility": "made"})
+    (tmp_path / "some_utility.py").write_text(UTILITY)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
 
     def fit(model: Any, original: Any, args: Any, kwargs: Any) -> Any:
@@ -32,8 +35,12 @@ def test_fit_is_replaced_once_its_module_is_imported(tmp_path: Path, monkeypatch
 
     try:
         assert some_trainer.Trainer().fit(2, epochs=3) == ("Trainer", 6, {"epochs": 3})
+        import some_utility  # type: ignore[import-not-found]
+
+        assert vars(some_utility.made(1, size=3)) == {replacing.MADE_BY: ("made", {"data": 1, "size": 3, "seed": None})}
     finally:
-        del sys.modules["some_trainer"]
+        for name in ("some_trainer", "some_utility"):
+            sys.modules.pop(name, None)
 
 
 def test_what_follows_a_script_is_its_own() -> None:

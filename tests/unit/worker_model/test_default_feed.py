@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,12 @@ def test_lists_that_are_all_empty_are_padded_to_one_step() -> None:
 
 
 @pytest.mark.parametrize(("lists", "padded"), [([[1, 2], [3]], [[1, 2], [3, 0]]), ([[], []], [[0], [0]])])
-def test_lists_are_padded_in_a_graph_as_they_are_outside(lists: Any, padded: Any) -> None:
+def test_lists_are_padded_in_a_graph_as_they_are_outside(
+    lists: Any, padded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings: list[Any] = []
+    monkeypatch.setattr(tf.get_logger(), "handlers", [handler := logging.NullHandler()])
+    monkeypatch.setattr(handler, "handle", warnings.append)
     items = keras.Input((None,), name="items", dtype="int32")
     ports = Ports(inputs={"items": items}, outputs=items, output_names=("out",))
     data = metadata("items", "left")
@@ -100,6 +106,7 @@ def test_lists_are_padded_in_a_graph_as_they_are_outside(lists: Any, padded: Any
     lists_of_any_length = tf.RaggedTensorSpec((None, None), tf.int64, ragged_rank=1)
     traced = tf.function(fed, input_signature=[lists_of_any_length])
     assert traced(tf.ragged.constant(lists, dtype=tf.int64, ragged_rank=1)).numpy().tolist() == padded
+    assert warnings == [], "AutoGraph warns about what it can't convert"
 
 
 def test_the_only_input_may_take_all_columns_but_the_label() -> None:

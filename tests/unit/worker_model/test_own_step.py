@@ -147,6 +147,21 @@ class custom_model(keras.Model):
 """
 
 
+def test_without_a_test_step_evaluations_give_what_keras_own_gives(write_module: WriteModule) -> None:
+    compiled = NET.replace(
+        "layers.Dense(1)\n",
+        "layers.Dense(1)\n        self.compile('sgd', 'binary_crossentropy', metrics=['accuracy', 'mae'])\n",
+    )
+    runner, batch = runner_of(write_module("del loss, optimizer\n" + compiled + OWN), RAW)
+    runner.evaluate(batch, runner.initial_dense(), step_seed=1)
+    found = runner.merge(runner.metric_states())
+    model = runner.built.model
+    expected = model.evaluate({"numbers": NUMBERS}, RAW["label"], return_dict=True, verbose=0)
+    assert found == pytest.approx({**expected}, rel=1e-5)
+    assert set(runner.metric_names) == {"loss", "accuracy", "mae"}
+    assert runner.metric_directions == {"loss": "down", "accuracy": "up", "mae": "down"}
+
+
 def test_weights_that_a_step_assigns_are_layer_state(write_module: WriteModule) -> None:
     runner, batch = runner_of(write_module(MOMENTUM), RAW)
     rules = {spec.name: spec.state for spec in runner.dense.specs if spec.kind is VariableKind.STATISTIC}

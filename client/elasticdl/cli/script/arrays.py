@@ -1,4 +1,4 @@
-"""The data of a call of ``fit()``: arrays in any structure become columns of one NumPy file in the job's folder."""
+"""The data of a call of ``fit()``: columns of one NumPy file in the job's folder."""
 
 from __future__ import annotations
 
@@ -7,76 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from keras.src.trainers.data_adapters.array_slicing import convert_to_sliceable  # Keras has no public name for it.
 
 from elasticdl.shared.errors import UserError, file_errors
-from elasticdl.shipping.shipped import Layout
-
-Array = np.ndarray[Any, Any]
-_SPARSE = ("RaggedTensor", "SparseTensor")
-
-
-def columns_of(name: str, given: Any) -> tuple[Any, dict[str, Array]]:
-    """The columns of an argument of ``fit()``.
-
-    Args:
-        name: ``x``, ``y`` or ``sample_weight``.
-        given: an array, or dicts, lists and tuples of arrays; None.
-
-    Returns:
-        The structure, with the name of a column in place of each array; and the columns.
-
-    Raises:
-        UserError: a part of it can't be kept as an array.
-    """
-    columns: dict[str, Array] = {}
-
-    def structure(value: Any, path: str) -> Any:
-        if value is None:
-            return None
-        if hasattr(value, "column_names") and hasattr(value, "to_pydict"):
-            value = {column: value[column].to_numpy() for column in value.column_names}
-        if isinstance(value, Mapping):
-            return {key: structure(one, f"{path}.{key}") for key, one in value.items()}
-        if isinstance(value, list | tuple):
-            made = [structure(one, f"{path}.{place}") for place, one in enumerate(value)]
-            return tuple(made) if isinstance(value, tuple) else made
-        columns[path] = _as_array(value, path)
-        return path
-
-    return structure(given, name), columns
-
-
-def laid_out(x: Any, y: Any, weights: Any) -> tuple[Layout, dict[str, Array]]:
-    """The layout and all columns of the arguments ``x``, ``y`` and ``sample_weight`` of ``fit()``."""
-    (features, first), (labels, second), (weighted, third) = (
-        columns_of(name, given) for name, given in (("x", x), ("y", y), ("sample_weight", weights))
-    )
-    return Layout(features=features, labels=labels, weights=weighted), {**first, **second, **third}
-
-
-def _as_array(value: Any, name: str) -> Array:
-    """An array as ``fit()`` would convert it: floats as Keras' ``floatx``, a Series as a column."""
-    if (kind := type(value).__name__) in _SPARSE:
-        raise UserError(
-            f"fit() is given a {kind} as {name}, whose records have no fixed size",
-            hint="Give a dense tensor: to_tensor(), or tf.sparse.to_dense().",
-        )
-    try:
-        sliceable: Any = convert_to_sliceable(value, target_backend="numpy")
-        array = np.asarray(sliceable.convert_to_numpy(sliceable[:]))
-    except (ValueError, TypeError) as error:
-        raise UserError(
-            f"fit() is given {name} of type {type(value).__name__}, which can't be kept as an array",
-            hint="Give NumPy arrays, pandas or Polars frames, Arrow tables, tensors, or a tf.data.Dataset.",
-        ) from error
-    if array.dtype == object:
-        array = np.asarray([one.decode() if isinstance(one, bytes) else str(one) for one in array.flat]).reshape(
-            array.shape
-        )
-    if array.ndim == 0 or array.dtype.kind not in "biufUSMm":
-        raise UserError(f"fit() is given {name} with shape {array.shape} and type {array.dtype}, which has no records")
-    return array
+from elasticdl.shipping.columns import Array
 
 
 def records_of(columns: Mapping[str, Array]) -> int:

@@ -7,39 +7,22 @@ import json
 import shutil
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
-from elasticdl.cli.script import arrays, continuing, streams
+from elasticdl.cli.script import arrays, continuing
+from elasticdl.cli.script.call_data import CallData, data_of, few_of
 from elasticdl.cli.script.launcher import Launchers
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import WEIGHTS_ALONE
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.names import job_name, new_job_id
 from elasticdl.shipping import shipped
+from elasticdl.shipping.columns import Array, Layout
+from elasticdl.shipping.numbered import structured
 from elasticdl.shipping.own_steps import check_optimizers, has_own_step, overrides, try_step
-
-BATCH_SIZE = 32
-"""Records of a batch of a ``fit()`` without ``batch_size``."""
-_BUILT_WITH = 2
-"""Records with which a model is called that has no weights yet."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """The arguments of ``fit()``, checked. ``validation`` is None or columns as ``training``."""
-
-    given: Mapping[str, Any]
-    layout: shipped.Layout
-    training: dict[str, arrays.Array]
-    validation: dict[str, arrays.Array] | None
-    epochs: int
-    batch_size: int
-    shuffle: bool
 
 
 def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers, script: Path) -> Any:
@@ -61,11 +44,16 @@ def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers,
     check(model, given)
     if given["epochs"] <= given["initial_epoch"]:
         return _history(model, [], given)
-    folder = launchers.former() or _trained(model, given, launchers, script)
+    folder = launchers.former()
+    if folder is None:
+        folder = _trained(model, given, launchers, script)
+    elif not _is_built(model):
+        _build(model, *few_of(given))
     load_weights(model, folder / "output" / WEIGHTS_ALONE)
     continuing.note(model, folder.name)
     report = json.loads((folder / "report.json").read_text())
-    return _history(model, report["history"]["epochs"], given)
+    plan = report["plan"]
+    return _history(model, report["history"]["epochs"], given, plan["batches"] // max(plan["epochs_run"], 1))
 
 
 def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script: Path) -> Path:
@@ -99,10 +87,10 @@ def written(model: Any, given: Mapping[str, Any], folder: Path, script: Path, na
     """
     check(model, given)
     try:
-        call = _with_data(given, folder)
-        _build(model, call)
-        file = shipped.write(folder / "model", script, model, call.layout, given, name.replace("-", "_"))
-        values = _values(call, folder, file)
+        data = data_of(given, folder, script)
+        _build(model, data.layout, data.few)
+        file = shipped.write(folder / "model", script, model, data.layout, given, name.replace("-", "_"), data.sources)
+        values = _values(given["epochs"] - given["initial_epoch"], data, folder, file)
         for part in ("stream", "validation_stream"):
             shutil.rmtree(folder / part, ignore_errors=True)
     except BaseException:
@@ -153,116 +141,48 @@ def check(model: Any, given: Mapping[str, Any]) -> None:
         )
 
 
-def _with_data(given: Mapping[str, Any], folder: Path) -> Call:
-    """The data of the call; a data set that gives batches is written into the folder."""
-    batch_size = given["batch_size"] or BATCH_SIZE
-    shuffle, split = given["shuffle"], given["validation_split"]
-    if streams.is_stream(given["x"]):
-        if split and given["validation_data"] is None:
-            raise UserError(
-                "fit() is given validation_split and a dataset",
-                hint="Divide the dataset with take() and skip(), and give one part as validation_data.",
-            )
-        stream = streams.read(given["x"], given["steps_per_epoch"], folder / "stream", shuffle=shuffle)
-        layout, training, batch_size, shuffle = stream
-    else:
-        layout, training = arrays.laid_out(given["x"], given["y"], given["sample_weight"])
-        steps = -(-arrays.records_of(training) // batch_size)
-        if given["steps_per_epoch"] not in (None, steps):
-            raise UserError(
-                f"steps_per_epoch={given['steps_per_epoch']} of fit() with arrays of {steps:,} batches",
-                hint=streams.STEPS_HINT,
-            )
-    validation = None
-    if given["validation_data"] is not None:
-        validation = _validation(given, batch_size, folder)
-    elif split:
-        at = int(np.floor(arrays.records_of(training) * (1.0 - split)))
-        if at in (0, arrays.records_of(training)):
-            raise UserError(f"validation_split={split} of fit() leaves one part without records")
-        validation = {name: array[at:] for name, array in training.items()}
-        training = {name: array[:at] for name, array in training.items()}
-    layout, training, validation = _with_weights(layout, training, validation)
-    return Call(
-        given=given,
-        layout=layout,
-        training=training,
-        validation=validation,
-        epochs=given["epochs"] - given["initial_epoch"],
-        batch_size=batch_size,
-        shuffle=shuffle,
-    )
+def _is_built(model: Any) -> bool:
+    return bool(model.built and model.weights)
 
 
-def _validation(given: Mapping[str, Any], batch_size: int, folder: Path) -> dict[str, arrays.Array]:
-    data, steps = given["validation_data"], given["validation_steps"]
-    if streams.is_stream(data):
-        return streams.read(data, steps, folder / "validation_stream").columns
-    _, columns = arrays.laid_out(*keras.utils.unpack_x_y_sample_weight(data))
-    arrays.records_of(columns)
-    if not steps:
-        return columns
-    kept = steps * (given["validation_batch_size"] or batch_size)
-    return {name: array[:kept] for name, array in columns.items()}
-
-
-def _with_weights(
-    layout: shipped.Layout, training: dict[str, arrays.Array], validation: dict[str, arrays.Array] | None
-) -> tuple[shipped.Layout, dict[str, arrays.Array], dict[str, arrays.Array] | None]:
-    """Both data sets with the same columns: a sample weight of 1 changes nothing."""
-    if validation is None or training.keys() == validation.keys():
-        return layout, training, validation
-    missing = training.keys() ^ validation.keys()
-    if any(not name.startswith("sample_weight") for name in missing):
-        raise UserError(
-            f"the training data of fit() has {', '.join(training)}, its validation data {', '.join(validation)}"
-        )
-    for one, other in ((training, validation), (validation, training)):
-        for name in one.keys() - other.keys():
-            other[name] = np.ones((len(next(iter(other.values()))), *one[name].shape[1:]), one[name].dtype)
-    return shipped.Layout(features=layout.features, labels=layout.labels, weights="sample_weight"), training, validation
-
-
-def _build(model: Any, call: Call) -> None:
+def _build(model: Any, layout: Layout, few: Mapping[str, Array]) -> None:
     """Make the weights of a model that waits for its first call."""
-    if model.built and model.weights:
+    if _is_built(model):
         return
-    few = {name: keras.ops.convert_to_tensor(array[:_BUILT_WITH]) for name, array in call.training.items()}
-    features, labels, weights = (
-        None if part is None else keras.tree.map_structure(few.__getitem__, part)
-        for part in (call.layout.features, call.layout.labels, call.layout.weights)
-    )
+    tensors = {name: keras.ops.convert_to_tensor(array) for name, array in few.items()}
+    features, labels, weights = structured(layout, tensors)
     if overrides(model, "call") or not has_own_step(model):
         model(features, training=False)
     else:
         try_step(model, "train_step", features, labels, weights)
 
 
-def _values(call: Call, folder: Path, file: Path) -> dict[str, Any]:
+def _values(epochs: int, data: CallData, folder: Path, file: Path) -> dict[str, Any]:
     """The flags of the job; writes its data."""
     values: dict[str, Any] = {
         "model_def": str(file),
         "training_data": str(folder / "data" / "training.npz"),
         "output": str(folder / "output"),
         "export_weights": True,
-        "num_epochs": call.epochs,
-        "minibatch_size": call.batch_size,
+        "num_epochs": epochs,
+        "minibatch_size": data.batch_size,
         # By itself a job shuffles .npz files only within tasks, because they may be compressed. This one is not.
-        "shuffle": (Shuffle.GLOBAL if call.shuffle else Shuffle.NONE).value,
+        "shuffle": (Shuffle.GLOBAL if data.shuffle else Shuffle.NONE).value,
     }
-    arrays.write(Path(values["training_data"]), call.training)
-    if call.validation is not None:
+    arrays.write(Path(values["training_data"]), data.training)
+    if data.validation is not None:
         values["validation_data"] = str(folder / "data" / "validation.npz")
-        arrays.write(Path(values["validation_data"]), call.validation)
+        arrays.write(Path(values["validation_data"]), data.validation)
     return values
 
 
-def _history(model: Any, epochs: list[Mapping[str, Any]], given: Mapping[str, Any]) -> Any:
-    """What ``fit()`` returns, from the curves of the job."""
+def _history(model: Any, epochs: list[Mapping[str, Any]], given: Mapping[str, Any], steps: int | None = None) -> Any:
+    """What ``fit()`` returns, from the curves of the job; ``steps``: batches of an epoch."""
     kinds = (keras.callbacks.ReduceLROnPlateau, keras.callbacks.LearningRateScheduler)
     has_rate = any(isinstance(callback, kinds) for callback in keras.tree.flatten(given["callbacks"] or []))
     history = keras.callbacks.History()
     history.set_model(model)
+    history.set_params({"verbose": given["verbose"], "epochs": given["epochs"], "steps": steps})
     history.on_train_begin()
     for place, epoch in enumerate(epochs):
         validation = {f"val_{name}": value for name, value in epoch["validation"].items()}

@@ -67,7 +67,9 @@ def _run(request: dict[str, Any], flags: TrainFlags, root: Path, forks: Any) -> 
         from elasticdl.cli.display.consoles import error_console, error_text
 
         # The file that gives workers the model is not the user's; its name would say nothing.
-        error_console().print(error_text(str(error).replace(*request["replace"])), soft_wrap=True)
+        said = str(error).replace(*request["replace"])
+        Path(request["refusal"]).write_text(said)
+        error_console().print(error_text(said), soft_wrap=True)
         code = exit_codes.USAGE if isinstance(error, UserError) and error.usage else exit_codes.FAILURE
     if not (root / job / "job.json").exists():
         shutil.rmtree(root / job, ignore_errors=True)

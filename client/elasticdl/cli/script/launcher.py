@@ -28,11 +28,13 @@ class JobError(ElasticDLError):
 
     Attributes:
         exit_code: of the job.
+        reason: why; empty if the job did not say it.
     """
 
-    def __init__(self, job: str, exit_code: int) -> None:
-        super().__init__(f"the job {job} has ended with exit code {exit_code}")
+    def __init__(self, job: str, exit_code: int, reason: str = "") -> None:
+        super().__init__(f"the job {job} has ended with exit code {exit_code}{': ' if reason else ''}{reason}")
         self.exit_code = exit_code
+        self.reason = reason
 
 
 class Launchers:
@@ -81,7 +83,7 @@ class Launchers:
         if not (self.root / job / "output").exists():
             command = [*module_command("elasticdl.cli"), "resume", job, f"--run_dir={self.root}"]
             if code := wait_for(subprocess.Popen(command, text=True), passes_on=_lacks_terminal):
-                raise JobError(job, code if code > 0 else exit_codes.FAILURE)
+                raise JobError(job, code if code > 0 else exit_codes.FAILURE, self._reason(job))
         return self.root / job
 
     def note(self, job: str, script: Path) -> None:
@@ -102,7 +104,9 @@ class Launchers:
             JobError: the job has failed, or the user interrupted it.
         """
         process, self._standby = self._standby or self._start(), None
+        refusal = self.root / f".{job}.refused"
         request = {"job": job, "values": values, "quiet": quiet, "replace": replace, "folder": os.getcwd()}
+        request["refusal"] = str(refusal)
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
             pipe.write(json.dumps(request))
@@ -112,7 +116,16 @@ class Launchers:
             command = shlex.join(["elasticdl", "run", f"--resume={job}", f"--run_dir={self.root}", *sys.argv])
             sys.stderr.write(f"To continue this job and then the script: {command}\n")
         if code:
-            raise JobError(job, code if code > 0 else exit_codes.FAILURE)
+            said = refusal.read_text() if refusal.exists() else self._reason(job)
+            refusal.unlink(missing_ok=True)
+            raise JobError(job, code if code > 0 else exit_codes.FAILURE, said)
+
+    def _reason(self, job: str) -> str:
+        """Why a job that began has failed, by its report."""
+        try:
+            return str(json.loads((self.root / job / "report.json").read_text()).get("message", ""))
+        except (OSError, ValueError):
+            return ""
 
     def _start(self) -> subprocess.Popen[str]:
         given = {

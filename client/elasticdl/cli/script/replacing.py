@@ -1,4 +1,7 @@
-"""Puts another ``fit()`` in the place of Keras', as soon as a script imports Keras, and imports nothing itself."""
+"""Puts another ``fit()`` in the place of Keras', as soon as a script imports Keras, and imports nothing itself.
+
+It also has Keras' utilities note how they made a dataset, from which workers may read it by number.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -19,18 +23,26 @@ TRAINERS = {
     "keras.src.backend.torch.trainer": "TorchTrainer",
 }
 """Module -> the class in it whose ``fit()`` all models of that backend have."""
+UTILITIES = {
+    "keras.src.utils.text_dataset_utils": "_paths_and_labels_to_dataset_tf",
+    "keras.src.utils.image_dataset_utils": "_paths_and_labels_to_dataset_tf",
+    "keras.src.utils.timeseries_dataset_utils": "_timeseries_dataset_tf",
+}
+"""Module -> the function in it that makes a ``tf.data.Dataset``. Other versions of Keras may lack it."""
+MADE_BY = "_elasticdl_made_by"
+"""Attribute of such a dataset: the function, and its arguments by their names."""
 
 
 def replace_fit(fit: Fit) -> None:
     """Replace ``keras.Model.fit`` in this process, now or once Keras is imported."""
-    for name, kind in TRAINERS.items():
+    for name in (*TRAINERS, *UTILITIES):
         if name in sys.modules:
-            _replace(sys.modules[name], kind, fit)
+            _change(sys.modules[name], fit)
     sys.meta_path.insert(0, _Finder(fit))
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules in ``TRAINERS`` as Python does, and has them changed once they are loaded."""
+    """Finds the modules in ``TRAINERS`` and ``UTILITIES`` as Python does, and has them changed once they are loaded."""
 
     def __init__(self, fit: Fit) -> None:
         self._fit = fit
@@ -39,7 +51,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """See ``importlib``."""
-        if fullname not in TRAINERS:
+        if fullname not in TRAINERS and fullname not in UTILITIES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
@@ -60,7 +72,26 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         """See ``importlib``."""
         self._loader.exec_module(module)
-        _replace(module, TRAINERS[module.__name__], self._fit)
+        _change(module, self._fit)
+
+
+def _change(module: ModuleType, fit: Fit) -> None:
+    if module.__name__ in TRAINERS:
+        _replace(module, TRAINERS[module.__name__], fit)
+    elif hasattr(module, name := UTILITIES[module.__name__]):
+        setattr(module, name, _noting(getattr(module, name)))
+
+
+def _noting(original: Any) -> Any:
+    @functools.wraps(original)
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        dataset = original(*args, **kwargs)
+        bound = inspect.signature(original).bind(*args, **kwargs)
+        bound.apply_defaults()
+        setattr(dataset, MADE_BY, (original.__name__, dict(bound.arguments)))
+        return dataset
+
+    return noting
 
 
 def _replace(module: ModuleType, kind: str, fit: Fit) -> None:

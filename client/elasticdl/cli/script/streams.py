@@ -17,7 +17,7 @@ import tensorflow as tf
 from elasticdl.cli.script import arrays
 from elasticdl.shared.errors import UserError, file_errors
 from elasticdl.shared.words import size
-from elasticdl.shipping.shipped import Layout
+from elasticdl.shipping.columns import Array, Layout, laid_out
 
 BYTES_MAX = 64 << 30
 """Largest data set that is copied to disk."""
@@ -38,7 +38,7 @@ class Stream(NamedTuple):
     """
 
     layout: Layout
-    columns: dict[str, arrays.Array]
+    columns: dict[str, Array]
     batch_size: int
     shuffled: bool
 
@@ -127,13 +127,13 @@ def _random_operation(part: Any) -> str:
 def _written(batches: Iterable[Any], folder: Path) -> Stream:
     layout: Layout | None = None
     kinds: dict[str, tuple[Any, tuple[int, ...]]] = {}
-    texts: dict[str, list[arrays.Array]] = {}
+    texts: dict[str, list[Array]] = {}
     records = written = first = 0
     said_s = time.monotonic()
     with file_errors(f"the data of fit() can't be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for batch in batches:
-            found, columns = arrays.laid_out(*keras.utils.unpack_x_y_sample_weight(batch))
+            found, columns = laid_out(*keras.utils.unpack_x_y_sample_weight(batch))
             if layout is None:
                 layout, first = found, arrays.records_of(columns)
                 kinds = {name: (array.dtype, array.shape[1:]) for name, array in columns.items()}
@@ -164,7 +164,7 @@ def _written(batches: Iterable[Any], folder: Path) -> Stream:
     return Stream(layout, columns, first, shuffled=False)
 
 
-def _mapped(file: Path, kind: Any, shape: tuple[int, ...], records: int) -> arrays.Array:
+def _mapped(file: Path, kind: Any, shape: tuple[int, ...], records: int) -> Array:
     return np.memmap(file, kind, "r", shape=(records, *shape))
 
 
@@ -172,7 +172,7 @@ def _check(
     layout: Layout,
     kinds: Mapping[str, tuple[Any, tuple[int, ...]]],
     found: Layout,
-    columns: Mapping[str, arrays.Array],
+    columns: Mapping[str, Array],
 ) -> None:
     """Refuse a batch that is not like the first one."""
     if found != layout:

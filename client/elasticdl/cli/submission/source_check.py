@@ -55,7 +55,7 @@ def changed_model_files(run: RunDirectory, record: JobRecord) -> str:
 def check_data(spec: JobSpec, progress: Progress) -> None:
     """Refuse data that is not the data that the job was planned with, and rebuild lost or damaged indices.
 
-    A file that was only copied or touched is the same. Data that the model file reads, and images in folders, are
+    A file that was only copied or touched is the same. Data that the model file reads, and files in folders, are
     compared when workers read them.
 
     Args:

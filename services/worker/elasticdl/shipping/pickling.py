@@ -11,28 +11,64 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import numpy as np
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shipping import keras_objects
 
 _INSTALLED = ("site-packages", "dist-packages")
+_MAPPED_BYTES_MIN = 1 << 20
+_ARRAYS = (np.ndarray, np.memmap)
 _RECURSION_MAX = 5_000
 """Layers may be nested, or lists of Python objects linked, deeper than Python's default limit allows."""
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    arrays: Path | None = None
+    """Folder of large arrays, which workers map into memory; None: they are part of the bytes."""
+
+    def persistent_id(self, obj: Any) -> int | None:
+        """The number of a large array; see ``pickle``."""
+        if self.arrays is None or type(obj) not in _ARRAYS or obj.nbytes < _MAPPED_BYTES_MIN or obj.dtype.hasobject:
+            return None
+        kept: dict[int, tuple[int, Any]] = self.__dict__.setdefault("kept", {})
+        if id(obj) not in kept:
+            self.arrays.mkdir(parents=True, exist_ok=True)
+            np.save(_file(self.arrays, len(kept)), obj, allow_pickle=False)
+            kept[id(obj)] = len(kept), obj
+        number, _ = kept[id(obj)]
+        return number
+
     def reducer_override(self, obj: Any) -> Any:
         """See ``pickle``."""
         reduced = keras_objects.reduce(obj)
         return super().reducer_override(obj) if reduced is None else reduced
 
 
-def dumps(value: Any, folder: Path, what: str) -> bytes:
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, content: bytes, arrays: Path) -> None:
+        super().__init__(io.BytesIO(content))
+        self._arrays = arrays
+        self._loaded: dict[int, Any] = {}
+
+    def persistent_load(self, pid: Any) -> Any:
+        """A large array; what a process writes into it stays in that process."""
+        if pid not in self._loaded:
+            self._loaded[pid] = np.load(_file(self._arrays, pid), mmap_mode="c").view(np.ndarray)
+        return self._loaded[pid]
+
+
+def _file(folder: Path, number: int) -> Path:
+    return folder / f"{number}.npy"
+
+
+def dumps(value: Any, folder: Path, what: str, arrays: Path | None = None) -> bytes:
     """An object as bytes.
 
     Args:
         folder: of the script; modules below it travel by value.
         what: names the object in messages.
+        arrays: folder for its large arrays, made if it has some; None: they are part of the bytes.
 
     Raises:
         UserError: the object, or one that it refers to, can't travel.
@@ -40,7 +76,9 @@ def dumps(value: Any, folder: Path, what: str) -> bytes:
     file = io.BytesIO()
     with _by_value(folder), _deep():
         try:
-            _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+            pickler = _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL)
+            pickler.arrays = arrays
+            pickler.dump(value)
         except (
             TypeError,
             AttributeError,
@@ -57,9 +95,11 @@ def dumps(value: Any, folder: Path, what: str) -> bytes:
     return file.getvalue()
 
 
-def loads(content: bytes) -> Any:
+def loads(content: bytes, arrays: Path | None = None) -> Any:
     """Inverse of ``dumps``. The content must come from a trusted place: it can run code."""
     with _deep():
+        if arrays is not None:
+            return _Unpickler(content, arrays).load()
         return pickle.loads(content)  # noqa: S301  It is the user's own script.
 
 

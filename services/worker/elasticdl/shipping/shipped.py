@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import keras
 
+from elasticdl.shipping.columns import Layout
+from elasticdl.shipping.numbered import NumberedData, Source
 from elasticdl.shipping.pickling import dumps, loads
 
 SHIPPED = "shipped.pickle"
 """The file beside the model file that holds all of it."""
+TRAINING, VALIDATION = "training", "validation"
 _TEXT = '''"""Gives workers the model that {script} passed to fit()."""
 
 from elasticdl.shipping.shipped import Shipped
@@ -35,26 +38,22 @@ def callbacks():
 '''
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """Which columns of the data are what ``fit()`` was given: structures of the names of columns.
-
-    Attributes:
-        labels, weights: None if absent.
-    """
-
-    features: Any
-    labels: Any = None
-    weights: Any = None
-
-
-def write(folder: Path, script: Path, model: Any, layout: Layout, extras: Mapping[str, Any], name: str) -> Path:
+def write(
+    folder: Path,
+    script: Path,
+    model: Any,
+    layout: Layout,
+    extras: Mapping[str, Any],
+    name: str,
+    sources: Mapping[str, bytes] = MappingProxyType({}),
+) -> Path:
     """Write a model file and what it loads into a folder.
 
     Args:
         script: whose modules travel by value.
         extras: ``callbacks`` and ``class_weight`` of ``fit()``.
         name: of the file, without its suffix.
+        sources: data that workers read by number: ``TRAINING`` or ``VALIDATION`` -> what ``dump_source`` gave.
 
     Returns:
         The model file.
@@ -68,6 +67,7 @@ def write(folder: Path, script: Path, model: Any, layout: Layout, extras: Mappin
         "callbacks": dumps([one for one, _ in callbacks], script.parent, "the callbacks"),
         "class_weight": extras.get("class_weight"),
         "layout": (layout.features, layout.labels, layout.weights),
+        "sources": dict(sources),
     }
     for callback, attributes in callbacks:
         vars(callback).update(attributes)
@@ -76,6 +76,18 @@ def write(folder: Path, script: Path, model: Any, layout: Layout, extras: Mappin
     file = folder / f"{name}.py"
     file.write_text(_TEXT.format(script=script.name, folder=str(script.parent)))
     return file
+
+
+def dump_source(folder: Path, script: Path, purpose: str, source: Source) -> bytes:
+    """A source of data as bytes; its large arrays become files in the folder.
+
+    Args:
+        purpose: ``TRAINING`` or ``VALIDATION``.
+
+    Raises:
+        UserError: it can't travel.
+    """
+    return dumps(source, script.parent, source.name, folder / f"{purpose}_arrays")
 
 
 def _without_model(callback: Any) -> tuple[Any, dict[str, Any]]:
@@ -93,12 +105,23 @@ class Shipped:
     """
 
     def __init__(self, file: str) -> None:
-        self._parts = loads(Path(file).with_name(SHIPPED).read_bytes())
+        self._folder = Path(file).parent
+        self._parts = loads((self._folder / SHIPPED).read_bytes())
         self.class_weight = self._parts["class_weight"]
 
     def load_model(self) -> Any:
         """The model with the weights that it had when ``fit()`` was called."""
         return loads(self._parts["model"])
+
+    def numbered(self, mode: str) -> NumberedData | None:
+        """The data of a mode, if it is read by number."""
+        purpose = TRAINING if mode == "train" else VALIDATION
+        content = self._parts["sources"].get(purpose)
+        if content is None:
+            return None
+        features, labels, weights = self._parts["layout"]
+        layout = Layout(features=features, labels=labels, weights=weights)
+        return NumberedData(lambda: loads(content, self._folder / f"{purpose}_arrays"), layout)
 
     def callbacks(self) -> list[Any]:
         """The callbacks of the call."""

@@ -64,6 +64,7 @@ from elasticdl.worker.model.user.data_reader import reader_of
 from elasticdl.worker.model.user.default_feed import DefaultFeed, Ports
 from elasticdl.worker.model.user.feeder import BatchFeeder
 from elasticdl.worker.model.user.module import UserModule, load
+from elasticdl.worker.model.user.numbered import numbers_of
 from elasticdl.worker.model.user.randomness import seed_process
 from elasticdl.worker.ports import Floats, Ids
 from elasticdl.worker.running_batches import RunningBatches
@@ -423,7 +424,14 @@ def _open(
     keep = spec.prediction.keep_columns if spec.prediction and mode == "predict" else ()
     custom = reader_of(module, data.reader) if data.reader else None
     records = open_records(
-        plan, data, spec.storage, stores, whole_batches=whole_batches, keep_columns=keep, custom=custom
+        plan,
+        data,
+        spec.storage,
+        stores,
+        whole_batches=whole_batches,
+        keep_columns=keep,
+        custom=custom,
+        expand=numbers_of(module, mode, plan.seed),
     )
     feeder = BatchFeeder(module, mode, metadata, eager=spec.model.eager)
     return Dataset(records=records, feeder=feeder)

@@ -29,7 +29,7 @@ class SourceIndex:
         positions: where that record begins: a byte offset, in RecordIO that of its chunk, in Parquet the number of its
             row group, in files of arrays and of a reader of the model file the number of the record; shape ``[m + 1]``.
         sums: sum of the hashes of all records before the mark modulo 2**64, shape ``[m + 1]``.
-        files: of images in folders: the name of each record's file. Each record has a mark, and its position counts the
+        files: of files in folders: the name of each record's file. Each record has a mark, and its position counts the
             bytes before it.
     """
 

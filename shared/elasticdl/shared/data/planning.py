@@ -132,7 +132,7 @@ def _scan_to(writer: IndexWriter, scanned: Iterable[ScannedSource], joined: Join
 
 
 def _class_remark(names: Sequence[str]) -> Mapping[str, str]:
-    """The classes of images in folders, as a remark about their labels."""
+    """The classes of files in folders, as a remark about their labels."""
     shown = [f"{label} is {name}" for label, name in enumerate(names[:_CLASSES_SHOWN])]
     more = [f"{len(names) - len(shown)} more"] if len(names) > len(shown) else []
     return {"label": ", ".join(shown + more)} if names else {}

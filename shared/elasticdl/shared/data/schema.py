@@ -23,7 +23,7 @@ class ReaderOptions:
         column_order: all columns of the first Parquet file, whose order all others are read in; without ``columns``.
         column_types: column -> type, where it is not to be inferred.
         fill_missing: column -> text of the value that replaces missing ones.
-        class_names: of images in folders, in the order of their labels; empty: they are found.
+        class_names: of files in folders, in the order of their labels; empty: they are found.
     """
 
     csv_header: bool = True
@@ -65,11 +65,11 @@ class Metadata:
     """Description of the data, which a user's ``feed`` gets.
 
     Attributes:
-        format: ``csv``, ``json``, ``tfrecord``, ``parquet``, ``numpy``, ``idx``, ``images`` or ``recordio``.
+        format: ``csv``, ``json``, ``tfrecord``, ``parquet``, ``numpy``, ``idx``, ``images``, ``texts`` or ``recordio``.
         column_names: in the order of the columns; empty for TFRecord and RecordIO.
         column_types: for each column ``string`` (object arrays of ``str``), ``binary`` (of ``bytes``), the name of a
             numpy dtype, ``list<TYPE>`` (ragged), ``TYPE[N]`` (N values in each record) or ``TYPE[NxM]`` (a matrix).
-        class_names: of images in folders: ``class_names[label]`` is the folder's name; empty for other formats.
+        class_names: of files in folders: ``class_names[label]`` is the folder's name; empty for other formats.
     """
 
     format: str
@@ -87,7 +87,7 @@ class DataSchema:
         columns: those that are read, typed over all sources; empty for TFRecord.
         file_columns: CSV: names of all columns in the files, in file order.
         reader: of the model file, which gives the records; None: they are in files.
-        class_names: of images in folders, in the order of their labels.
+        class_names: of files in folders, in the order of their labels.
     """
 
     format: str

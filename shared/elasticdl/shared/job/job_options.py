@@ -18,8 +18,8 @@ PLACES = (
 )
 """What these flags take."""
 FORMATS = (
-    "Formats: CSV, JSON lines, TFRecord, RecordIO, Parquet, NumPy (.npy, .npz), IDX, and images in folders, which are "
-    "their classes."
+    "Formats: CSV, JSON lines, TFRecord, RecordIO, Parquet, NumPy (.npy, .npz), IDX, and images in folders or texts in "
+    "folders, which are their classes."
 )
 """The titles of all formats, whose modules import pyarrow: help texts do not wait for it."""
 PATH_FLAGS = ("training_data", "validation_data", "prediction_data")

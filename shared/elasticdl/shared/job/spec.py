@@ -107,7 +107,7 @@ class DataSpec:
         fill_missing: column -> text of the value that replaces missing ones.
         reader: of the model file, which reads the records; its format is ``json`` if they are dicts, ``tfrecord`` if
             they are bytes. None: the sources are files.
-        class_names: of images in folders, in the order of their labels.
+        class_names: of files in folders, in the order of their labels.
     """
 
     format: str

@@ -19,7 +19,7 @@ from elasticdl.shared.storage.uris import scheme_of, to_uri
 from elasticdl.worker.core.batch_clock import Work
 from elasticdl.worker.failures import DataError
 from elasticdl.worker.input.bad_record import feed_naming_records, may_be_about_a_record, name_computed
-from elasticdl.worker.input.records import BatchRecords, ShardReader, TaskRecords
+from elasticdl.worker.input.records import BatchRecords, Expand, ShardReader, TaskRecords
 from elasticdl.worker.model.user.calls import UserCodeError
 from elasticdl.worker.ports import FedBatch, Feeder
 from elasticdl.worker.running_batches import RunningBatches
@@ -37,10 +37,11 @@ def open_records(
     whole_batches: bool,
     keep_columns: tuple[str, ...] = (),
     custom: CheckedReader | None = None,
+    expand: Expand | None = None,
 ) -> TaskRecords:
-    """Readers of one plan, for one thread."""
+    """Readers of one plan, for one thread; see ``TaskRecords``."""
     reader = open_reader(plan, data, storage, stores, custom)
-    return TaskRecords(plan=plan, reader=reader, whole_batches=whole_batches, keep_columns=keep_columns)
+    return TaskRecords(plan=plan, reader=reader, whole_batches=whole_batches, keep_columns=keep_columns, expand=expand)
 
 
 def open_reader(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl.shared.data import FORMATS, RawBatch, RecordBlock, order
+from elasticdl.shared.data.blocks import ColumnBatch
 from elasticdl.shared.data.ragged import Columns
 from elasticdl.shared.data.schema import DataSchema
 from elasticdl.shared.job.permutation import derive_key
@@ -22,6 +23,9 @@ _FEED_SEED = 4
 """Distinguishes the seeds of feeds from those of the plan's permutations and of steps."""
 _TASKS_KEPT = 2
 """The current task and the one before, so that a task that goes back is not read again."""
+
+Expand = Callable[[ColumnBatch, int, int], Columns]
+"""(columns, epoch, seed) -> the columns that the feed gets, of any number of records."""
 
 
 class ShardReader(Protocol):
@@ -84,15 +88,23 @@ class TaskRecords:
         reader: reads the plan's sources and verifies that they have not changed.
         whole_batches: the user's feed takes a whole batch (``feed_batch``): it gets typed columns where there are any.
         keep_columns: columns that a prediction job copies from the data.
+        expand: makes what the feed gets from the columns of the data, for one batch; None: they are the same.
     """
 
     def __init__(
-        self, *, plan: Plan, reader: ShardReader, whole_batches: bool, keep_columns: tuple[str, ...] = ()
+        self,
+        *,
+        plan: Plan,
+        reader: ShardReader,
+        whole_batches: bool,
+        keep_columns: tuple[str, ...] = (),
+        expand: Expand | None = None,
     ) -> None:
         self.plan = plan
         self._reader = reader
         self._columns = whole_batches and FORMATS[reader.schema.format].has_columns
         self._keep_columns = keep_columns
+        self._expand = expand
         self._tasks: OrderedDict[TaskId, _Task] = OrderedDict()
         is_users = reader.schema.reader is not None
         self.are_remote = not is_users and any(scheme_of(source.uri) != "file" for source in plan.sources)
@@ -115,11 +127,12 @@ class TaskRecords:
             raise IndexError(f"task {task} has no batch {batch}")
         places = ordered.places[start:stop]
         raw = ordered.block.take(places)
+        seed = derive_key(self.plan.seed, _FEED_SEED, task, batch)
         return BatchRecords(
-            records=self._fed(raw),
+            records=self._fed(raw, task, seed),
             count=raw.count,
             checksum=raw.checksum,
-            seed=derive_key(self.plan.seed, _FEED_SEED, task, batch),
+            seed=seed,
             places=places,
             kept={name: raw.columns[name] for name in self._keep_columns},
         )
@@ -127,7 +140,7 @@ class TaskRecords:
     def one(self, task: TaskId, place: int) -> Any:
         """A single record, as a batch of one; for finding the one that the user's feed can't take."""
         ordered = self._ordered(task)
-        return self._fed(ordered.block.take((place,)))
+        return self._fed(ordered.block.take((place,)), task, 0)
 
     def located(self, task: TaskId, place: int) -> tuple[str, int]:
         """Where a record is: URI of its source, and its number in it."""
@@ -137,7 +150,9 @@ class TaskRecords:
             place -= shard.records
         raise IndexError(f"task {task} has no record at place {place} behind its last shard")
 
-    def _fed(self, raw: RawBatch) -> Any:
+    def _fed(self, raw: RawBatch, task: TaskId, seed: int) -> Any:
+        if self._expand is not None:
+            return self._expand(raw.columns, self.plan.epoch(task), seed)
         return raw.columns if self._columns else raw.records
 
     def _ordered(self, task: TaskId) -> _Task:

@@ -128,7 +128,9 @@ class ModelRunner:
         self._initial = self.dense.initial()
         self._loss_scale = loss_scale(self.built.model, self.optimizer)
         self._metrics: dict[str, Any] = {purpose: MetricSet(module) for purpose in ("train", "evaluate", "merge")}
+        self._probed: list[MetricSet] = [*self._metrics.values()]
         if own is not None:
+            self._probed = [self._metrics["evaluate"], self._metrics["merge"]]
             self._metrics |= own.metrics(evaluated=self._metrics["evaluate"], merged=self._metrics["merge"])
         scales = self._loss_scale is not None
         self.step = CompiledStep(
@@ -326,7 +328,7 @@ class ModelRunner:
             outputs = tuple(map(str, predictions))
         else:
             outputs = tuple(getattr(self.built.model, "output_names", None) or ())
-        for metrics in (one for one in self._metrics.values() if isinstance(one, MetricSet)):
+        for metrics in self._probed:
             metrics.probe(batch.labels, predictions, batch.weights, outputs)
 
     def _pulled(self, dense: Float32Array, rows: TableRows) -> PulledTensors:

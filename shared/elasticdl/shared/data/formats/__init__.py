@@ -11,13 +11,14 @@ from elasticdl.shared.data.formats import (
     numpy_file,
     parquet,
     recordio,
+    text_folder,
     tfrecord,
 )
 from elasticdl.shared.data.formats.data_format import DataFormat
 
 FORMATS: dict[str, DataFormat] = {
     each.FORMAT.name: each.FORMAT
-    for each in (parquet, numpy_file, recordio, idx, tfrecord, json_lines, csv_file, image_folder)
+    for each in (parquet, numpy_file, recordio, idx, tfrecord, json_lines, csv_file, image_folder, text_folder)
 }
 """All formats by their names, in the order in which the content of a file is compared with them."""
 

@@ -46,7 +46,7 @@ class DataObject:
     """One object of a data set.
 
     Attributes:
-        files: of images in folders, which are one object together: their names below the common folder.
+        files: of files in folders, which are one object together: their names below the common folder.
     """
 
     info: ObjectInfo

@@ -65,7 +65,7 @@ class SharedIndex:
 
     @property
     def is_possible(self) -> bool:
-        """Whether the files have etags; images in folders have none."""
+        """Whether the files have etags; files in folders have none."""
         return bool(self._folder and self.content)
 
     def load(self, objects: Sequence[DataObject]) -> PreviousIndex:

@@ -136,6 +136,7 @@ class DefaultFeed:
         }
         """Place of an output -> the column with the numbers of its classes."""
 
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]  # It can't, and warns about it.
     def __call__(self, records: Mapping[str, Any], mode: str, _metadata: Metadata) -> Any:
         """See ``feed_batch`` in ``module.py``."""
         taken = [self._features(records, one, names) for one, names in self._columns]

@@ -1,0 +1,186 @@
+"""The data of one call of ``fit()``: what its job reads, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from elasticdl.cli.script import arrays, by_number, streams
+from elasticdl.shared.errors import UserError
+from elasticdl.shipping.columns import Array, Layout, laid_out
+from elasticdl.shipping.numbered import Batches, InBatches, Sliced, Source
+from elasticdl.shipping.shipped import TRAINING, VALIDATION
+
+BATCH_SIZE = 32
+"""Records of a batch of a ``fit()`` without ``batch_size``."""
+_BUILT_WITH = 2
+"""Records with which a model is called that has no weights yet."""
+Columns = dict[str, Array]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallData:
+    """The data of a call of ``fit()``.
+
+    Attributes:
+        layout: how columns become ``x``, ``y`` and ``sample_weight``.
+        training, validation: columns of the job's data files: those of the layout, or the numbers of records.
+        batch_size: records of the data files in a batch.
+        shuffle: whether each epoch has another order.
+        few: some records, in the columns of the layout.
+        sources: ``TRAINING`` or ``VALIDATION`` -> what workers read by number.
+    """
+
+    layout: Layout
+    training: Columns
+    validation: Columns | None
+    batch_size: int
+    shuffle: bool
+    few: Columns
+    sources: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def data_of(given: Mapping[str, Any], folder: Path, script: Path) -> CallData:
+    """The data of a call.
+
+    Args:
+        given: the arguments of ``fit()``, by their names.
+        folder: of the job; what is not in memory, and can't be read by number, is written into it.
+        script: modules in its folder travel by value.
+
+    Raises:
+        UserError: no job can train with it.
+    """
+    by_numbers = _by_number(given, folder, script)
+    return _in_columns(given, folder) if by_numbers is None else by_numbers
+
+
+def few_of(given: Mapping[str, Any]) -> tuple[Layout, Columns]:
+    """The layout and some records of a call, without anything that is written."""
+    x = given["x"]
+    if streams.is_stream(x):
+        batch = x[0] if isinstance(x, keras.utils.PyDataset) else next(iter(x))
+        layout, columns = laid_out(*keras.utils.unpack_x_y_sample_weight(batch))
+    else:
+        layout, columns = laid_out(x, given["y"], given["sample_weight"])
+    return layout, {name: array[:_BUILT_WITH] for name, array in columns.items()}
+
+
+def _by_number(given: Mapping[str, Any], folder: Path, script: Path) -> CallData | None:
+    found = by_number.source_of(given["x"], given["steps_per_epoch"], given["shuffle"])
+    if found is None:
+        return None
+    source = found.source
+    _refuse_split(given)
+    content = by_number.shipped(source, folder, script, TRAINING)
+    if content is None:
+        return None
+    layout, few = by_number.first_of(source)
+    sources, validation = {TRAINING: content}, None
+    if given["validation_data"] is not None:
+        other, sources[VALIDATION] = _other_source(given, source, folder, script)
+        layout, few, _ = _with_weights(layout, few, by_number.first_of(other)[1])
+        validation = by_number.numbers_of(other)
+    return CallData(
+        layout=layout,
+        training=by_number.numbers_of(source),
+        validation=validation,
+        batch_size=source.batch_size,
+        shuffle=found.shuffled,
+        few=few,
+        sources=sources,
+    )
+
+
+def _other_source(given: Mapping[str, Any], source: Source, folder: Path, script: Path) -> tuple[Source, bytes]:
+    """The validation data, of which a number is what it is in the training data: a batch, or a record."""
+    in_batches = isinstance(source, Batches)
+    found = by_number.source_of(given["validation_data"], given["validation_steps"], False, all_steps=False)
+    if found is not None and (in_batches or not isinstance(found.source, Batches)):
+        other = InBatches(found.source) if in_batches and not isinstance(found.source, Batches) else found.source
+        content = by_number.shipped(other, folder, script, VALIDATION)
+        if content is not None:
+            return other, content
+    batch_size = given["validation_batch_size"] or given["batch_size"] or BATCH_SIZE
+    sliced = Sliced(*_validation(given, batch_size, folder), batch_size)
+    other = InBatches(sliced) if in_batches else sliced
+    content = by_number.shipped(other, folder, script, VALIDATION)
+    assert content is not None
+    return other, content
+
+
+def _in_columns(given: Mapping[str, Any], folder: Path) -> CallData:
+    """Arrays, and data sets of which one pass is written into the folder."""
+    batch_size = given["batch_size"] or BATCH_SIZE
+    shuffle, split = given["shuffle"], given["validation_split"]
+    if streams.is_stream(given["x"]):
+        _refuse_split(given)
+        stream = streams.read(given["x"], given["steps_per_epoch"], folder / "stream", shuffle=shuffle)
+        layout, training, batch_size, shuffle = stream
+    else:
+        layout, training = laid_out(given["x"], given["y"], given["sample_weight"])
+        steps = -(-arrays.records_of(training) // batch_size)
+        if given["steps_per_epoch"] not in (None, steps):
+            raise UserError(
+                f"steps_per_epoch={given['steps_per_epoch']} of fit() with arrays of {steps:,} batches",
+                hint=streams.STEPS_HINT,
+            )
+    validation = None
+    if given["validation_data"] is not None:
+        validation = _validation(given, batch_size, folder)[1]
+    elif split:
+        at = int(np.floor(arrays.records_of(training) * (1.0 - split)))
+        if at in (0, arrays.records_of(training)):
+            raise UserError(f"validation_split={split} of fit() leaves one part without records")
+        validation = {name: array[at:] for name, array in training.items()}
+        training = {name: array[:at] for name, array in training.items()}
+    layout, training, validation = _with_weights(layout, training, validation)
+    return CallData(
+        layout=layout,
+        training=training,
+        validation=validation,
+        batch_size=batch_size,
+        shuffle=shuffle,
+        few={name: array[:_BUILT_WITH] for name, array in training.items()},
+    )
+
+
+def _refuse_split(given: Mapping[str, Any]) -> None:
+    if given["validation_split"] and given["validation_data"] is None:
+        raise UserError(
+            "fit() is given validation_split and a dataset",
+            hint="Divide the dataset with take() and skip(), and give one part as validation_data.",
+        )
+
+
+def _validation(given: Mapping[str, Any], batch_size: int, folder: Path) -> tuple[Layout, Columns]:
+    data, steps = given["validation_data"], given["validation_steps"]
+    if streams.is_stream(data):
+        stream = streams.read(data, steps, folder / "validation_stream")
+        return stream.layout, stream.columns
+    layout, columns = laid_out(*keras.utils.unpack_x_y_sample_weight(data))
+    arrays.records_of(columns)
+    if not steps:
+        return layout, columns
+    kept = steps * (given["validation_batch_size"] or batch_size)
+    return layout, {name: array[:kept] for name, array in columns.items()}
+
+
+def _with_weights(layout: Layout, training: Columns, validation: Columns | None) -> tuple[Layout, Columns, Any]:
+    """Both data sets with the same columns: a sample weight of 1 changes nothing."""
+    if validation is None or training.keys() == validation.keys():
+        return layout, training, validation
+    missing = training.keys() ^ validation.keys()
+    if any(not name.startswith("sample_weight") for name in missing):
+        raise UserError(
+            f"the training data of fit() has {', '.join(training)}, its validation data {', '.join(validation)}"
+        )
+    for one, other in ((training, validation), (validation, training)):
+        for name in one.keys() - other.keys():
+            other[name] = np.ones((len(next(iter(other.values()))), *one[name].shape[1:]), one[name].dtype)
+    return Layout(features=layout.features, labels=layout.labels, weights="sample_weight"), training, validation

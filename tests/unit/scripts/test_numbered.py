@@ -1,0 +1,165 @@
+"""Data that workers make from the numbers of records: batches of a PyDataset, and what is given beside one."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from elasticdl.cli.script import call_data
+from elasticdl.cli.script.call_data import CallData
+from elasticdl.shared.errors import UserError
+from elasticdl.shipping.columns import Layout
+from elasticdl.shipping.numbered import Batches, NumberedData
+from elasticdl.shipping.pickling import loads
+from elasticdl.shipping.shipped import TRAINING, VALIDATION, dump_source
+
+pytestmark = pytest.mark.tensorflow
+SCRIPT = Path("/nowhere/script.py")
+
+
+class Squares(keras.utils.PyDataset):  # type: ignore[misc]
+    """Batches of 4 numbers and their squares; each epoch has another order of records."""
+
+    def __init__(self, batches: int = 5, **more: Any) -> None:
+        super().__init__()
+        self.order = np.arange(4 * batches)
+        self.more = more
+
+    def __len__(self) -> int:
+        return len(self.order) // 4
+
+    def __getitem__(self, index: int) -> Any:
+        numbers = self.order[4 * index : 4 * index + 4]
+        return (numbers, numbers**2, np.full(4, 0.5)) if self.more.get("weighted") else (numbers, numbers**2)
+
+    def on_epoch_end(self) -> None:
+        np.random.shuffle(self.order)
+        if self.more.get("shrinks"):
+            self.order = self.order[4:]
+
+
+@contextmanager
+def seeded(epoch: int) -> Iterator[None]:
+    random.seed(epoch)
+    np.random.seed(epoch)
+    yield
+
+
+def data_of(x: Any, folder: Path, **given: Any) -> CallData:
+    plain = dict.fromkeys(
+        ("y", "sample_weight", "steps_per_epoch", "batch_size", "validation_data", "validation_steps")
+    )
+    plain |= {"validation_split": 0.0, "validation_batch_size": None, "shuffle": True}
+    return call_data.data_of({"x": x, **plain, **given}, folder, SCRIPT)
+
+
+def read(data: CallData, folder: Path, purpose: str, number: int, epoch: int = 0) -> dict[str, list[Any]]:
+    reader = NumberedData(lambda: loads(data.sources[purpose], folder / "model" / f"{purpose}_arrays"), data.layout)
+    reader.reach(epoch, seeded)
+    return {name: column.tolist() for name, column in reader.read(np.array([number])).items()}
+
+
+def test_a_record_of_the_job_is_a_batch_of_the_dataset(tmp_path: Path) -> None:
+    data = data_of(Squares(), tmp_path)
+    assert {name: column.tolist() for name, column in data.training.items()} == {"number": [0, 1, 2, 3, 4]}
+    assert (data.batch_size, data.shuffle, data.layout) == (1, True, Layout(features="x", labels="y"))
+    assert read(data, tmp_path, TRAINING, 2) == {"x": [8, 9, 10, 11], "y": [64, 81, 100, 121]}
+
+
+def test_validation_data_of_any_kind_is_read_in_batches_too(tmp_path: Path) -> None:
+    given = (np.arange(10), np.arange(10))
+    arrays = data_of(Squares(), tmp_path / "arrays", validation_data=given, validation_batch_size=8)
+    assert arrays.validation is not None
+    assert arrays.validation["number"].tolist() == [0, 1]
+    assert read(arrays, tmp_path / "arrays", VALIDATION, 1) == {"x": [8, 9], "y": [8, 9]}
+    other = data_of(Squares(), tmp_path / "other", validation_data=Squares(2, weighted=True), validation_steps=1)
+    assert other.validation is not None
+    assert other.validation["number"].tolist() == [0]
+    assert read(other, tmp_path / "other", TRAINING, 0)["sample_weight"] == [1, 1, 1, 1]
+    assert read(other, tmp_path / "other", VALIDATION, 0)["sample_weight"] == [0.5] * 4
+
+
+def test_every_process_takes_a_dataset_through_the_same_epochs_also_back(tmp_path: Path) -> None:
+    made = []
+
+    def load() -> Batches:
+        made.append(1)
+        return Batches(Squares(), 5)
+
+    def records(reader: NumberedData, epoch: int) -> list[int]:
+        reader.reach(epoch, seeded)
+        return [one for number in range(5) for one in reader.read(np.array([number]))["x"].tolist()]
+
+    first, second = (NumberedData(load, Layout(features="x", labels="y")) for _ in range(2))
+    expected = {epoch: records(first, epoch) for epoch in (0, 1, 2, 3)}
+    assert made == [1]
+    assert {tuple(sorted(found)) for found in expected.values()} == {tuple(range(20))}
+    assert len({tuple(found) for found in expected.values()}) == 4
+    for epoch in (2, 1, 2, 1, 3, 2, 3):
+        assert records(second, epoch) == expected[epoch]
+    assert len(made) <= 3
+
+
+def test_large_arrays_are_mapped_and_not_loaded(tmp_path: Path) -> None:
+    dataset = Squares()
+    dataset.more = {"table": np.ones((600, 300)), "again": None}
+    dataset.more["again"] = dataset.more["table"]
+    content = dump_source(tmp_path, SCRIPT, TRAINING, Batches(dataset, 5))
+    assert len(content) < 10_000
+    assert [file.name for file in (tmp_path / "training_arrays").iterdir()] == ["0.npy"]
+    found: Any = loads(content, tmp_path / "training_arrays")
+    table = found._dataset.more["table"]
+    assert table is found._dataset.more["again"]
+    assert not table.flags.owndata
+    table[:] = 2  # A dataset may shuffle its arrays in place; that stays in the process.
+    assert loads(content, tmp_path / "training_arrays")._dataset.more["table"][0, 0] == 1
+
+
+def test_a_dataset_that_can_not_travel_is_read_here_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = data_of(Squares(file=threading.local()), tmp_path)
+    assert data.sources == {}
+    assert data.training["x"].tolist() == list(range(20))
+    assert "Squares can't be sent to the workers" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"x": Squares(0)}, "the Squares of fit\\(\\) gives no batch"),
+        ({"steps_per_epoch": 3}, "steps_per_epoch=3 of fit\\(\\) with a PyDataset of 5 batches"),
+        ({"validation_split": 0.5}, "validation_split and a dataset"),
+        ({"validation_data": (np.arange(3),)}, "the training data of fit\\(\\) has x, y, its validation data x"),
+    ],
+)
+def test_what_no_job_can_read_is_refused_by_name(tmp_path: Path, given: dict[str, Any], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        data_of(folder=tmp_path, **({"x": Squares()} | given))
+
+
+def test_a_dataset_with_fewer_batches_after_an_epoch_is_refused() -> None:
+    reader = NumberedData(lambda: Batches(Squares(shrinks=True), 5), Layout(features="x", labels="y"))
+    reader.reach(0, seeded)
+    with pytest.raises(UserError, match=r"Squares has 4 batches after on_epoch_end\(\), and had 5"):
+        reader.reach(1, seeded)
+
+
+def test_batches_of_different_shapes_are_refused_with_their_number() -> None:
+    class Growing(Squares):
+        def __getitem__(self, index: int) -> Any:
+            return np.zeros((4, 3 + index))
+
+    reader = NumberedData(lambda: Batches(Growing(), 5), Layout(features="x"))
+    reader.reach(0, seeded)
+    reader.read(np.array([0]))
+    with pytest.raises(UserError, match=r"batch 3 of Growing: x has the shape \(6,\) for each record, after \(3,\)"):
+        reader.read(np.array([3]))
