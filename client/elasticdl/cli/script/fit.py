@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-import json
 import shutil
 import warnings
 from collections.abc import Mapping
@@ -16,8 +16,7 @@ import numpy as np
 
 from elasticdl.cli.script import arrays, continuing, streams
 from elasticdl.cli.script.launcher import Launchers
-from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.model_file import WEIGHTS_ALONE
+from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.names import job_name, new_job_id
 from elasticdl.shipping import shipped
@@ -61,28 +60,34 @@ def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers,
     check(model, given)
     if given["epochs"] <= given["initial_epoch"]:
         return _history(model, [], given)
-    folder = launchers.former() or _trained(model, given, launchers, script)
-    load_weights(model, folder / "output" / WEIGHTS_ALONE)
-    continuing.note(model, folder.name)
-    report = json.loads((folder / "report.json").read_text())
-    return _history(model, report["history"]["epochs"], given)
+    if job := launchers.former():
+        _build(model, *_first_batch(given))
+    else:
+        job = _trained(model, given, launchers, script)
+    with launchers.place.results(job) as results:
+        load_weights(model, results.weights)
+    continuing.note(model, job)
+    return _history(model, results.epochs, given)
 
 
-def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script: Path) -> Path:
-    """Run the job; returns its folder."""
+def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script: Path) -> str:
+    """Run the job; returns its id."""
     name = launchers.flags.job_name or job_name(script.stem)
     job = new_job_id(name)
     folder = launchers.root / job
     values = written(model, given, folder, script, name)
     values |= continuing.flags_to_continue(model, launchers.flags)
     try:
+        values = launchers.place.ship(job, values)
         launchers.note(job, script)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(ElasticDLError):
+            launchers.place.remove(job)
         raise
     quiet = given["verbose"] in (0, "0")
     launchers.run(job, values, quiet=quiet, replace=(values["model_def"], str(script)))
-    return folder
+    return job
 
 
 def written(model: Any, given: Mapping[str, Any], folder: Path, script: Path, name: str) -> dict[str, Any]:
@@ -100,7 +105,7 @@ def written(model: Any, given: Mapping[str, Any], folder: Path, script: Path, na
     check(model, given)
     try:
         call = _with_data(given, folder)
-        _build(model, call)
+        _build(model, call.layout, call.training)
         file = shipped.write(folder / "model", script, model, call.layout, given, name.replace("-", "_"))
         values = _values(call, folder, file)
         for part in ("stream", "validation_stream"):
@@ -223,14 +228,22 @@ def _with_weights(
     return shipped.Layout(features=layout.features, labels=layout.labels, weights="sample_weight"), training, validation
 
 
-def _build(model: Any, call: Call) -> None:
+def _first_batch(given: Mapping[str, Any]) -> tuple[shipped.Layout, dict[str, arrays.Array]]:
+    """Some records of the training data, for a model without weights whose job has trained already."""
+    if streams.is_stream(data := given["x"]):
+        first = data[0] if isinstance(data, keras.utils.PyDataset) else next(iter(data))
+        return arrays.laid_out(*keras.utils.unpack_x_y_sample_weight(first))
+    return arrays.laid_out(data, given["y"], given["sample_weight"])
+
+
+def _build(model: Any, layout: shipped.Layout, columns: Mapping[str, arrays.Array]) -> None:
     """Make the weights of a model that waits for its first call."""
     if model.built and model.weights:
         return
-    few = {name: keras.ops.convert_to_tensor(array[:_BUILT_WITH]) for name, array in call.training.items()}
+    few = {name: keras.ops.convert_to_tensor(array[:_BUILT_WITH]) for name, array in columns.items()}
     features, labels, weights = (
         None if part is None else keras.tree.map_structure(few.__getitem__, part)
-        for part in (call.layout.features, call.layout.labels, call.layout.weights)
+        for part in (layout.features, layout.labels, layout.weights)
     )
     if overrides(model, "call") or not has_own_step(model):
         model(features, training=False)

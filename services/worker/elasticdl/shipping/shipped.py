@@ -10,9 +10,8 @@ from typing import Any
 import keras
 
 from elasticdl.shipping.pickling import dumps, loads
+from elasticdl.shipping.references import SHIPPED, content
 
-SHIPPED = "shipped.pickle"
-"""The file beside the model file that holds all of it."""
 _TEXT = '''"""Gives workers the model that {script} passed to fit()."""
 
 from elasticdl.shipping.shipped import Shipped
@@ -90,10 +89,11 @@ class Shipped:
 
     Args:
         file: the model file.
+        reference: where it is in object storage, see ``references``; nothing: beside the model file.
     """
 
-    def __init__(self, file: str) -> None:
-        self._parts = loads(Path(file).with_name(SHIPPED).read_bytes())
+    def __init__(self, file: str, *reference: Any) -> None:
+        self._parts = loads(content(file, *reference) if reference else Path(file).with_name(SHIPPED).read_bytes())
         self.class_weight = self._parts["class_weight"]
 
     def load_model(self) -> Any:
