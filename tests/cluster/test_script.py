@@ -62,14 +62,14 @@ def test_a_script_trains_in_pods_and_sees_the_trained_model(
 ) -> None:
     user = replace(user, environment=elasticdl_namespace.environment)
     (tmp_path / "train.py").write_text(SCRIPT)
-    running = user.start("run", *FLAGS, "train.py", "--rate", "1")
-    assert running.stdout is not None
     said = ""
-    for line in running.stdout:
-        said += line
-        if "Created job" in line:
-            running.send_signal(signal.SIGINT)
-    assert running.wait() == 130, said
+    with user.start("run", *FLAGS, "train.py", "--rate", "1") as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            said += line
+            if "Created job" in line:
+                running.send_signal(signal.SIGINT)
+    assert running.returncode == 130, said
     (command,) = (line for line in said.splitlines() if line.startswith("To continue this job"))
     assert command.endswith("train.py --rate 1"), said
     job = command.partition("--resume=")[2].split()[0]
