@@ -21,10 +21,12 @@ from tests.cluster.readiness import wait_until
 from tests.cluster.scenarios.command_line import CommandLine
 from tests.cluster.scenarios.conftest import Note, note
 from tests.cluster.training_job_definition import provide
-from tests.e2e.models import slowly
+from tests.e2e.models import slowly, write_data
+from tests.e2e.test_synchronous import MODEL
 
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import EVENT, POD, TRAINING_JOB, Manifest
+from elasticdl.shared.storage import open_store
 from elasticdl.zoo import shipped_model_zoo
 
 END_LIMIT_S, CHANGE_LIMIT_S = 400, 180
@@ -280,9 +282,12 @@ def test_a_second_job_on_a_full_node_trains_soon_and_the_first_is_whole_again_so
     created_s = time.time()
     jobs.create("second", click_data, worker=worker(cpu_m, 1, 8), job={"num_epochs": 1})
     second, timeline = jobs.wait("second", lambda status: bool(status.get("job")))["job"], Timeline(jobs, created_s)
-    while jobs.status("second").get("phase") != "Succeeded":
+
+    def has_ended(status: Manifest) -> bool:
         timeline.look(second)
-        time.sleep(0.2)
+        return status.get("phase") == "Succeeded"
+
+    jobs.wait("second", has_ended, END_LIMIT_S)
     timeline.look(second)
     workers = f"app.kubernetes.io/instance={jobs.status('first')['job']},app.kubernetes.io/component=worker"
     wait_until(lambda: timeline.running(workers) == 4, lambda: f"{jobs.status('first')}", CHANGE_LIMIT_S)
@@ -290,6 +295,32 @@ def test_a_second_job_on_a_full_node_trains_soon_and_the_first_is_whole_again_so
     timeline.read_log(user.run("events", second))
     note(load=os.getloadavg()[0], steps_s=timeline.steps_s)
     report = user.report(second)
+    assert report["audit"]["exact"], report
+
+
+@pytest.mark.bench_cluster
+def test_a_ring_has_no_ps_and_is_scaled(
+    jobs: Jobs, user: CommandLine, elasticdl_namespace: Deployment, tmp_path: Path
+) -> None:
+    data = f"s3://{BUCKET}/scaled-ring/train.csv"
+    open_store(data, elasticdl_namespace.storage()).write(data, write_data(tmp_path, 240))
+    job = {
+        "model_def": "model.py",
+        "model_params": "",
+        "training_data": data,
+        "distribution_strategy": "AllreduceStrategy",
+        "minibatch_size": 8,
+        "num_epochs": 12,
+    }
+    jobs.create("ring", "", worker=worker(80, 1, 3), job=job, model={"files": {"model.py": slowly(MODEL, BATCH_S)}})
+    jobs.wait_for_workers("ring", 3)
+    for wanted in (1, 2):
+        jobs.wait("ring", lambda status: status.get("progress", 0) >= 1)
+        jobs.api.patch(TRAINING_JOB, "ring", {"spec": {"worker": {"replicas": wanted}}})
+        jobs.wait_for_workers("ring", wanted)
+    ended = jobs.wait_for_end("ring")
+    assert (ended["phase"], ended["psText"]) == ("Succeeded", "0 (0-0)"), ended
+    report = user.report(ended["job"])
     assert report["audit"]["exact"], report
 
 

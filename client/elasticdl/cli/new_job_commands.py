@@ -81,7 +81,7 @@ def run(
     for name in ("yaml", "trainingjob"):
         if getattr(pods, name):
             raise UserError(
-                f"--{name} leaves the job to somebody else, and the lines after fit() need its result",
+                f"--{name} starts no job that elasticdl run can wait for, and the lines after fit() need its result",
                 hint="Leave it out, or write a model file for elasticdl train.",
                 usage=True,
             )

@@ -24,7 +24,7 @@ def model_file(tmp_path: Path) -> Path:
 def loaded(model_file: Path) -> bytes:
     """What the model file gets, run as a worker does."""
     module = {"__file__": str(model_file), "Shipped": content}
-    exec(model_file.read_text(), module)  # noqa: S102
+    exec(model_file.read_text(), module)
     found: bytes = module["_SHIPPED"]  # type: ignore[assignment]
     return found
 
@@ -38,12 +38,14 @@ def test_a_model_file_loads_what_was_moved_to_the_storage(model_file: Path, tmp_
 def test_another_content_is_not_loaded(model_file: Path, tmp_path: Path) -> None:
     refer(model_file, to_uri(tmp_path / "storage"))
     (tmp_path / "storage" / SHIPPED).write_bytes(b"another")
-    with pytest.raises(UserError, match="is not what train.py was made with"):
+    with pytest.raises(UserError, match=r"is not what train\.py was made with"):
         loaded(model_file)
 
 
 def test_other_versions_are_named(model_file: Path, tmp_path: Path) -> None:
     uri = join(to_uri(tmp_path), SHIPPED)
     python, keras = references.versions()
-    with pytest.raises(UserError, match=rf"Python 2.7 and Keras {keras}, and the image of the workers has Python {python}"):
+    with pytest.raises(
+        UserError, match=rf"Python 2.7 and Keras {keras}, and the image of the workers has Python {python}"
+    ):
         content(str(model_file), uri, "", ("2.7", keras))
