@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,14 @@ from tests.cluster.conftest import Cluster
 from tests.cluster.deployment import BUCKET, Deployment
 from tests.cluster.readiness import wait_until
 from tests.cluster.scenarios.command_line import CommandLine
+from tests.cluster.scenarios.conftest import Note, note
 from tests.cluster.training_job_definition import provide
-from tests.e2e.models import slowly
+from tests.e2e.models import slowly, write_data
+from tests.e2e.test_synchronous import MODEL
 
 from elasticdl.shared.kubernetes.api import KubernetesApi
-from elasticdl.shared.kubernetes.kinds import EVENT, TRAINING_JOB, Manifest
+from elasticdl.shared.kubernetes.kinds import EVENT, POD, TRAINING_JOB, Manifest
+from elasticdl.shared.storage import open_store
 from elasticdl.zoo import shipped_model_zoo
 
 END_LIMIT_S, CHANGE_LIMIT_S = 400, 180
@@ -38,6 +41,7 @@ def optimizer(): ...
 """
 PS = {"min": 1, "max": 1, "resources": {"requests": {"cpu": "40m", "memory": "300Mi"}, "limits": {"memory": "1Gi"}}}
 MASTER = {"resources": {"requests": {"cpu": "10m", "memory": "200Mi"}, "limits": {"cpu": "2", "memory": "1500Mi"}}}
+__all__ = ["note"]
 pytestmark = [pytest.mark.usefixtures("service_images"), pytest.mark.timeout(900)]
 
 
@@ -125,6 +129,54 @@ class Jobs:
     def events(self, name: str) -> list[str]:
         found = self.api.list(EVENT, fields=f"involvedObject.name={name}").items
         return [each["reason"] for each in sorted(found, key=lambda each: each["metadata"]["creationTimestamp"])]
+
+
+@dataclass
+class Timeline:
+    """When what was seen first of a job's start, in seconds after its creation."""
+
+    jobs: Jobs
+    created_s: float
+    steps_s: dict[str, float] = field(default_factory=dict)
+
+    def note(self, what: str, time_s: float = 0.0) -> None:
+        self.steps_s.setdefault(what, round((time_s or time.time()) - self.created_s, 2))
+
+    def look(self, job: str) -> None:
+        """Look at the pods of a job."""
+        pods = self.jobs.api.list(POD, labels=f"app.kubernetes.io/instance={job}").items
+        for pod in pods:
+            name = pod["metadata"]["name"].removeprefix(f"{job}-")
+            name = "master" if pod["metadata"]["labels"]["app.kubernetes.io/component"] == "master" else name
+            self.note(f"{name} created")
+            if pod["spec"].get("nodeName"):
+                self.note(f"{name} has a node")
+            status = pod["status"]
+            for one in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
+                for state in one["state"]:
+                    if state != "waiting":
+                        self.note(f"{name}/{one['name']} {state}")
+        if pods and all(pod["status"].get("phase") in ("Succeeded", "Failed") for pod in pods):
+            self.note("all its pods have ended")
+
+    def running(self, labels: str) -> int:
+        """How many pods run and stay."""
+        pods = self.jobs.api.list(POD, labels=labels).items
+        return sum(
+            pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"] for pod in pods
+        )
+
+    def read_log(self, printed: str) -> None:
+        """Note the first event of each type; the log has times of the day."""
+        for line in printed.splitlines():
+            parts = line.split()
+            if len(parts) < 4 or not parts[0].startswith("#"):
+                continue
+            hours, minutes, seconds = parts[1].split(":")
+            day_s = int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+            created = time.localtime(self.created_s)
+            start_s = created.tm_hour * 3600 + created.tm_min * 60 + created.tm_sec + self.created_s % 1
+            self.note(f"event {parts[3]} of {parts[2]}", self.created_s + (day_s - start_s) % 86_400)
 
 
 @pytest.fixture(scope="module")
@@ -216,6 +268,60 @@ def test_two_jobs_share_a_full_node_while_the_controller_is_killed(
     for each in (first, second):
         report = user.report(each["job"])
         assert report["audit"]["exact"], report
+
+
+@pytest.mark.bench_cluster
+def test_a_second_job_on_a_full_node_trains_soon_and_the_first_is_whole_again_soon(
+    jobs: Jobs, user: CommandLine, click_data: str, cluster: Cluster, note: Note
+) -> None:
+    """Notes when each step of the second job's start was reached, in seconds after its creation."""
+    cpu_m = (cluster.free_milli_cpus() - 2 * OVERHEAD_M) // 4
+    jobs.create("first", click_data, worker=worker(cpu_m, 1, 8), job={"num_epochs": 60})
+    jobs.wait_for_workers("first", 4)
+    jobs.wait("first", lambda status: status.get("progress", 0) >= 1)
+    created_s = time.time()
+    jobs.create("second", click_data, worker=worker(cpu_m, 1, 8), job={"num_epochs": 1})
+    second, timeline = jobs.wait("second", lambda status: bool(status.get("job")))["job"], Timeline(jobs, created_s)
+
+    def has_ended(status: Manifest) -> bool:
+        timeline.look(second)
+        return status.get("phase") == "Succeeded"
+
+    jobs.wait("second", has_ended, END_LIMIT_S)
+    timeline.look(second)
+    workers = f"app.kubernetes.io/instance={jobs.status('first')['job']},app.kubernetes.io/component=worker"
+    wait_until(lambda: timeline.running(workers) == 4, lambda: f"{jobs.status('first')}", CHANGE_LIMIT_S)
+    timeline.note("the first is whole again")
+    timeline.read_log(user.run("events", second))
+    note(load=os.getloadavg()[0], steps_s=timeline.steps_s)
+    report = user.report(second)
+    assert report["audit"]["exact"], report
+
+
+@pytest.mark.bench_cluster
+def test_a_ring_has_no_ps_and_is_scaled(
+    jobs: Jobs, user: CommandLine, elasticdl_namespace: Deployment, tmp_path: Path
+) -> None:
+    data = f"s3://{BUCKET}/scaled-ring/train.csv"
+    open_store(data, elasticdl_namespace.storage()).write(data, write_data(tmp_path, 240))
+    job = {
+        "model_def": "model.py",
+        "model_params": "",
+        "training_data": data,
+        "distribution_strategy": "AllreduceStrategy",
+        "minibatch_size": 8,
+        "num_epochs": 12,
+    }
+    jobs.create("ring", "", worker=worker(80, 1, 3), job=job, model={"files": {"model.py": slowly(MODEL, BATCH_S)}})
+    jobs.wait_for_workers("ring", 3)
+    for wanted in (1, 2):
+        jobs.wait("ring", lambda status: status.get("progress", 0) >= 1)
+        jobs.api.patch(TRAINING_JOB, "ring", {"spec": {"worker": {"replicas": wanted}}})
+        jobs.wait_for_workers("ring", wanted)
+    ended = jobs.wait_for_end("ring")
+    assert (ended["phase"], ended["psText"]) == ("Succeeded", "0 (0-0)"), ended
+    report = user.report(ended["job"])
+    assert report["audit"]["exact"], report
 
 
 @pytest.mark.bench_cluster

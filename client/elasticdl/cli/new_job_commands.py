@@ -55,6 +55,7 @@ def predict(
 
 def run(
     flags: ScriptFlags,
+    pods: KubernetesFlags,
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A Python script that calls fit() of Keras models.")],
     arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENTS", help="Arguments of the script.")] = None,
     resume: Annotated[
@@ -74,18 +75,18 @@ def run(
     from elasticdl.cli.submission.extras import check_extras
 
     check_extras()
-    _refuse_clusters(flags)
+    if flags.job_name:
+        check_job_name(flags.job_name)
+    pods.check(flags.platform)
+    for name in ("yaml", "trainingjob"):
+        if getattr(pods, name):
+            raise UserError(
+                f"--{name} starts no job that elasticdl run can wait for, and the lines after fit() need its result",
+                hint="Leave it out, or write a model file for elasticdl train.",
+                usage=True,
+            )
     root = root_of(flags.run_dir)
-    raise typer.Exit(run_script(flags, script, arguments or [], root, resume))
-
-
-def _refuse_clusters(flags: ScriptFlags) -> None:
-    if flags.platform != "local":
-        raise UserError(
-            "elasticdl run starts its jobs on this machine only",
-            hint="For a cluster write a model file: elasticdl train --platform=kubernetes.",
-            usage=True,
-        )
+    raise typer.Exit(run_script(flags, pods, script, arguments or [], root, resume))
 
 
 _INTERRUPTED = "Interrupted before the job began; nothing is left of it."
@@ -120,7 +121,8 @@ def _new_job(
     if flags.platform == "kubernetes":
         from elasticdl.cli.kubernetes.new_job.start import start as start_on_kubernetes
 
-        raise typer.Exit(start_on_kubernetes(flags, pods, started_s))
+        job = os.environ.pop(JOB_VARIABLE, "")
+        raise typer.Exit(start_on_kubernetes(flags, pods, started_s, JobId(job) if job else None))
     try:
         code = _start_here(flags, started_s)
     except KeyboardInterrupt:

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from elasticdl.cli.script.fit import fit
 from elasticdl.cli.script.fit_job import typed
+from elasticdl.cli.script.places import LocalPlace
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import ModelFile
 from elasticdl.shared.job.plan import Shuffle
@@ -35,9 +36,14 @@ class Jobs:
     root: Path
     flags: Any = field(default_factory=lambda: SimpleNamespace(job_name=""))
     ran: list[dict[str, Any]] = field(default_factory=list)
+    interrupted: str = ""
 
-    def former(self) -> None:
-        return None
+    @property
+    def place(self) -> LocalPlace:
+        return LocalPlace(self.root)
+
+    def former(self) -> str:
+        return self.interrupted
 
     def note(self, job: str, script: Path) -> None:
         pass
@@ -90,6 +96,15 @@ def test_a_call_becomes_a_job_and_its_result_that_of_the_call(jobs: Jobs) -> Non
     with np.load(values["training_data"]) as training, np.load(values["validation_data"]) as validation:
         assert training["x"].dtype == np.float32
         assert (training["y"].tolist(), validation["y"].tolist()) == ([0, 1, 2, 3, 4, 5, 6], [7, 8, 9])
+
+
+def test_a_model_without_weights_gets_those_of_a_job_that_a_former_run_of_the_script_had(jobs: Jobs) -> None:
+    call(jobs, linear(), X, Y, epochs=2, verbose=0)
+    (folder,) = jobs.root.iterdir()
+    model, dataset = linear(), tf.data.Dataset.from_tensor_slices((X, Y)).batch(4)
+    history = call(Jobs(jobs.root, interrupted=folder.name), model, dataset, epochs=2)
+    assert history.history["loss"] == [1.5] * 2
+    assert [weights.flatten().tolist() for weights in model.get_weights()] == [[0.5] * 4, [0.5]]
 
 
 def test_the_model_file_gives_workers_what_fit_was_given(jobs: Jobs) -> None:

@@ -11,8 +11,10 @@ import pytest
 from elasticdl.cli.options import split_script
 from elasticdl.cli.script import replacing
 from elasticdl.cli.script.launcher import Launchers
+from elasticdl.cli.script.places import LocalPlace
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.script_options import ScriptFlags
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 
 TRAINER = "class Trainer:\n    def fit(self, x, epochs=1):\n        return x * epochs\n"
 UTILITY = "class Dataset:\n    pass\ndef made(data, size, seed=None):\n    return Dataset()\n"
@@ -51,4 +53,4 @@ def test_what_follows_a_script_is_its_own() -> None:
 
 def test_only_the_job_of_a_script_continues_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--resume=job-1: .* has no job of a script"):
-        Launchers(ScriptFlags(), tmp_path, "job-1")
+        Launchers(ScriptFlags(), KubernetesFlags(), tmp_path, LocalPlace(tmp_path), "job-1")

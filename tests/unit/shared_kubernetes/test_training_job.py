@@ -51,6 +51,18 @@ def test_what_is_not_given_has_the_defaults_of_the_command_line() -> None:
     assert spec.patches == {}
 
 
+def test_a_job_with_a_ring_has_no_ps() -> None:
+    job = {**training_job()["spec"]["job"], "distribution_strategy": "AllreduceStrategy"}
+    spec = TrainingJobSpec.from_manifest(training_job(job=job, worker={"min": 2, "max": 4}))
+    assert (spec.ps.min, spec.ps.max) == (0, 0)
+    flags = spec.flags_for(3, 0)
+    flags.check()
+    assert isinstance(flags, TrainFlags)
+    assert (flags.num_workers, flags.grads_to_wait, flags.processes) == (3, 4, 3)
+    with pytest.raises(UserError, match=r"spec.ps.max is 2, and a job with .*AllreduceStrategy has no parameter"):
+        TrainingJobSpec.from_manifest(training_job(job=job, ps={"max": 2}))
+
+
 def test_fields_become_options() -> None:
     manifest = training_job(
         image="models:1",

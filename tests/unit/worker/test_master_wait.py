@@ -12,12 +12,11 @@ from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.errors import TransientError
 from elasticdl.shared.messages.events import PodStarted
-from elasticdl.shared.names import MASTER, JobId, PodInstance, PodName, Service
+from elasticdl.shared.names import MASTER, PodInstance, PodName, Service
+from elasticdl.shared.pods.early import wait_for_master
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import QueuedEventPublisher
-from elasticdl.shared.process.settings import WorkerSettings
-from elasticdl.worker.main import wait_for_master
 
 WORKER, FORMER, OWN = PodName("worker-0"), PodInstance("former"), PodInstance("own")
 
@@ -27,12 +26,6 @@ def loop() -> Iterator[LoopThread]:
     loop = LoopThread()
     yield loop
     loop.stop()
-
-
-def settings(wait_s: float) -> WorkerSettings:
-    return WorkerSettings(
-        job=JobId("job-1"), pod=WORKER, nats_url="none", token="secret", instance=OWN, master_wait_s=wait_s
-    )
 
 
 def start(loop: LoopThread, bus: Bus, instance: PodInstance) -> None:
@@ -46,11 +39,11 @@ def test_a_worker_begins_when_the_master_has_taken_it_over(loop: LoopThread) -> 
     bus = MemoryBroker().connect()
     start(loop, bus, FORMER)
     start(loop, bus, OWN)
-    wait_for_master(settings(60.0), bus, loop)
+    wait_for_master(bus.log, loop, WORKER, OWN, 60.0)
 
 
 def test_a_worker_whose_master_does_not_come_ends(loop: LoopThread) -> None:
     bus = MemoryBroker().connect()
     start(loop, bus, FORMER)
     with pytest.raises(TransientError, match=re.escape("did not take over this pod within 0.2 s")):
-        wait_for_master(settings(0.2), bus, loop)
+        wait_for_master(bus.log, loop, WORKER, OWN, 0.2)

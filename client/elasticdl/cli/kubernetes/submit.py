@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from elasticdl.cli.jobs.former_run import FormerRun
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile
-from elasticdl.cli.submission.preflight import check_writable
 from elasticdl.shared.bus import Bus, BusSettings, nats_bus
 from elasticdl.shared.errors import ElasticDLError, PermanentError, UserError
 from elasticdl.shared.job.kind_options import TrainFlags
@@ -46,6 +45,9 @@ from elasticdl.shared.process.settings import ProcessSettings, from_environment,
 from elasticdl.shared.storage import display, open_store, scheme_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from elasticdl.cli.local.processes.fork_server import ForkServers
     from elasticdl.master.core import State
 
 CONNECT_S = 30.0
@@ -58,6 +60,11 @@ class NatsRefusedError(UserError):
 
 async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None:
     """Open the run of a job on its log, unless that is done."""
+    with _forks(file) as forks:
+        await _submit(file, forks, nats_url, replicas)
+
+
+async def _submit(file: SubmissionFile, forks: ForkServers, nats_url: str, replicas: int) -> None:
     from elasticdl.views import reading
 
     async with await connect(nats_url, file.job, replicas) as bus:
@@ -74,7 +81,7 @@ async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None
             await _resume(bus, file, file.resumption)
         else:
             version = await _source_version(file, nats_url, replicas)
-            spec = await asyncio.to_thread(plan, file, version)
+            spec = await asyncio.to_thread(plan, file, forks, version)
             await _open(bus, file, JobSubmitted(spec=spec))
         if not is_open((await reading.exact(bus)).state, file):
             raise UserError(
@@ -100,43 +107,50 @@ async def _source_version(file: SubmissionFile, nats_url: str, replicas: int) ->
         return await newest_version(bus, file.source)
 
 
-def plan(file: SubmissionFile, version: tuple[InitialModel, JobSpec] | None = None) -> JobSpec:
+@contextlib.contextmanager
+def _forks(file: SubmissionFile) -> Iterator[ForkServers]:
+    """The server that checks the model. For a new run it begins to import TensorFlow now, while the log is read."""
+    from elasticdl.cli.local.processes.fork_server import fork_servers
+    from elasticdl.cli.submission.seed import seed_of
+
+    with fork_servers(processes=file.flags.processes, seed=seed_of(file.flags), envs={}) as forks:
+        if file.resumption is None:
+            forks.begin(None, [Service.WORKER])
+        yield forks
+
+
+def plan(file: SubmissionFile, forks: ForkServers, version: tuple[InitialModel, JobSpec] | None = None) -> JobSpec:
     """Check model, data and destinations, and plan the job; writes the indices of the data to the job's storage."""
     from elasticdl.cli.local.model_check import UnfinishedError
-    from elasticdl.cli.local.processes.fork_server import fork_servers
     from elasticdl.cli.local.running import try_model
     from elasticdl.cli.submission import trained_model
     from elasticdl.cli.submission.plan_text import start_lines
-    from elasticdl.cli.submission.seed import seed_of
     from elasticdl.cli.submission.submit import prepare
 
     flags = file.flags
-    processes = flags.processes
-    with fork_servers(processes=processes, seed=seed_of(flags), envs={}) as forks:
-        forks.begin(None, [Service.WORKER])
-        if isinstance(flags, TrainFlags):
-            submission = prepare(flags, None, say, file.job, version[0] if version else None, forks=forks)
-        else:
-            submission = trained_model.prepare(flags, None, say, file.job, version, forks=forks)
-        # Pods mount the model under the same path; the folder that it links to has a name of its own in each pod.
-        path = flags.model_def.rpartition(":")[0] or flags.model_def
-        spec = replace(submission.spec, model=replace(submission.spec.model, path=path))
-        # The check writes the weights of a file for the ps.
-        place = spec.storage if spec.initial and spec.initial.file else ""
-        try:
-            check = try_model(replace(submission, spec=spec), forks, say, place)
-            if (folder := check.tensorboard_log_dir) and not spec.tensorboard_log_dir and scheme_of(folder) == "file":
-                raise UserError(
-                    f"{display(folder)}, the folder of the TensorBoard callback, would be a folder of a pod",
-                    hint="Give TensorBoard(log_dir='s3://BUCKET/PREFIX'), or --tensorboard_log_dir.",
-                )
-            spec = check.apply(spec)
-        except (UnfinishedError, UserError) as error:
-            if place:
-                _remove_all(place)
-            if place or isinstance(error, UserError):
-                raise
-            say(str(error))
+    if isinstance(flags, TrainFlags):
+        submission = prepare(flags, None, say, file.job, version[0] if version else None, forks=forks)
+    else:
+        submission = trained_model.prepare(flags, None, say, file.job, version, forks=forks)
+    # Pods mount the model under the same path; the folder that it links to has a name of its own in each pod.
+    path = flags.model_def.rpartition(":")[0] or flags.model_def
+    spec = replace(submission.spec, model=replace(submission.spec.model, path=path))
+    # The check writes the weights of a file for the ps.
+    place = spec.storage if spec.initial and spec.initial.file else ""
+    try:
+        check = try_model(replace(submission, spec=spec), forks, say, place)
+        if (folder := check.tensorboard_log_dir) and not spec.tensorboard_log_dir and scheme_of(folder) == "file":
+            raise UserError(
+                f"{display(folder)}, the folder of the TensorBoard callback, would be a folder of a pod",
+                hint="Give TensorBoard(log_dir='s3://BUCKET/PREFIX'), or --tensorboard_log_dir.",
+            )
+        spec = check.apply(spec)
+    except (UnfinishedError, UserError) as error:
+        if place:
+            _remove_all(place)
+        if place or isinstance(error, UserError):
+            raise
+        say(str(error))
     submission.save_indices(spec.storage)
     submission.share_indices()
     for line in start_lines(spec):
@@ -155,6 +169,7 @@ def _remove_all(storage: str) -> None:
 async def _resume(bus: Bus, file: SubmissionFile, changes: ResumeChanges) -> None:
     """Check that the job can continue, and open its next run."""
     from elasticdl.cli.jobs.resumption import plan_next_run, purge_former_tasks
+    from elasticdl.cli.submission.preflight import check_writable
     from elasticdl.cli.submission.source_check import check_data
 
     former = former_run(file)

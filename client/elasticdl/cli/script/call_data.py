@@ -45,18 +45,19 @@ class CallData:
     sources: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def data_of(given: Mapping[str, Any], folder: Path, script: Path) -> CallData:
+def data_of(given: Mapping[str, Any], folder: Path, script: Path, *, reads_here: bool = True) -> CallData:
     """The data of a call.
 
     Args:
         given: the arguments of ``fit()``, by their names.
         folder: of the job; what is not in memory, and can't be read by number, is written into it.
         script: modules in its folder travel by value.
+        reads_here: whether workers see the files of this machine; else all of the data is written.
 
     Raises:
         UserError: no job can train with it.
     """
-    by_numbers = _by_number(given, folder, script)
+    by_numbers = _by_number(given, folder, script) if reads_here else None
     return _in_columns(given, folder) if by_numbers is None else by_numbers
 
 

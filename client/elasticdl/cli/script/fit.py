@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-import json
 import shutil
 import warnings
 from collections.abc import Mapping
@@ -15,8 +15,7 @@ import keras
 from elasticdl.cli.script import arrays, continuing
 from elasticdl.cli.script.call_data import CallData, data_of, few_of
 from elasticdl.cli.script.launcher import Launchers
-from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.model_file import WEIGHTS_ALONE
+from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.names import job_name, new_job_id
 from elasticdl.shipping import shipped
@@ -44,36 +43,40 @@ def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers,
     check(model, given)
     if given["epochs"] <= given["initial_epoch"]:
         return _history(model, [], given)
-    folder = launchers.former()
-    if folder is None:
-        folder = _trained(model, given, launchers, script)
-    elif not _is_built(model):
-        _build(model, *few_of(given))
-    load_weights(model, folder / "output" / WEIGHTS_ALONE)
-    continuing.note(model, folder.name)
-    report = json.loads((folder / "report.json").read_text())
-    plan = report["plan"]
-    return _history(model, report["history"]["epochs"], given, plan["batches"] // max(plan["epochs_run"], 1))
+    if job := launchers.former():
+        if not _is_built(model):
+            _build(model, *few_of(given))
+    else:
+        job = _trained(model, given, launchers, script)
+    with launchers.place.results(job) as results:
+        load_weights(model, results.weights)
+    continuing.note(model, job)
+    return _history(model, results.epochs, given, results.batches_per_epoch)
 
 
-def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script: Path) -> Path:
-    """Run the job; returns its folder."""
+def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script: Path) -> str:
+    """Run the job; returns its id."""
     name = launchers.flags.job_name or job_name(script.stem)
     job = new_job_id(name)
     folder = launchers.root / job
-    values = written(model, given, folder, script, name)
+    values = written(model, given, folder, script, name, reads_here=launchers.place.is_here)
     values |= continuing.flags_to_continue(model, launchers.flags)
     try:
+        values = launchers.place.ship(job, values)
         launchers.note(job, script)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(ElasticDLError):
+            launchers.place.remove(job)
         raise
     quiet = given["verbose"] in (0, "0")
     launchers.run(job, values, quiet=quiet, replace=(values["model_def"], str(script)))
-    return folder
+    return job
 
 
-def written(model: Any, given: Mapping[str, Any], folder: Path, script: Path, name: str) -> dict[str, Any]:
+def written(
+    model: Any, given: Mapping[str, Any], folder: Path, script: Path, name: str, *, reads_here: bool = True
+) -> dict[str, Any]:
     """Write what workers need of a call into the folder of its job.
 
     Args:
@@ -81,13 +84,14 @@ def written(model: Any, given: Mapping[str, Any], folder: Path, script: Path, na
         folder: absent; of an error nothing stays in it.
         script: modules in its folder travel by value.
         name: of the job.
+        reads_here: whether workers see the files of this machine, so that they can read data by number.
 
     Returns:
         Flags of ``train``.
     """
     check(model, given)
     try:
-        data = data_of(given, folder, script)
+        data = data_of(given, folder, script, reads_here=reads_here)
         _build(model, data.layout, data.few)
         file = shipped.write(folder / "model", script, model, data.layout, given, name.replace("-", "_"), data.sources)
         values = _values(given["epochs"] - given["initial_epoch"], data, folder, file)

@@ -13,7 +13,7 @@ import shutil
 import sys
 import threading
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -25,39 +25,62 @@ from elasticdl.cli.local.processes.logs import NewLines
 from elasticdl.cli.submission.seed import seed_of, with_seed
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.kind_options import TrainFlags
-from elasticdl.shared.job.options import Seconds, hints_of
+from elasticdl.shared.job.options import Seconds, flags_of, from_plain_values, hints_of
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.names import JobId, Service
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.exit_codes import leave
 
 SHOWN_EVERY_S = 0.5
+Start = Callable[[TrainFlags, JobId, float], int]
+"""(flags, job, when the call began) -> exit code of the job, once it has ended."""
 
 
 def main() -> int:
     """Entry point; returns the exit code of the job."""
     from elasticdl.cli.submission.flag_items import parse_envs
 
-    given = typed(json.loads(os.environ.pop("ELASTICDL_SCRIPT")))
+    given = json.loads(os.environ.pop("ELASTICDL_SCRIPT"))
     root = Path(os.environ.pop("ELASTICDL_SCRIPT_ROOT"))
-    flags = with_seed(TrainFlags(model_def="", training_data="", **given))
+    of_pods = {name: given.pop(name) for name in flags_of(KubernetesFlags) if name in given}
+    flags = with_seed(TrainFlags(model_def="", training_data="", **typed(given)))
+    if flags.platform == "kubernetes":
+        return _run_on_kubernetes(flags, from_plain_values(KubernetesFlags, of_pods), root)
     processes = flags.processes
     with fork_servers(processes=processes, seed=seed_of(flags), envs=parse_envs(flags.envs)) as forks:
         forks.begin(None, [Service.WORKER])
         with contextlib.suppress(KeyboardInterrupt):
             if request := sys.stdin.read():
-                return _run(json.loads(request), flags, root, forks)
+
+                def start_here(flags: TrainFlags, job: JobId, started_s: float) -> int:
+                    from elasticdl.cli.commands.new_job import start
+
+                    return start(flags, root, forks, started_s, None, job)
+
+                return _run(json.loads(request), flags, root, start_here)
     return exit_codes.INTERRUPTED
 
 
-def _run(request: dict[str, Any], flags: TrainFlags, root: Path, forks: Any) -> int:
+def _run_on_kubernetes(flags: TrainFlags, pods: KubernetesFlags, root: Path) -> int:
+    from elasticdl.cli.kubernetes.new_job.start import start
+
+    def start_there(flags: TrainFlags, job: JobId, started_s: float) -> int:
+        flags.check()
+        return start(flags, pods, started_s, job)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        if request := sys.stdin.read():
+            return _run(json.loads(request), flags, root, start_there)
+    return exit_codes.INTERRUPTED
+
+
+def _run(request: dict[str, Any], flags: TrainFlags, root: Path, start: Start) -> int:
     started_s = SystemClock().now()
     os.chdir(request["folder"])
     job = JobId(request["job"])
-    from elasticdl.cli.commands.new_job import start
-
     try:
         with _only_prints(root / job / "logs") if request["quiet"] else contextlib.nullcontext():
-            code = start(replace(flags, **typed(request["values"])), root, forks, started_s, None, job)
+            code = start(replace(flags, **typed(request["values"])), job, started_s)
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted before training began; nothing is left of the job.\n")
         code = exit_codes.INTERRUPTED

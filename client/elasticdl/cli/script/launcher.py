@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import shlex
@@ -16,11 +15,12 @@ from typing import Any, Self
 from elasticdl.cli import exit_codes
 from elasticdl.cli.interrupts import wait_for
 from elasticdl.cli.local.processes.imports import module_command
-from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.cli.script.places import Place
+from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.job.options import plain_values
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 
 MODULE = "elasticdl.cli.script.fit_job"
-RECORD = "script.json"
-"""In a job's folder: the script, and the jobs that its earlier calls of ``fit()`` became."""
 
 
 class JobError(ElasticDLError):
@@ -42,18 +42,22 @@ class Launchers:
 
     Args:
         flags: ``ScriptFlags`` of the command.
+        pods: ``KubernetesFlags`` of the command.
         root: folder of the jobs' folders.
+        place: where the jobs run.
         resumed: id of the job that an interrupted run of the script has left; empty: it starts at its first call.
 
     Raises:
         UserError: there is no such job, or it is not that of a script.
     """
 
-    def __init__(self, flags: Any, root: Path, resumed: str = "") -> None:
+    def __init__(self, flags: Any, pods: KubernetesFlags, root: Path, place: Place, resumed: str = "") -> None:
         self.flags = flags
+        self.pods = pods
         self.root = root
+        self.place = place
         self._jobs: list[str] = []
-        self._former: list[str] = [*_record(root, resumed)["before"], resumed] if resumed else []
+        self._former: list[str] = [*place.record(resumed)["before"], resumed] if resumed else []
         self._standby: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -69,27 +73,26 @@ class Launchers:
             self._standby.terminate()  # It may still be importing; there is nothing to lose.
             self._standby.wait()
 
-    def former(self) -> Path | None:
-        """The folder of the job that this call of ``fit()`` has had in the interrupted run; None: it has had none.
+    def former(self) -> str:
+        """The job that this call of ``fit()`` has had in the interrupted run; empty: it has had none.
 
         Raises:
             JobError: the interrupted job was resumed, and has failed or was interrupted again.
         """
         number = len(self._jobs)
         if number >= len(self._former):
-            return None
-        job: str = self._former[number]
+            return ""
+        job = self._former[number]
         self._jobs.append(job)
-        if not (self.root / job / "output").exists():
-            command = [*module_command("elasticdl.cli"), "resume", job, f"--run_dir={self.root}"]
+        if completion := self.place.completion(job):
+            command = [*module_command("elasticdl.cli"), *completion]
             if code := wait_for(subprocess.Popen(command, text=True), passes_on=_lacks_terminal):
-                raise JobError(job, code if code > 0 else exit_codes.FAILURE, self._reason(job))
-        return self.root / job
+                raise JobError(job, code if code > 0 else exit_codes.FAILURE, self.place.reason(job))
+        return job
 
     def note(self, job: str, script: Path) -> None:
-        """Keep in the job's folder which call of ``fit()`` it is."""
-        record = {"script": str(script), "before": self._jobs}
-        (self.root / job / RECORD).write_text(json.dumps(record))
+        """Keep which call of ``fit()`` a job is."""
+        self.place.keep(job, {"script": str(script), "before": self._jobs})
         self._jobs.append(job)
 
     def run(self, job: str, values: dict[str, Any], *, quiet: bool, replace: tuple[str, str]) -> None:
@@ -112,38 +115,25 @@ class Launchers:
             pipe.write(json.dumps(request))
         sys.stdout.flush()
         code = wait_for(process, passes_on=_lacks_terminal)
-        if code == exit_codes.INTERRUPTED and (self.root / job / "job.json").exists():
-            command = shlex.join(["elasticdl", "run", f"--resume={job}", f"--run_dir={self.root}", *sys.argv])
-            sys.stderr.write(f"To continue this job and then the script: {command}\n")
         if code:
-            said = refusal.read_text() if refusal.exists() else self._reason(job)
+            self._say_how_to_continue(job, code)
+            said = refusal.read_text() if refusal.exists() else self.place.reason(job)
             refusal.unlink(missing_ok=True)
             raise JobError(job, code if code > 0 else exit_codes.FAILURE, said)
 
-    def _reason(self, job: str) -> str:
-        """Why a job that began has failed, by its report."""
-        try:
-            return str(json.loads((self.root / job / "report.json").read_text()).get("message", ""))
-        except (OSError, ValueError):
-            return ""
+    def _say_how_to_continue(self, job: str, code: int) -> None:
+        with contextlib.suppress(ElasticDLError):  # The cluster may be away. The job's command has said what matters.
+            if not self.place.is_there(job):
+                self.place.remove(job)
+            elif code == exit_codes.INTERRUPTED:
+                command = shlex.join(["elasticdl", "run", f"--resume={job}", *self.place.arguments, *sys.argv])
+                sys.stderr.write(f"To continue this job and then the script: {command}\n")
 
     def _start(self) -> subprocess.Popen[str]:
-        given = {
-            field.name: _as_json(value)
-            for field in dataclasses.fields(self.flags)
-            if (value := getattr(self.flags, field.name)) != field.default
-        }
+        given = {**plain_values(self.flags), **plain_values(self.pods)}
         # Flags may have credentials, which all users of the machine could read in a command line.
         environment = {**os.environ, "ELASTICDL_SCRIPT": json.dumps(given), "ELASTICDL_SCRIPT_ROOT": str(self.root)}
         return subprocess.Popen(module_command(MODULE), stdin=subprocess.PIPE, text=True, env=environment)
-
-
-def _record(root: Path, job: str) -> dict[str, Any]:
-    try:
-        record: dict[str, Any] = json.loads((root / job / RECORD).read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"--resume={job}: {root} has no job of a script with this id", usage=True) from error
-    return record
 
 
 def _lacks_terminal() -> bool:
@@ -152,7 +142,3 @@ def _lacks_terminal() -> bool:
         return os.tcgetpgrp(0) != os.getpgrp()
     except OSError:
         return True
-
-
-def _as_json(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value

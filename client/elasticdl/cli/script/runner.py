@@ -13,15 +13,20 @@ from typing import Any
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.script.launcher import JobError, Launchers
+from elasticdl.cli.script.places import LocalPlace, Place
 from elasticdl.cli.script.replacing import replace_fit
 from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.shared.job.options import flags_of, plain_values
+from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.process.keras_backend import KERAS_BACKEND, TENSORFLOW
 
 _OUR_FRAMES = 2
 """Frames of a traceback that are ours: that of ``_execute`` and that of its caller."""
 
 
-def run_script(flags: Any, script: Path, arguments: Sequence[str], root: Path, resumed: str = "") -> int:
+def run_script(
+    flags: Any, pods: KubernetesFlags, script: Path, arguments: Sequence[str], root: Path, resumed: str = ""
+) -> int:
     """Run a script to its end.
 
     Args:
@@ -42,7 +47,7 @@ def run_script(flags: Any, script: Path, arguments: Sequence[str], root: Path, r
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault(KERAS_BACKEND, TENSORFLOW)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    with Launchers(flags, root, resumed) as launchers:
+    with Launchers(flags, pods, root, _place(flags, pods, root), resumed) as launchers:
 
         def fit(model: Any, original: Any, args: Any, kwargs: Any) -> Any:
             from elasticdl.cli.script.fit import fit as run  # Keras is there now.
@@ -69,6 +74,15 @@ def run_script(flags: Any, script: Path, arguments: Sequence[str], root: Path, r
             if thread is not threading.main_thread() and not thread.daemon:
                 thread.join()
         return code
+
+
+def _place(flags: Any, pods: KubernetesFlags, root: Path) -> Place:
+    if flags.platform != "kubernetes":
+        return LocalPlace(root)
+    from elasticdl.cli.script.cluster import ClusterPlace
+
+    known = {**flags_of(type(flags)), **flags_of(KubernetesFlags)}
+    return ClusterPlace({**plain_values(flags), **plain_values(pods)}, known)
 
 
 def _execute(script: Path, arguments: Sequence[str]) -> int:

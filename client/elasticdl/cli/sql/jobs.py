@@ -16,6 +16,7 @@ from elasticdl.cli.flag_values import as_flags
 from elasticdl.cli.interrupts import wait_for
 from elasticdl.cli.jobs.accepted import JOB_FILE_VARIABLE
 from elasticdl.cli.jobs.run_directory import RunDirectory, run_directories
+from elasticdl.cli.kubernetes.reported import cluster_report
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.sql.jobs import KUBERNETES, EndedJob, JobOfTraining, JobRefusedError, flags_of_command
 
@@ -79,21 +80,10 @@ def cluster_job(job: str, options: Mapping[str, Any]) -> EndedJob:
     Raises:
         ElasticDLError: its log can't be read.
     """
-    facts = _cluster_report(job, options)
+    facts = cluster_report(job, options.get("namespace") or "")
     if facts is None:
         raise ElasticDLError(f"the log of {job} can't be read; elasticdl report {job} shows why")
     return EndedJob(job=str(facts["job"]), metrics=_metrics_of_model(facts))
-
-
-def _cluster_report(job: str, options: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The report of a job on Kubernetes; None: there is no such job, or its cluster can't be reached."""
-    place = [f"--namespace={options['namespace']}"] if options.get("namespace") else []
-    command = [sys.executable, "-m", "elasticdl.cli", "report", job, "--json", *place]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return None
-    facts: dict[str, Any] = json.loads(done.stdout)
-    return facts
 
 
 def ended_job(report: Path) -> EndedJob:
@@ -119,7 +109,7 @@ def find_job(root: Path, output: str, options: Mapping[str, Any]) -> JobOfTraini
 
 
 def _find_in_cluster(options: Mapping[str, Any]) -> JobOfTraining | None:
-    facts = _cluster_report(str(options["job_name"]), options)
+    facts = cluster_report(str(options["job_name"]), options.get("namespace") or "")
     if facts is None:
         return None
     job, state = str(facts["job"]), str(facts["state"])

@@ -13,6 +13,7 @@ from elasticdl.shared.bus.reading import read_spec
 from elasticdl.shared.errors import FencedError
 from elasticdl.shared.names import Incarnation, Service
 from elasticdl.shared.pod_instances import own_instance
+from elasticdl.shared.pods.early import wait_for_master
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.entry import run_service
 from elasticdl.shared.process.exit_codes import leave
@@ -27,6 +28,8 @@ def serve(settings: PsSettings, incarnation: Incarnation) -> int:
     """Run until SIGTERM, or until another incarnation has taken over; returns the exit code."""
     loop = LoopThread()
     bus = loop.call(nats_bus.connect(settings.nats_url, settings.job, settings.bus))
+    if settings.master_wait_s:
+        wait_for_master(bus.log, loop, settings.pod, settings.instance, settings.master_wait_s)
     spec = loop.call(read_spec(bus.log))
     service = PsService(
         PsIdentity(

@@ -12,9 +12,8 @@ import keras
 from elasticdl.shipping.columns import Layout
 from elasticdl.shipping.numbered import NumberedData, Source
 from elasticdl.shipping.pickling import dumps, loads
+from elasticdl.shipping.references import SHIPPED, content
 
-SHIPPED = "shipped.pickle"
-"""The file beside the model file that holds all of it."""
 TRAINING, VALIDATION = "training", "validation"
 _TEXT = '''"""Gives workers the model that {script} passed to fit()."""
 
@@ -102,11 +101,12 @@ class Shipped:
 
     Args:
         file: the model file.
+        reference: where it is in object storage, see ``references``; nothing: beside the model file.
     """
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, *reference: Any) -> None:
         self._folder = Path(file).parent
-        self._parts = loads((self._folder / SHIPPED).read_bytes())
+        self._parts = loads(content(file, *reference) if reference else (self._folder / SHIPPED).read_bytes())
         self.class_weight = self._parts["class_weight"]
 
     def load_model(self) -> Any:

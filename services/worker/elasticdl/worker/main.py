@@ -5,7 +5,6 @@ Graceful shutdown on SIGTERM: stop after the running batch, or at a time limit i
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import socket
@@ -18,11 +17,9 @@ import structlog
 
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.bus.loop_thread import LoopThread
-from elasticdl.shared.bus.ports import Bus, EventLog
 from elasticdl.shared.bus.reading import read_spec
-from elasticdl.shared.errors import TransientError
-from elasticdl.shared.messages.events import PodStarted
-from elasticdl.shared.names import Incarnation, PodInstance, PodName, Service
+from elasticdl.shared.names import Incarnation, Service
+from elasticdl.shared.pods.early import wait_for_master
 from elasticdl.shared.process.entry import run_service
 from elasticdl.shared.process.exit_codes import leave
 from elasticdl.shared.process.settings import WorkerSettings, describe
@@ -75,7 +72,7 @@ def run(
     loop = LoopThread()
     bus = loop.call(nats_bus.connect(settings.nats_url, settings.job, settings.bus))
     if settings.master_wait_s:
-        wait_for_master(settings, bus, loop)
+        wait_for_master(bus.log, loop, settings.pod, settings.instance, settings.master_wait_s)
     spec = loop.call(read_spec(bus.log))
     imported()
     created.append(
@@ -91,28 +88,6 @@ def run(
     )
     ready.set()
     return created[0].run()
-
-
-def wait_for_master(settings: WorkerSettings, bus: Bus, loop: LoopThread) -> None:
-    """Wait until the master has taken over this pod, which was created before it. Until then, nothing of it counts.
-
-    Raises:
-        TransientError: it takes too long, so another job may have this pod's place meanwhile; or the log can't be read.
-    """
-    try:
-        loop.call(asyncio.wait_for(_until_started(bus.log, settings.pod, settings.instance), settings.master_wait_s))
-    except TimeoutError as error:
-        raise TransientError(
-            f"the master did not take over this pod within {settings.master_wait_s:g} s. The pod frees its place, and "
-            "the master creates it again"
-        ) from error
-
-
-async def _until_started(log: EventLog, pod: PodName, instance: PodInstance) -> None:
-    async for record in log.read(0):
-        event = record.envelope.event
-        if isinstance(event, PodStarted) and event.pod == pod and event.instance == instance:
-            return
 
 
 def import_ahead(settings: WorkerSettings) -> Callable[[], None]:

@@ -136,6 +136,8 @@ class PsSettings(ProcessSettings):
     """Host name for workers to connect to; empty: ``host``."""
     port: int = field(default=0, metadata=_NOT_NEGATIVE)
     """Port to listen on; 0: a free one."""
+    master_wait_s: float = field(default=0.0, metadata=_NOT_NEGATIVE)
+    """Seconds that a pod which was created before its master waits for it. 0: the master has created it."""
     memory_bytes_max: int = field(default=0, metadata=_NOT_NEGATIVE)
     """Memory for weights and optimizer slots, bytes; above it new rows are refused. 0: no limit."""
 

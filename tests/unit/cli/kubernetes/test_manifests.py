@@ -12,7 +12,7 @@ import pytest
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.cli.kubernetes.manifests.job_objects import JobManifest, owned
 from elasticdl.cli.kubernetes.manifests.templates import LOST_S
-from elasticdl.cli.kubernetes.new_job.creation import first_worker
+from elasticdl.cli.kubernetes.new_job.creation import early_pods
 from elasticdl.cli.kubernetes.new_job.planning import Identity, plan_job
 from elasticdl.cli.kubernetes.submission_file import SourceJob, SubmissionFile
 from elasticdl.shared.errors import UserError
@@ -296,16 +296,19 @@ def test_data_that_the_model_file_reads_may_have_any_name(tmp_path: Path) -> Non
     assert SubmissionFile.from_json(manifest.submission).flags.training_data == "orders"
 
 
-def test_the_first_worker_is_created_as_the_master_would() -> None:
+def test_the_first_worker_and_the_ps_are_created_as_the_master_would() -> None:
     manifest = planned(worker_pod_priority="high=0.5")
     owner = {"metadata": {"name": manifest.settings.job, "uid": "u-1"}}
-    pod = first_worker(manifest, owner)
+    pod, ps = early_pods(manifest, owner)
     assert pod["metadata"]["name"] == f"{manifest.settings.job}-worker-0-0"
+    assert ps["metadata"]["name"] == f"{manifest.settings.job}-ps-0-0"
     assert pod["metadata"]["ownerReferences"][0]["uid"] == "u-1"
     assert pod["spec"]["priorityClassName"] == "elasticdl-high"
     variables = {each["name"]: each.get("value") for each in main_container(pod)["env"]}
     assert variables["ELASTICDL_RUN"] == IDENTITY.run
     assert float(variables["ELASTICDL_MASTER_WAIT_S"] or 0) > 0
+    ring = planned(dataclasses.replace(TRAIN, distribution_strategy="AllreduceStrategy"))
+    assert [each["metadata"]["labels"]["elasticdl.org/pod"] for each in early_pods(ring, owner)] == ["worker-0"]
 
 
 def test_a_model_that_is_too_large_is_refused(tmp_path: Path) -> None:

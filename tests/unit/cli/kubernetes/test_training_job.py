@@ -89,9 +89,6 @@ def read_name(flags: CommandFlags) -> str:
 def test_every_option_survives(flags: CommandFlags) -> None:
     seen = dict(variants(flags))
     assert len(seen) > 25
-    if ring := seen.pop("distribution_strategy", None):
-        with pytest.raises(UserError, match="a TrainingJob has parameter servers"):
-            read_back(ring, KubernetesFlags())
     for name, other in seen.items():
         assert read_back(other, KubernetesFlags()).flags == as_planned(other), name
 

@@ -57,6 +57,7 @@ class JobManifest:
     worker: PodSettings
     ps: PodSettings
     workers: int
+    ps_pods: int
     worker_priority: WorkerPriority | None
     image_pull_s: float
     submission: str

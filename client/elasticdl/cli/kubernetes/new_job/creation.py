@@ -18,27 +18,29 @@ from elasticdl.shared.storage.atomic import replace_text
 
 
 def create_job(api: KubernetesApi, manifest: JobManifest) -> None:
-    """Create the objects of a job, start it, and create the pod of its first worker.
+    """Create the objects of a job, start it, and create the pods without which it can't train.
 
     Raises:
         TransientError, PermanentError: the API server can't be reached, or refuses. Nothing is left behind.
     """
     job, *belongings = manifest.all(api.namespace)
     created = create_objects(api, job, belongings)
-    with contextlib.suppress(ElasticDLError):  # The master creates what is missing, and says why if it can't.
-        api.create(first_worker(manifest, created))
+    for pod in early_pods(manifest, created):
+        with contextlib.suppress(ElasticDLError):  # The master creates what is missing, and says why if it can't.
+            api.create(pod)
 
 
-def first_worker(manifest: JobManifest, job: Manifest) -> Manifest:
-    """The pod of the first worker. It gets a place, and loads TensorFlow, while the job is planned.
+def early_pods(manifest: JobManifest, job: Manifest) -> list[Manifest]:
+    """The pods of the first worker and of the ps. They get places and import what they need while the job is planned.
 
-    Only the first: a job needs a master, its ps and one worker to train at all. Further workers could take the places
-    of master and ps, and would keep those of other jobs idle.
+    No further workers: a job needs a master, its ps and one worker to train at all. Further workers could take the
+    places of master and ps, and would keep those of other jobs idle.
     """
     cluster_job = ClusterJob(
         job=manifest.settings.job, run=manifest.settings.run, owner=owner_reference(job), templates=manifest.templates
     )
-    return pod_manifest(cluster_job, pod_name(Service.WORKER, 0), Service.WORKER, EARLY_SEQ)
+    pods = [(Service.WORKER, 0), *((Service.PS, number) for number in range(manifest.ps_pods))]
+    return [pod_manifest(cluster_job, pod_name(service, number), service, EARLY_SEQ) for service, number in pods]
 
 
 def create_objects(api: KubernetesApi, job: Manifest, belongings: Sequence[Manifest]) -> Manifest:

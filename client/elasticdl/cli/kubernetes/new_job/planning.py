@@ -82,6 +82,7 @@ def plan_job(
         worker=worker,
         ps=ps,
         workers=flags.num_workers,
+        ps_pods=flags.processes - flags.num_workers,
         worker_priority=priority,
         image_pull_s=pods.image_pull_deadline_secs,
         submission=submission.to_json(),

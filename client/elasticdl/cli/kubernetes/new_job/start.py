@@ -24,12 +24,16 @@ from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, Manifest
 from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT
 from elasticdl.shared.kubernetes.options import KubernetesFlags
-from elasticdl.shared.names import new_incarnation
+from elasticdl.shared.names import JobId, new_incarnation
 
 
-def start(flags: CommandFlags, pods: KubernetesFlags, started_s: float) -> int:
-    """Run the command. Raises ``ElasticDLError``: the job can't be created. Nothing is left behind."""
-    identity = Identity(run=new_incarnation(), token=secrets.token_hex(16), created_s=started_s)
+def start(flags: CommandFlags, pods: KubernetesFlags, started_s: float, job: JobId | None = None) -> int:
+    """Run the command. Raises ``ElasticDLError``: the job can't be created. Nothing is left behind.
+
+    Args:
+        job: its id, if its storage has something already; None: a new one.
+    """
+    identity = Identity(run=new_incarnation(), token=secrets.token_hex(16), created_s=started_s, job=job)
     if pods.trainingjob:
         return _start_training_job(flags, pods, identity)
     if pods.yaml:
@@ -55,15 +59,15 @@ def start(flags: CommandFlags, pods: KubernetesFlags, started_s: float) -> int:
     # What follows a job is imported while Kubernetes starts its first pods.
     from elasticdl.cli.kubernetes.new_job.following import follow
 
-    job = KubernetesJobHandle(api, manifest.settings.job, is_default=not pods.namespace)
+    created = KubernetesJobHandle(api, manifest.settings.job, is_default=not pods.namespace)
     console = plain_console()
-    console.print(f"Created job {job.job} in namespace {api.namespace}.")
-    report_job(job.job)
+    console.print(f"Created job {created.job} in namespace {api.namespace}.")
+    report_job(created.job)
     if flags.detach:
-        console.print(leaving_lines(job.arguments))
+        console.print(leaving_lines(created.arguments))
         return exit_codes.SUCCESS
     console.print("Ctrl-C leaves it running.")
-    return follow(job, image_pull_s=pods.image_pull_deadline_secs)
+    return follow(created, image_pull_s=pods.image_pull_deadline_secs)
 
 
 def _start_training_job(flags: CommandFlags, pods: KubernetesFlags, identity: Identity) -> int:

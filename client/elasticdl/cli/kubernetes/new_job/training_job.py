@@ -12,8 +12,9 @@ from elasticdl.cli.kubernetes.new_job.model_files import ModelFiles
 from elasticdl.cli.kubernetes.new_job.planning import parse_labels, read_patches, share_of
 from elasticdl.cli.submission.flag_items import parse_envs, split_secrets
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.kind_options import CommandFlags
+from elasticdl.shared.job.kind_options import CommandFlags, TrainFlags
 from elasticdl.shared.job.options import plain_values
+from elasticdl.shared.job.spec import Strategy
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import TRAINING_JOB, Manifest
 from elasticdl.shared.kubernetes.names import MODEL_FOLDER, NAMESPACE_OBJECT
@@ -152,7 +153,8 @@ def _roles(flags: CommandFlags, pods: KubernetesFlags) -> dict[str, dict[str, An
         "ps": {"min": flags.num_ps_pods, "max": flags.num_ps_pods, "image": pods.ps_image},
     }
     found = {}
-    for role in ROLES:
+    has_ring = isinstance(flags, TrainFlags) and flags.strategy is Strategy.ALLREDUCE
+    for role in (each for each in ROLES if each != "ps" or not has_ring):
         values = counts[role] | _resources(pods, role)
         priority = getattr(pods, f"{role}_pod_priority")
         share = share_of(priority) if role == "worker" else None

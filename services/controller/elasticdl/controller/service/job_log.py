@@ -122,7 +122,7 @@ class JobLogs:
             throughput.update(now_s, workers, progress.records_per_s)
             facts = JobFacts(
                 progress=replace(progress, goodput=monitor.meter.goodput(state)),
-                wanted=(state.workers, state.ps),
+                wanted=(state.workers, 0 if state.job.has_ring else state.ps),
                 left_out=state.left_out,
                 curve=throughput.curve(),
                 ps_load=ps_cpu.update(monitor.heartbeats.values(), workers),

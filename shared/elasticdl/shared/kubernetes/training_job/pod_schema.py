@@ -70,7 +70,7 @@ def role_fields() -> dict[str, Schema]:
         "ps": {
             **_role(
                 "ps",
-                "The pods of the parameter servers, which hold the model.",
+                "The pods of the parameter servers, which hold the model. A job with AllreduceStrategy has none.",
                 _counts("parameter servers", PS_MAX),
                 required=["max"],
             ),

@@ -62,7 +62,8 @@ class TrainingJobSpec:
         uid: of the object; empty: the API server has not seen it.
         flags: of ``elasticdl train``, ``evaluate`` or ``predict``. ``num_workers`` is the most workers that the job may
             have, because the size of an update can depend on it; ``num_ps_pods`` the parameter servers that it starts
-            with. ``job_name`` is the name of the object, and ``model_def`` may name one of ``model_files``.
+            with (a ring has none, and ``ps.max`` is 0). ``job_name`` is the name of the object, and ``model_def`` may
+            name one of ``model_files``.
         model_files: content of the model file and of the modules beside it; empty: the model is in the image.
         template: strategic merge patch of the template of all pods.
         priority_class: of the job; empty: none.
@@ -108,7 +109,10 @@ class TrainingJobSpec:
         except UserError as error:
             raise UserError(f"metadata.name is {name!r}, which is no name of a job", hint=error.hint) from error
         kind = JobKind(spec["kind"])
+        flags = _flags(kind, spec["job"])
         roles = {role: _role(spec[role], f"spec.{role}") for role in ROLES}
+        if has_ring := _has_ring(flags):
+            roles["ps"] = _without_pods(roles["ps"])
         worker, ps = roles["worker"], roles["ps"]
         files = spec.get("model", {}).get("files", {})
         _check_files(files, spec["job"]["model_def"])
@@ -118,11 +122,11 @@ class TrainingJobSpec:
             uid=metadata.get("uid", ""),
             kind=kind,
             flags=replace(
-                _flags(kind, spec["job"]),
+                flags,
                 platform="kubernetes",
                 job_name=name,
                 num_workers=worker.max,
-                num_ps_pods=ps.replicas or ps.min,
+                num_ps_pods=flags.num_ps_pods if has_ring else ps.replicas or ps.min,
             ),
             pods=_pods(spec, metadata.get("namespace", ""), roles),
             model_files=files,
@@ -150,7 +154,21 @@ class TrainingJobSpec:
         flags = self.flags
         if isinstance(flags, TrainFlags) and flags.is_synchronous:
             flags = replace(flags, grads_to_wait=flags.batches_per_update)
-        return replace(flags, num_workers=workers, num_ps_pods=ps)
+        return replace(flags, num_workers=workers, num_ps_pods=flags.num_ps_pods if _has_ring(flags) else ps)
+
+
+def _has_ring(flags: CommandFlags) -> bool:
+    return isinstance(flags, TrainFlags) and flags.strategy is Strategy.ALLREDUCE
+
+
+def _without_pods(ps: RoleSpec) -> RoleSpec:
+    """The ps of a job whose workers have the model. An object always has ``spec.ps``: the API server adds it."""
+    if ps.max > 1:
+        raise UserError(
+            f"spec.ps.max is {ps.max}, and a job with distribution_strategy=AllreduceStrategy has no parameter servers",
+            hint="Leave spec.ps out.",
+        )
+    return replace(ps, min=0, max=0, replicas=None)
 
 
 def _patch(role: RoleSpec) -> dict[str, Any]:
@@ -199,11 +217,6 @@ def _flags(kind: JobKind, job: Mapping[str, Any]) -> CommandFlags:
     flags = from_plain_values(COMMAND_FLAGS[kind], values)
     try:
         flags.check()
-        if isinstance(flags, TrainFlags) and flags.strategy is Strategy.ALLREDUCE:
-            raise UserError(
-                "a TrainingJob has parameter servers, so it can't have distribution_strategy=AllreduceStrategy",
-                hint="Start the job with elasticdl train --platform=kubernetes.",
-            )
     except UserError as error:
         raise UserError(f"spec.job: {without_dashes(str(error))}") from error
     return flags
