@@ -88,7 +88,10 @@ def tasks(
     job: JobOrFile,
     state: Annotated[
         str,
-        Flag("Only tasks in this state: finished, running, dispatched, pending, requeued or failed.", metavar="STATE"),
+        Flag(
+            "Only tasks in this state: finished, running, dispatched, pending, requeued, failed or skipped.",
+            metavar="STATE",
+        ),
     ] = "",
     worker: Annotated[
         str, Flag("Only tasks that this worker has finished last or is computing.", metavar="WORKER")

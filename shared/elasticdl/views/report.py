@@ -26,6 +26,8 @@ them.
 ``audit.records``           records that each group absorbed, over all epochs; or that were evaluated or predicted
 ``audit.groups``            number of ledgers that were compared
 ``audit.repaired``          tasks that the first audit found missing; a number other than 0 is a bug in ElasticDL
+``audit.skipped``           tasks that a resume has skipped, with the range of records of each
+``audit.skipped_records``   records of these that were not absorbed
 ``audit.problems``          one sentence for each thing that is wrong
 ``snapshots.damaged``       for each damaged object of a snapshot: ps, snapshot, object, problem, and instead: the
                             snapshot that the ps used (empty: the audit found the damage, and the ps took another one)
@@ -116,6 +118,7 @@ from elasticdl.views.incidents import damaged_rows, lost_rows, unreadable_facts
 from elasticdl.views.lost_time import goodput_of
 from elasticdl.views.progress import records_of
 from elasticdl.views.statistics import staleness_facts, table_rows
+from elasticdl.views.tasks import skipped_tasks
 
 Report = dict[str, Any]
 
@@ -259,6 +262,8 @@ def _audit(state: State) -> dict[str, Any]:
         "records": verdict.records if verdict else 0,
         "groups": verdict.groups if verdict else 0,
         "repaired": state.repaired,
+        "skipped": skipped_tasks(state),
+        "skipped_records": verdict.skipped_records if verdict else 0,
         "problems": list(verdict.problems) if verdict else [],
     }
 
@@ -275,5 +280,7 @@ def _record_audit(state: State) -> dict[str, Any]:
         "records": records_of(state) if done else 0,
         "groups": 0,
         "repaired": 0,
+        "skipped": [],
+        "skipped_records": 0,
         "problems": [],
     }

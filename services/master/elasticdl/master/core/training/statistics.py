@@ -120,7 +120,7 @@ class TrainingStatistics:
         epoch.ended_s = max(epoch.ended_s, epoch.started_s)
 
     def _new_batches(self, task: TaskId, batches: int, reported: RangeSet | None) -> int:
-        """Note the reported batches of a task (None: all of its ``batches``); how many, 0 if one was known or is none."""
+        """Note the reported batches of a task (None: all); how many, 0 if one was known or does not exist."""
         known = self.partial.get(task)
         if task in self.known:
             return 0
