@@ -236,7 +236,7 @@ def replay(
         raise UserError(f"{' and '.join(chosen)} are different questions", hint="Give one of them.", usage=True)
     if not simulate and (workers or not failures):
         raise UserError("--workers and --no-failures change a simulation", hint="Add --simulate.", usage=True)
-    point = Point.of("until", until) if until not in ("", "0") else None
+    point = Point.of("until", until) if until else None
     since = Point.of("diff", diff) if diff else None
     found = open_readable(job, run_dir, namespace)
     if step:

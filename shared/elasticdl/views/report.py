@@ -84,6 +84,8 @@ them.
                             of candidates
 ``services``                of this run, after its end: name -> ``cpu_s``, ``rss_max_bytes``, ``restarts`` (after a
                             death; starts by scaling do not count)
+``ring``                    with AllreduceStrategy: ``generations`` of the ring that were formed, and the ``members`` of
+                            the last one of this run, its leader first; else null
 ``resumes``                 how often the job was resumed, according to the log
 ``log.lost``                for each lost part of the log: ``resumed_s``, when the job was resumed without it;
                             ``after_s``, the last record before it (null: it started with the job); ``until_s``, the
@@ -172,6 +174,9 @@ def build(state: State) -> Report:
             name: {"cpu_s": each.cpu_s, "rss_max_bytes": each.rss_max_bytes, "restarts": each.restarts}
             for name, each in sorted(state.processes.items())
         },
+        "ring": {"generations": state.ring.generation, "members": [one.worker for one in state.ring.members]}
+        if spec.has_ring
+        else None,
         "resumes": state.resumes,
         "log": {"lost": lost_rows(state), "unreadable": unreadable_facts(state)},
         "predictions": _predictions(state),

@@ -64,6 +64,14 @@ def test_a_point_that_the_log_does_not_have(file: Path) -> None:
     with pytest.raises(UserError, match=r"--until=500: the event log of .* ends at #134"):
         run("replay", file, "--diff=3", "--until=500")
 
+    with pytest.raises(UserError, match=r"--since=#500: the event log of .* ends at .*#134"):
+        run("events", file, "--since=#500")
+    with pytest.raises(UserError, match="--since=#50 is after --until=40"):
+        run("events", file, "--since=#50", "--until=40")
+    for command in ("replay", "events"):
+        with pytest.raises(UserError, match="--until=0 is not a point"):
+            run(command, file, "--until=0")
+
 
 def test_replay_until_an_event(file: Path) -> None:
     assert run("replay", file, "--until=first PsLost").startswith("State after #39,")
@@ -140,6 +148,11 @@ def test_a_simulation_stands_beside_what_happened(file: Path) -> None:
     ]
     found = json.loads(run("replay", file, "--until=#30", "--simulate", "--json"))
     assert found["unchanged"] == found["changed"]
+
+
+def test_a_job_that_has_ended_is_not_simulated(file: Path) -> None:
+    with pytest.raises(UserError, match=r"had ended by #134 \(succeeded\), so nothing is left to simulate"):
+        run("replay", file, "--simulate")
 
 
 def test_questions_of_replay_exclude_each_other(file: Path) -> None:

@@ -85,6 +85,7 @@ def summary_rows(report: Report) -> Iterator[tuple[str, str]]:
         exported = ", exported" if best["exported"] else ""
         yield "best", f"{best['metric']} {best['value']:.4f} at step {best['step']}, epoch {best['epoch']}{exported}"
     yield from table_texts(report["tables"])
+    yield from _ring(report)
     yield from _performance(report)
     for name, usage in report["services"].items():
         restarts = f", restarted {times(usage['restarts'])}" if usage["restarts"] else ""
@@ -99,6 +100,12 @@ def summary_rows(report: Report) -> Iterator[tuple[str, str]]:
             yield "weights", f"{report['output']}/{WEIGHTS_ALONE}"
         else:
             yield "model", exported_text(report["output"], report["export_tables"])
+
+
+def _ring(report: Report) -> Iterator[tuple[str, str]]:
+    if ring := report["ring"]:
+        members = f", the last one of {', '.join(ring['members'])}" if ring["members"] else ""
+        yield "ring", f"{count(ring['generations'], 'generation')}{members}"
 
 
 def _performance(report: Report) -> Iterator[tuple[str, str]]:

@@ -37,6 +37,8 @@ class _Lanes:
     held: dict[TaskRef, tuple[int, float]] = field(default_factory=dict)
 
     def take(self, task: TaskRef, time_s: float) -> None:
+        if task in self.held:  # A delivery that the worker was given twice.
+            return
         if not self.free:
             self.number += 1
             heapq.heappush(self.free, self.number)
