@@ -82,9 +82,9 @@ def decode(
         str, Flag("The file holds the data of one message of this subject, without JSON.", metavar="SUBJECT")
     ] = "",
 ) -> None:
-    """Print messages of a job as text, as NATS' own tools print them in JSON.
+    """Print messages of a job as text, as NATS' own tools print them in JSON, one object after the other.
 
-    Example: nats stream get EDL-digits-290fe7-EVENTS 12 --json | elasticdl events decode. It takes the messages of all streams of a job, as JSON objects one after the other.
+    Example: nats stream get EDL-digits-290fe7-EVENTS 12 --json | elasticdl events decode
     """
     from elasticdl.cli.commands.decoding import decode
 

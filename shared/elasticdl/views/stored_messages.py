@@ -1,7 +1,7 @@
 """Messages as NATS' own tools show them, as text: events, tasks, heartbeats, commands. Pure.
 
-JetStream's API and ``nats stream get --json`` describe a stored message as a JSON object: ``subject``, ``seq``, ``hdrs``
-and ``data``, the last two in base64. ``nats sub --raw`` prints the data alone; then the subject must be given.
+JetStream's API and ``nats stream get --json`` describe a stored message as a JSON object: ``subject``, ``seq``, and in
+base64 ``hdrs`` and ``data``. ``nats sub --raw`` prints the data alone; then the subject must be given.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from elasticdl.shared.bus import subjects
@@ -85,6 +85,8 @@ def message_text(message: StoredMessage) -> str:
     try:
         return _text(message, parts[3], PodName(parts[-1]))
     except ProtocolError as error:
+        if message.data.endswith(b"\n"):  # A tool has ended its output with it. Alone it makes no message valid.
+            return message_text(replace(message, data=message.data[:-1]))
         raise UserError(f"the message on {message.subject} can't be read: {error}") from error
 
 

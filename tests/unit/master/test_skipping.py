@@ -18,7 +18,7 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import ExitCause, FailureKind, RunningBatch
-from elasticdl.shared.names import PodName, Purpose, Service
+from elasticdl.shared.names import PodInstance, PodName, Purpose, Service
 from elasticdl.views.report import build
 from elasticdl.views.tasks import TaskFilter, TaskQuery, count_tasks, task_rows
 
@@ -112,7 +112,7 @@ def test_a_batch_that_crashes_workers_is_of_a_task_that_failed_for_good() -> Non
     driver = Driver(job_spec(workers=1))
     driver.start_all(initialised=True)
     running = RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=4), batch=2)
-    driver.state.crashes[running] = {PodName(str(number)) for number in range(9)}  # type: ignore[arg-type]
+    driver.state.crashes[running] = {PodInstance(str(number)) for number in range(9)}
     assert failed_for_good(driver.state) == {4: "workers crash or hang while running batch 2"}
 
 
