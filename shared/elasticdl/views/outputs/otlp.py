@@ -14,7 +14,7 @@ from typing import Any
 
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.messages.events import JobSubmitted, LogRecord
-from elasticdl.shared.names import PodName, Service
+from elasticdl.shared.names import PodName, Service, TaskId
 from elasticdl.views.outputs.trace import Trace, TraceSpan
 
 SPANS_PER_REQUEST = 1000
@@ -97,7 +97,7 @@ class OtlpTrace:
         """The path of the epoch of a training task, whose time then includes the task's; empty: it has none."""
         if self._plan is None or span.task is None or span.task.purpose.value != "train":
             return ""
-        number = self._plan.epoch(span.task.number) + 1
+        number = self._plan.epoch(TaskId(span.task.number)) + 1
         node = epochs.setdefault(
             number,
             _Node(
