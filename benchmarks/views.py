@@ -16,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
+from itertools import islice
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
@@ -41,27 +42,27 @@ def write_log(path: Path, tasks: int, workers: int) -> int:
     from elasticdl.views.files.exported_log import Header, export
 
     class Log:
-        """See ``LogReader``."""
-
-        def __init__(self, records: Iterable[LogRecord]) -> None:
-            self.records = list(records)
+        """See ``LogReader``. Its records are made twice, because those of a million tasks take gigabytes."""
 
         async def last_seq(self) -> int:
-            return len(self.records)
+            return sum(1 for _ in long_log(tasks, workers))
 
         async def read(self, after: int) -> AsyncIterator[LogRecord]:
-            for record in self.records[after:]:
+            for record in islice(long_log(tasks, workers), after, None):
                 yield record
 
     def unchanged(envelope: Envelope) -> Envelope:
         return envelope
 
-    log = Log(long_log(tasks, workers))
-    opening = log.records[0].envelope.event
+    log = Log()
+    opening = next(long_log(tasks, workers)).envelope.event
     header = Header(job=opening.spec.job, records=0, state="training", running=True)  # type: ignore[union-attr]
     began_s = time.process_time()
+    made = asyncio.run(log.last_seq())
+    making_s = time.process_time() - began_s
     header = asyncio.run(export(log, path, header, unchanged))
-    spent_s = time.process_time() - began_s
+    spent_s = time.process_time() - began_s - 3.0 * making_s
+    assert made == header.records
     facts = {"what": "export", "seconds": round(spent_s, 2), "us_per_event": round(1e6 * spent_s / header.records, 1)}
     sys.stdout.write(json.dumps({**facts, "events": header.records, "bytes": path.stat().st_size}) + "\n")
     return header.records

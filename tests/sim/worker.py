@@ -219,7 +219,7 @@ class WorkerProcess(Process):
     async def _read_metrics(self, command: commands.ReadEpochMetrics) -> object:
         self.probe("metrics")
         self.world.metric_oracle.reads(command.epoch)
-        return await drive(self, self.ps.read_metrics(command.epoch))
+        return await drive(self, self.ps.read_metrics(command.epoch, command.skipped))
 
     async def _pull(self, command: commands.PullBatch) -> events.Event:
         if self._predictor:

@@ -36,6 +36,10 @@ def resume(
     output: Annotated[
         str, Flag("Folder or s3:// address for the exported model.", metavar="DIR", shows="as before")
     ] = "",
+    skip_tasks: Annotated[
+        str,
+        Flag("Do not train these tasks, which failed for good: 17,20-22. The audit names them.", metavar="TASKS"),
+    ] = "",
     rebuild_bus: Annotated[
         bool,
         Flag("Delete the job's event log, tasks and registers if they can't be read. Continue from the snapshots."),
@@ -48,9 +52,12 @@ def resume(
 ) -> None:
     """Resume a stopped, interrupted or failed job from its latest snapshots.
 
+    A resume trains tasks again that failed for good; with --skip_tasks it leaves them out.
     With --num_epochs, a job that has finished or stopped early also continues, and trains more epochs.
     """
-    changes = ResumeChanges(ps=num_ps_pods, epochs=num_epochs, output=output, rebuild_bus=rebuild_bus)
+    changes = ResumeChanges(
+        ps=num_ps_pods, epochs=num_epochs, output=output, rebuild_bus=rebuild_bus, skip_tasks=skip_tasks
+    )
     if in_cluster := cluster_job(job, run_dir, namespace):
         from elasticdl.cli.kubernetes.ended_jobs import resume as kubernetes
 

@@ -73,6 +73,24 @@ def show(
     events(open_readable(job, run_dir, namespace), query, follow=follow, as_json=as_json)
 
 
+@command(events, "decode")
+def decode(
+    file: Annotated[
+        str, typer.Argument(metavar="[FILE]", help="A file with messages. Default: what another command writes to it.")
+    ] = "-",
+    subject: Annotated[
+        str, Flag("The file holds the data of one message of this subject, without JSON.", metavar="SUBJECT")
+    ] = "",
+) -> None:
+    """Print messages of a job as text, as NATS' own tools print them in JSON, one object after the other.
+
+    Example: nats stream get EDL-digits-290fe7-EVENTS 12 --json | elasticdl events decode
+    """
+    from elasticdl.cli.commands.decoding import decode
+
+    decode(file, subject)
+
+
 @command(events, "export")
 def export(
     job: JobOrFile,

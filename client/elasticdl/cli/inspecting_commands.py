@@ -54,17 +54,36 @@ def report(
 
 def trace(
     job: JobOrFile,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write; compressed if it ends with .gz.")],
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="The file to write; compressed if it ends with .gz.")
+    ] = None,
+    otlp: Annotated[
+        str,
+        Flag(
+            "Send it to this OpenTelemetry collector instead, such as http://localhost:4318.",
+            metavar="URL",
+            shows="write a file",
+        ),
+    ] = "",
     since: Annotated[str, Flag(f"The first event of the trace: {POINT}.", metavar="POINT", shows="the first one")] = "",
     until: Until = "",
     run_dir: RunDir = None,
     namespace: Namespace = "",
 ) -> None:
-    """Write a trace of a job for Perfetto: what each process did, the parts of each task, and every decision."""
-    from elasticdl.cli.commands.events import EventQuery
-    from elasticdl.cli.commands.looking.trace import trace
+    """Write a trace of a job for Perfetto: what each process did, the parts of each task, and every decision.
 
-    trace(open_readable(job, run_dir, namespace), file, EventQuery(since=since, until=until))
+    Or send it to an OpenTelemetry collector, with OTLP over HTTP: job, epochs, tasks and their parts.
+    """
+    from elasticdl.cli.commands.events import EventQuery
+    from elasticdl.cli.commands.looking.trace import send_trace, trace
+
+    if (file is None) == (not otlp):
+        raise UserError("a trace needs a place", hint="Give a FILE, or --otlp=URL, and not both.", usage=True)
+    query = EventQuery(since=since, until=until)
+    if file is not None:
+        trace(open_readable(job, run_dir, namespace), file, query)
+    else:
+        send_trace(open_readable(job, run_dir, namespace), otlp, query)
 
 
 def tensorboard(
@@ -88,7 +107,10 @@ def tasks(
     job: JobOrFile,
     state: Annotated[
         str,
-        Flag("Only tasks in this state: finished, running, dispatched, pending, requeued or failed.", metavar="STATE"),
+        Flag(
+            "Only tasks in this state: finished, running, dispatched, pending, requeued, failed or skipped.",
+            metavar="STATE",
+        ),
     ] = "",
     worker: Annotated[
         str, Flag("Only tasks that this worker has finished last or is computing.", metavar="WORKER")
@@ -233,7 +255,7 @@ def replay(
         raise UserError(f"{' and '.join(chosen)} are different questions", hint="Give one of them.", usage=True)
     if not simulate and (workers or not failures):
         raise UserError("--workers and --no-failures change a simulation", hint="Add --simulate.", usage=True)
-    point = Point.of("until", until) if until not in ("", "0") else None
+    point = Point.of("until", until) if until else None
     since = Point.of("diff", diff) if diff else None
     found = open_readable(job, run_dir, namespace)
     if step:

@@ -96,6 +96,11 @@ def seq_of(data: bytes) -> int:
     return int.from_bytes(data[start : start + _SEQ_BYTES], "big") if data.startswith(_MAGIC) else 0
 
 
+def is_current(data: bytes) -> bool:
+    """Whether a snapshot was written by this version of the program."""
+    return data.startswith(_MAGIC + schema())
+
+
 @cache
 def schema() -> bytes:
     """Digest of the state's classes and fields and of the core's source; a usable snapshot has the same."""

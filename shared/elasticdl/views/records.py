@@ -6,12 +6,15 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.words import time_of_day
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _LONG = frozenset({"spec", "ledgers", "states", "log_tail", "traceback", "notes", "reply", "owners"})
 """Fields that are too long for a line."""
@@ -36,8 +39,8 @@ def event_text(event: events.Event) -> str:
         plan = event.spec.plan
         return f"JobSubmitted job={event.spec.job} plan={plan.fingerprint} tasks={plan.tasks} batches={plan.batches}"
     if isinstance(event, events.TasksTaken | events.TasksFinished):
-        return f"{type(event).__name__} " + "; ".join(map(_named, events.one_by_one(event)))
-    return _named(event)
+        return f"{type(event).__name__} " + "; ".join(map(fields_text, events.one_by_one(event)))
+    return fields_text(event)
 
 
 def command_text(command: commands.Command) -> str:
@@ -45,7 +48,7 @@ def command_text(command: commands.Command) -> str:
     if isinstance(command, commands.Dispatch):
         again = " again" if command.again else ""
         return f"Dispatch {command.dispatch}{again} {command.purpose.value} {_ranges(command.tasks)}"
-    return _named(command)
+    return fields_text(command)
 
 
 def record_facts(record: LogRecord) -> dict[str, Any]:
@@ -116,13 +119,18 @@ def _command_about(command: commands.Command, task: TaskRef, replies: set[str]) 
             pass
 
 
-def _named(value: events.Event | commands.Command) -> str:
+def fields_text(value: DataclassInstance) -> str:
+    """The name of a value's type, and its fields without those that are empty or long."""
     facts = [
         f"{field.name}={value_text(getattr(value, field.name))}"
         for field in dataclasses.fields(value)
-        if field.name not in _LONG and getattr(value, field.name) not in ("", (), None)
+        if field.name not in _LONG and not _is_empty(getattr(value, field.name))
     ]
     return " ".join([type(value).__name__, *facts])
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or value in ("", ()) or (isinstance(value, Mapping) and not value)
 
 
 def value_text(value: object) -> str:

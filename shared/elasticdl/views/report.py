@@ -26,6 +26,8 @@ them.
 ``audit.records``           records that each group absorbed, over all epochs; or that were evaluated or predicted
 ``audit.groups``            number of ledgers that were compared
 ``audit.repaired``          tasks that the first audit found missing; a number other than 0 is a bug in ElasticDL
+``audit.skipped``           tasks that a resume has skipped, with the range of records of each
+``audit.skipped_records``   records of these that were not absorbed
 ``audit.problems``          one sentence for each thing that is wrong
 ``snapshots.damaged``       for each damaged object of a snapshot: ps, snapshot, object, problem, and instead: the
                             snapshot that the ps used (empty: the audit found the damage, and the ps took another one)
@@ -82,6 +84,8 @@ them.
                             of candidates
 ``services``                of this run, after its end: name -> ``cpu_s``, ``rss_max_bytes``, ``restarts`` (after a
                             death; starts by scaling do not count)
+``ring``                    with AllreduceStrategy: ``generations`` of the ring that were formed, and the ``members`` of
+                            the last one of this run, its leader first; else null
 ``resumes``                 how often the job was resumed, according to the log
 ``log.lost``                for each lost part of the log: ``resumed_s``, when the job was resumed without it;
                             ``after_s``, the last record before it (null: it started with the job); ``until_s``, the
@@ -116,6 +120,7 @@ from elasticdl.views.incidents import damaged_rows, lost_rows, unreadable_facts
 from elasticdl.views.lost_time import goodput_of
 from elasticdl.views.progress import records_of
 from elasticdl.views.statistics import staleness_facts, table_rows
+from elasticdl.views.tasks import skipped_tasks
 
 Report = dict[str, Any]
 
@@ -169,6 +174,9 @@ def build(state: State) -> Report:
             name: {"cpu_s": each.cpu_s, "rss_max_bytes": each.rss_max_bytes, "restarts": each.restarts}
             for name, each in sorted(state.processes.items())
         },
+        "ring": {"generations": state.ring.generation, "members": [one.worker for one in state.ring.members]}
+        if spec.has_ring
+        else None,
         "resumes": state.resumes,
         "log": {"lost": lost_rows(state), "unreadable": unreadable_facts(state)},
         "predictions": _predictions(state),
@@ -259,6 +267,8 @@ def _audit(state: State) -> dict[str, Any]:
         "records": verdict.records if verdict else 0,
         "groups": verdict.groups if verdict else 0,
         "repaired": state.repaired,
+        "skipped": skipped_tasks(state),
+        "skipped_records": verdict.skipped_records if verdict else 0,
         "problems": list(verdict.problems) if verdict else [],
     }
 
@@ -275,5 +285,7 @@ def _record_audit(state: State) -> dict[str, Any]:
         "records": records_of(state) if done else 0,
         "groups": 0,
         "repaired": 0,
+        "skipped": [],
+        "skipped_records": 0,
         "problems": [],
     }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from elasticdl.master.core import State
 from elasticdl.shared.job.plan import Plan
@@ -12,7 +13,7 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import TaskFailed
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.storage import display
-from elasticdl.shared.words import count
+from elasticdl.shared.words import count, some_of
 from elasticdl.shared.words import times as times_text
 from elasticdl.views.task_times import TIME_COLUMNS, TaskTime, slowest
 
@@ -28,6 +29,13 @@ class TaskFilter(Enum):
     REQUEUED = "requeued"
     PENDING = "pending"
     FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+_OF_ALL = (TaskFilter.FINISHED, TaskFilter.FAILED, TaskFilter.SKIPPED)
+"""States that tasks which count as done may have."""
+_NAMED_MAX = 8
+"""Tasks that a sentence names."""
 
 
 def task_counts(state: State) -> dict[str, int]:
@@ -37,10 +45,11 @@ def task_counts(state: State) -> dict[str, int]:
         return {}
     return {
         "all": state.plan.tasks,
-        "finished": len(training.complete),
+        "finished": len(training.complete) - len(training.skipped),
         "running": sum(ref.purpose is Purpose.TRAIN for ref in state.running_attempts),
         "dispatched": len(training.outstanding),
         "requeued": len(training.lacking),
+        "skipped": len(training.skipped),
     }
 
 
@@ -52,7 +61,22 @@ def count_tasks(state: State) -> str:
     return (
         f"{counts['finished']:,} of {counts['all']:,} training tasks finished, {counts['running']:,} running, "
         f"{counts['dispatched']:,} dispatched and not finished, {counts['requeued']:,} requeued"
+        + (f", {counts['skipped']:,} skipped" if counts["skipped"] else "")
     )
+
+
+def tasks_text(numbers: Collection[int]) -> str:
+    """``task 17``, ``tasks 17, 20, 21``; of many only the first ones."""
+    return f"{'task' if len(numbers) == 1 else 'tasks'} {some_of(list(map(str, numbers)), _NAMED_MAX)}"
+
+
+def skipped_tasks(state: State) -> list[dict[str, Any]]:
+    """The tasks that a resume has skipped, as JSON values, with their records."""
+    found = []
+    for number in state.training.skipped if state.training else ():
+        source, records = _place(state.plan, TaskId(number))
+        found.append({"task": number, "source": source, "records": records})
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +157,7 @@ def _candidates(state: State, query: TaskQuery, times: Mapping[TaskId, TaskTime]
     if query.slowest:
         yield from (number for number in slowest(times) if number < state.plan.tasks)
         return
-    if training.is_complete or query.worker or query.state in (TaskFilter.FINISHED, TaskFilter.FAILED):
+    if training.is_complete or query.worker or query.state in _OF_ALL:
         yield from state.plan.task_ids()
         return
     for start, end in training.complete.gaps(0, state.plan.tasks):
@@ -164,6 +188,8 @@ def _task_state(state: State, number: TaskId) -> tuple[TaskFilter, str]:
     if holders:
         workers = ", ".join(holding.worker for holding in holders.values())
         return TaskFilter.RUNNING, f"running on {workers}{failed}"
+    if training is not None and number in training.skipped:
+        return TaskFilter.SKIPPED, f"skipped{failed}"
     if training is not None and number in training.complete:
         return TaskFilter.FINISHED, f"finished{failed}"
     if training is None or number >= training.frontier:

@@ -88,13 +88,14 @@ class S3Server:
             client.make_bucket(bucket_name=name)
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
+    """Where programs are that the tests have built."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "elasticdl" / "bin"
 
 
 def minio_binary() -> Path | None:
     """MinIO on PATH or in the cache folder, if it is there."""
-    found = shutil.which("minio") or str(_cache_folder() / "minio")
+    found = shutil.which("minio") or str(cache_folder() / "minio")
     return Path(found) if Path(found).exists() else None
 
 
@@ -104,7 +105,7 @@ def provide() -> None:
         return
     if shutil.which("go"):
         print("building MinIO for the tests, once: this takes some minutes", flush=True)  # noqa: T201 - for those who wait
-        folder = _cache_folder()
+        folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
         subprocess.run(
             ["go", "install", f"github.com/minio/minio@{MINIO_VERSION}"],

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import threading
 import zipfile
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from tests.unit.cli.job_log import SPEC, half_done
@@ -63,6 +66,14 @@ def test_a_point_that_the_log_does_not_have(file: Path) -> None:
         run("replay", file, "--diff=500")
     with pytest.raises(UserError, match=r"--until=500: the event log of .* ends at #134"):
         run("replay", file, "--diff=3", "--until=500")
+
+    with pytest.raises(UserError, match=r"--since=#500: the event log of .* ends at .*#134"):
+        run("events", file, "--since=#500")
+    with pytest.raises(UserError, match="--since=#50 is after --until=40"):
+        run("events", file, "--since=#50", "--until=40")
+    for command in ("replay", "events"):
+        with pytest.raises(UserError, match="--until=0 is not a point"):
+            run(command, file, "--until=0")
 
 
 def test_replay_until_an_event(file: Path) -> None:
@@ -142,6 +153,11 @@ def test_a_simulation_stands_beside_what_happened(file: Path) -> None:
     assert found["unchanged"] == found["changed"]
 
 
+def test_a_job_that_has_ended_is_not_simulated(file: Path) -> None:
+    with pytest.raises(UserError, match=r"had ended by #134 \(succeeded\), so nothing is left to simulate"):
+        run("replay", file, "--simulate")
+
+
 def test_questions_of_replay_exclude_each_other(file: Path) -> None:
     with pytest.raises(UserError, match="--step and --diff are different questions"):
         run("replay", file, "--step", "--diff=3")
@@ -161,6 +177,45 @@ def test_metrics_trace_and_page(file: Path, tmp_path: Path) -> None:
         assert text in page
     with pytest.raises(UserError, match="can't write"):
         run("report", file, f"--html={tmp_path}")
+
+
+class Collector(BaseHTTPRequestHandler):
+    """Takes what OTLP posts, and refuses it under another path."""
+
+    spans: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        body = json.loads(gzip.decompress(self.rfile.read(int(self.headers["Content-Length"]))))
+        known = self.path == "/v1/traces" and self.headers["Content-Type"] == "application/json"
+        if known:
+            scopes = [scope for each in body["resourceSpans"] for scope in each["scopeSpans"]]
+            self.spans.extend(span["name"] for scope in scopes for span in scope["spans"])
+        self.send_response(200 if known else 404)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_trace_is_sent_to_a_collector(file: Path) -> None:
+    with HTTPServer(("127.0.0.1", 0), Collector) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        try:
+            assert "Sent the trace of model-836a85" in run("trace", file, f"--otlp={url}")
+            with pytest.raises(UserError, match="refuses the trace: 404"):
+                run("trace", file, f"--otlp={url}/other/v1/traces")
+        finally:
+            server.shutdown()
+            thread.join()
+    assert {"job model-836a85", "epoch 1", "train 3"} <= set(Collector.spans)
+    with pytest.raises(UserError, match="can't reach"):
+        run("trace", file, f"--otlp={url}")
+    with pytest.raises(UserError, match="is no address"):
+        run("trace", file, "--otlp=localhost:4318")
+    with pytest.raises(UserError, match="a trace needs a place"):
+        run("trace", file)
 
 
 def test_doctor_says_what_is_wrong_and_writes_all_of_it(file: Path, tmp_path: Path) -> None:

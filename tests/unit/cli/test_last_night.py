@@ -34,6 +34,7 @@ def test_the_commands_find_all_three(tmp_path: Path, monkeypatch: pytest.MonkeyP
         told[command.replace(f" {LOG.name}", "")] = result.output
     assert "record 60321 (from 0) of /job/data/fares.csv" in told["doctor --output=last-night.zip"]
     assert "column c holds 'unknown'" in told["doctor --output=last-night.zip"]
+    assert f"elasticdl task {LOG.name} 117" in told["doctor --output=last-night.zip"]
     assert "ps-0 ended: preempted (2 times: #95, #184)" in told["doctor --output=last-night.zip"]
     assert "\n117\t1\tfares.csv\t59904-60415\t8\t" in told["tasks --state=failed"]
     assert told["tasks --state=failed"].count("task 117, batch 6 (user_code): record 60321 (from 0)") == 3

@@ -10,10 +10,9 @@ from tests.unit.views.recorded import Recorded, job_of, recorded
 
 from elasticdl.cli.commands.looking import metrics
 from elasticdl.cli.jobs.handle import Condition
-from elasticdl.shared.bus.ports import JobReader, LogReader
+from elasticdl.shared.bus.ports import JobReader, KeyValueEntry, LogReader
 from elasticdl.shared.errors import TransientError
 from elasticdl.shared.messages.events import LogRecord
-from elasticdl.views.files.exported_log import NoSnapshots
 from elasticdl.views.outputs.prometheus import JobMetrics
 
 RECORDS = recorded("plain")
@@ -26,6 +25,14 @@ class Breaking(Recorded):
         async for record in super().read(after):
             yield record
         raise TransientError("the connection is lost")
+
+
+class NoSnapshots:
+    """See ``ValueReader``."""
+
+    async def read(self, name: str) -> KeyValueEntry | None:
+        del name
+        return None
 
 
 class Reader:

@@ -66,6 +66,19 @@ def test_a_batch_without_states_counts_and_later_ones_have_theirs() -> None:
     assert (read(core).batches, read(core).states.tolist()) == (2, expected([BATCHES[1]]))
 
 
+def test_an_epoch_is_complete_without_the_tasks_that_were_skipped() -> None:
+    core = core_of(policy=POLICY)
+    for task, batch in BATCHES:
+        if task != 1:
+            core.push(measured(task, batch))
+
+    def is_complete(*skipped: int) -> bool:
+        request = ReadMetrics(plan=PLAN.fingerprint, placement_version=1, epoch=0, skipped=skipped)
+        return core.read_metrics(request).complete
+
+    assert [is_complete(), is_complete(0), is_complete(1), is_complete(1, 0)] == [False, False, True, True]
+
+
 def test_states_of_another_number_of_values_are_refused_and_change_nothing() -> None:
     core = core_of(policy=POLICY)
     core.push(measured(*BATCHES[0]))

@@ -14,7 +14,7 @@ from tests.histories.long import long_log
 from tests.unit.views.recorded import LOGS, recorded
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.messages.events import LogRecord
+from elasticdl.shared.messages.events import LogRecord, TaskTaken
 from elasticdl.views.outputs import trace as tracing
 from elasticdl.views.outputs.page import Page, Table, by_name, sampled
 from elasticdl.views.outputs.trace import trace_of
@@ -54,6 +54,13 @@ def test_every_task_and_every_process_is_there() -> None:
     assert {"read", "compute", "push", "away", "running"} <= tasks
     assert sum(each["ph"] == "i" for each in found) == 11
     assert max(each["args"]["batches"] for each in found if each["ph"] == "C") == 740  # Its worker reported no more.
+
+
+def test_a_task_that_a_worker_takes_twice_keeps_its_track() -> None:
+    records = recorded("worker-killed")
+    place = next(place for place, each in enumerate(records) if isinstance(each.envelope.event, TaskTaken))
+    plain = {each["tid"] for each in trace(records) if each["ph"] == "X"}
+    assert {each["tid"] for each in trace([*records[: place + 1], *records[place:]]) if each["ph"] == "X"} == plain
 
 
 def test_too_large_a_trace_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -228,7 +228,7 @@ class FakePs:
             next_batch=progress.next_batch, credits=progress.credits, step=max(group.step for group in self.groups)
         )
 
-    def read_metrics(self, epoch: int) -> EpochMetrics:
+    def read_metrics(self, epoch: int, skipped: tuple[int, ...] = ()) -> EpochMetrics:
         self.wire.append(f"metrics {epoch}")
         self.incomplete_reads -= 1
         ledger, states = self.groups[0], self.metric_states.tobytes()

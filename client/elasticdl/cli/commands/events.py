@@ -16,7 +16,7 @@ from elasticdl.cli.jobs.handle import ReadableJob, read_bus, read_records, until
 from elasticdl.shared.bus.ports import LogReader
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.events import Envelope, LogRecord
-from elasticdl.shared.words import count, size
+from elasticdl.shared.words import count, size, time_of_day
 from elasticdl.views.files.anonymous import Anonymizer
 from elasticdl.views.files.exported_log import Header, export
 from elasticdl.views.points import Point, condition, is_type
@@ -81,6 +81,11 @@ def chosen_records(job: ReadableJob, query: EventQuery) -> Sequence[LogRecord]:
     until = Point.of("until", query.until) if query.until else None
     records = read_records(job, until.seq if until and not (since and since.event) else 0)
     first = _found(job, since, records, is_end=False) if since else 0
+    if since and first > len(records):
+        if until and until.seq and since.seq > until.seq:
+            raise UserError(f"--since={since.text} is after --until={until.text}", usage=True)
+        end = f"{time_of_day(records[-1].envelope.time_s)}, #{len(records)}" if records else "its beginning"
+        raise UserError(f"--since={since.text}: the event log of {job.job} ends at {end}")
     last = _found(job, until, records, is_end=True) if until else len(records)
     return [record for record in records if first <= record.seq <= last]
 

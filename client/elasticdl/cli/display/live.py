@@ -172,7 +172,9 @@ def progress_line(progress: ProgressSnapshot) -> str:
 
 
 def _servers(progress: ProgressSnapshot) -> str:
-    return f"ps {progress.ps[0]}/{progress.ps[1]}" if progress.ring is None else f"ring of {progress.ring}"
+    if progress.ring is None:
+        return f"ps {progress.ps[0]}/{progress.ps[1]}"
+    return f"ring of {progress.ring}" if progress.ring else "no ring"
 
 
 def _block(progress: ProgressSnapshot) -> Group:

@@ -6,6 +6,7 @@ from elasticdl.cli.jobs.handle import ReadableJob
 from elasticdl.cli.jobs.resumption import NOTHING_TO_RESUME
 from elasticdl.master.core import State
 from elasticdl.master.core.job.failure import NOT_FINITE_AT_START
+from elasticdl.master.core.training.skipping import failed_for_good
 from elasticdl.ps.snapshots.job_recovery import has_snapshots
 from elasticdl.shared.errors import REBUILD
 from elasticdl.shared.messages.commands import JobState
@@ -14,6 +15,7 @@ from elasticdl.shared.model.manifests import NOTHING_LEFT
 from elasticdl.shared.names import Service
 from elasticdl.shared.storage import open_store
 from elasticdl.views.reading import is_complete
+from elasticdl.views.tasks import tasks_text
 
 _UNTRAINED = {
     FailureKind.USER_CODE: "Fix the model file, then start a new job. Nothing was trained yet.",
@@ -58,11 +60,23 @@ def next_step(job: str, state: State, *, has_snapshots: bool = False) -> str:
         return export
     match kind:
         case FailureKind.USER_CODE:
-            return f"Fix the model file and start a new job. If the cause is elsewhere, fix it and resume: {resume}"
+            fix = f"Fix the model file and start a new job. If the cause is elsewhere, fix it and resume: {resume}"
+            return fix + _skip_step(resume, state)
         case FailureKind.DATA:
-            return f"Fix the data and start a new job. If you can restore the data as it was, resume: {resume}"
+            fix = f"Fix the data and start a new job. If you can restore the data as it was, resume: {resume}"
+            return fix + _skip_step(resume, state)
         case _:
             return f"To resume from the latest snapshots: {resume}"
+
+
+def _skip_step(resume: str, state: State) -> str:
+    """How to leave out the tasks that failed for good, where that is possible."""
+    failed = failed_for_good(state)
+    if not failed or state.job.has_ring or state.job.rounds is not None:
+        return ""
+    return (
+        f" To continue without the records of {tasks_text(failed)}: {resume} --skip_tasks={','.join(map(str, failed))}"
+    )
 
 
 def _export_step(job: str, state: State, kind: FailureKind | None) -> str | None:

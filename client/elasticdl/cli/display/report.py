@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -14,12 +15,13 @@ from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.model_file import WEIGHTS_ALONE
 from elasticdl.shared.job.spec import ExportTables
 from elasticdl.shared.messages.commands import JobState
-from elasticdl.shared.words import count, duration, size, times, transfers
+from elasticdl.shared.words import count, duration, size, some_of, times, transfers
 from elasticdl.views.history import metrics_text
 from elasticdl.views.incidents import lost_text
 from elasticdl.views.report import Report, message_of
 from elasticdl.views.statistics import staleness_rows, table_texts
 
+_SKIPPED_SHOWN = 4
 _ENDED = (JobState.SUCCEEDED.value, JobState.FAILED.value, JobState.STOPPED.value)
 
 
@@ -83,6 +85,7 @@ def summary_rows(report: Report) -> Iterator[tuple[str, str]]:
         exported = ", exported" if best["exported"] else ""
         yield "best", f"{best['metric']} {best['value']:.4f} at step {best['step']}, epoch {best['epoch']}{exported}"
     yield from table_texts(report["tables"])
+    yield from _ring(report)
     yield from _performance(report)
     for name, usage in report["services"].items():
         restarts = f", restarted {times(usage['restarts'])}" if usage["restarts"] else ""
@@ -97,6 +100,12 @@ def summary_rows(report: Report) -> Iterator[tuple[str, str]]:
             yield "weights", f"{report['output']}/{WEIGHTS_ALONE}"
         else:
             yield "model", exported_text(report["output"], report["export_tables"])
+
+
+def _ring(report: Report) -> Iterator[tuple[str, str]]:
+    if ring := report["ring"]:
+        members = f", the last one of {', '.join(ring['members'])}" if ring["members"] else ""
+        yield "ring", f"{count(ring['generations'], 'generation')}{members}"
 
 
 def _performance(report: Report) -> Iterator[tuple[str, str]]:
@@ -128,12 +137,18 @@ def _audit_text(report: Report) -> str:
     if audit["exact"]:
         repaired = f"; {count(audit['repaired'], 'task')} had to be repaired" if audit["repaired"] else ""
         absorbed = f"{count(audit['batches'], 'batch', 'batches')} ({count(audit['records'], 'record')})"
-        return f"exact: {absorbed} absorbed exactly once, in {count(audit['groups'], 'ledger')}{repaired}"
+        exact = f"exact: {absorbed} absorbed exactly once, in {count(audit['groups'], 'ledger')}{repaired}"
+        return exact + (f"; {_skipped_text(audit)}" if audit["skipped"] else "")
     if audit["problems"]:
         return "; ".join(audit["problems"])
     return (
         "not done, because the job did not finish" if report["state"] in _ENDED else "follows when training has ended"
     )
+
+
+def _skipped_text(audit: Mapping[str, Any]) -> str:
+    tasks = [f"task {each['task']} ({each['records']} of {each['source']})" for each in audit["skipped"]]
+    return f"skipped {count(audit['skipped_records'], 'record')} of {some_of(tasks, _SKIPPED_SHOWN)}"
 
 
 def _metrics_note(report: Report) -> str:

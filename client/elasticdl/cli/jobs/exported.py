@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from elasticdl.cli.jobs.handle import Condition
+from elasticdl.cli.jobs.handle import Condition, ReadableJob
 from elasticdl.shared.bus.ports import JobReader
 from elasticdl.shared.names import JobId
 from elasticdl.views.files.exported_log import ExportedJob, ExportedLog
@@ -16,6 +16,7 @@ class ExportedJobHandle:
     """See ``ReadableJob``. Raises as ``ExportedLog``."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._log = ExportedLog(path)
 
     @property
@@ -37,3 +38,8 @@ class ExportedJobHandle:
     async def open(self) -> AsyncIterator[JobReader]:
         """See ``ReadableJob``."""
         yield ExportedJob(self._log)
+
+
+def inspected(job: ReadableJob) -> str:
+    """The arguments of commands that only read a job: its file, if it was opened from one."""
+    return str(job.path) if isinstance(job, ExportedJobHandle) else job.arguments

@@ -13,7 +13,7 @@ from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import TaskId
 from elasticdl.views import core_snapshot, reading
-from elasticdl.views.files.exported_log import ExportedLog
+from elasticdl.views.files.exported_log import ExportedJob, ExportedLog
 from elasticdl.views.files.kept import (
     KeptResults,
     default_folder,
@@ -39,17 +39,20 @@ def recovered(job: ReadableJob, until: int = 0, *, all_evaluations: bool = True)
     """
 
     async def read(bus: JobReader) -> Reading:
-        if until or not isinstance(bus.log, ExportedLog):  # The broker holds a core snapshot.
-            return await reading.exact(bus, until, all_evaluations=all_evaluations)
+        if until or not isinstance(bus.log, ExportedLog):  # The broker holds a core snapshot, a file several.
+            within = ExportedJob(bus.log, until) if isinstance(bus.log, ExportedLog) else bus
+            return await reading.exact(within, until, all_evaluations=all_evaluations)
         kept = await _kept(job, bus.log)
         if spec := await submitted(bus.log, 0):
             state = kept.read("state", lambda data: core_snapshot.decode(data, spec))
             if state is not None:
                 last = await bus.log.last_seq()
                 return Reading(state=state, read_seq=last, snapshot_seq=last)
-        found = await reading.exact(bus, all_evaluations=True)
-        if found.state.spec is not None and not found.state.unreadable_messages.count:
-            kept.write("state", core_snapshot.encode(found.state))
+        found = await reading.exact(bus, all_evaluations=all_evaluations)
+        state = found.state
+        is_whole = state.spec is not None and not state.unreadable_messages.count and not state.forgotten_evaluations
+        if is_whole and not found.snapshot_seq:
+            kept.write("state", core_snapshot.encode(state))
         return found
 
     return read_bus(job, read)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
+from elasticdl.master.core import State
+from elasticdl.master.core.training.skipping import failed_for_good
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.kinds import JobKind
+from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.names import JobId
 
 
@@ -14,6 +18,7 @@ class ResumeChanges:
     """What a resume changes; 0 and empty: nothing.
 
     Attributes:
+        skip_tasks: numbers of training tasks that failed for good and are not to be trained, as text: ``17,20-22``.
         rebuild_bus: whether the streams of the job are replaced by what its snapshots say.
     """
 
@@ -21,6 +26,56 @@ class ResumeChanges:
     epochs: int = 0
     output: str = ""
     rebuild_bus: bool = False
+    skip_tasks: str = ""
+
+    @property
+    def skipped(self) -> tuple[tuple[int, int], ...]:
+        """The tasks to skip, as ranges ``[start, end)``.
+
+        Raises:
+            UserError: the text names none.
+        """
+        return tuple(RangeSet(map(_range, self.skip_tasks.split(","))).ranges()) if self.skip_tasks else ()
+
+
+def _range(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"\s*(\d{1,18})\s*(?:-\s*(\d{1,18}))?\s*", text)
+    if found is None or int(found[2] or found[1]) < int(found[1]):
+        raise UserError(
+            f"--skip_tasks: {text.strip() or 'nothing'} is not the number of a task, nor a range of them",
+            hint="Write numbers and ranges with commas between them: --skip_tasks=17,20-22.",
+            usage=True,
+        )
+    return int(found[1]), int(found[2] or found[1]) + 1
+
+
+def check_skip(changes: ResumeChanges, arguments: str, state: State) -> None:
+    """Refuse to skip tasks that did not fail for good, or in a job whose batches depend on each other.
+
+    Raises:
+        UserError: with the tasks that can be skipped.
+    """
+    if not changes.skip_tasks:
+        return
+    job = state.spec
+    if job is None:
+        raise UserError("the event log is lost, so it is not known which tasks failed", usage=True)
+    if job.has_ring or job.rounds is not None:
+        raise UserError(
+            f"job {job.job} trains synchronously, so its tasks can't be skipped: each update needs all of its batches",
+            hint="Fix the data or the model, or start a new job with --use_async=true.",
+            usage=True,
+        )
+    known = failed_for_good(state)
+    for start, end in changes.skipped:
+        others = (number for number in range(start, min(end, state.plan.tasks + 1)) if number not in known)
+        if (other := next(others, None)) is not None:
+            named = ", ".join(map(str, known)) or "none"
+            raise UserError(
+                f"task {other} of job {job.job} has not failed for good, so it can't be skipped",
+                hint=f"Tasks that can be skipped: {named}. To see them: elasticdl tasks {arguments} --state=failed",
+                usage=True,
+            )
 
 
 def check_changes(changes: ResumeChanges, job: JobId, arguments: str, kind: JobKind, *, has_finished: bool) -> None:
@@ -31,6 +86,8 @@ def check_changes(changes: ResumeChanges, job: JobId, arguments: str, kind: JobK
             hint=f"To continue it as it was planned: elasticdl resume {arguments}",
             usage=True,
         )
+    if not kind.trains and changes.skip_tasks:
+        raise UserError(f"job {job} trains no model, so it takes no --skip_tasks", usage=True)
     if has_finished and not changes.epochs:
         more = (
             f"To train more epochs: elasticdl resume {arguments} --num_epochs=N, where N is their total number. "

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 
 from elasticdl.cli.jobs.former_run import FormerRun
-from elasticdl.cli.jobs.resume_changes import ResumeChanges, check_changes
+from elasticdl.cli.jobs.resume_changes import ResumeChanges, check_changes, check_skip
 from elasticdl.cli.jobs.run_directory import LogEnd
 from elasticdl.master.core import State
 from elasticdl.ps.snapshots.job_recovery import (
@@ -79,6 +79,7 @@ async def plan_next_run(
         spec = recovered.spec
     has_finished = state.job_state is JobState.SUCCEEDED
     check_changes(changes, former.job, former.arguments, spec.kind, has_finished=has_finished)
+    check_skip(changes, former.arguments, state)
     if changes.ps and spec.has_ring:
         raise UserError(
             f"job {former.job} has no parameter servers, so it takes no --num_ps_pods: it uses AllreduceStrategy",
@@ -98,6 +99,7 @@ async def plan_next_run(
         epochs=changes.epochs or former_epochs,
         output=changes.output,
         continues=state.run,
+        skipped=changes.skipped,
     )
     await restore_placement(bus.registers, state.placement)
     resumed = await resume_event(bus.registers, store, spec, recovered, resumed, time.time())

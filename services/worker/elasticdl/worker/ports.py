@@ -111,8 +111,8 @@ class ParameterServers(Protocol):
         """How far a task is."""
         ...
 
-    def read_metrics(self, epoch: int) -> EpochMetrics:
-        """The training metrics of an epoch; those of earlier epochs are forgotten."""
+    def read_metrics(self, epoch: int, skipped: tuple[int, ...] = ()) -> EpochMetrics:
+        """The training metrics of an epoch; those of earlier epochs are forgotten. ``skipped`` tasks may be missing."""
         ...
 
     def pull(

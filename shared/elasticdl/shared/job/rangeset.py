@@ -70,6 +70,9 @@ class RangeSet:
         """Add ``[start, end)``; empty ranges are ignored."""
         if start >= end:
             return
+        if not self._starts:
+            self._starts, self._ends, self._size = [start], [end], end - start
+            return
         first = bisect_right(self._ends, start - 1)
         last = bisect_right(self._starts, end)
         if first < last:
@@ -106,6 +109,10 @@ class RangeSet:
             position = self._ends[index]
         if position < end:
             yield position, end
+
+    def is_within(self, start: int, end: int) -> bool:
+        """Whether every integer of the set is in ``[start, end)``."""
+        return not self._starts or (start <= self._starts[0] and self._ends[-1] <= end)
 
     def contains_all(self, other: RangeSet) -> bool:
         """Whether every integer of the other set is in this one."""

@@ -87,6 +87,7 @@ class TaskMessage:
             from these instances and no others: each absorbs nothing after its final snapshot. Callbacks: the instances
             that have the model at the end of the epoch.
         snapshots: export of the current model: URIs of the audited manifests, which have the rows of its tables.
+        skipped: merge of an epoch: its tasks that a resume has skipped, which no ps needs to have.
         files: export of predictions: for each task of the plan, in order, the name of the file that counts.
     """
 
@@ -103,6 +104,7 @@ class TaskMessage:
     learning_rate: float | None = None
     snapshots: tuple[str, ...] = ()
     stored_states: tuple[int, ...] = ()
+    skipped: tuple[int, ...] = ()
 
     @property
     def message_id(self) -> str:

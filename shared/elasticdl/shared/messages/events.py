@@ -122,6 +122,7 @@ class JobResumed:
         epochs: number of epochs from now on, more than before; 0: as before.
         output: URI of the output from now on; empty: as before.
         continues: the run after which it was planned; empty: its own run has repeated JobSubmitted.
+        skipped: training tasks that failed for good and are not trained any more, as ranges.
     """
 
     reason: str
@@ -132,6 +133,7 @@ class JobResumed:
     epochs: int = 0
     output: str = ""
     continues: Incarnation = NOBODY
+    skipped: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from operator import attrgetter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,10 @@ class Times:
     @property
     def seconds(self) -> Mapping[str, float]:
         """Seconds by part, and their sum as ``total``."""
-        parts = {each.name.removesuffix("_us"): getattr(self, each.name) / 1e6 for each in fields(self)}
-        present = {part: seconds for part, seconds in parts.items() if seconds}
-        return {**present, "total": sum(present.values())}
+        present = {part: us / 1e6 for part, us in zip(_PARTS, _us_of(self), strict=True) if us}
+        present["total"] = sum(present.values())
+        return present
+
+
+_PARTS = tuple(each.name.removesuffix("_us") for each in fields(Times))
+_us_of = attrgetter(*(each.name for each in fields(Times)))

@@ -149,11 +149,15 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadMetrics:
-    """The sum of the metric states of an epoch, from 0, is wanted; earlier epochs are not needed any more."""
+    """The sum of the metric states of an epoch, from 0, is wanted; earlier epochs are not needed any more.
+
+    ``skipped``: tasks of the epoch that need not be absorbed.
+    """
 
     plan: str
     placement_version: Uint64
     epoch: Uint64
+    skipped: tuple[Uint64, ...] = ()
 
 
 Request = Initialise | NextBatch | Pull | Push | Exchange | ReadMetrics

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,8 @@ class _Lanes:
     held: dict[TaskRef, tuple[int, float]] = field(default_factory=dict)
 
     def take(self, task: TaskRef, time_s: float) -> None:
+        if task in self.held:  # A delivery that the worker was given twice.
+            return
         if not self.free:
             self.number += 1
             heapq.heappush(self.free, self.number)
@@ -47,6 +49,27 @@ class _Lanes:
         if found is not None:
             heapq.heappush(self.free, found[0])
         return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSpan:
+    """A span of a trace; its parts follow it.
+
+    Attributes:
+        track: 0 has the phases of the process.
+        start_us, end_us: microseconds since the first event.
+        task: the task whose time it is; None: it is no task.
+        is_part: whether it is a part of the time of the task before it.
+    """
+
+    process: PodName
+    track: int
+    name: str
+    start_us: int
+    end_us: int
+    arguments: Mapping[str, Any]
+    task: TaskRef | None
+    is_part: bool
 
 
 class Trace:
@@ -100,6 +123,27 @@ class Trace:
         for number, each in enumerate(whole):
             yield (",\n" if number else "") + json.dumps(each, separators=(",", ":"))
         yield "\n]}\n"
+
+    def spans(self) -> Iterator[TraceSpan]:
+        """Its spans, without instants and counters."""
+        found = [*self._phases(), *self._events, *self._open_tasks()]  # They may name further processes.
+        names = {pid: name for name, pid in self._pids.items()}
+        for each in found:
+            if each["ph"] == "X":
+                yield TraceSpan(
+                    process=names[each["pid"]],
+                    track=each["tid"],
+                    name=each["name"],
+                    start_us=each["ts"],
+                    end_us=each["ts"] + each["dur"],
+                    arguments=each["args"],
+                    task=_task_of(each["name"]) if each["tid"] else None,
+                    is_part=each["tid"] > 0 and each["name"] in _PARTS,
+                )
+
+    def service_of(self, name: PodName) -> Service | None:
+        """The service of a process; None: unknown."""
+        return self._processes.services.get(name)
 
     def _names(self) -> Iterator[dict[str, Any]]:
         services = self._processes.services
@@ -198,6 +242,13 @@ class Trace:
 
     def _us(self, time_s: float) -> int:
         return max(0, round(1e6 * (time_s - (self._began_s or 0.0))))
+
+
+def _task_of(name: str) -> TaskRef | None:
+    """The task that a span is called after: ``train 17``, ``train 17 (not finished)``."""
+    purpose, _, rest = name.partition(" ")
+    number = rest.partition(" ")[0]
+    return TaskRef(purpose=Purpose(purpose), number=int(number)) if number.isdigit() else None
 
 
 def trace_of(records: Iterable[LogRecord]) -> Trace:

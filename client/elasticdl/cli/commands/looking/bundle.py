@@ -16,6 +16,7 @@ from elasticdl.cli.commands.looking.page import page_of
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.output import plain, print_json
 from elasticdl.cli.display.status import slow_lines, status_facts, without_processes
+from elasticdl.cli.jobs.exported import inspected
 from elasticdl.cli.jobs.folded import recovered, wall_time
 from elasticdl.cli.jobs.handle import Condition, PodLogs, ReadableJob, read_records
 from elasticdl.master.core import State
@@ -87,7 +88,7 @@ def _problems(job: ReadableJob, condition: Condition, state: State) -> Iterator[
         yield from slow_lines(state, state.now_s)
     yield from (f"{name} is pending: {pod.pending}" for name, pod in sorted(state.pods.items()) if pod.pending)
     for ref, failures in state.failures.items():
-        yield f"{ref} failed {count(len(failures), 'time')}: elasticdl task {job.arguments} {ref.number}"
+        yield f"{ref} failed {count(len(failures), 'time')}: elasticdl task {inspected(job)} {ref.number}"
     yield from validation_warnings(state)
     if state.closing.audit and not state.closing.audit.exact:
         yield "the audit is not exact"

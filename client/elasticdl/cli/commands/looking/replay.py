@@ -198,6 +198,11 @@ def continue_in_model(job: ReadableJob, point: Point | None, changes: Changes, *
     if point and seq > len(records):
         raise _past_end(job, point, len(records))
     state = fold(records[:seq])
+    if state.is_final:
+        raise UserError(
+            f"job {job.job} had ended by #{seq} ({state.job_state.value}), so nothing is left to simulate",
+            hint="Give a point at which it was running: --until=POINT.",
+        )
     unchanged = simulate(records, state, seq, Changes())
     changed = unchanged if changes.are_none else simulate(records, state, seq, changes)
     found = Simulation(seq=seq, changes=changes, unchanged=unchanged, changed=changed)

@@ -19,7 +19,7 @@ from elasticdl.master.core.rings.apply import on_ring_member_ready
 from elasticdl.master.core.snapshots.apply import on_snapshot_damaged, on_snapshot_taken, on_table_counted
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training import apply as training
-from elasticdl.shared.messages import events
+from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.events import Envelope, Event, LogRecord
 from elasticdl.shared.messages.measurements import BatchSlow, ProcessMeasured, RunMeasured, TableCounted
 from elasticdl.shared.messages.sender_times import agreed_s
@@ -40,6 +40,8 @@ EVENTS_WITHOUT_POD_CHANGES = (
 )
 """After these events the master need not run ``decide_pods`` again: no pod has to start or stop because of them."""
 
+_ABOUT_TASKS = (commands.Dispatch, commands.ReturnDelivery)
+
 CLOCKS = (Service.MASTER, Service.LAUNCHER)
 """Services whose clocks the job follows. They run no code of the user, and one of them reports every few seconds."""
 
@@ -59,7 +61,7 @@ def evolve(state: State, record: LogRecord) -> State:
         return state
     if not identity.is_new(state, envelope):
         return state
-    envelope = identity.with_declared_sender(state, envelope)
+    identity.note_sender(state, envelope)
     if isinstance(envelope.event, events.Decided):
         state.pending_commands.append((record.seq, envelope.event))
     else:
@@ -71,7 +73,7 @@ def evolve(state: State, record: LogRecord) -> State:
         case identity.Sender.CURRENT:
             _apply(state, envelope)
         case identity.Sender.NOT_REPORTED:
-            state.pods[envelope.name].buffer(envelope)
+            state.pods[envelope.name].buffer(identity.with_declared_sender(state, envelope))
         case identity.Sender.FORMER:
             pass
     return state
@@ -93,7 +95,7 @@ def _apply(state: State, envelope: Envelope) -> None:
     event = envelope.event
     HANDLERS[type(event)](state, envelope, event)
     if not isinstance(event, EVENTS_WITHOUT_POD_CHANGES):
-        state.pods_settled = False
+        state.pods_settled = state.pods_settled and _concerns_only_tasks(event)
     elif not state.pods_settled:
         state.pods_settled = state.spec is not None and not decide_pods(state)
     if isinstance(event, events.PodStarted) and (pod := state.pods.get(event.pod)):
@@ -101,6 +103,13 @@ def _apply(state: State, envelope: Envelope) -> None:
         for each in early:
             if each.instance == pod.instance:
                 _apply(state, each)
+
+
+def _concerns_only_tasks(event: Event) -> bool:
+    """Whether a decision, or its outcome, is only about tasks: most of a master's records are."""
+    if isinstance(event, events.Decided):
+        return all(isinstance(command, _ABOUT_TASKS) for command in event.commands)
+    return isinstance(event, events.CommandsRan) and not event.failures
 
 
 def on_timer_fired(state: State, envelope: Envelope, event: events.TimerFired) -> None:

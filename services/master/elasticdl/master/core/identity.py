@@ -13,7 +13,7 @@ from elasticdl.shared.bus.ports import EVENTS_AT_ONCE_MAX
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.events import Envelope
-from elasticdl.shared.names import NO_INSTANCE, NOBODY, Service
+from elasticdl.shared.names import NO_INSTANCE, NOBODY, Incarnation, PodInstance, Service
 
 OPENS_A_RUN = (events.JobSubmitted, events.JobResumed)
 OF_FORMER_INSTANCES = (
@@ -32,6 +32,7 @@ OF_FORMER_INSTANCES = (
 
 NUMBERS_SKIPPED_MAX = 1 << 20
 """Events that a log can lose between two of the same process."""
+_UNDECLARED = NOBODY, NO_INSTANCE
 _ABOUT_TASKS = (events.TaskTaken, events.TaskFinished, events.TaskReturned, events.TaskFailed, events.RoundDelayed)
 
 
@@ -54,9 +55,13 @@ def problem_of(state: State, envelope: Envelope) -> str:
     if last and envelope.number > last + NUMBERS_SKIPPED_MAX:
         return f"number {envelope.number} follows number {last}"
     if state.spec is not None:
-        for event in events.one_by_one(envelope.event):
-            if isinstance(event, _ABOUT_TASKS) and not state.spec.has_task(event.task):
-                return f"the job has no task {event.task}"
+        event = envelope.event
+        if isinstance(event, _ABOUT_TASKS):
+            return "" if state.spec.has_task(event.task) else f"the job has no task {event.task}"
+        if isinstance(event, events.TasksTaken | events.TasksFinished):
+            for each in events.one_by_one(event):
+                if isinstance(each, _ABOUT_TASKS) and not state.spec.has_task(each.task):
+                    return f"the job has no task {each.task}"
     return ""
 
 
@@ -79,14 +84,21 @@ def is_new(state: State, envelope: Envelope) -> bool:
     return True
 
 
-def with_declared_sender(state: State, envelope: Envelope) -> Envelope:
-    """The record with the run and the instance that an earlier record of its sender has declared."""
+def note_sender(state: State, envelope: Envelope) -> None:
+    """Note the run and the instance that a record declares for itself and for later ones of its sender."""
     if envelope.run or envelope.instance:
         state.senders[envelope.incarnation] = envelope.run, envelope.instance
-        return envelope
-    if declared := state.senders.get(envelope.incarnation):
-        return replace(envelope, run=declared[0], instance=declared[1])
-    return envelope
+
+
+def declared_sender(state: State, envelope: Envelope) -> tuple[Incarnation, PodInstance]:
+    """The run and the instance of a record's sender, as this record or an earlier one has declared them."""
+    return state.senders.get(envelope.incarnation, _UNDECLARED)
+
+
+def with_declared_sender(state: State, envelope: Envelope) -> Envelope:
+    """The record with the run and the instance of its sender."""
+    run, instance = declared_sender(state, envelope)
+    return replace(envelope, run=run, instance=instance)
 
 
 def has_sent(state: State, heartbeat: Heartbeat) -> bool:
@@ -115,16 +127,15 @@ def classify_sender(state: State, envelope: Envelope) -> Sender:
     event = envelope.event
     if isinstance(event, OPENS_A_RUN):
         return Sender.CURRENT if _may_open_run(state, envelope, event) else Sender.FORMER
-    match envelope.service:
-        case Service.MASTER | Service.CLIENT:
-            return Sender.CURRENT
-        case Service.LAUNCHER:
-            return Sender.CURRENT if envelope.incarnation == state.run else Sender.FORMER
-        case _:
-            pass
+    service = envelope.service
+    if service is Service.MASTER or service is Service.CLIENT:
+        return Sender.CURRENT
+    if service is Service.LAUNCHER:
+        return Sender.CURRENT if envelope.incarnation == state.run else Sender.FORMER
     pod = state.pods.get(envelope.name)
-    if envelope.run != state.run or pod is None:
+    run, instance = declared_sender(state, envelope)
+    if run != state.run or pod is None:
         return Sender.FORMER
-    if envelope.instance == pod.instance != NO_INSTANCE or isinstance(event, OF_FORMER_INSTANCES):
+    if instance == pod.instance != NO_INSTANCE or isinstance(event, OF_FORMER_INSTANCES):
         return Sender.CURRENT
     return Sender.FORMER if pod.instance else Sender.NOT_REPORTED

@@ -28,6 +28,7 @@ from elasticdl.ps.shard.warm_start import WarmStart
 from elasticdl.shared.errors import InvariantError, ProtocolError, TransientError, UserError
 from elasticdl.shared.job.ledger import Ledger, Verdict
 from elasticdl.shared.job.plan import Plan
+from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.messages.events import GroupLedger
 from elasticdl.shared.model.aligned import aligned_floats
 from elasticdl.shared.model.manifests import rebuilding
@@ -200,7 +201,7 @@ class PsCore:
                     group.metrics.drop_before(request.epoch)
                     found = group.metrics.of(request.epoch)
                     return MetricsReply(
-                        complete=_is_epoch_complete(group.ledger, self.plan, request.epoch),
+                        complete=_is_epoch_complete(group.ledger, self.plan, request.epoch, request.skipped),
                         batches=found.batches,
                         records=found.records,
                         states=found.states.copy(),
@@ -449,11 +450,17 @@ class PsCore:
         return self.shard
 
 
-def _is_epoch_complete(ledger: Ledger, plan: Plan, epoch: int) -> bool:
-    """Whether every task of an epoch is absorbed. A resume may have added epochs that this ps' plan does not have."""
+def _is_epoch_complete(ledger: Ledger, plan: Plan, epoch: int, skipped: Sequence[int]) -> bool:
+    """Whether every task of an epoch is absorbed but for the skipped ones.
+
+    A resume may have added epochs that this ps' plan does not have.
+    """
     first = epoch * plan.tasks_per_epoch
     end = first + plan.tasks_per_epoch
-    return ledger.has_all(first, min(end, plan.tasks) if plan.is_truncated else end)
+    wanted = RangeSet((task, task + 1) for task in skipped).gaps(
+        first, min(end, plan.tasks) if plan.is_truncated else end
+    )
+    return all(ledger.has_all(*each) for each in wanted)
 
 
 def new_model(

@@ -226,7 +226,7 @@ class AuxiliaryTasks:
         message = lease.message
         task = message.task
         try:
-            found: EpochMetrics = yield ReadEpochMetrics(epoch=message.evaluation)
+            found: EpochMetrics = yield ReadEpochMetrics(epoch=message.evaluation, skipped=message.skipped)
             if not found.complete:
                 self._drop(task, f"a ps lacks batches of epoch {message.evaluation + 1}")
                 return

@@ -206,10 +206,11 @@ class MergeStates:
 class ReadEpochMetrics:
     """Procedure step: read the sums over the batches of an epoch from the ps; the result is ``EpochMetrics``.
 
-    Those of earlier epochs are dropped: their results are on the log.
+    Those of earlier epochs are dropped: their results are on the log. ``skipped``: tasks that a ps may lack.
     """
 
     epoch: int
+    skipped: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

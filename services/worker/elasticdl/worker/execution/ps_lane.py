@@ -34,7 +34,7 @@ class PsLane:
 
     def read_metrics(self, command: ReadEpochMetrics) -> EpochMetrics:
         """Read the training metrics of an epoch."""
-        return self._ps.read_metrics(command.epoch)
+        return self._ps.read_metrics(command.epoch, command.skipped)
 
     def pull(self, command: PullBatch) -> BatchPulled | PinLost | PullDelayed:
         """Pull the weights for a batch."""

@@ -158,9 +158,9 @@ class PsCalls:
         replies = self._absorbed.record(task, settled)
         return TaskProgress.of(replies, settled.incarnations, settled.sent.splitter.version)
 
-    def read_metrics(self, epoch: int) -> Procedure[EpochMetrics]:
-        """Read the metrics of an epoch; the ps forget those of earlier epochs."""
-        settled = yield from self._call(lambda splitter: splitter.read_metrics(epoch))
+    def read_metrics(self, epoch: int, skipped: tuple[int, ...] = ()) -> Procedure[EpochMetrics]:
+        """Read the metrics of an epoch; the ps forget those of earlier epochs. They may lack ``skipped`` tasks."""
+        settled = yield from self._call(lambda splitter: splitter.read_metrics(epoch, skipped))
         reply: messages.MetricsReply = settled.replies[settled.sent.splitter.gate]
         metrics = EpochMetrics(
             complete=reply.complete, batches=reply.batches, records=reply.records, states=reply.states.tobytes()

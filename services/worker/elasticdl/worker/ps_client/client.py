@@ -85,9 +85,9 @@ class PsClient:
         """See ``PsCalls.next_batch``."""
         return self._sockets.run(self._calls.next_batch(task, batches))
 
-    def read_metrics(self, epoch: int) -> EpochMetrics:
+    def read_metrics(self, epoch: int, skipped: tuple[int, ...] = ()) -> EpochMetrics:
         """See ``PsCalls.read_metrics``."""
-        return self._sockets.run(self._calls.read_metrics(epoch))
+        return self._sockets.run(self._calls.read_metrics(epoch, skipped))
 
     def pull(
         self,

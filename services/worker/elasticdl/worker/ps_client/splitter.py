@@ -61,9 +61,9 @@ class Splitter:
         request = messages.NextBatch(plan=self._plan, placement_version=self.version, task=task, batches=batches)
         return Split([request] * len(self.parts), {})
 
-    def read_metrics(self, epoch: int) -> Split:
+    def read_metrics(self, epoch: int, skipped: tuple[int, ...]) -> Split:
         """The question for the metrics of an epoch, for each ps."""
-        request = messages.ReadMetrics(plan=self._plan, placement_version=self.version, epoch=epoch)
+        request = messages.ReadMetrics(plan=self._plan, placement_version=self.version, epoch=epoch, skipped=skipped)
         return Split([request] * len(self.parts), {})
 
     def pull(

@@ -45,9 +45,9 @@ class RingServers:
         """How far a task is, by the ledger of the own replica."""
         return replace(self._ring.next_batch(task, batches), placement_version=self._version())
 
-    def read_metrics(self, epoch: int) -> EpochMetrics:
+    def read_metrics(self, epoch: int, skipped: tuple[int, ...] = ()) -> EpochMetrics:
         """The training metrics of an epoch."""
-        return self._ps.read_metrics(epoch)
+        return self._ps.read_metrics(epoch, skipped)
 
     def pull(
         self, ids: Mapping[str, Ids], *, pin: int = 0, dense: bool = True, batch: tuple[int, int] | None = None

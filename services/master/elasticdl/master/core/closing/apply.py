@@ -62,7 +62,7 @@ def on_ledgers_read(state: State, _envelope: Envelope, event: LedgersRead) -> No
     closing.ledgers[event.ps] = event.ledgers
     if len(closing.ledgers) < len(state.holders):
         return
-    result = audit(state.plan, state.job.checksum, closing.ledgers)
+    result = audit(state.plan, state.job.checksum, closing.ledgers, state.training.skipped)
     if result.problems:
         state.fail("The audit found that training was not exact:\n" + "\n".join(result.problems))
         closing.audit = result

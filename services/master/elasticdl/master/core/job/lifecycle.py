@@ -11,6 +11,7 @@ from elasticdl.master.core.evaluation.apply import abandon_evaluation
 from elasticdl.master.core.moves.apply import abort_move
 from elasticdl.master.core.rings.apply import reset_ring
 from elasticdl.master.core.state import State
+from elasticdl.master.core.training.skipping import apply_skip
 from elasticdl.master.core.training.state import Training
 from elasticdl.shared.messages.commands import EnterState, JobState
 from elasticdl.shared.messages.events import (
@@ -85,6 +86,8 @@ def on_job_resumed(state: State, envelope: Envelope, event: JobResumed) -> None:
         state.training.on_queue_purged()
     if event.lost:
         _on_lost_log(state, envelope.time_s, event.lost)
+    if event.skipped:
+        apply_skip(state, event.skipped)
     if event.epochs:
         _add_epochs(state, event.epochs)
     if event.output:

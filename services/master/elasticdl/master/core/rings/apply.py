@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from elasticdl.master.core.closing.apply import reset_closing
 from elasticdl.master.core.evaluation.apply import abandon_evaluation
+from elasticdl.master.core.identity import declared_sender
 from elasticdl.master.core.pods.state import Pod, PodPhase
 from elasticdl.master.core.rings.state import ReadyWorker
 from elasticdl.master.core.state import State
@@ -18,7 +19,7 @@ def on_ring_member_ready(state: State, envelope: Envelope, event: RingMemberRead
     is_member = any((one.worker, one.incarnation) == (envelope.name, envelope.incarnation) for one in ring.members)
     if is_member and event.left < ring.generation:
         return
-    ring.instances[envelope.incarnation] = envelope.instance
+    _, ring.instances[envelope.incarnation] = declared_sender(state, envelope)
     ring.ready[envelope.name] = ReadyWorker(incarnation=envelope.incarnation, said=event)
 
 

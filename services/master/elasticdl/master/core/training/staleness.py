@@ -54,11 +54,14 @@ class StalenessTotals:
         """Add batches by their exact staleness."""
         for updates, batches in staleness.items():
             limit = updates if updates <= EXACT_MAX else 1 << (updates - 1).bit_length()
-            self._count({limit: batches}, updates * batches, updates)
+            self.batches[limit] = self.batches.get(limit, 0) + batches
+            self.updates += updates * batches
+            self.largest = max(self.largest, updates)
 
     def add_seconds(self, seconds: Mapping[str, float]) -> None:
         """Add a worker's time by part, with their sum as ``total``."""
-        self.exchange_s += sum(seconds.get(part, 0.0) for part in EXCHANGE)
+        for part in EXCHANGE:
+            self.exchange_s += seconds.get(part, 0.0)
         self.total_s += seconds["total"]
 
     @classmethod

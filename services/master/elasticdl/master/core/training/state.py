@@ -59,7 +59,8 @@ class Training:
             the log this can be more than ``frontier``.
         outstanding: dispatched and not complete: in the queue, or a worker is running them.
         lacking: dispatched before, not complete, and in no queue any more: to be dispatched again.
-        complete: credited to every ps.
+        complete: credited to every ps, or skipped.
+        skipped: tasks that failed for good, and that a user has decided not to train.
         finished: finished by a worker at least once, whether or not every ps still has them.
         ps_sets: digest -> the present set of ps with their incarnations, and those that were present lately.
         speculated: tasks of which a second attempt was dispatched.
@@ -74,6 +75,7 @@ class Training:
     lacking: set[int] = field(default_factory=set)
     complete: RangeSet = field(default_factory=RangeSet)
     finished: RangeSet = field(default_factory=RangeSet)
+    skipped: RangeSet = field(default_factory=RangeSet)
     credits: dict[PodName, Credit] = field(default_factory=dict)
     ps_sets: dict[int, dict[PodName, Incarnation]] = field(default_factory=dict)
     speculated: set[int] = field(default_factory=set)
@@ -220,6 +222,11 @@ class Training:
         while len(self.ps_sets) > PS_SETS_MAX:
             del self.ps_sets[next(iter(self.ps_sets))]
 
+    def skip(self, tasks: RangeSet) -> None:
+        """Count tasks as complete although the ps lack at least a part of them."""
+        self.skipped = self.skipped.union(tasks)
+        self._recompute(self._credited())
+
     def revoke(self, tasks: RangeSet) -> None:
         """Take the credit for tasks back that the audit found missing in a ledger."""
         self._recompute({ps: held.difference(tasks) for ps, held in self._credited().items()})
@@ -228,7 +235,8 @@ class Training:
         return {ps: self.credited_to(ps) for ps in self.credits}
 
     def _recompute(self, credited: Mapping[PodName, RangeSet]) -> None:
-        self.complete = reduce(RangeSet.intersection, credited.values()).copy() if credited else RangeSet()
+        absorbed = reduce(RangeSet.intersection, credited.values()) if credited else RangeSet()
+        self.complete = absorbed.union(self.skipped)
         for ps, credit in self.credits.items():
             credit.beyond = credited[ps].difference(self.complete)
         self.outstanding = {task for task in self.outstanding if task not in self.complete}

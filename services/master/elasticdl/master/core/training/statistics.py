@@ -86,7 +86,9 @@ class TrainingStatistics:
 
         A report that shares a batch with earlier ones can't be divided: it is left out.
         """
-        staleness = self.staleness.setdefault(envelope.name, StalenessTotals())
+        staleness = self.staleness.get(envelope.name)
+        if staleness is None:
+            staleness = self.staleness[envelope.name] = StalenessTotals()
         staleness.add(event.staleness)
         self.overflows += event.overflows
         if isinstance(event, TaskFinished):
@@ -96,30 +98,46 @@ class TrainingStatistics:
                 self.seconds[part] = self.seconds.get(part, 0.0) + seconds
         task = TaskId(event.task.number)
         batches = plan.batches_of(task)
-        reported = RangeSet(event.counted)
-        if not reported:
+        reported = None if event.counted == ((0, batches),) else RangeSet(event.counted)
+        if reported is not None and not reported:
             return
-        epoch = self.epochs.setdefault(plan.epoch(task), EpochTotals(started_s=envelope.time_s))
+        number = plan.epoch(task)
+        epoch = self.epochs.get(number)
+        if epoch is None:
+            epoch = self.epochs[number] = EpochTotals(started_s=envelope.time_s)
         if isinstance(event, TaskFinished) and task not in self.counted:
             self.counted.add(task)
             epoch.tasks += 1
             epoch.ended_s = envelope.time_s
-        known = self.partial.get(task, RangeSet())
-        is_repeated = task in self.known or bool(known.intersection(reported))
-        if is_repeated or not all(0 <= batch < batches for batch in reported):
+        new = self._new_batches(task, batches, reported)
+        if not new:
             return
         epoch.loss_sum += event.loss_sum
-        epoch.reported += len(reported)
+        epoch.reported += new
         if not epoch.merged:
-            epoch.batches += len(reported)
+            epoch.batches += new
             epoch.records += event.records
         epoch.ended_s = max(epoch.ended_s, epoch.started_s)
-        known = known.union(reported)
+
+    def _new_batches(self, task: TaskId, batches: int, reported: RangeSet | None) -> int:
+        """Note the reported batches of a task (None: all); how many, 0 if one was known or does not exist."""
+        known = self.partial.get(task)
+        if task in self.known:
+            return 0
+        if reported is None:
+            if known is not None:
+                return 0
+            self.known.add(task)
+            return batches
+        if (known is not None and known.intersection(reported)) or not reported.is_within(0, batches):
+            return 0
+        known = reported if known is None else known.union(reported)
         if len(known) == batches:
             self.known.add(task)
             self.partial.pop(task, None)
         else:
             self.partial[task] = known
+        return len(reported)
 
     def merge(self, number: int, event: TaskFinished, time_s: float, plan: Plan) -> None:
         """Take over the metrics of an epoch; nothing may have been reported of it, if its workers were killed."""

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from elasticdl.master.core.callbacks.decide import results_of_epoch
 from elasticdl.master.core.evaluation.metric_states import states_to_merge
 from elasticdl.master.core.state import State
-from elasticdl.shared.job.tasks import CALLBACKS, LAST_CALLBACKS, MetricStates, TaskMessage, TaskRef
+from elasticdl.shared.job.rangeset import RangeSet
+from elasticdl.shared.job.tasks import CALLBACKS, EPOCH_METRICS, LAST_CALLBACKS, MetricStates, TaskMessage, TaskRef
 from elasticdl.shared.messages.commands import Dispatch
 from elasticdl.shared.names import Purpose, TaskId
 
@@ -44,6 +45,7 @@ def task_messages(state: State, dispatch: Dispatch, term: int) -> Iterator[TaskM
             files=files,
             snapshots=snapshots,
             logs=logs,
+            skipped=_skipped(state, dispatch),
             learning_rate=_rate(state, number) if dispatch.purpose is Purpose.TRAIN else None,
         )
         for start, end in dispatch.tasks
@@ -62,6 +64,15 @@ def _states(state: State, dispatch: Dispatch, number: int) -> tuple[MetricStates
 def _is_merged(state: State, number: int) -> bool:
     merge = state.merges.get(number)
     return merge is None or merge.done
+
+
+def _skipped(state: State, dispatch: Dispatch) -> tuple[int, ...]:
+    """The tasks of an epoch that a resume has skipped."""
+    if dispatch.label != EPOCH_METRICS or state.training is None or not state.training.skipped:
+        return ()
+    size = state.plan.tasks_per_epoch
+    epoch = RangeSet([(dispatch.evaluation * size, (dispatch.evaluation + 1) * size)])
+    return tuple(state.training.skipped.intersection(epoch))
 
 
 def _rate(state: State, task: int) -> float | None:

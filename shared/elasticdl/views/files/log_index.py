@@ -1,0 +1,143 @@
+"""The index at the end of an exported log: where its blocks of records begin, and core snapshots at their ends.
+
+With it a reader starts near the record that it looks for, and does not fold what is before. The index only saves time:
+a file without one, or with one that can't be read, is read from its beginning.
+
+The index is the last gzip stream of the file with content, one JSON object. After it comes an empty gzip stream of
+fixed size, whose header holds the place of the index.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+import struct
+import zlib
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from elasticdl.master.core.fold import Fold
+from elasticdl.shared.messages.events import LogRecord
+from elasticdl.views import core_snapshot
+
+BLOCK_RECORDS = 1 << 14
+"""Records in a block: they are decoded and folded in a fifth of a second."""
+SNAPSHOT_BYTES_PER_RECORD = 4
+"""Snapshots are few if the state is large, so that they take no more of the file than this."""
+INDEX_BYTES_MAX = 1 << 28
+_TAIL = struct.Struct("<10sH2sHQ2sII")
+_TAIL_HEAD = (b"\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff", 12, b"ED", 8)
+"""Header of a gzip stream with one extra field, of eight bytes."""
+_TAIL_BODY = (b"\x03\x00", 0, 0)
+"""Nothing, compressed, with its checksum and length."""
+TAIL_BYTES = _TAIL.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Consecutive records, compressed by themselves.
+
+    Attributes:
+        first: number of its first record.
+        place: where it begins in the file, in bytes.
+    """
+
+    first: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogIndex:
+    """See the module.
+
+    Attributes:
+        blocks: in their order.
+        snapshots: number of the last record that a core snapshot has seen -> the snapshot, in ascending order.
+    """
+
+    blocks: Sequence[Block] = ()
+    snapshots: Sequence[tuple[int, bytes]] = ()
+
+    def block_of(self, seq: int) -> Block | None:
+        """The block of a record; None without blocks, or before the first one."""
+        place = bisect_right(self.blocks, seq, key=lambda each: each.first)
+        return self.blocks[place - 1] if place else None
+
+    def snapshot_before(self, until: int) -> bytes | None:
+        """The last core snapshot of no later record than this one; 0: the last one."""
+        place = bisect_right(self.snapshots, until, key=lambda each: each[0]) if until else len(self.snapshots)
+        return self.snapshots[place - 1][1] if place else None
+
+    def to_bytes(self) -> bytes:
+        """The index as one JSON object."""
+        values = {
+            "blocks": [(each.first, each.place) for each in self.blocks],
+            "snapshots": [(seq, base64.b64encode(data).decode()) for seq, data in self.snapshots],
+        }
+        return json.dumps(values, separators=(",", ":")).encode()
+
+    @classmethod
+    def of_file(cls, file: IO[bytes]) -> LogIndex:
+        """The index of an open file; an empty one if it has none that can be read."""
+        size_bytes = file.seek(0, io.SEEK_END)
+        if size_bytes <= TAIL_BYTES:
+            return cls()
+        file.seek(size_bytes - TAIL_BYTES)
+        *head, place, code, checksum, length = _TAIL.unpack(file.read(TAIL_BYTES))
+        if tuple(head) != _TAIL_HEAD or (code, checksum, length) != _TAIL_BODY or place >= size_bytes:
+            return cls()
+        file.seek(place)
+        try:
+            with gzip.GzipFile(fileobj=file) as packed:
+                values = json.loads(packed.read(INDEX_BYTES_MAX))
+            return cls(
+                blocks=[Block(first=int(first), place=int(place)) for first, place in values["blocks"]],
+                snapshots=[(int(seq), base64.b64decode(data)) for seq, data in values["snapshots"]],
+            )
+        except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError):
+            return cls()
+
+
+def tail(place: int) -> bytes:
+    """The end of a file whose index begins at ``place``."""
+    return _TAIL.pack(*_TAIL_HEAD, place, *_TAIL_BODY)
+
+
+class Indexing:
+    """Makes the index while the records of a file are written.
+
+    Attributes:
+        blocks: those that were begun.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self._fold = Fold()
+        self._snapshots: list[tuple[int, bytes]] = []
+
+    def begin_block(self, first: int, place: int) -> None:
+        """Note a block, and the state that the records before it are folded to."""
+        last, data = self._snapshots[-1] if self._snapshots else (0, b"")
+        if len(data) <= (first - 1 - last) * SNAPSHOT_BYTES_PER_RECORD:
+            self._take_snapshot(first - 1)
+        self.blocks.append(Block(first=first, place=place))
+
+    def take(self, record: LogRecord) -> None:
+        """Take the next record, as it stands in the file."""
+        self._fold.take(record)
+
+    def finish(self, last: int) -> LogIndex:
+        """The index of a file whose last record has this number."""
+        self._fold.finish()
+        self._take_snapshot(last)
+        return LogIndex(blocks=self.blocks, snapshots=self._snapshots)
+
+    def _take_snapshot(self, seq: int) -> None:
+        """The fold holds a few records back, and readers take them once more: see ``Fold``."""
+        state = self._fold.state
+        if seq and state.seq and state.spec is not None and not state.unreadable_messages.count:
+            self._snapshots.append((seq, core_snapshot.encode(state)))

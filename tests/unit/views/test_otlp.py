@@ -1,0 +1,78 @@
+"""A trace for OpenTelemetry is a tree, and what a collector's own schema reads."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from tests.unit.views.recorded import LOGS, job_of, recorded
+
+from elasticdl.shared.messages.events import LogRecord
+from elasticdl.views.outputs import otlp
+from elasticdl.views.outputs.otlp import otlp_trace
+
+
+def spans(records: list[LogRecord]) -> dict[str, dict[str, Any]]:
+    found = {}
+    for request in otlp_trace(job_of(records), records).requests():
+        for resource in request["resourceSpans"]:
+            for span in resource["scopeSpans"][0]["spans"]:
+                assert span["spanId"] not in found
+                found[span["spanId"]] = span
+    return found
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_spans_are_a_tree_with_the_job_as_its_root(path: Any) -> None:
+    records = recorded(path.stem)
+    found = spans(records)
+    roots = [span for span in found.values() if "parentSpanId" not in span]
+    assert [span["name"] for span in roots] == [f"job {job_of(records)}"]
+    assert len({span["traceId"] for span in found.values()}) == 1
+    for span in found.values():
+        assert int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"])
+        assert "parentSpanId" not in span or span["parentSpanId"] in found
+    assert spans(records) == found, "the same log gives the same trace"
+
+
+def test_a_part_is_in_its_task_and_a_task_in_its_epoch() -> None:
+    found = spans(recorded("worker-killed"))
+    names = {each["name"] for each in found.values()}
+    assert {"epoch 1", "train 0", "compute", "train 8 (lost: preempted)", "running"} <= names
+    parts = [each for each in found.values() if each["name"] == "compute"]
+    assert parts
+    for part in parts:
+        task = found[part["parentSpanId"]]
+        assert task["name"].split()[0] in ("train", "evaluate", "merge", "export")
+        if task["name"].startswith("train"):
+            assert found[task["parentSpanId"]]["name"].startswith("epoch ")
+
+
+def test_requests_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otlp, "SPANS_PER_REQUEST", 10)
+    records = recorded("plain")
+    requests = list(otlp_trace(job_of(records), records).requests())
+    sizes = [sum(len(each["scopeSpans"][0]["spans"]) for each in one["resourceSpans"]) for one in requests]
+    assert max(sizes) == 10
+    assert sum(sizes) == len(spans(records))
+
+
+def test_the_schema_of_opentelemetry_reads_it() -> None:
+    schema = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
+    from google.protobuf import json_format
+
+    records = recorded("ps-killed")
+    total = 0
+    for request in otlp_trace(job_of(records), records).requests():
+        for resource in request["resourceSpans"]:
+            for span in resource["scopeSpans"][0]["spans"]:
+                for name in ("traceId", "spanId", "parentSpanId"):  # Hexadecimal, where protobuf's JSON has base64.
+                    if name in span:
+                        span[name] = base64.b64encode(bytes.fromhex(span[name])).decode()
+        read = json_format.Parse(json.dumps(request), schema.ExportTraceServiceRequest())
+        for each in read.resource_spans:
+            assert each.resource.attributes[0].value.string_value.startswith("elasticdl")
+            total += len(each.scope_spans[0].spans)
+    assert total == len(spans(records))
