@@ -12,6 +12,7 @@ export interface Why { wall_s: number; useful_s: number; parts: Part[]; path: { 
 export interface Pod {
   name: string; service: string; phase: string; pending: string; starts: number; tasks: string[]; slow: string;
 }
+export interface PodTable { rows: Pod[]; count: number; from: number }
 export interface Progress {
   epoch: [number, number]; batches: [number, number]; records: number; loss: number | null; metrics: Record<string, number>;
   metrics_of: string; workers: [number, number]; ps: [number, number]; queue: [number, number]; elapsed_s: number; waiting: string;
@@ -20,7 +21,7 @@ export interface Evaluation { evaluation: number; epoch: number; step: number; f
 export interface Snapshot { ps: string; step: number; time_s: number; bytes: number; at: string }
 export interface View {
   job: string; seq: number; time_s: number; event: string; state: string; message: string; why: Why;
-  progress?: Progress; tasks?: Record<string, number>; pods?: Pod[]; evaluations?: Evaluation[]; snapshots?: Snapshot[];
+  progress?: Progress; tasks?: Record<string, number>; evaluations?: Evaluation[]; snapshots?: Snapshot[];
 }
 export type CurvePoint = [seq: number, step: number, time_s: number, value: number | null];
 export interface Curves { points: Record<string, CurvePoint[]>; counts: Record<string, number> }

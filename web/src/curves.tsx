@@ -2,9 +2,10 @@
 
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { useEffect, useRef } from "preact/hooks";
+import { useContext, useEffect, useMemo, useRef } from "preact/hooks";
 import type { CurvePoint, Curves as Facts } from "./api";
 import { number } from "./format";
+import { InSight } from "./hooks";
 
 const COLORS = ["#1f6feb", "#d1680a", "#2c974b", "#8250df"];
 
@@ -26,8 +27,15 @@ function charts(facts: Facts): Chart[] {
   return [...found.values()].sort((a, b) => place(a.title) - place(b.title) || a.title.localeCompare(b.title));
 }
 
+/** How many points are known at an event. */
+function until(points: CurvePoint[], at: number): number {
+  let low = 0, high = points.length;
+  while (low < high) { const middle = (low + high) >> 1; if (points[middle]![0] <= at) low = middle + 1; else high = middle; }
+  return low;
+}
+
 export function Curves({ facts, at, first_s }: { facts: Facts; at: number; first_s: number }) {
-  const all = charts(facts);
+  const all = useMemo(() => charts(facts), [facts]);
   if (!all.length) return <p>No curve has a point yet.</p>;
   return <div class="charts">{all.map((chart) => <Plot key={chart.title} chart={chart} at={at} first_s={first_s} />)}</div>;
 }
@@ -35,7 +43,8 @@ export function Curves({ facts, at, first_s }: { facts: Facts; at: number; first
 function Plot({ chart, at, first_s }: { chart: Chart; at: number; first_s: number }) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
-  const shown = chart.curves.map((curve) => curve.points.filter((point) => point[0] <= at));
+  const seen = useContext(InSight);
+  const shown = chart.curves.map((curve) => curve.points.slice(0, until(curve.points, at)));
   const last = shown.map((points) => points[points.length - 1]?.[3] ?? null);
   const names = chart.curves.map((curve) => curve.name).join();
   useEffect(() => {
@@ -53,10 +62,12 @@ function Plot({ chart, at, first_s }: { chart: Chart; at: number; first_s: numbe
     watch.observe(place.current);
     return () => { watch.disconnect(); made.destroy(); plot.current = null; };
   }, [names]);
+  const counts = shown.map((points) => points.length).join();
   useEffect(() => {
+    if (!seen) return;
     const tables = shown.map((points) => [points.map((point) => point[2] - first_s), points.map((point) => point[3])] as uPlot.AlignedData);
     plot.current?.setData(tables.length > 1 ? uPlot.join(tables) : (tables[0] ?? [[], []]));
-  });
+  }, [chart, counts, names, seen]);
   const sampled = chart.curves.filter((curve) => curve.points.length < curve.count);
   return (
     <figure>

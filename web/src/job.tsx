@@ -1,11 +1,12 @@
 // One job: the slider over its log, and the panels at the chosen point.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Curves as CurveFacts, type Stream, type Timeline as TimelineFacts, type View, address } from "./api";
 import { Curves } from "./curves";
 import { clock, seconds } from "./format";
 import { useAnswer } from "./hooks";
 import { Overview, Pods, Results } from "./overview";
+import { Panel } from "./panel";
 import { Events, Tasks } from "./tables";
 import { Timeline } from "./timeline";
 import { Why } from "./why";
@@ -56,8 +57,24 @@ export function Job({ job, at, go, home }: Props) {
   }, [playing]);
   useEffect(() => { document.title = `${stream?.job ?? job} · ElasticDL`; }, [stream?.job, job]);
 
-  const goTo = (seq: number) => { setPlaying(false); go(seq >= read ? null : Math.max(1, seq)); };
+  const goTo = (seq: number) => { setPlaying(false); go(seq >= latest.current.read ? null : Math.max(1, seq)); };
   const isPast = at !== null;
+  const first_s = stream?.first_s ?? 0, last_s = stream?.last_s ?? 0;
+  // Panels are asked and drawn once the view has come, not for each place that the slider passes.
+  const panels = useMemo(() => view && (
+    <main>
+      <Panel title="Progress"><Overview view={view} /></Panel>
+      <Panel title="Where the time went"><Why why={view.why} go={goTo} /></Panel>
+      <Panel title="Timeline" wide>
+        {timeline && <Timeline facts={timeline} at={view.seq} time_s={view.time_s} first_s={first_s} last_s={last_s} go={goTo} />}
+      </Panel>
+      <Panel title="Curves" wide>{curves && <Curves facts={curves} at={view.seq} first_s={first_s} />}</Panel>
+      <Panel title="Processes"><Pods job={job} at={view.seq} /></Panel>
+      <Panel title="Evaluations and snapshots"><Results view={view} /></Panel>
+      <Panel title="Events" wide><Events job={job} at={view.seq} go={goTo} /></Panel>
+      <Panel title="Tasks" wide><Tasks job={job} at={view.seq} go={goTo} /></Panel>
+    </main>
+  ), [job, view, timeline, curves, first_s, last_s]);
   return (
     <>
       <header>
@@ -79,20 +96,7 @@ export function Job({ job, at, go, home }: Props) {
       </nav>
       {problem && <p class="problem" role="alert">{problem}</p>}
       {!view && !problem && <p role="status">Reading the event log…</p>}
-      {view && (
-        <main>
-          <section class="panel"><h2>Progress</h2><Overview view={view} /></section>
-          <section class="panel"><h2>Where the time went</h2><Why why={view.why} go={goTo} /></section>
-          <section class="panel wide"><h2>Timeline</h2>
-            {timeline && stream && <Timeline facts={timeline} at={point} time_s={view.time_s} first_s={stream.first_s} last_s={stream.last_s} go={goTo} />}
-          </section>
-          <section class="panel wide"><h2>Curves</h2>{curves && <Curves facts={curves} at={point} first_s={stream?.first_s ?? 0} />}</section>
-          <section class="panel"><h2>Processes</h2><Pods view={view} /></section>
-          <section class="panel"><h2>Evaluations and snapshots</h2><Results view={view} /></section>
-          <section class="panel wide"><h2>Events</h2><Events job={job} at={point} go={goTo} /></section>
-          <section class="panel wide"><h2>Tasks</h2><Tasks job={job} at={point} go={goTo} /></section>
-        </main>
-      )}
+      {panels}
     </>
   );
 }

@@ -1,13 +1,21 @@
 // When each process lived and what it did. Only the rows in sight are drawn, so that thousands are no problem.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useContext, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Span, Timeline as Facts } from "./api";
 import { clock, seconds } from "./format";
+import { InSight } from "./hooks";
 
 const ROW = 20, NAMES = 90, HEIGHT_MAX = 320;
 const COLORS: Record<string, string> = { pending: "#bf8700", starting: "#8c959f", running: "#9cc7f5", work: "#1f6feb", away: "#cf222e", ended: "#8c959f55" };
 
 interface Props { facts: Facts; at: number; time_s: number; first_s: number; last_s: number; go: (seq: number) => void }
+
+/** The spans of each process, and all losses, in the order of the log. */
+function ordered(facts: Facts): { rows: Span[][]; away: Span[] } {
+  const found = new Map<string, Span[]>(facts.processes.map((each) => [each.name, []]));
+  for (const span of facts.spans) found.get(span[0])?.push(span);
+  return { rows: [...found.values()], away: facts.spans.filter((span) => span[1] === "away") };
+}
 
 export function Timeline({ facts, at, time_s, first_s, last_s, go }: Props) {
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -16,8 +24,9 @@ export function Timeline({ facts, at, time_s, first_s, last_s, go }: Props) {
   const [zoom, setZoom] = useState<[number, number] | null>(null);
   const [under, setUnder] = useState("");
   const drag = useRef<number | null>(null);
+  const seen = useContext(InSight);
   const [from_s, to_s] = zoom ?? [first_s, Math.max(last_s, first_s + 1)];
-  const rows = new Map(facts.processes.map((each, index) => [each.name, index]));
+  const { rows, away } = useMemo(() => ordered(facts), [facts]);
   const height = Math.min(HEIGHT_MAX, Math.max(ROW, facts.processes.length * ROW));
   const x = (time: number) => NAMES + ((time - from_s) / (to_s - from_s)) * (width - NAMES);
   const time = (left: number) => from_s + (Math.max(0, left - NAMES) / (width - NAMES)) * (to_s - from_s);
@@ -31,38 +40,39 @@ export function Timeline({ facts, at, time_s, first_s, last_s, go }: Props) {
   }, []);
   useEffect(() => {
     const element = canvas.current, pen = element?.getContext("2d");
-    if (!element || !pen) return;
+    if (!seen || !element || !pen) return;
     const scale = devicePixelRatio || 1;
-    element.width = width * scale;
-    element.height = height * scale;
-    pen.scale(scale, scale);
+    if (element.width !== width * scale) element.width = width * scale;
+    if (element.height !== height * scale) element.height = height * scale;
+    pen.setTransform(scale, 0, 0, scale, 0, 0);
     pen.clearRect(0, 0, width, height);
     pen.font = "12px system-ui";
-    pen.fillStyle = getComputedStyle(element).color;
-    facts.processes.forEach((each, index) => {
-      const y = index * ROW - top;
-      if (y > -ROW && y < height) pen.fillText(each.name, 0, y + 14, NAMES - 6);
-    });
-    for (const [process, kind, start_s, end_s, start_seq] of facts.spans) {
-      const y = (rows.get(process) ?? 0) * ROW - top;
-      if (start_seq > at || y <= -ROW || y >= height || start_s > to_s || (end_s && end_s < from_s)) continue;
-      const left = Math.max(NAMES, x(start_s)), right = Math.min(width, x(Math.min(end_s || time_s, time_s)));
-      pen.fillStyle = COLORS[kind] ?? "gray";
-      if (kind === "work") pen.fillRect(left, y + 6, Math.max(1, right - left - 1), ROW - 10);
-      else pen.fillRect(left, y + 3, Math.max(1, right - left), ROW - 5);
+    const color = getComputedStyle(element).color;
+    const first = Math.floor(top / ROW), last = Math.min(rows.length, Math.ceil((top + height) / ROW));
+    for (let row = first; row < last; row++) {
+      const y = row * ROW - top;
+      pen.fillStyle = color;
+      pen.fillText(facts.processes[row]!.name, 0, y + 14, NAMES - 6);
+      for (const [, kind, start_s, end_s, start_seq] of rows[row]!) {
+        if (start_seq > at || start_s > to_s || (end_s && end_s < from_s)) continue;
+        const left = Math.max(NAMES, x(start_s)), right = Math.min(width, x(Math.min(end_s || time_s, time_s)));
+        pen.fillStyle = COLORS[kind] ?? "gray";
+        if (kind === "work") pen.fillRect(left, y + 6, Math.max(1, right - left - 1), ROW - 10);
+        else pen.fillRect(left, y + 3, Math.max(1, right - left), ROW - 5);
+      }
     }
     pen.fillStyle = "#cf222e";
     if (time_s >= from_s && time_s <= to_s) pen.fillRect(x(time_s), 0, 1.5, height);
   });
 
   const find = (event: MouseEvent): Span | undefined => {
-    const row = Math.floor((event.offsetY + top) / ROW), when = time(event.offsetX), name = facts.processes[row]?.name;
+    const row = rows[Math.floor((event.offsetY + top) / ROW)] ?? [], when = time(event.offsetX);
     let found: Span | undefined;
-    for (const span of facts.spans) if (span[0] === name && span[4] <= at && span[2] <= when && (!span[3] || span[3] >= when)) found = span;
+    for (const span of row) if (span[4] <= at && span[2] <= when && (!span[3] || span[3] >= when)) found = span;
     return found;
   };
-  const away = facts.spans.filter((span) => span[1] === "away" && span[4] <= at);
-  const summary = `${facts.processes.length} processes, ${away.length} exits${away.length ? `: ${away.slice(0, 20).map((span) => `${span[0]} ${span[6]}`).join(", ")}` : ""}`;
+  const exits = away.filter((span) => span[4] <= at);
+  const summary = `${facts.processes.length} processes, ${exits.length} exits${exits.length ? `: ${exits.slice(0, 20).map((span) => `${span[0]} ${span[6]}`).join(", ")}` : ""}`;
   return (
     <>
       <div class="timeline" onScroll={(event) => setTop(event.currentTarget.scrollTop)} style={{ maxHeight: `${HEIGHT_MAX}px` }} tabIndex={0} aria-label="Timeline of processes">

@@ -29,6 +29,8 @@ IDLE_S = 15.0
 """Seconds after which a stream without news sends a comment, so that proxies keep the connection open."""
 VIEWS_MAX = 8
 """Jobs that are held in memory; of more, the one that was asked for least recently is forgotten."""
+ROWS = 60
+"""Rows of a table, unless a request says how many."""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:",
     "X-Content-Type-Options": "nosniff",
@@ -67,6 +69,7 @@ class Dashboard:
             ("/api/jobs", self._list),
             ("/api/stream", self._stream),
             ("/api/view", self._view_at),
+            ("/api/pods", self._pods),
             ("/api/curves", self._curves),
             ("/api/timeline", self._timeline),
             ("/api/events", self._events),
@@ -166,6 +169,11 @@ class Dashboard:
         view = self._view(request)
         return _json({"job": view.source.job, **panels.overview(view.replay, _seq(request, view))})
 
+    async def _pods(self, request: Request) -> Response:
+        view, text = self._view(request), request.query_params.get("text", "")
+        start, limit = _number(request, "from", 0), min(_number(request, "limit", ROWS), panels.EVENTS_MAX)
+        return _json(panels.pods(view.replay, _seq(request, view), text, start, limit))
+
     async def _curves(self, request: Request) -> Response:
         return _json(panels.curves(self._view(request).replay, _number(request, "after", 0)))
 
@@ -175,9 +183,9 @@ class Dashboard:
     async def _events(self, request: Request) -> Response:
         view, query = self._view(request), request.query_params
         types = [name for name in query.get("type", "").split(",") if name]
-        return _json(
-            panels.events(view.replay, _seq(request, view), types, query.getlist("where"), query.get("text", ""))
-        )
+        limit = min(_number(request, "limit", ROWS), panels.EVENTS_MAX)
+        where, text = query.getlist("where"), query.get("text", "")
+        return _json(panels.events(view.replay, _seq(request, view), types, where, text, limit))
 
     async def _tasks(self, request: Request) -> Response:
         view = self._view(request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncIterator
 
 from elasticdl.dashboard.sources import JobSource
@@ -42,6 +43,7 @@ class JobView:
 
     async def close(self) -> None:
         """Stop reading."""
+        gc.unfreeze()
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
@@ -87,6 +89,9 @@ class JobView:
             batch.append(record)
             if len(batch) >= AT_ONCE or record.seq >= self.total:
                 self.replay.extend(batch)
+                if record.seq == self.total:
+                    # A collection of a large log's records would hold up answers for a tenth of a second.
+                    gc.freeze()
                 batch = []
                 self.total = max(self.total, record.seq)
                 self._notify()

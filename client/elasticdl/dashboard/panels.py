@@ -22,14 +22,14 @@ from elasticdl.views.task_times import TIME_COLUMNS, task_times
 from elasticdl.views.tasks import TASK_COLUMNS, TaskFilter, TaskQuery, task_counts, task_rows
 from elasticdl.views.wall_time.values import wall_time_facts
 
-EVENTS_MAX = 200
+EVENTS_MAX = 1000
 TEXT_CHARS_MAX = 600
 CURVE_POINTS_MAX = 2000
 """Most points of one curve that the page gets; it says how many there are."""
 
 
 def overview(replay: Replay, seq: int) -> dict[str, Any]:
-    """Progress, processes, evaluations, snapshots and lost time after a record."""
+    """Progress, evaluations, snapshots and lost time after a record."""
     state = replay.state_at(seq)
     record = replay.records[seq - 1] if 0 < seq <= len(replay.records) else None
     facts: dict[str, Any] = {
@@ -47,7 +47,6 @@ def overview(replay: Replay, seq: int) -> dict[str, Any]:
         **facts,
         "progress": {**asdict(progress), "kind": progress.kind.value, "state": progress.state.value},
         "tasks": task_counts(state),
-        "pods": _pods(state),
         "evaluations": evaluation_rows(state)[-20:],
         "snapshots": [
             {"ps": ps, "step": each.step, "time_s": each.time_s, "bytes": each.size_bytes, "at": display(each.manifest)}
@@ -56,12 +55,20 @@ def overview(replay: Replay, seq: int) -> dict[str, Any]:
     }
 
 
-def _pods(state: State) -> list[dict[str, Any]]:
+def pods(replay: Replay, seq: int, text: str, start: int, limit: int) -> dict[str, Any]:
+    """Some rows of the table of processes after a record.
+
+    Args:
+        text: a part of the name, in any case.
+        start, limit: which of the rows that match.
+    """
+    state = replay.state_at(seq)
     working: dict[str, list[str]] = {}
     for ref, attempts in state.running_attempts.items():
         for incarnation in attempts:
             working.setdefault(incarnation, []).append(str(ref))
-    return [
+    names = sorted((name for name in state.pods if text.lower() in name), key=_in_order)
+    rows = [
         {
             "name": name,
             "service": pod.service.value,
@@ -71,8 +78,16 @@ def _pods(state: State) -> list[dict[str, Any]]:
             "tasks": working.get(pod.incarnation, []),
             "slow": pod.slow.work if pod.slow else "",
         }
-        for name, pod in sorted(state.pods.items())
+        for name in names[start : start + limit]
+        for pod in (state.pods[name],)
     ]
+    return {"rows": rows, "count": len(names), "from": start}
+
+
+def _in_order(name: str) -> tuple[str, int, str]:
+    """Names by their numbers."""
+    kind, _, number = name.rpartition("-")
+    return kind, int(number) if number.isdecimal() else 0, name
 
 
 def curves(replay: Replay, after: int) -> dict[str, Any]:
@@ -98,8 +113,9 @@ def _sampled(points: list[list[float | None]]) -> list[list[float | None]]:
 def timeline(replay: Replay) -> dict[str, Any]:
     """When each process lived, and its work: rows of (process, kind, start, end, first and last event, text)."""
     processes = replay.processes
+    services = sorted(processes.services.items(), key=lambda item: _in_order(item[0]))
     return {
-        "processes": [{"name": name, "service": each.value} for name, each in sorted(processes.services.items())],
+        "processes": [{"name": name, "service": each.value} for name, each in services],
         "spans": [
             [each.process, each.kind, each.start_s, each.end_s, each.start_seq, each.end_seq, each.text]
             for each in processes.spans
@@ -108,7 +124,9 @@ def timeline(replay: Replay) -> dict[str, Any]:
     }
 
 
-def events(replay: Replay, before: int, types: Iterable[str], where: Iterable[str], text: str) -> dict[str, Any]:
+def events(
+    replay: Replay, before: int, types: Iterable[str], where: Iterable[str], text: str, limit: int = EVENTS_MAX
+) -> dict[str, Any]:
     """The latest events up to a record, the latest first.
 
     Args:
@@ -119,7 +137,7 @@ def events(replay: Replay, before: int, types: Iterable[str], where: Iterable[st
     conditions: list[Callable[[Envelope], bool]] = [condition(each) for each in where]
     rows: list[dict[str, Any]] = []
     seq = min(before, len(replay.records))
-    while seq > 0 and len(rows) < EVENTS_MAX:
+    while seq > 0 and len(rows) < limit:
         record = replay.records[seq - 1]
         seq -= 1
         envelope = record.envelope

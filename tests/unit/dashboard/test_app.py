@@ -82,7 +82,7 @@ async def test_errors_say_what_is_wrong(reader: httpx.AsyncClient) -> None:
 
 async def test_every_panel_answers_at_every_point(reader: httpx.AsyncClient) -> None:
     for at in (0, 1, 3, 12, 39, 44, 102, 134, 1000):
-        for path in ("view", "events", "tasks", "task?number=3", "tasks?slowest=3", "tasks?state=finished"):
+        for path in ("view", "events", "tasks", "task?number=3", "tasks?slowest=3", "tasks?state=finished", "pods"):
             answer = await reader.get(f"/api/{path}", params={"job": "killed", "at": str(at)} | _query(path))
             assert answer.status_code == 200, (path, at, answer.text)
     assert (await reader.get("/api/curves", params={"job": "killed"})).json()["points"]
@@ -102,6 +102,11 @@ async def test_a_view_is_the_state_at_its_point(reader: httpx.AsyncClient) -> No
     assert found == {"events": [], "more": False}
     rows = (await reader.get("/api/timeline", params={"job": "killed"})).json()["spans"]
     assert ["ps-0", "away", "preempted"] in [[row[0], row[1], row[6]] for row in rows]
+
+
+async def test_processes_come_in_windows(reader: httpx.AsyncClient) -> None:
+    found = (await reader.get("/api/pods", params={"job": "killed", "text": "W", "from": 1, "limit": 1})).json()
+    assert (found["count"], found["from"], [row["name"] for row in found["rows"]]) == (2, 1, ["worker-1"])
 
 
 async def test_the_overview_has_all_jobs(client: httpx.AsyncClient) -> None:
