@@ -30,6 +30,10 @@ export interface Timeline { processes: { name: string; service: string }[]; span
 export interface EventRow { seq: number; time_s: number; name: string; text: string; reasons: string[] }
 export interface TaskTable { columns: string[]; rows: string[][]; more: boolean; counts: Record<string, number> }
 export interface Story { task: number; history: { seq: number; time_s: number; name: string; text: string }[] }
+export interface Comparison {
+  read: Stream[]; states: string[]; settings: [where: string, one: string, other: string][];
+  numbers: [name: string, unit: string, one: number | null, other: number | null][];
+}
 
 type Values = Record<string, string | number | undefined>;
 

@@ -9,17 +9,24 @@ import { InSight } from "./hooks";
 
 const COLORS = ["#1f6feb", "#d1680a", "#2c974b", "#8250df"];
 
-interface Chart { title: string; curves: { name: string; points: CurvePoint[]; count: number }[] }
+interface Curve { name: string; points: CurvePoint[]; count: number; color: string; dash: number[]; from_s: number }
+interface Chart { title: string; curves: Curve[] }
+/** The curves of a job, and when it began; ``name`` tells it from others in the same charts. */
+export interface Source { name: string; facts: Facts; from_s: number }
 
-/** One chart for each quantity: that of training and that of validation are in the same one. */
-function charts(facts: Facts): Chart[] {
+/** One chart for each quantity: that of training and that of validation are in the same one, and those of all jobs. */
+function charts(sources: Source[]): Chart[] {
   const found = new Map<string, Chart>();
-  for (const [name, points] of Object.entries(facts.points)) {
+  for (const [place, { name: job, facts, from_s }] of sources.entries()) for (const [name, points] of Object.entries(facts.points)) {
     const [run, tag] = name.split("/") as [string, string];
     const title = tag.replace(/^epoch_/, "").replace(/^evaluation_(.*)_vs_iterations$/, "$1");
     if (tag.startsWith("epoch_") && run === "validation") continue;  // The evaluations are finer.
     const chart = found.get(title) ?? { title, curves: [] };
-    chart.curves.push({ name: run, points, count: facts.counts[name] ?? points.length });
+    const isSingle = sources.length < 2, isSecond = run === "validation";
+    chart.curves.push({
+      name: isSingle ? run : run === "train" ? job : `${job} ${run}`, points, count: facts.counts[name] ?? points.length, from_s,
+      color: COLORS[isSingle ? chart.curves.length % COLORS.length : place]!, dash: !isSingle && isSecond ? [4, 3] : [],
+    });
     found.set(title, chart);
   }
   const order = ["loss", "records_per_second", "workers", "staleness", "goodput"];
@@ -34,13 +41,14 @@ function until(points: CurvePoint[], at: number): number {
   return low;
 }
 
-export function Curves({ facts, at, first_s }: { facts: Facts; at: number; first_s: number }) {
-  const all = useMemo(() => charts(facts), [facts]);
+/** Charts up to an event; ``bySteps``: against batches (or epochs), not time. */
+export function Curves({ sources, at, bySteps = false }: { sources: Source[]; at: number; bySteps?: boolean }) {
+  const all = useMemo(() => charts(sources), sources.flatMap((each) => [each.facts, each.name, each.from_s]));
   if (!all.length) return <p>No curve has a point yet.</p>;
-  return <div class="charts">{all.map((chart) => <Plot key={chart.title} chart={chart} at={at} first_s={first_s} />)}</div>;
+  return <div class="charts">{all.map((chart) => <Plot key={chart.title} chart={chart} at={at} bySteps={bySteps} />)}</div>;
 }
 
-function Plot({ chart, at, first_s }: { chart: Chart; at: number; first_s: number }) {
+function Plot({ chart, at, bySteps }: { chart: Chart; at: number; bySteps: boolean }) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const seen = useContext(InSight);
@@ -54,27 +62,29 @@ function Plot({ chart, at, first_s }: { chart: Chart; at: number; first_s: numbe
     const made = new uPlot({
       width: Math.max(200, place.current.clientWidth), height: 150, legend: { show: false }, cursor: { y: false },
       scales: { x: { time: false } },
-      axes: [{ ...axis, values: (_, ticks) => ticks.map((tick) => `${tick} s`), size: 24 }, { ...axis, size: 48 }],
-      series: [{}, ...chart.curves.map((curve, index) => ({ label: curve.name, stroke: COLORS[index % COLORS.length]!, width: 1.5, spanGaps: true, points: { show: true, size: 4 } }))],
+      axes: [{ ...axis, values: (_, ticks) => ticks.map((tick) => bySteps ? (Number.isInteger(tick) ? String(tick) : "") : `${tick} s`), size: 24 }, { ...axis, size: 48 }],
+      series: [{}, ...chart.curves.map((curve) => ({ label: curve.name, stroke: curve.color, dash: curve.dash, width: 1.5, spanGaps: true, points: { show: true, size: 4 } }))],
     }, [[], ...chart.curves.map(() => [])] as unknown as uPlot.AlignedData, place.current);
     plot.current = made;
     const watch = new ResizeObserver(() => place.current && made.setSize({ width: Math.max(200, place.current.clientWidth), height: 150 }));
     watch.observe(place.current);
     return () => { watch.disconnect(); made.destroy(); plot.current = null; };
-  }, [names]);
+  }, [names, bySteps]);
   const counts = shown.map((points) => points.length).join();
   useEffect(() => {
     if (!seen) return;
-    const tables = shown.map((points) => [points.map((point) => point[2] - first_s), points.map((point) => point[3])] as uPlot.AlignedData);
+    const tables = shown.map((points, index) => [
+      points.map((point) => bySteps ? point[1] : point[2] - chart.curves[index]!.from_s), points.map((point) => point[3]),
+    ] as uPlot.AlignedData);
     plot.current?.setData(tables.length > 1 ? uPlot.join(tables) : (tables[0] ?? [[], []]));
-  }, [chart, counts, names, seen]);
+  }, [chart, counts, names, bySteps, seen]);
   const sampled = chart.curves.filter((curve) => curve.points.length < curve.count);
   return (
     <figure>
       <figcaption>
         {chart.title}
         {chart.curves.map((curve, index) => (
-          <span key={curve.name} style={{ color: COLORS[index % COLORS.length] }}> {chart.curves.length > 1 ? `${curve.name} ` : ""}{number(last[index] ?? null)}</span>
+          <span key={curve.name} style={{ color: curve.color }}> {chart.curves.length > 1 ? `${curve.name} ` : ""}{number(last[index] ?? null)}</span>
         ))}
         {sampled.map((curve) => <span key={curve.name} class="quiet"> {curve.points.length} of {curve.count} points</span>)}
       </figcaption>

@@ -68,7 +68,7 @@ export function Job({ job, at, go, home }: Props) {
       <Panel title="Timeline" wide>
         {timeline && <Timeline facts={timeline} at={view.seq} time_s={view.time_s} first_s={first_s} last_s={last_s} go={goTo} />}
       </Panel>
-      <Panel title="Curves" wide>{curves && <Curves facts={curves} at={view.seq} first_s={first_s} />}</Panel>
+      <Panel title="Curves" wide>{curves && <Curves sources={[{ name: job, facts: curves, from_s: first_s }]} at={view.seq} />}</Panel>
       <Panel title="Processes"><Pods job={job} at={view.seq} /></Panel>
       <Panel title="Evaluations and snapshots"><Results view={view} /></Panel>
       <Panel title="Events" wide><Events job={job} at={view.seq} go={goTo} /></Panel>

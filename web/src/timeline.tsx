@@ -90,7 +90,7 @@ export function Timeline({ facts, at, time_s, first_s, last_s, go }: Props) {
         </div>
       </div>
       <p class="quiet">
-        {Object.entries(COLORS).map(([kind, color]) => <span key={kind}><i class="key" style={{ background: color }} />{kind} </span>)}{" "}
+        <span class="keys">{Object.entries(COLORS).map(([kind, color]) => <span key={kind}><i class="key" style={{ background: color }} />{kind}</span>)}</span>
         {zoom ? <button class="link" onClick={() => setZoom(null)}>whole job</button> : "Drag to zoom, click to go there. "}
         {facts.left_out > 0 && `${facts.left_out} later spans of work are not drawn. `}
         {under}

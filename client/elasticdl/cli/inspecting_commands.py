@@ -180,10 +180,12 @@ def metrics(
 
 
 def dashboard(
-    job: Annotated[
-        str,
-        typer.Argument(metavar="[JOB]", help="A job, or its exported event log. Default: all jobs of this machine."),
-    ] = "",
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JOB]...", help="Jobs, or their exported event logs. Default: all jobs of this machine."
+        ),
+    ] = None,
     host: Annotated[
         str, Flag("Address to serve at. Others than this machine's own are open to the network.", metavar="HOST")
     ] = "127.0.0.1",
@@ -197,7 +199,7 @@ def dashboard(
     """
     from elasticdl.cli.commands.dashboard import Address, dashboard
 
-    dashboard(job, run_dir, namespace, Address(host=host, port=port))
+    dashboard(jobs or [], run_dir, namespace, Address(host=host, port=port))
 
 
 def replay(

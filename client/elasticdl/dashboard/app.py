@@ -70,6 +70,7 @@ class Dashboard:
             ("/api/stream", self._stream),
             ("/api/view", self._view_at),
             ("/api/pods", self._pods),
+            ("/api/compare", self._compare),
             ("/api/curves", self._curves),
             ("/api/timeline", self._timeline),
             ("/api/events", self._events),
@@ -136,9 +137,9 @@ class Dashboard:
         rows = await asyncio.to_thread(self._jobs.rows)
         return _json({"only": self._only, "jobs": list(map(asdict, rows))})
 
-    def _view(self, request: Request) -> JobView:
+    def _view(self, request: Request, name: str = "job") -> JobView:
         """The view of the job that a request names; reading its log begins with the first one."""
-        key = request.query_params.get("job", self._only)
+        key = request.query_params.get(name, self._only)
         view = self._views.pop(key, None)
         if view is None:
             view = JobView(self._jobs.find(key))
@@ -173,6 +174,11 @@ class Dashboard:
         view, text = self._view(request), request.query_params.get("text", "")
         start, limit = _number(request, "from", 0), min(_number(request, "limit", ROWS), panels.EVENTS_MAX)
         return _json(panels.pods(view.replay, _seq(request, view), text, start, limit))
+
+    async def _compare(self, request: Request) -> Response:
+        views = [self._view(request), self._view(request, "with")]
+        await self._forget()
+        return _json({"read": [_stream_facts(view) for view in views], **panels.comparison(*(v.replay for v in views))})
 
     async def _curves(self, request: Request) -> Response:
         return _json(panels.curves(self._view(request).replay, _number(request, "after", 0)))

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from elasticdl.master.core import State
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import Decided, Envelope
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.storage import display
+from elasticdl.views import comparing
 from elasticdl.views.history import evaluation_rows
 from elasticdl.views.points import condition, is_type
 from elasticdl.views.progress import progress_snapshot
@@ -88,6 +88,20 @@ def _in_order(name: str) -> tuple[str, int, str]:
     """Names by their numbers."""
     kind, _, number = name.rpartition("-")
     return kind, int(number) if number.isdecimal() else 0, name
+
+
+def comparison(one: Replay, other: Replay) -> dict[str, Any]:
+    """Two jobs side by side, as far as their logs are read: rows of settings that differ, and of numbers."""
+    states = [replay.state_at(len(replay.records)) for replay in (one, other)]
+    times = [replay.wall_time_at(len(replay.records)) for replay in (one, other)]
+    mine, theirs = map(comparing.numbers, states, times)
+    first, second = (state.spec for state in states)
+    different = comparing.settings_that_differ(first, second) if first and second else []
+    return {
+        "states": [state.job_state.value for state in states],
+        "settings": [[each.where, each.before, each.after] for each in different],
+        "numbers": comparing.side_by_side(mine, theirs),
+    }
 
 
 def curves(replay: Replay, after: int) -> dict[str, Any]:

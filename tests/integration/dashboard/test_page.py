@@ -85,3 +85,23 @@ def test_a_log_that_grows_is_followed(page: Page) -> None:
         page.get_by_role("button", name="All jobs").click()
         page.get_by_role("button", name="two").click()
         shows(page, "succeeded")
+
+
+def test_two_jobs_are_compared(page: Page) -> None:
+    jobs = {name: GrowingJob(recorded(name)) for name in ("ps-killed", "plain", "scaled")}
+    with served(jobs) as address:
+        page.goto(f"{address}/?token={TOKEN}")
+        expect(page.get_by_role("button", name="Compare")).to_be_disabled()
+        for name in ("plain", "scaled", "ps-killed"):
+            page.get_by_label(f"Compare {name}").check()
+        expect(page.get_by_label("Compare plain")).not_to_be_checked()
+        page.get_by_role("button", name="Compare").click()
+        assert page.url.endswith("?job=scaled&with=ps-killed")
+        expect(page.get_by_role("row", name="processes started again 0 1")).to_be_visible(timeout=WAIT_MS)
+        expect(page.get_by_role("row", name="ps 1 2")).to_be_visible()
+        names = [recorded(name)[0].envelope.event.spec.job for name in ("scaled", "ps-killed")]
+        chart = page.get_by_role("img", name="workers")
+        expect(chart).to_have_attribute("aria-label", f"workers: {names[0]} 3, {names[1]} 2", timeout=WAIT_MS)
+        page.get_by_label("over").select_option("time")
+        page.go_back()
+        page.get_by_label("Compare plain").wait_for()

@@ -109,6 +109,19 @@ async def test_processes_come_in_windows(reader: httpx.AsyncClient) -> None:
     assert (found["count"], found["from"], [row["name"] for row in found["rows"]]) == (2, 1, ["worker-1"])
 
 
+async def test_two_jobs_are_compared(reader: httpx.AsyncClient) -> None:
+    while True:
+        found = (await reader.get("/api/compare", params={"job": "killed", "with": "plain"})).json()
+        if all(each["total"] == each["read"] > 0 for each in found["read"]):
+            break
+        await asyncio.sleep(0)
+    assert found["states"] == ["succeeded", "succeeded"]
+    assert ["ps", "2", "1"] in found["settings"]
+    names = [row[0] for row in found["numbers"]]
+    assert names[:2] == ["wall time", "useful"] and "records per second" in names
+    assert (await reader.get("/api/compare", params={"job": "killed", "with": "other"})).status_code == 400
+
+
 async def test_the_overview_has_all_jobs(client: httpx.AsyncClient) -> None:
     jobs = (await client.get("/api/jobs", headers=HEADERS)).json()
     assert [row["key"] for row in jobs["jobs"]] == ["killed", "plain"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,22 +43,23 @@ class HandleSource:
         return self._handle.open()
 
 
-class OneJob:
-    """See ``Jobs``: the job or file that the user has named."""
+class NamedJobs:
+    """See ``Jobs``: the jobs and files that the user has named."""
 
-    def __init__(self, key: str, handle: ReadableJob) -> None:
-        self._key = key
-        self._handle = handle
+    def __init__(self, handles: Mapping[str, ReadableJob]) -> None:
+        self._handles = handles
 
     def rows(self) -> Sequence[JobRow]:
         """See ``Jobs``."""
-        return [JobRow(key=self._key, job=self._handle.job, state=self._handle.condition().state)]
+        return [
+            JobRow(key=key, job=handle.job, state=handle.condition().state) for key, handle in self._handles.items()
+        ]
 
     def find(self, key: str) -> JobSource:
         """See ``Jobs``."""
-        if key != self._key:
+        if key not in self._handles:
             raise UserError(f"this dashboard does not show {key}")
-        return HandleSource(self._handle)
+        return HandleSource(self._handles[key])
 
 
 class LocalJobs:
@@ -111,7 +112,7 @@ def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def dashboard(job: str, run_dir: Path | None, namespace: str, address: Address) -> None:
+def dashboard(names: Sequence[str], run_dir: Path | None, namespace: str, address: Address) -> None:
     """Serve until Ctrl-C."""
     try:
         import uvicorn
@@ -121,12 +122,14 @@ def dashboard(job: str, run_dir: Path | None, namespace: str, address: Address) 
         raise UserError(
             f"the dashboard needs the package {error.name}", hint="Install it: pip install 'elasticdl[dashboard]'."
         ) from error
-    if namespace and not job:
+    if namespace and not names:
         raise UserError("--namespace needs a JOB", usage=True)
-    jobs = OneJob(job, open_readable(job, run_dir, namespace)) if job else LocalJobs(root_of(run_dir))
+    named = NamedJobs({name: open_readable(name, run_dir, namespace) for name in names})
+    jobs = named if names else LocalJobs(root_of(run_dir))
+    only = names[0] if len(names) == 1 else ""
     token = secrets.token_urlsafe(16)
     is_local = address.host in (LOOPBACK, "localhost", "::1")
-    board = Dashboard(jobs, token, only=job) if is_local else Dashboard(jobs, token, only=job, hosts=frozenset())
+    board = Dashboard(jobs, token, only=only) if is_local else Dashboard(jobs, token, only=only, hosts=frozenset())
     config = uvicorn.Config(board.app(), log_level="warning", access_log=False, timeout_graceful_shutdown=1)
     with address.bind() as bound:
         host, port = bound.getsockname()[:2]
