@@ -26,7 +26,13 @@ export interface View {
 export type CurvePoint = [seq: number, step: number, time_s: number, value: number | null];
 export interface Curves { points: Record<string, CurvePoint[]>; counts: Record<string, number> }
 export type Span = [process: string, kind: string, start_s: number, end_s: number, start_seq: number, end_seq: number, text: string];
-export interface Timeline { processes: { name: string; service: string }[]; spans: Span[]; left_out: number }
+export type PlacementSince = [seq: number, time_s: number, version: number, runs: [start: number, end: number, ps: number][]];
+export type Generation = [seq: number, time_s: number, number: number, members: string[], reason: string];
+export type Mark = [kind: "evaluation" | "snapshot", process: string, time_s: number, seq: number, text: string];
+export interface Timeline {
+  processes: { name: string; service: string }[]; spans: Span[]; left_out: number;
+  placements: PlacementSince[]; generations: Generation[]; marks: Mark[]; snapshots: number;
+}
 export interface EventRow { seq: number; time_s: number; name: string; text: string; reasons: string[] }
 export interface TaskTable { columns: string[]; rows: string[][]; more: boolean; counts: Record<string, number> }
 export interface Story { task: number; history: { seq: number; time_s: number; name: string; text: string }[] }

@@ -7,6 +7,7 @@ import { clock, seconds } from "./format";
 import { useAnswer } from "./hooks";
 import { Overview, Pods, Results } from "./overview";
 import { Panel } from "./panel";
+import { Generations, Placement } from "./placement";
 import { Events, Tasks } from "./tables";
 import { Timeline } from "./timeline";
 import { Why } from "./why";
@@ -68,6 +69,10 @@ export function Job({ job, at, go, home }: Props) {
       <Panel title="Timeline" wide>
         {timeline && <Timeline facts={timeline} at={view.seq} time_s={view.time_s} first_s={first_s} last_s={last_s} go={goTo} />}
       </Panel>
+      {timeline && timeline.generations.length > 0 && <Panel title="Ring" wide><Generations facts={timeline} at={view.seq} go={goTo} /></Panel>}
+      {timeline && timeline.placements.length > 0 && <Panel title="Placement of the model" wide>
+        <Placement facts={timeline} at={view.seq} time_s={view.time_s} first_s={first_s} last_s={last_s} go={goTo} />
+      </Panel>}
       <Panel title="Curves" wide>{curves && <Curves sources={[{ name: job, facts: curves, from_s: first_s }]} at={view.seq} />}</Panel>
       <Panel title="Processes"><Pods job={job} at={view.seq} /></Panel>
       <Panel title="Evaluations and snapshots"><Results view={view} /></Panel>

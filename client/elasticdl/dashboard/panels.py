@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import Decided, Envelope
+from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.storage import display
+from elasticdl.shared.words import size
 from elasticdl.views import comparing
 from elasticdl.views.history import evaluation_rows
 from elasticdl.views.points import condition, is_type
@@ -26,6 +29,9 @@ EVENTS_MAX = 1000
 TEXT_CHARS_MAX = 600
 CURVE_POINTS_MAX = 2000
 """Most points of one curve that the page gets; it says how many there are."""
+
+
+_EVALUATION = re.compile("evaluation_(.*)_vs_iterations")
 
 
 def overview(replay: Replay, seq: int) -> dict[str, Any]:
@@ -125,7 +131,12 @@ def _sampled(points: list[list[float | None]]) -> list[list[float | None]]:
 
 
 def timeline(replay: Replay) -> dict[str, Any]:
-    """When each process lived, and its work: rows of (process, kind, start, end, first and last event, text)."""
+    """When each process lived, and its work; where the model was; the generations of a ring; and marks.
+
+    Spans are rows of (process, kind, start, end, first and last event, text); placements of (event, time, version,
+    runs of (first partition, end, number of the ps)); generations of (event, time, number, members, reason); marks of
+    (kind, process, time, event, text).
+    """
     processes = replay.processes
     services = sorted(processes.services.items(), key=lambda item: _in_order(item[0]))
     return {
@@ -135,7 +146,39 @@ def timeline(replay: Replay) -> dict[str, Any]:
             for each in processes.spans
         ],
         "left_out": processes.left_out,
+        "placements": [
+            [each.seq, each.time_s, each.placement.version, _runs(each.placement)] for each in replay.marks.placements
+        ],
+        "generations": [
+            [each.seq, each.time_s, each.number, each.members, each.reason] for each in replay.marks.generations
+        ],
+        "marks": [*_evaluations(replay), *_snapshots(replay)],
+        "snapshots": replay.marks.snapshot_count,
     }
+
+
+def _runs(placement: Placement) -> list[tuple[int, int, int]]:
+    """Neighbouring partitions of one ps: the first, the end, and the ps."""
+    return sorted((start, end, ps) for ps in placement.holders for start, end in placement.partitions(ps))
+
+
+def _evaluations(replay: Replay) -> Iterator[list[Any]]:
+    """A mark for each evaluation that has ended, with its metrics."""
+    found: dict[tuple[int, int], list[str]] = {}
+    times: dict[tuple[int, int], float] = {}
+    for each in replay.curve_points:
+        point = each.point
+        if name := _EVALUATION.fullmatch(point.tag):
+            key = each.seq, point.step
+            found.setdefault(key, []).append(f"{name[1]} {point.value:.4g}")
+            times[key] = point.time_s
+    for (seq, step), metrics in found.items():
+        yield ["evaluation", "", times[seq, step], seq, f"step {step}: {', '.join(metrics)}"]
+
+
+def _snapshots(replay: Replay) -> Iterator[list[Any]]:
+    for each in replay.marks.snapshots:
+        yield ["snapshot", each.ps, each.time_s, each.seq, size(each.size_bytes)]
 
 
 def events(

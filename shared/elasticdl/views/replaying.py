@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from elasticdl.master.core.fold import Fold
 from elasticdl.master.core.state import State
-from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.messages.events import JobSubmitted, LogRecord
+from elasticdl.shared.messages.events import LogRecord
 from elasticdl.views.checkpoints import Checkpoint, Checkpoints, Copy
 from elasticdl.views.curves import Curves, Point
+from elasticdl.views.marks import Marks
 from elasticdl.views.processes import Processes
 from elasticdl.views.wall_time.fold import WallTimeFold
 from elasticdl.views.wall_time.values import WallTime
@@ -37,7 +37,7 @@ class Replay:
         self.records: list[LogRecord] = []
         self.curve_points: list[CurvePoint] = []
         self.processes = Processes()
-        self.spec: JobSpec | None = None
+        self.marks = Marks()
         self._checkpoints = Checkpoints(interval)
         self._fold = Fold()
         self._wall_time = WallTimeFold()
@@ -47,12 +47,11 @@ class Replay:
     def extend(self, records: Sequence[LogRecord]) -> None:
         """Take the next records."""
         for record in records:
-            if self.spec is None and isinstance(record.envelope.event, JobSubmitted):
-                self.spec = record.envelope.event.spec
             self.records.append(record)
             self._fold.take(record)
             self._wall_time.take(record)
             self.processes.take(record)
+            self.marks.take(record)
             self.curve_points += [CurvePoint(seq=record.seq, point=point) for point in self._curves.on_record(record)]
             if self._fold.state.seq:
                 self._checkpoints.offer(len(self.records), self._checkpoint)

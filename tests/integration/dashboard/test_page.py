@@ -8,7 +8,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.integration.dashboard.browser import WAIT_MS, chromium, needs_chromium, page_of
 from tests.integration.dashboard.served import TOKEN, GrowingJob, served
+from tests.unit.master.test_rings import three_workers
 from tests.unit.views.recorded import recorded
+
+from elasticdl.shared.messages.events import ExitCause
 
 pytestmark = needs_chromium
 
@@ -105,3 +108,20 @@ def test_two_jobs_are_compared(page: Page) -> None:
         page.get_by_label("over").select_option("time")
         page.go_back()
         page.get_by_label("Compare plain").wait_for()
+
+
+def test_the_placement_and_the_ring_follow_the_slider(page: Page) -> None:
+    ring = three_workers()
+    ring.exit_pod("worker-0", ExitCause.PREEMPTED)
+    with served({"scaled": GrowingJob(recorded("scaled")), "ring": GrowingJob(ring.log)}) as address:
+        page.goto(f"{address}/?token={TOKEN}&job=scaled")
+        placed = page.get_by_label("Placement of the model").get_by_role("img")
+        expect(placed).to_have_attribute("aria-label", "Version 2: ps-0: 0-127; ps-1: 128-255", timeout=WAIT_MS)
+        page.get_by_label("Event", exact=True).fill("50")
+        expect(placed).to_have_attribute("aria-label", "Version 1: ps-0: 0-255", timeout=WAIT_MS)
+        page.goto(f"{address}/?job=ring")
+        rows = page.get_by_role("region", name="Generations of the ring").locator("tbody tr")
+        expect(rows).to_have_count(4, timeout=WAIT_MS)
+        expect(rows.first).to_contain_text("worker-1, worker-2")
+        rows.nth(1).get_by_role("button").click()
+        expect(rows).to_have_count(3, timeout=WAIT_MS)
