@@ -41,18 +41,21 @@ export interface Comparison {
   numbers: [name: string, unit: string, one: number | null, other: number | null][];
 }
 
+export interface FleetJob {
+  job: string; priority: number; queue: string; waiting: boolean; finished: boolean; suspended: boolean;
+  workers: [running: number, wanted: number]; ps: [running: number, wanted: number]; remaining_s: number | null; reason: string;
+}
+export interface Decision { number: number; time_s: number; job: string; what: string; reason: string }
+export interface Fleet {
+  number: number; time_s: number; resources: [name: string, all: number, jobs: number, others: number, useful: number][];
+  nodes: { name: string; pods: number; used: [name: string, used: number, all: number][] }[]; node_count: number; pod_count: number;
+  jobs: FleetJob[]; job_count: number; pending: [starts: number, drains: number]; decisions: Decision[]; decision_count: number;
+}
+
 type Values = Record<string, string | number | undefined>;
 
 export function address(path: string, values: Values): string {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(values)) if (value !== undefined && value !== "") query.set(name, String(value));
   return `/api/${path}?${query}`;
-}
-
-/** Ask the server; an error carries the server's message. */
-export async function ask<T>(path: string, values: Values, signal?: AbortSignal): Promise<T> {
-  const answer = await fetch(address(path, values), { signal: signal ?? null });
-  const value = await answer.json();
-  if (!answer.ok) throw new Error((value as { error?: string }).error ?? answer.statusText);
-  return value as T;
 }

@@ -2,7 +2,7 @@
 
 import { createContext, type RefObject } from "preact";
 import { useContext, useEffect, useRef, useState } from "preact/hooks";
-import { address, ask } from "./api";
+import { type Stream, address } from "./api";
 
 const REST_MS = 400;
 
@@ -59,4 +59,18 @@ export function useAnswer<T>(path: string, values: Record<string, string | numbe
   return [answer, problem];
 }
 
-export { ask };
+/** What the server tells of a log, as long as it may grow. */
+export function useStream(values: Record<string, string>): Stream | null {
+  const [stream, setStream] = useState<Stream | null>(null);
+  const place = address("stream", values);
+  useEffect(() => {
+    const source = new EventSource(place);
+    source.onmessage = (message) => {
+      const facts = JSON.parse(message.data) as Stream;
+      setStream(facts);
+      if (!facts.live) source.close();
+    };
+    return () => source.close();
+  }, [place]);
+  return stream;
+}

@@ -3,9 +3,9 @@
 import { useState } from "preact/hooks";
 import type { JobRow } from "./api";
 
-interface Props { rows: JobRow[]; open: (key: string) => void; compare: (one: string, other: string) => void }
+interface Props { rows: JobRow[]; fleet: (() => void) | null; open: (key: string) => void; compare: (one: string, other: string) => void }
 
-export function Jobs({ rows, open, compare }: Props) {
+export function Jobs({ rows, fleet, open, compare }: Props) {
   const [text, setText] = useState("");
   const [chosen, setChosen] = useState<string[]>([]);
   const shown = rows.filter((row) => Object.values(row).some((value) => value.toLowerCase().includes(text.toLowerCase())));
@@ -17,6 +17,7 @@ export function Jobs({ rows, open, compare }: Props) {
       <header>
         <h1>Jobs</h1>
         <label>search <input type="search" value={text} onInput={(event) => setText(event.currentTarget.value)} /></label>
+        {fleet && <button onClick={fleet}>Fleet</button>}
         {rows.length > 1 && <button disabled={!other} onClick={() => compare(one!, other!)}>Compare</button>}
         {rows.length > 1 && !other && <span class="quiet">Choose two jobs to compare them.</span>}
       </header>

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from tests.histories.logs import FOLDER
 from tests.integration.dashboard.browser import WAIT_MS, chromium, needs_chromium, page_of
 from tests.integration.dashboard.served import TOKEN, GrowingJob, served
 from tests.unit.master.test_rings import three_workers
 from tests.unit.views.recorded import recorded
 
+from elasticdl.cli.commands.fleet.fleet_file import FleetFile
+from elasticdl.controller.history.log_file import LogFile
 from elasticdl.shared.messages.events import ExitCause
 
 pytestmark = needs_chromium
@@ -125,3 +131,28 @@ def test_the_placement_and_the_ring_follow_the_slider(page: Page) -> None:
         expect(rows.first).to_contain_text("worker-1, worker-2")
         rows.nth(1).get_by_role("button").click()
         expect(rows).to_have_count(3, timeout=WAIT_MS)
+
+
+def test_a_fleet_is_followed_and_replayed(page: Page, tmp_path: Path) -> None:
+    path = tmp_path / "fleet.log"
+    lines = gzip.decompress((FOLDER / "fleets/two-jobs.fleet").read_bytes()).decode().splitlines(keepends=True)
+    with closing(LogFile(path)) as log:
+        log.append("".join(lines[:6]))
+        with served({}, fleet=FleetFile(path)) as address:
+            page.goto(f"{address}/?token={TOKEN}")
+            page.get_by_role("button", name="Fleet").click()
+            page.locator("[data-seq='5']").wait_for()
+            log.append("".join(lines[6:]))
+            page.locator("[data-seq='16']").wait_for()
+            jobs = page.get_by_role("region", name="Jobs", exact=True)
+            expect(jobs.get_by_role("row", name="job-01")).to_contain_text("10 workers and 2 ps: its maximum")
+            page.get_by_label("Go to decision 12").first.click()
+            page.locator("[data-seq='12']").wait_for()
+            assert page.url.endswith("?fleet=1&at=12")
+            page.get_by_label("Decision", exact=True).fill("2")
+            page.locator("[data-seq='2']").wait_for()
+            page.reload()
+            page.locator("[data-seq='2']").wait_for()
+            page.get_by_role("button", name="Live").click()
+            page.locator("[data-seq='16']").wait_for()
+            page.goto("about:blank")  # The stream of a fleet has no end.

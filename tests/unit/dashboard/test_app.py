@@ -10,9 +10,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.histories.logs import FOLDER
 from tests.integration.dashboard.served import TOKEN, GrowingJob, SomeJobs
 from tests.unit.views.recorded import recorded
 
+from elasticdl.cli.commands.fleet.fleet_file import FleetFile
 from elasticdl.dashboard.app import STATIC, Dashboard
 
 ROOT = Path(__file__).parents[3]
@@ -120,6 +122,27 @@ async def test_two_jobs_are_compared(reader: httpx.AsyncClient) -> None:
     names = [row[0] for row in found["numbers"]]
     assert names[:2] == ["wall time", "useful"] and "records per second" in names
     assert (await reader.get("/api/compare", params={"job": "killed", "with": "other"})).status_code == 400
+
+
+async def test_a_fleet_is_shown_at_each_decision() -> None:
+    board = Dashboard(SomeJobs({}), TOKEN, fleet=FleetFile(FOLDER / "fleets/two-jobs.fleet"))
+    app = board.app()
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1", headers=HEADERS) as client,
+    ):
+        assert (await client.get("/api/jobs")).json()["fleet"] is True
+        while (found := (await client.get("/api/fleet")).json())["number"] < 16:
+            await asyncio.sleep(0.01)
+        assert found["resources"][0][:3] == ["cpu", 21000, 13000]
+        assert (await client.get("/api/fleet", params={"at": 3})).json()["number"] == 3
+        curves = (await client.get("/api/fleet/curves")).json()
+        assert curves["counts"]["requested/CPU, %"] == len(curves["points"]["requested/CPU, %"]) == 16
+
+
+async def test_a_dashboard_without_a_fleet_says_so(reader: httpx.AsyncClient) -> None:
+    answer = await reader.get("/api/fleet")
+    assert answer.status_code == 400 and "this dashboard shows no fleet" in answer.json()["error"]
 
 
 async def test_the_overview_has_all_jobs(client: httpx.AsyncClient) -> None:

@@ -112,12 +112,13 @@ def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def dashboard(names: Sequence[str], run_dir: Path | None, namespace: str, address: Address) -> None:
+def dashboard(names: Sequence[str], run_dir: Path | None, namespace: str, address: Address, fleet: Path | None) -> None:
     """Serve until Ctrl-C."""
     try:
         import uvicorn
 
-        from elasticdl.dashboard.app import Dashboard
+        from elasticdl.cli.commands.fleet.fleet_file import FleetFile
+        from elasticdl.dashboard.app import LOOPBACK_HOSTS, Dashboard
     except ImportError as error:
         raise UserError(
             f"the dashboard needs the package {error.name}", hint="Install it: pip install 'elasticdl[dashboard]'."
@@ -126,10 +127,11 @@ def dashboard(names: Sequence[str], run_dir: Path | None, namespace: str, addres
         raise UserError("--namespace needs a JOB", usage=True)
     named = NamedJobs({name: open_readable(name, run_dir, namespace) for name in names})
     jobs = named if names else LocalJobs(root_of(run_dir))
-    only = names[0] if len(names) == 1 else ""
+    only = names[0] if len(names) == 1 and not fleet else ""
     token = secrets.token_urlsafe(16)
     is_local = address.host in (LOOPBACK, "localhost", "::1")
-    board = Dashboard(jobs, token, only=only) if is_local else Dashboard(jobs, token, only=only, hosts=frozenset())
+    hosts = LOOPBACK_HOSTS if is_local else frozenset[str]()
+    board = Dashboard(jobs, token, only=only, hosts=hosts, fleet=FleetFile(fleet) if fleet else None)
     config = uvicorn.Config(board.app(), log_level="warning", access_log=False, timeout_graceful_shutdown=1)
     with address.bind() as bound:
         host, port = bound.getsockname()[:2]
