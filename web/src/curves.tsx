@@ -41,14 +41,14 @@ function until(points: CurvePoint[], at: number): number {
   return low;
 }
 
-/** Charts up to an event; ``bySteps``: against batches (or epochs), not time. */
-export function Curves({ sources, at, bySteps = false }: { sources: Source[]; at: number; bySteps?: boolean }) {
+/** Charts up to an event; ``bySteps``: against batches (or epochs), not time; ``stepped``: values last until the next one. */
+export function Curves({ sources, at, bySteps = false, stepped = false }: { sources: Source[]; at: number; bySteps?: boolean; stepped?: boolean }) {
   const all = useMemo(() => charts(sources), sources.flatMap((each) => [each.facts, each.name, each.from_s]));
   if (!all.length) return <p>No curve has a point yet.</p>;
-  return <div class="charts">{all.map((chart) => <Plot key={chart.title} chart={chart} at={at} bySteps={bySteps} />)}</div>;
+  return <div class="charts">{all.map((chart) => <Plot key={chart.title} chart={chart} at={at} bySteps={bySteps} stepped={stepped} />)}</div>;
 }
 
-function Plot({ chart, at, bySteps }: { chart: Chart; at: number; bySteps: boolean }) {
+function Plot({ chart, at, bySteps, stepped }: { chart: Chart; at: number; bySteps: boolean; stepped: boolean }) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const seen = useContext(InSight);
@@ -63,7 +63,7 @@ function Plot({ chart, at, bySteps }: { chart: Chart; at: number; bySteps: boole
       width: Math.max(200, place.current.clientWidth), height: 150, legend: { show: false }, cursor: { y: false },
       scales: { x: { time: false } },
       axes: [{ ...axis, values: (_, ticks) => ticks.map((tick) => bySteps ? (Number.isInteger(tick) ? String(tick) : "") : `${tick} s`), size: 24 }, { ...axis, size: 48 }],
-      series: [{}, ...chart.curves.map((curve) => ({ label: curve.name, stroke: curve.color, dash: curve.dash, width: 1.5, spanGaps: true, points: { show: true, size: 4 } }))],
+      series: [{}, ...chart.curves.map((curve) => ({ label: curve.name, stroke: curve.color, dash: curve.dash, width: 1.5, spanGaps: true, ...(stepped ? { paths: uPlot.paths.stepped!({ align: 1 }), points: { show: false } } : { points: { show: true, size: 4 } }) }))],
     }, [[], ...chart.curves.map(() => [])] as unknown as uPlot.AlignedData, place.current);
     plot.current = made;
     const watch = new ResizeObserver(() => place.current && made.setSize({ width: Math.max(200, place.current.clientWidth), height: 150 }));

@@ -14,7 +14,7 @@ const SIMULATED_S_MAX = 1e8;
 function when(time_s: number): string { return time_s < SIMULATED_S_MAX ? `${time_s.toFixed(1)} s` : clock(time_s); }
 
 function amount(resource: string, value: number): string {
-  if (resource === "cpu") return `${number(Math.round(value) / 1000)} cores`;
+  if (resource === "cpu") return `${(Math.round(value) / 1000).toLocaleString("en-US")} cores`;
   return resource === "memory" ? bytes(value * 2 ** 20) : number(Math.round(value * 10) / 10);
 }
 
@@ -32,7 +32,7 @@ export function Fleet({ at, go, home }: { at: number | null; go: (at: number | n
     <main>
       <Panel title="Resources"><Resources facts={facts} /></Panel>
       <Panel title="Utilisation and jobs">
-        {curves && <Curves sources={[{ name: "fleet", facts: curves, from_s: first_s }]} at={facts.number} />}
+        {curves && <Curves sources={[{ name: "fleet", facts: curves, from_s: first_s }]} at={facts.number} stepped />}
         <p class="quiet">Useful work: CPU of workers that train, each counted by what it adds to its job's throughput compared with the first one.</p>
       </Panel>
       <Panel title="Jobs" wide><FleetJobs facts={facts} /></Panel>

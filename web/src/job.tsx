@@ -8,6 +8,7 @@ import { useAnswer, useStream } from "./hooks";
 import { Overview, Pods, Results } from "./overview";
 import { Panel } from "./panel";
 import { Generations, Placement } from "./placement";
+import { Scale } from "./scale";
 import { Slider } from "./slider";
 import { Events, Tasks } from "./tables";
 import { Timeline } from "./timeline";
@@ -39,17 +40,18 @@ export function Job({ job, at, go, home }: Props) {
   const goTo = (seq: number) => go(seq >= latest.current ? null : Math.max(1, seq));
   const isPast = at !== null;
   const first_s = stream?.first_s ?? 0, last_s = stream?.last_s ?? 0;
+  const scale = useMemo(() => new Scale(timeline?.spans ?? [], first_s, last_s), [timeline, first_s, last_s]);
   // Panels are asked and drawn once the view has come, not for each place that the slider passes.
   const panels = useMemo(() => view && (
     <main>
       <Panel title="Progress"><Overview view={view} /></Panel>
       <Panel title="Where the time went"><Why why={view.why} go={goTo} /></Panel>
       <Panel title="Timeline" wide>
-        {timeline && <Timeline facts={timeline} at={view.seq} time_s={view.time_s} first_s={first_s} last_s={last_s} go={goTo} />}
+        {timeline && <Timeline facts={timeline} scale={scale} at={view.seq} time_s={view.time_s} first_s={first_s} last_s={last_s} go={goTo} />}
       </Panel>
       {timeline && timeline.generations.length > 0 && <Panel title="Ring" wide><Generations facts={timeline} at={view.seq} go={goTo} /></Panel>}
       {timeline && timeline.placements.length > 0 && <Panel title="Placement of the model" wide>
-        <Placement facts={timeline} at={view.seq} time_s={view.time_s} first_s={first_s} last_s={last_s} go={goTo} />
+        <Placement facts={timeline} scale={scale} at={view.seq} time_s={view.time_s} first_s={first_s} last_s={last_s} go={goTo} />
       </Panel>}
       <Panel title="Curves" wide>{curves && <Curves sources={[{ name: job, facts: curves, from_s: first_s }]} at={view.seq} />}</Panel>
       <Panel title="Processes"><Pods job={job} at={view.seq} /></Panel>

@@ -2,11 +2,12 @@
 
 import type { Generation, PlacementSince, Timeline } from "./api";
 import { clock, seconds } from "./format";
+import type { Scale } from "./scale";
 
 const PARTITIONS = 256, HEIGHT = 96, SHOWN = 50;
 const COLORS = ["#1f6feb", "#d1680a", "#2c974b", "#8250df", "#bf3989", "#1b7c83", "#9a6700", "#6e7781"];
 
-interface Props { facts: Timeline; at: number; time_s: number; first_s: number; last_s: number; go: (seq: number) => void }
+interface Props { facts: Timeline; scale: Scale; at: number; time_s: number; first_s: number; last_s: number; go: (seq: number) => void }
 
 function color(ps: number): string { return COLORS[ps % COLORS.length]!; }
 
@@ -17,11 +18,11 @@ function text(runs: PlacementSince[3]): string {
 }
 
 /** The partitions from top to bottom, time from left to right, and a color for each ps. */
-export function Placement({ facts, at, time_s, first_s, last_s, go }: Props) {
+export function Placement({ facts, scale, at, time_s, first_s, last_s, go }: Props) {
   const known = facts.placements.filter((each) => each[0] <= at);
   const now = known[known.length - 1];
   if (!now) return <p class="quiet">The log has no job until this event.</p>;
-  const length = Math.max(1, last_s - first_s), holders = [...new Set(known.flatMap((each) => each[3].map((run) => run[2])))].sort((a, b) => a - b);
+  const from = scale.place(first_s), length = Math.max(1, scale.place(last_s) - from), holders = [...new Set(known.flatMap((each) => each[3].map((run) => run[2])))].sort((a, b) => a - b);
   const last = <p>Version {now[2]} since <button class="link" onClick={() => go(now[0])}>#{now[0]}</button> {clock(now[1])}: {text(now[3])}</p>;
   if (facts.placements.length < 2) return last;
   return (
@@ -33,7 +34,7 @@ export function Placement({ facts, at, time_s, first_s, last_s, go }: Props) {
             <g key={seq} onClick={() => go(seq)}>
               <title>{`Version ${version}, ${clock(since_s)}, ${seconds(until_s - since_s)}. ${text(runs)}`}</title>
               {runs.map(([start, end, ps]) => (
-                <rect key={start} x={(1000 * (since_s - first_s)) / length} width={Math.max(1, (1000 * (until_s - since_s)) / length)} y={start} height={end - start} fill={color(ps)} />
+                <rect key={start} x={(1000 * (scale.place(since_s) - from)) / length} width={Math.max(1, (1000 * (scale.place(until_s) - scale.place(since_s))) / length)} y={start} height={end - start} fill={color(ps)} />
               ))}
             </g>
           );

@@ -34,7 +34,7 @@ export function Tasks({ job, at, go }: Props) {
       <div class="scroll">
         <table>
           <caption class="hidden">Tasks</caption>
-          <thead><tr>{table?.columns.map((each) => <th key={each}>{each}</th>)}</tr></thead>
+          <thead><tr>{table?.columns.map((each) => <th key={each} scope="col">{each}</th>)}</tr></thead>
           <tbody>
             {table?.rows.map((row) => (
               <tr key={row[0]}>

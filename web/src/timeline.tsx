@@ -4,12 +4,13 @@ import { useContext, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Mark, Span, Timeline as Facts } from "./api";
 import { clock, seconds } from "./format";
 import { InSight } from "./hooks";
+import type { Scale } from "./scale";
 
 const ROW = 20, NAMES = 90, HEIGHT_MAX = 320;
 const MARK = "#8250df", RING: Record<string, string> = { odd: "#2c974b", even: "#74c991" };
 const COLORS: Record<string, string> = { pending: "#bf8700", starting: "#8c959f", running: "#9cc7f5", work: "#1f6feb", away: "#cf222e", ended: "#8c959f55" };
 
-interface Props { facts: Facts; at: number; time_s: number; first_s: number; last_s: number; go: (seq: number) => void }
+interface Props { facts: Facts; scale: Scale; at: number; time_s: number; first_s: number; last_s: number; go: (seq: number) => void }
 
 interface Line { name: string; spans: Span[]; marks: Mark[] }
 
@@ -28,7 +29,7 @@ function ordered(facts: Facts): { lines: Line[]; away: Span[] } {
   return { lines, away: facts.spans.filter((span) => span[1] === "away") };
 }
 
-export function Timeline({ facts, at, time_s, first_s, last_s, go }: Props) {
+export function Timeline({ facts, scale, at, time_s, first_s, last_s, go }: Props) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [top, setTop] = useState(0);
   const [width, setWidth] = useState(600);
@@ -39,8 +40,18 @@ export function Timeline({ facts, at, time_s, first_s, last_s, go }: Props) {
   const [from_s, to_s] = zoom ?? [first_s, Math.max(last_s, first_s + 1)];
   const { lines, away } = useMemo(() => ordered(facts), [facts]);
   const height = Math.min(HEIGHT_MAX, Math.max(ROW, lines.length * ROW));
-  const x = (time: number) => NAMES + ((time - from_s) / (to_s - from_s)) * (width - NAMES);
-  const time = (left: number) => from_s + (Math.max(0, left - NAMES) / (width - NAMES)) * (to_s - from_s);
+  const from = scale.place(from_s), to = scale.place(to_s);
+  const x = (time_s: number) => NAMES + ((scale.place(time_s) - from) / (to - from)) * (width - NAMES);
+  const time = (left: number) => scale.time(from + (Math.max(0, left - NAMES) / (width - NAMES)) * (to - from));
+  const zoomTo = (start_s: number, end_s: number) => setZoom(end_s - start_s >= last_s - first_s ? null : [start_s, end_s]);
+  /** Zoom around the chosen point, and back. */
+  const onKey = (event: KeyboardEvent) => {
+    const factor = { "+": 0.5, "=": 0.5, "-": 2 }[event.key];
+    if (factor) zoomTo(Math.max(first_s, time_s - factor * (time_s - from_s)), Math.min(last_s, time_s + factor * (to_s - time_s)));
+    else if (event.key === "0" || event.key === "Escape") setZoom(null);
+    else return;
+    event.preventDefault();
+  };
 
   useEffect(() => {
     const element = canvas.current?.parentElement?.parentElement;
@@ -52,10 +63,10 @@ export function Timeline({ facts, at, time_s, first_s, last_s, go }: Props) {
   useEffect(() => {
     const element = canvas.current, pen = element?.getContext("2d");
     if (!seen || !element || !pen) return;
-    const scale = devicePixelRatio || 1;
-    if (element.width !== width * scale) element.width = width * scale;
-    if (element.height !== height * scale) element.height = height * scale;
-    pen.setTransform(scale, 0, 0, scale, 0, 0);
+    const dots = devicePixelRatio || 1;
+    if (element.width !== width * dots) element.width = width * dots;
+    if (element.height !== height * dots) element.height = height * dots;
+    pen.setTransform(dots, 0, 0, dots, 0, 0);
     pen.clearRect(0, 0, width, height);
     pen.font = "12px system-ui";
     const color = getComputedStyle(element).color;
@@ -82,6 +93,14 @@ export function Timeline({ facts, at, time_s, first_s, last_s, go }: Props) {
         pen.fill();
       }
     }
+    pen.fillStyle = color;
+    for (const gap of scale.gaps) {
+      const left = x(gap.start_s), right = x(gap.end_s);
+      if (right < NAMES || left > width || left < NAMES) continue;
+      pen.globalAlpha = 0.12;
+      pen.fillRect(left, 0, right - left, height);
+      pen.globalAlpha = 1;
+    }
     pen.fillStyle = "#cf222e";
     if (time_s >= from_s && time_s <= to_s) pen.fillRect(x(time_s), 0, 1.5, height);
   });
@@ -102,14 +121,14 @@ export function Timeline({ facts, at, time_s, first_s, last_s, go }: Props) {
   const summary = `${facts.processes.length} processes, ${exits.length} exits${exits.length ? `: ${exits.slice(0, 20).map((span) => `${span[0]} ${span[6]}`).join(", ")}` : ""}`;
   return (
     <>
-      <div class="timeline" onScroll={(event) => setTop(event.currentTarget.scrollTop)} style={{ maxHeight: `${HEIGHT_MAX}px` }} tabIndex={0} aria-label="Timeline of processes">
+      <div class="timeline" onScroll={(event) => setTop(event.currentTarget.scrollTop)} style={{ maxHeight: `${HEIGHT_MAX}px` }} tabIndex={0} role="region" aria-label="Timeline of processes" onKeyDown={onKey}>
         <div style={{ height: `${lines.length * ROW}px` }}>
           <canvas ref={canvas} role="img" aria-label={summary} style={{ width: `${width}px`, height: `${height}px` }}
             onMouseDown={(event) => { drag.current = time(event.offsetX); }}
             onMouseUp={(event) => {
               const start = drag.current, end = time(event.offsetX);
               drag.current = null;
-              if (start !== null && Math.abs(x(end) - x(start)) > 8) setZoom([Math.min(start, end), Math.max(start, end)]);
+              if (start !== null && Math.abs(x(end) - x(start)) > 8) zoomTo(Math.min(start, end), Math.max(start, end));
               else { const found = find(event); if (found) go(found[1]); }
             }}
             onMouseMove={(event) => setUnder(find(event)?.[0] ?? "")}
@@ -120,7 +139,8 @@ export function Timeline({ facts, at, time_s, first_s, last_s, go }: Props) {
         <span class="keys">{Object.entries(COLORS).map(([kind, color]) => <span key={kind}><i class="key" style={{ background: color }} />{kind}</span>)}</span>
         {facts.marks.length > 0 && <span class="keys"><i class="key" style={{ background: MARK }} />evaluation or snapshot</span>}
         {shownSnapshots < facts.snapshots && `${shownSnapshots} of ${facts.snapshots} snapshots. `}
-        {zoom ? <button class="link" onClick={() => setZoom(null)}>whole job</button> : "Drag to zoom, click to go there. "}
+        {scale.gaps.length > 0 && `Shaded, not to scale: ${scale.gaps.map((gap) => seconds(gap.end_s - gap.start_s)).join(", ")} without any process. `}
+        {zoom ? <button class="link" onClick={() => setZoom(null)}>whole job</button> : "Drag or press + to zoom, click to go there. "}
         {facts.left_out > 0 && `${facts.left_out} later spans of work are not drawn. `}
         {under}
       </p>

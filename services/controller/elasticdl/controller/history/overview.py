@@ -121,13 +121,18 @@ class _Usage:
     def add(self, record: Record) -> None:
         """Add a record to the fleet, and to the sums."""
         view, changes = self._fleet.view, record.changes
-        self._total -= sum(node.allocatable.get(_CPU, 0) for node in map(view.nodes.get, changes.nodes) if node)
-        for name in changes.pods:
-            self._count(view.pods.get(name), -1)
-        self._fleet.add(record)
-        self._total += sum(node.allocatable.get(_CPU, 0) for node in map(view.nodes.get, changes.nodes) if node)
-        for name in changes.pods:
-            self._count(view.pods.get(name), 1)
+        if changes.nodes:  # They change seldom, and with one all of its pods.
+            self._fleet.add(record)
+            self._total = sum(node.allocatable.get(_CPU, 0) for node in view.nodes.values())
+            self._requested, self._workers, self._useful = 0, {}, {}
+            for pod in view.pods.values():
+                self._count(pod, 1)
+        else:
+            for name in changes.pods:
+                self._count(view.pods.get(name), -1)
+            self._fleet.add(record)
+            for name in changes.pods:
+                self._count(view.pods.get(name), 1)
         for name in {*changes.jobs, *(pod.job for pod in changes.pods.values() if pod), *self._workers}:
             number, cpu = self._workers.get(name, (0, 0))
             self._useful[name] = cpu * useful(view.jobs.get(name), number) / number if number else 0.0
@@ -135,7 +140,7 @@ class _Usage:
             (self._waiting.add if _waits(self._fleet, name) else self._waiting.discard)(name)
 
     def _count(self, pod: Pod | None, sign: int) -> None:
-        if pod is None or not pod.node:
+        if pod is None or pod.node not in self._fleet.view.nodes:
             return
         cpu = sign * pod.request.get(_CPU, 0)
         self._requested += cpu
@@ -176,7 +181,7 @@ def _resources(fleet: Fleet) -> Iterator[tuple[str, int, int, int, float]]:
         allocatable = plus(allocatable, node.allocatable)
     workers: dict[str, list[Pod]] = {}
     for pod in view.pods.values():
-        if not pod.node:
+        if pod.node not in view.nodes:
             continue
         if pod.job:
             jobs = plus(jobs, pod.request)
