@@ -37,7 +37,7 @@ def test_samples_are_what_a_fold_of_the_log_says(path: Path) -> None:
         _, allocatable, jobs, others, work = cpu
         assert sample.requested == pytest.approx((jobs + others) / allocatable)
         assert sample.useful == pytest.approx(work / allocatable, abs=1e-3)
-        assert sample.useful <= sample.requested
+        assert sample.useful <= sample.requested <= 1.0
         assert sample.waiting == sum(job["waiting"] for job in found["jobs"])
     assert history.at(10**6).number == len(records)
     assert FleetHistory().at(3).number == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,8 @@ from elasticdl.shared.names import JobId
 from elasticdl.shared.words import minute
 
 LOOPBACK = "127.0.0.1"
+VARIABLE = "ELASTICDL_DASHBOARD_TOKEN"
+"""Environment variable with the token that pages need. Default: a random one each time."""
 
 
 class HandleSource:
@@ -128,7 +131,8 @@ def dashboard(names: Sequence[str], run_dir: Path | None, namespace: str, addres
     named = NamedJobs({name: open_readable(name, run_dir, namespace) for name in names})
     jobs = named if names else LocalJobs(root_of(run_dir))
     only = names[0] if len(names) == 1 and not fleet else ""
-    token = secrets.token_urlsafe(16)
+    given = os.environ.get(VARIABLE, "")
+    token = given or secrets.token_urlsafe(16)
     is_local = address.host in (LOOPBACK, "localhost", "::1")
     hosts = LOOPBACK_HOSTS if is_local else frozenset[str]()
     board = Dashboard(jobs, token, only=only, hosts=hosts, fleet=FleetFile(fleet) if fleet else None)
@@ -137,6 +141,6 @@ def dashboard(names: Sequence[str], run_dir: Path | None, namespace: str, addres
         host, port = bound.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         console = plain_console()
-        console.print(f"The dashboard is at http://{shown}:{port}/?token={token}")
+        console.print(f"The dashboard is at http://{shown}:{port}/?token={f'${VARIABLE}' if given else token}")
         console.print("Everyone with this address can look and change nothing. The dashboard ends with this command.")
         uvicorn.Server(config).run(sockets=[bound])

@@ -15,10 +15,14 @@ POINTS_MAX = 2000
 
 
 class FleetFile:
-    """See ``FleetSource``: a file that a controller may still write. Raises ``UserError``: there is none."""
+    """See ``FleetSource``: a file that a controller writes, or will write once it is the one that decides.
+
+    Raises:
+        UserError: there is neither the file nor its folder.
+    """
 
     def __init__(self, path: Path) -> None:
-        if not path.is_file():
+        if not path.parent.is_dir() or path.is_dir():
             raise UserError(
                 f"there is no file {path}",
                 hint="The controller writes the log of a fleet with --fleet_log, and fleet simulate with --record.",

@@ -140,7 +140,7 @@ class _Usage:
             (self._waiting.add if _waits(self._fleet, name) else self._waiting.discard)(name)
 
     def _count(self, pod: Pod | None, sign: int) -> None:
-        if pod is None or pod.node not in self._fleet.view.nodes:
+        if pod is None or not _holds_room(self._fleet, pod):
             return
         cpu = sign * pod.request.get(_CPU, 0)
         self._requested += cpu
@@ -165,6 +165,11 @@ class _Usage:
         )
 
 
+def _holds_room(fleet: Fleet, pod: Pod) -> bool:
+    """Whether a node has the pod. A pending one may be meant for a node that has no room yet."""
+    return pod.node in fleet.view.nodes and pod.phase is not Phase.PENDING
+
+
 def _trains(pod: Pod) -> bool:
     return bool(pod.job) and pod.role is Role.WORKER and pod.phase is Phase.RUNNING
 
@@ -181,7 +186,7 @@ def _resources(fleet: Fleet) -> Iterator[tuple[str, int, int, int, float]]:
         allocatable = plus(allocatable, node.allocatable)
     workers: dict[str, list[Pod]] = {}
     for pod in view.pods.values():
-        if pod.node not in view.nodes:
+        if not _holds_room(fleet, pod):
             continue
         if pod.job:
             jobs = plus(jobs, pod.request)
@@ -202,7 +207,7 @@ def _nodes(fleet: Fleet) -> list[dict[str, Any]]:
     used: dict[str, Mapping[str, int]] = {}
     pods: dict[str, int] = {}
     for pod in fleet.view.pods.values():
-        if pod.node:
+        if _holds_room(fleet, pod):
             used[pod.node] = plus(used.get(pod.node, {}), pod.request)
             pods[pod.node] = pods.get(pod.node, 0) + 1
     return [
