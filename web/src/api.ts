@@ -20,7 +20,7 @@ export interface Progress {
 export interface Evaluation { evaluation: number; epoch: number; step: number; final: boolean; metrics: Record<string, number | null> }
 export interface Snapshot { ps: string; step: number; time_s: number; bytes: number; at: string }
 export interface View {
-  job: string; seq: number; time_s: number; event: string; state: string; message: string; why: Why;
+  job: string; seq: number; time_s: number; event: string; state: string; message: string;
   progress?: Progress; tasks?: Record<string, number>; evaluations?: Evaluation[]; snapshots?: Snapshot[];
 }
 export type CurvePoint = [seq: number, step: number, time_s: number, value: number | null];

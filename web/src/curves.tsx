@@ -7,6 +7,7 @@ import type { CurvePoint, Curves as Facts } from "./api";
 import { number } from "./format";
 import { InSight } from "./hooks";
 
+const DOTS_MAX = 80;
 const COLORS = ["#1f6feb", "#d1680a", "#2c974b", "#8250df"];
 
 interface Curve { name: string; points: CurvePoint[]; count: number; color: string; dash: number[]; from_s: number }
@@ -63,7 +64,7 @@ function Plot({ chart, at, bySteps, stepped }: { chart: Chart; at: number; bySte
       width: Math.max(200, place.current.clientWidth), height: 150, legend: { show: false }, cursor: { y: false },
       scales: { x: { time: false } },
       axes: [{ ...axis, values: (_, ticks) => ticks.map((tick) => bySteps ? (Number.isInteger(tick) ? String(tick) : "") : `${tick} s`), size: 24 }, { ...axis, size: 48 }],
-      series: [{}, ...chart.curves.map((curve) => ({ label: curve.name, stroke: curve.color, dash: curve.dash, width: 1.5, spanGaps: true, ...(stepped ? { paths: uPlot.paths.stepped!({ align: 1 }), points: { show: false } } : { points: { show: true, size: 4 } }) }))],
+      series: [{}, ...chart.curves.map((curve) => ({ label: curve.name, stroke: curve.color, dash: curve.dash, width: 1.5, spanGaps: true, ...(stepped ? { paths: uPlot.paths.stepped!({ align: 1 }), points: { show: false } } : { points: { show: (self: uPlot) => self.data[0].length < DOTS_MAX, size: 4 } }) }))],
     }, [[], ...chart.curves.map(() => [])] as unknown as uPlot.AlignedData, place.current);
     plot.current = made;
     const watch = new ResizeObserver(() => place.current && made.setSize({ width: Math.max(200, place.current.clientWidth), height: 150 }));

@@ -45,7 +45,7 @@ export function Job({ job, at, go, home }: Props) {
   const panels = useMemo(() => view && (
     <main>
       <Panel title="Progress"><Overview view={view} /></Panel>
-      <Panel title="Where the time went"><Why why={view.why} go={goTo} /></Panel>
+      <Panel title="Where the time went"><Why job={job} at={view.seq} go={goTo} /></Panel>
       <Panel title="Timeline" wide>
         {timeline && <Timeline facts={timeline} scale={scale} at={view.seq} time_s={view.time_s} first_s={first_s} last_s={last_s} go={goTo} />}
       </Panel>

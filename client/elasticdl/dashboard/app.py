@@ -82,6 +82,7 @@ class Dashboard:
             ("/api/fleet", self._fleet_at),
             ("/api/fleet/curves", self._fleet_curves),
             ("/api/view", self._view_at),
+            ("/api/why", self._why),
             ("/api/pods", self._pods),
             ("/api/compare", self._compare),
             ("/api/curves", self._curves),
@@ -196,6 +197,10 @@ class Dashboard:
     async def _view_at(self, request: Request) -> Response:
         view = self._view(request)
         return _json({"job": view.source.job, **panels.overview(view.replay, _seq(request, view))})
+
+    async def _why(self, request: Request) -> Response:
+        view = self._view(request)
+        return _json(panels.why(view.replay, _seq(request, view)))
 
     async def _pods(self, request: Request) -> Response:
         view, text = self._view(request), request.query_params.get("text", "")

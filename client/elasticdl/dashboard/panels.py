@@ -35,7 +35,7 @@ _EVALUATION = re.compile("evaluation_(.*)_vs_iterations")
 
 
 def overview(replay: Replay, seq: int) -> dict[str, Any]:
-    """Progress, evaluations, snapshots and lost time after a record."""
+    """Progress, evaluations and snapshots after a record."""
     state = replay.state_at(seq)
     record = replay.records[seq - 1] if 0 < seq <= len(replay.records) else None
     facts: dict[str, Any] = {
@@ -44,7 +44,6 @@ def overview(replay: Replay, seq: int) -> dict[str, Any]:
         "event": event_text(record.envelope.event)[:TEXT_CHARS_MAX] if record else "",
         "state": state.job_state.value,
         "message": state.failure.message if state.failure else state.stop_reason,
-        "why": wall_time_facts(replay.wall_time_at(seq)),
     }
     if state.spec is None:
         return facts
@@ -59,6 +58,11 @@ def overview(replay: Replay, seq: int) -> dict[str, Any]:
             for ps, each in sorted(state.snapshots.items())
         ],
     }
+
+
+def why(replay: Replay, seq: int) -> dict[str, Any]:
+    """Where the time until a record went."""
+    return wall_time_facts(replay.wall_time_at(seq))
 
 
 def pods(replay: Replay, seq: int, text: str, start: int, limit: int) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from elasticdl.views.wall_time.values import WallTime
 
 INTERVAL = 500
 """Records between two checkpoints: so many are folded in some 20 ms, with a thousand workers."""
+STATES_MAX = 4
+"""States that are kept: panels ask for the point before while the slider is at the next one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ class Replay:
         self._fold = Fold()
         self._wall_time = WallTimeFold()
         self._curves = Curves()
-        self._last: tuple[int, State] | None = None
+        self._states: dict[int, State] = {}
 
     def extend(self, records: Sequence[LogRecord]) -> None:
         """Take the next records."""
@@ -64,8 +66,9 @@ class Replay:
 
     def state_at(self, seq: int) -> State:
         """The state after a record. It is shared between calls: do not change it."""
-        if self._last is not None and self._last[0] == seq:
-            return self._last[1]
+        if (known := self._states.pop(seq, None)) is not None:
+            self._states[seq] = known  # The last one is that which was asked for last.
+            return known
         checkpoint = self._checkpoints.before(seq)
         folding, after = Fold(), 0
         if checkpoint is not None:
@@ -74,7 +77,9 @@ class Replay:
         for record in self.records[after:seq]:
             folding.take(record)
         state = folding.finish()
-        self._last = (seq, state)
+        self._states[seq] = state
+        if len(self._states) > STATES_MAX:
+            del self._states[next(iter(self._states))]
         return state
 
     def wall_time_at(self, seq: int) -> WallTime:

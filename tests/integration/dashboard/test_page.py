@@ -50,7 +50,7 @@ def test_the_slider_shows_the_state_at_its_point(page: Page) -> None:
         assert page.url.endswith("?at=39")
         shows(page, "PodExited pod=ps-0")
         assert page.locator(".state").first.inner_text() == "training"
-        assert page.get_by_text("computing batches again").count() == 0
+        expect(page.get_by_text("computing batches again")).to_have_count(0, timeout=WAIT_MS)
         page.get_by_label("Next event").click()
         page.locator("[data-seq='40']").wait_for()
         page.reload()
@@ -60,6 +60,10 @@ def test_the_slider_shows_the_state_at_its_point(page: Page) -> None:
         assert "at=" not in page.url
         page.get_by_role("button", name="Play").click()
         page.locator("[data-seq='134']").wait_for()
+        page.get_by_label("Timeline of processes").press("+")
+        page.get_by_role("button", name="whole job").wait_for()
+        page.get_by_label("Timeline of processes").press("0")
+        shows(page, "Drag or press + to zoom")
 
 
 def test_tables_have_filters_and_lead_to_events(page: Page) -> None:

@@ -84,7 +84,16 @@ async def test_errors_say_what_is_wrong(reader: httpx.AsyncClient) -> None:
 
 async def test_every_panel_answers_at_every_point(reader: httpx.AsyncClient) -> None:
     for at in (0, 1, 3, 12, 39, 44, 102, 134, 1000):
-        for path in ("view", "events", "tasks", "task?number=3", "tasks?slowest=3", "tasks?state=finished", "pods"):
+        for path in (
+            "view",
+            "events",
+            "tasks",
+            "task?number=3",
+            "tasks?slowest=3",
+            "tasks?state=finished",
+            "pods",
+            "why",
+        ):
             answer = await reader.get(f"/api/{path}", params={"job": "killed", "at": str(at)} | _query(path))
             assert answer.status_code == 200, (path, at, answer.text)
     assert (await reader.get("/api/curves", params={"job": "killed"})).json()["points"]

@@ -14,10 +14,14 @@ from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.handle import ReadableJob
 from elasticdl.cli.jobs.local_handle import shown_state
+from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
+from elasticdl.cli.kubernetes.listing import job_rows
+from elasticdl.cli.kubernetes.lookup import connect, find_in
 from elasticdl.cli.opening import open_readable, root_of
-from elasticdl.dashboard.sources import JobRow, JobSource
+from elasticdl.dashboard.sources import JobRow, Jobs, JobSource
 from elasticdl.shared.bus.ports import JobReader
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.names import JobId
 from elasticdl.shared.words import minute
 
@@ -115,6 +119,30 @@ def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
+class NamespaceJobs:
+    """See ``Jobs``: those of a namespace of Kubernetes whose objects are there."""
+
+    def __init__(self, api: KubernetesApi) -> None:
+        self._api = api
+
+    def rows(self) -> Sequence[JobRow]:
+        """See ``Jobs``."""
+        return [
+            JobRow(key=job, job=job, state=state, submitted=submitted, model=model, data=data)
+            for (job, state, submitted, model, data), _ in reversed(job_rows(self._api))
+        ]
+
+    def find(self, key: str) -> JobSource:
+        """See ``Jobs``."""
+        return HandleSource(KubernetesJobHandle(self._api, find_in(self._api, key), is_default=False))
+
+
+def _jobs(names: Sequence[str], run_dir: Path | None, namespace: str) -> Jobs:
+    if names:
+        return NamedJobs({name: open_readable(name, run_dir, namespace) for name in names})
+    return NamespaceJobs(connect(namespace)) if namespace else LocalJobs(root_of(run_dir))
+
+
 def dashboard(names: Sequence[str], run_dir: Path | None, namespace: str, address: Address, fleet: Path | None) -> None:
     """Serve until Ctrl-C."""
     try:
@@ -126,10 +154,7 @@ def dashboard(names: Sequence[str], run_dir: Path | None, namespace: str, addres
         raise UserError(
             f"the dashboard needs the package {error.name}", hint="Install it: pip install 'elasticdl[dashboard]'."
         ) from error
-    if namespace and not names:
-        raise UserError("--namespace needs a JOB", usage=True)
-    named = NamedJobs({name: open_readable(name, run_dir, namespace) for name in names})
-    jobs = named if names else LocalJobs(root_of(run_dir))
+    jobs = _jobs(names, run_dir, namespace)
     only = names[0] if len(names) == 1 and not fleet else ""
     given = os.environ.get(VARIABLE, "")
     token = given or secrets.token_urlsafe(16)
