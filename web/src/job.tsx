@@ -1,35 +1,25 @@
 // One job: the slider over its log, and the panels at the chosen point.
 
-import { useEffect, useRef, useState } from "preact/hooks";
-import { type Curves as CurveFacts, type Stream, type Timeline as TimelineFacts, type View, address } from "./api";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { type Curves as CurveFacts, type Timeline as TimelineFacts, type View } from "./api";
 import { Curves } from "./curves";
 import { clock, seconds } from "./format";
-import { useAnswer } from "./hooks";
+import { useAnswer, useStream } from "./hooks";
 import { Overview, Pods, Results } from "./overview";
+import { Panel } from "./panel";
+import { Generations, Placement } from "./placement";
+import { Scale } from "./scale";
+import { Slider } from "./slider";
 import { Events, Tasks } from "./tables";
 import { Timeline } from "./timeline";
 import { Why } from "./why";
 
-const PLAY_MS = 150, PLAY_STEPS = 200, READING_STEPS = 10;
+const READING_STEPS = 10;
 
 interface Props { job: string; at: number | null; go: (at: number | null) => void; home: (() => void) | null }
 
-function useStream(job: string): Stream | null {
-  const [stream, setStream] = useState<Stream | null>(null);
-  useEffect(() => {
-    const source = new EventSource(address("stream", { job }));
-    source.onmessage = (message) => {
-      const facts = JSON.parse(message.data) as Stream;
-      setStream(facts);
-      if (!facts.live) source.close();
-    };
-    return () => source.close();
-  }, [job]);
-  return stream;
-}
-
 export function Job({ job, at, go, home }: Props) {
-  const stream = useStream(job);
+  const stream = useStream({ job });
   const read = stream?.read ?? 0;
   // Panels cost as much for each request as reading thousands of events: until the log is read they are drawn seldom.
   const isReading = read < (stream?.total ?? 0);
@@ -43,21 +33,33 @@ export function Job({ job, at, go, home }: Props) {
   const drawn = isReading ? followed.current : stream?.live ? Math.max(1, read - (read % step)) : read;
   const [curves] = useAnswer<CurveFacts>("curves", { job, read: drawn }, read > 0);
   const [timeline] = useAnswer<TimelineFacts>("timeline", { job, read: drawn }, read > 0);
-  const [playing, setPlaying] = useState(false);
-  const latest = useRef({ point, read });
-  latest.current = { point, read };
-  useEffect(() => {
-    if (!playing) return;
-    const timer = setInterval(() => {
-      const next = latest.current.point + Math.max(1, Math.round(latest.current.read / PLAY_STEPS));
-      if (next >= latest.current.read) { setPlaying(false); go(null); } else go(next);
-    }, PLAY_MS);
-    return () => clearInterval(timer);
-  }, [playing]);
+  const latest = useRef(read);
+  latest.current = read;
   useEffect(() => { document.title = `${stream?.job ?? job} · ElasticDL`; }, [stream?.job, job]);
 
-  const goTo = (seq: number) => { setPlaying(false); go(seq >= read ? null : Math.max(1, seq)); };
+  const goTo = (seq: number) => go(seq >= latest.current ? null : Math.max(1, seq));
   const isPast = at !== null;
+  const first_s = stream?.first_s ?? 0, last_s = stream?.last_s ?? 0;
+  const scale = useMemo(() => new Scale(timeline?.spans ?? [], first_s, last_s), [timeline, first_s, last_s]);
+  // Panels are asked and drawn once the view has come, not for each place that the slider passes.
+  const panels = useMemo(() => view && (
+    <main>
+      <Panel title="Progress"><Overview view={view} /></Panel>
+      <Panel title="Where the time went"><Why job={job} at={view.seq} go={goTo} /></Panel>
+      <Panel title="Timeline" wide>
+        {timeline && <Timeline facts={timeline} scale={scale} at={view.seq} time_s={view.time_s} first_s={first_s} last_s={last_s} go={goTo} />}
+      </Panel>
+      {timeline && timeline.generations.length > 0 && <Panel title="Ring" wide><Generations facts={timeline} at={view.seq} go={goTo} /></Panel>}
+      {timeline && timeline.placements.length > 0 && <Panel title="Placement of the model" wide>
+        <Placement facts={timeline} scale={scale} at={view.seq} time_s={view.time_s} first_s={first_s} last_s={last_s} go={goTo} />
+      </Panel>}
+      <Panel title="Curves" wide>{curves && <Curves sources={[{ name: job, facts: curves, from_s: first_s }]} at={view.seq} />}</Panel>
+      <Panel title="Processes"><Pods job={job} at={view.seq} /></Panel>
+      <Panel title="Evaluations and snapshots"><Results view={view} /></Panel>
+      <Panel title="Events" wide><Events job={job} at={view.seq} go={goTo} /></Panel>
+      <Panel title="Tasks" wide><Tasks job={job} at={view.seq} go={goTo} /></Panel>
+    </main>
+  ), [job, view, timeline, curves, first_s, last_s]);
   return (
     <>
       <header>
@@ -67,32 +69,12 @@ export function Job({ job, at, go, home }: Props) {
         {stream && <span class="quiet" role="status">{isPast ? "replay" : stream.live ? "live" : "ended log"}{read < stream.total ? `, read ${read} of ${stream.total} events` : ""}</span>}
         {stream?.problem && <span class="problem" role="alert">{stream.problem}</span>}
       </header>
-      <nav class="replay" aria-label="Point in the event log">
-        <button onClick={() => goTo(1)} aria-label="First event" disabled={!read}>|◀</button>
-        <button onClick={() => goTo(point - 1)} aria-label="Event before" disabled={point <= 1}>◀</button>
-        <button onClick={() => { if (!playing && !isPast) go(1); setPlaying(!playing); }} aria-pressed={playing} disabled={!read}>{playing ? "Pause" : "Play"}</button>
-        <button onClick={() => goTo(point + 1)} aria-label="Next event" disabled={!isPast}>▶</button>
-        <input type="range" min={1} max={Math.max(1, read)} value={point || 1} aria-label="Event" aria-valuetext={view ? `event ${view.seq}, ${clock(view.time_s)}` : ""}
-          onInput={(event) => goTo(Number(event.currentTarget.value))} />
-        <button onClick={() => { setPlaying(false); go(null); }} disabled={!isPast}>{stream?.live ? "Live" : "End"}</button>
-        {view && <p class="event" aria-live="off"><strong data-seq={view.seq}>#{view.seq}</strong> {clock(view.time_s)} (+{seconds(Math.max(0, view.time_s - (stream?.first_s ?? 0)))}) {view.event}</p>}
-      </nav>
+      <Slider at={at} point={point} read={read} label="Event" end={stream?.live ? "Live" : "End"} goTo={goTo} go={go} text={view ? `event ${view.seq}, ${clock(view.time_s)}` : ""}>
+        {view && <p class="event" aria-live="off"><strong data-seq={view.seq}>#{view.seq}</strong> {clock(view.time_s)} (+{seconds(Math.max(0, view.time_s - first_s))}) {view.event}</p>}
+      </Slider>
       {problem && <p class="problem" role="alert">{problem}</p>}
       {!view && !problem && <p role="status">Reading the event log…</p>}
-      {view && (
-        <main>
-          <section class="panel"><h2>Progress</h2><Overview view={view} /></section>
-          <section class="panel"><h2>Where the time went</h2><Why why={view.why} go={goTo} /></section>
-          <section class="panel wide"><h2>Timeline</h2>
-            {timeline && stream && <Timeline facts={timeline} at={point} time_s={view.time_s} first_s={stream.first_s} last_s={stream.last_s} go={goTo} />}
-          </section>
-          <section class="panel wide"><h2>Curves</h2>{curves && <Curves facts={curves} at={point} first_s={stream?.first_s ?? 0} />}</section>
-          <section class="panel"><h2>Processes</h2><Pods view={view} /></section>
-          <section class="panel"><h2>Evaluations and snapshots</h2><Results view={view} /></section>
-          <section class="panel wide"><h2>Events</h2><Events job={job} at={point} go={goTo} /></section>
-          <section class="panel wide"><h2>Tasks</h2><Tasks job={job} at={point} go={goTo} /></section>
-        </main>
-      )}
+      {panels}
     </>
   );
 }

@@ -1,7 +1,10 @@
 // Progress, processes, evaluations and snapshots at the chosen point.
 
-import type { View } from "./api";
+import { useState } from "preact/hooks";
+import type { PodTable, View } from "./api";
 import { bytes, clock, number, seconds } from "./format";
+import { useAnswer } from "./hooks";
+import { LongTable, useRowsInSight } from "./panel";
 
 export function Overview({ view }: { view: View }) {
   const progress = view.progress;
@@ -32,25 +35,24 @@ export function Overview({ view }: { view: View }) {
   );
 }
 
-export function Pods({ view }: { view: View }) {
-  const pods = view.pods ?? [];
+const HEIGHT = 300;
+
+export function Pods({ job, at }: { job: string; at: number }) {
+  const [text, setText] = useState("");
+  const [first, limit, scrolled] = useRowsInSight(HEIGHT);
+  const [pods, problem] = useAnswer<PodTable>("pods", { job, at, text, from: first, limit });
+  const rows = pods?.rows.map((pod) => [
+    pod.name, pod.pending ? `pending: ${pod.pending}` : pod.slow ? `slow: ${pod.slow}` : pod.phase, pod.starts, pod.tasks.join(", "),
+  ]);
   return (
-    <div class="scroll">
-      <table>
-        <caption class="hidden">Processes</caption>
-        <thead><tr><th>process</th><th>phase</th><th>starts</th><th>tasks</th></tr></thead>
-        <tbody>
-          {pods.slice(0, 200).map((pod) => (
-            <tr key={pod.name}>
-              <td>{pod.name}</td>
-              <td>{pod.pending ? `pending: ${pod.pending}` : pod.slow ? `slow: ${pod.slow}` : pod.phase}</td>
-              <td>{pod.starts}</td><td>{pod.tasks.join(", ")}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-      {pods.length > 200 && <p class="quiet">200 of {pods.length} processes</p>}
-    </div>
+    <>
+      <form class="filters" onSubmit={(event) => event.preventDefault()}>
+        <label>name <input type="search" value={text} placeholder="worker-1" onInput={(event) => setText(event.currentTarget.value)} /></label>
+        {pods && <span class="quiet">{number(pods.count)} processes</span>}
+      </form>
+      {problem && <p class="problem" role="alert">{problem}</p>}
+      {pods && <LongTable caption="Processes" head={["process", "phase", "starts", "tasks"]} first={pods.from} count={pods.count} height={HEIGHT} scrolled={scrolled} rows={rows ?? []} />}
+    </>
   );
 }
 

@@ -7,6 +7,7 @@ import { useAnswer } from "./hooks";
 
 interface Props { job: string; at: number; go: (seq: number) => void }
 
+const EVENTS = 60, EVENTS_MAX = 1000;
 const STATES = ["finished", "running", "dispatched", "requeued", "pending", "failed"];
 
 export function Tasks({ job, at, go }: Props) {
@@ -33,7 +34,7 @@ export function Tasks({ job, at, go }: Props) {
       <div class="scroll">
         <table>
           <caption class="hidden">Tasks</caption>
-          <thead><tr>{table?.columns.map((each) => <th key={each}>{each}</th>)}</tr></thead>
+          <thead><tr>{table?.columns.map((each) => <th key={each} scope="col">{each}</th>)}</tr></thead>
           <tbody>
             {table?.rows.map((row) => (
               <tr key={row[0]}>
@@ -68,9 +69,10 @@ function Story({ job, at, number, go, close }: Props & { number: number; close: 
 export function Events({ job, at, go }: Props) {
   const [type, setType] = useState("");
   const [process, setProcess] = useState("");
+  const [limit, setLimit] = useState(EVENTS);
   const [text, setText] = useState("");
   const [found, problem] = useAnswer<{ events: EventRow[]; more: boolean }>("events", {
-    job, at, type: type.replace(/\s+/g, ""), text, where: process ? `process=${process}` : undefined,
+    job, at, limit, type: type.replace(/\s+/g, ""), text, where: process ? `process=${process}` : undefined,
   });
   return (
     <>
@@ -81,7 +83,10 @@ export function Events({ job, at, go }: Props) {
         <label>text <input type="search" value={text} onInput={(event) => setText(event.currentTarget.value)} /></label>
       </form>
       {problem && <p class="problem" role="alert">{problem}</p>}
-      <div class="scroll">
+      <div class="scroll" tabIndex={0} role="region" aria-label="Events" onScroll={({ currentTarget: each }) => {
+        // The next ones come before their place is reached.
+        if (found?.more && each.scrollTop + 2 * each.clientHeight > each.scrollHeight) setLimit(Math.min(EVENTS_MAX, found.events.length + 2 * EVENTS));
+      }}>
         <table class="events">
           <caption class="hidden">Events, the latest first</caption>
           <tbody>

@@ -2,8 +2,11 @@
 
 import type { Why as Facts } from "./api";
 import { seconds } from "./format";
+import { useAnswer } from "./hooks";
 
-export function Why({ why, go }: { why: Facts; go: (seq: number) => void }) {
+export function Why({ job, at, go }: { job: string; at: number; go: (seq: number) => void }) {
+  const [why, problem] = useAnswer<Facts>("why", { job, at });
+  if (!why) return problem ? <p class="problem" role="alert">{problem}</p> : null;
   const least = why.wall_s / 200;
   const small = why.parts.filter((part) => part.seconds < least);
   return (

@@ -202,14 +202,18 @@ def metrics(
 
 
 def dashboard(
-    job: Annotated[
-        str,
-        typer.Argument(metavar="[JOB]", help="A job, or its exported event log. Default: all jobs of this machine."),
-    ] = "",
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="JOB", help="Jobs, or their exported event logs. Default: all jobs of this machine."),
+    ] = None,
     host: Annotated[
         str, Flag("Address to serve at. Others than this machine's own are open to the network.", metavar="HOST")
     ] = "127.0.0.1",
     port: Annotated[int, Flag("Port (0: any that is free).", metavar="N", limits=(0, 65535))] = 0,
+    fleet: Annotated[
+        Path | None,
+        Flag("Show the cluster, too, from the log that a controller writes with --fleet_log.", metavar="FILE"),
+    ] = None,
     run_dir: RunDir = None,
     namespace: Namespace = "",
 ) -> None:
@@ -219,7 +223,7 @@ def dashboard(
     """
     from elasticdl.cli.commands.dashboard import Address, dashboard
 
-    dashboard(job, run_dir, namespace, Address(host=host, port=port))
+    dashboard(jobs or [], run_dir, namespace, Address(host=host, port=port), fleet)
 
 
 def replay(

@@ -18,8 +18,9 @@ from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from elasticdl.dashboard import panels
+from elasticdl.dashboard.fleet_view import FleetView
 from elasticdl.dashboard.job_view import JobView
-from elasticdl.dashboard.sources import Jobs
+from elasticdl.dashboard.sources import FleetSource, Jobs
 from elasticdl.shared.errors import ElasticDLError, UserError
 
 STATIC = Path(__file__).with_name("static")
@@ -29,6 +30,8 @@ IDLE_S = 15.0
 """Seconds after which a stream without news sends a comment, so that proxies keep the connection open."""
 VIEWS_MAX = 8
 """Jobs that are held in memory; of more, the one that was asked for least recently is forgotten."""
+ROWS = 60
+"""Rows of a table, unless a request says how many."""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:",
     "X-Content-Type-Options": "nosniff",
@@ -37,7 +40,7 @@ _HEADERS = {
 }
 _HOW_TO_OPEN = "Open the address that elasticdl dashboard has printed."
 _FILES = {"app.js": "text/javascript", "app.css": "text/css"}
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
+LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
 class Dashboard:
@@ -48,9 +51,19 @@ class Dashboard:
         token: what a page has to know.
         only: key of the only job; empty: an overview of all comes first.
         hosts: names under which the server may be asked, against pages of others that guess its address; empty: any.
+        fleet: the log of a controller; None: only jobs are shown.
     """
 
-    def __init__(self, jobs: Jobs, token: str, *, only: str = "", hosts: frozenset[str] = _LOOPBACK) -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        token: str,
+        *,
+        only: str = "",
+        hosts: frozenset[str] = LOOPBACK_HOSTS,
+        fleet: FleetSource | None = None,
+    ) -> None:
+        self._fleet = FleetView(fleet) if fleet else None
         self._jobs = jobs
         self._token = token
         # Browsers give cookies to all servers of a host: each dashboard has its own.
@@ -66,7 +79,12 @@ class Dashboard:
             ("/static/{name}", self._file),
             ("/api/jobs", self._list),
             ("/api/stream", self._stream),
+            ("/api/fleet", self._fleet_at),
+            ("/api/fleet/curves", self._fleet_curves),
             ("/api/view", self._view_at),
+            ("/api/why", self._why),
+            ("/api/pods", self._pods),
+            ("/api/compare", self._compare),
             ("/api/curves", self._curves),
             ("/api/timeline", self._timeline),
             ("/api/events", self._events),
@@ -82,7 +100,7 @@ class Dashboard:
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         del app
         yield
-        for view in self._views.values():
+        for view in (*self._views.values(), *([self._fleet] if self._fleet else [])):
             await view.close()
 
     def _guarded(self, answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
@@ -131,11 +149,25 @@ class Dashboard:
     async def _list(self, request: Request) -> Response:
         del request
         rows = await asyncio.to_thread(self._jobs.rows)
-        return _json({"only": self._only, "jobs": list(map(asdict, rows))})
+        return _json({"only": self._only, "jobs": list(map(asdict, rows)), "fleet": self._fleet is not None})
 
-    def _view(self, request: Request) -> JobView:
+    def _fleet_view(self) -> FleetView:
+        if self._fleet is None:
+            raise UserError("this dashboard shows no fleet", hint="Start it with --fleet=FILE.")
+        self._fleet.start()
+        return self._fleet
+
+    async def _fleet_at(self, request: Request) -> Response:
+        source = self._fleet_view().source
+        return _json(source.at(_number(request, "at", len(source.times))))
+
+    async def _fleet_curves(self, request: Request) -> Response:
+        del request
+        return _json(self._fleet_view().source.samples())
+
+    def _view(self, request: Request, name: str = "job") -> JobView:
         """The view of the job that a request names; reading its log begins with the first one."""
-        key = request.query_params.get("job", self._only)
+        key = request.query_params.get(name, self._only)
         view = self._views.pop(key, None)
         if view is None:
             view = JobView(self._jobs.find(key))
@@ -148,13 +180,13 @@ class Dashboard:
             await self._views.pop(next(iter(self._views))).close()
 
     async def _stream(self, request: Request) -> Response:
-        view = self._view(request)
+        view = self._fleet_view() if request.query_params.get("fleet") else self._view(request)
         await self._forget()
 
         async def messages() -> AsyncIterator[str]:
             told = ""
             while not await request.is_disconnected():
-                message = json.dumps(_stream_facts(view))
+                message = json.dumps(view.facts())
                 yield f"data: {message}\n\n" if message != told else ": here\n\n"
                 told = message
                 await view.changed(IDLE_S)
@@ -166,6 +198,20 @@ class Dashboard:
         view = self._view(request)
         return _json({"job": view.source.job, **panels.overview(view.replay, _seq(request, view))})
 
+    async def _why(self, request: Request) -> Response:
+        view = self._view(request)
+        return _json(panels.why(view.replay, _seq(request, view)))
+
+    async def _pods(self, request: Request) -> Response:
+        view, text = self._view(request), request.query_params.get("text", "")
+        start, limit = _number(request, "from", 0), min(_number(request, "limit", ROWS), panels.EVENTS_MAX)
+        return _json(panels.pods(view.replay, _seq(request, view), text, start, limit))
+
+    async def _compare(self, request: Request) -> Response:
+        views = [self._view(request), self._view(request, "with")]
+        await self._forget()
+        return _json({"read": [view.facts() for view in views], **panels.comparison(*(v.replay for v in views))})
+
     async def _curves(self, request: Request) -> Response:
         return _json(panels.curves(self._view(request).replay, _number(request, "after", 0)))
 
@@ -175,9 +221,9 @@ class Dashboard:
     async def _events(self, request: Request) -> Response:
         view, query = self._view(request), request.query_params
         types = [name for name in query.get("type", "").split(",") if name]
-        return _json(
-            panels.events(view.replay, _seq(request, view), types, query.getlist("where"), query.get("text", ""))
-        )
+        limit = min(_number(request, "limit", ROWS), panels.EVENTS_MAX)
+        where, text = query.getlist("where"), query.get("text", "")
+        return _json(panels.events(view.replay, _seq(request, view), types, where, text, limit))
 
     async def _tasks(self, request: Request) -> Response:
         view = self._view(request)
@@ -187,19 +233,6 @@ class Dashboard:
     async def _task(self, request: Request) -> Response:
         view = self._view(request)
         return _json(panels.story(view.replay, _seq(request, view), _number(request, "number", 0)))
-
-
-def _stream_facts(view: JobView) -> dict[str, Any]:
-    records = view.replay.records
-    return {
-        "job": view.source.job,
-        "read": view.read,
-        "total": view.total,
-        "live": view.is_live,
-        "problem": view.problem,
-        "first_s": records[0].envelope.time_s if records else 0.0,
-        "last_s": records[-1].envelope.time_s if records else 0.0,
-    }
 
 
 def _json(value: Any) -> Response:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncIterator
+from typing import Any
 
 from elasticdl.dashboard.sources import JobSource
 from elasticdl.shared.errors import ElasticDLError
@@ -42,6 +44,7 @@ class JobView:
 
     async def close(self) -> None:
         """Stop reading."""
+        gc.unfreeze()
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
@@ -55,6 +58,19 @@ class JobView:
     def is_complete(self) -> bool:
         """Whether all records are read that the log had when reading began."""
         return self.total > 0 and self.read >= self.total
+
+    def facts(self) -> dict[str, Any]:
+        """What a page's stream tells: how much is read, and between which times, in seconds since 1970."""
+        records = self.replay.records
+        return {
+            "job": self.source.job,
+            "read": self.read,
+            "total": self.total,
+            "live": self.is_live,
+            "problem": self.problem,
+            "first_s": records[0].envelope.time_s if records else 0.0,
+            "last_s": records[-1].envelope.time_s if records else 0.0,
+        }
 
     async def changed(self, timeout_s: float) -> None:
         """Return when something has changed, or after a time."""
@@ -87,6 +103,9 @@ class JobView:
             batch.append(record)
             if len(batch) >= AT_ONCE or record.seq >= self.total:
                 self.replay.extend(batch)
+                if record.seq == self.total:
+                    # A collection of a large log's records would hold up answers for a tenth of a second.
+                    gc.freeze()
                 batch = []
                 self.total = max(self.total, record.seq)
                 self._notify()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from elasticdl.shared.bus.ports import JobReader
 from elasticdl.shared.names import JobId
@@ -49,4 +49,34 @@ class Jobs(Protocol):
 
     def find(self, key: str) -> JobSource:
         """One of them. Raises ``UserError``: there is none."""
+        ...
+
+
+class FleetSource(Protocol):
+    """The log of a controller, read from its beginning."""
+
+    @property
+    def name(self) -> str:
+        """What people know it as."""
+        ...
+
+    @property
+    def times(self) -> Sequence[float]:
+        """The times of the decisions that are read, in seconds."""
+        ...
+
+    def read(self) -> bool:
+        """Read what is new; returns whether there was anything. Takes long enough that it is called on another thread.
+
+        Raises:
+            ElasticDLError: it can't be read.
+        """
+        ...
+
+    def at(self, number: int) -> Mapping[str, Any]:
+        """The fleet after a decision, as JSON values."""
+        ...
+
+    def samples(self) -> Mapping[str, Any]:
+        """Curves over the decisions, as ``panels.curves`` gives them."""
         ...

@@ -1,46 +1,27 @@
 """The states of a job at any point of its log, fast enough for a slider. Pure.
 
-A checkpoint every few thousand records makes each point a short fold away.
+A checkpoint every few hundred records makes each point a short fold away.
 """
 
 from __future__ import annotations
 
-import pickle
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elasticdl.master.core.fold import Fold
 from elasticdl.master.core.state import State
-from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.messages.events import JobSubmitted, LogRecord
-from elasticdl.views import core_snapshot
+from elasticdl.shared.messages.events import LogRecord
+from elasticdl.views.checkpoints import Checkpoint, Checkpoints, Copy
 from elasticdl.views.curves import Curves, Point
+from elasticdl.views.marks import Marks
 from elasticdl.views.processes import Processes
 from elasticdl.views.wall_time.fold import WallTimeFold
 from elasticdl.views.wall_time.values import WallTime
 
-INTERVAL = 2000
-"""Records between two checkpoints: so many are folded in some 20 ms."""
-CHECKPOINTS_MAX = 128
-"""If there are more, every other one is dropped."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Checkpoint:
-    """What was folded until a record.
-
-    Attributes:
-        seq: number of the last record in ``wall_time``.
-        state_seq: number of the last record in ``state``; the fold holds a few back.
-        state: encoded.
-        wall_time: pickled, which is five times as fast as ``deepcopy``; it never leaves this process.
-    """
-
-    seq: int
-    state_seq: int
-    state: bytes
-    wall_time: bytes
+INTERVAL = 500
+"""Records between two checkpoints: so many are folded in some 20 ms, with a thousand workers."""
+STATES_MAX = 4
+"""States that are kept: panels ask for the point before while the slider is at the next one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,65 +39,53 @@ class Replay:
         self.records: list[LogRecord] = []
         self.curve_points: list[CurvePoint] = []
         self.processes = Processes()
-        self.spec: JobSpec | None = None
-        self._interval = interval
-        self._checkpoints: list[_Checkpoint] = []
+        self.marks = Marks()
+        self._checkpoints = Checkpoints(interval)
         self._fold = Fold()
         self._wall_time = WallTimeFold()
         self._curves = Curves()
-        self._last: tuple[int, State] | None = None
+        self._states: dict[int, State] = {}
 
     def extend(self, records: Sequence[LogRecord]) -> None:
         """Take the next records."""
         for record in records:
-            if self.spec is None and isinstance(record.envelope.event, JobSubmitted):
-                self.spec = record.envelope.event.spec
             self.records.append(record)
             self._fold.take(record)
             self._wall_time.take(record)
             self.processes.take(record)
+            self.marks.take(record)
             self.curve_points += [CurvePoint(seq=record.seq, point=point) for point in self._curves.on_record(record)]
-            if len(self.records) % self._interval == 0 and self._fold.state.seq:
-                self._checkpoint()
+            if self._fold.state.seq:
+                self._checkpoints.offer(len(self.records), self._checkpoint)
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self) -> Checkpoint:
         state = self._fold.state
-        checkpoint = _Checkpoint(
-            seq=len(self.records),
-            state_seq=state.seq,
-            state=core_snapshot.encode(state),
-            wall_time=pickle.dumps(self._wall_time, pickle.HIGHEST_PROTOCOL),
+        return Checkpoint(
+            seq=len(self.records), state_seq=state.seq, state=Copy.of(state), wall_time=Copy.of(self._wall_time)
         )
-        self._checkpoints.append(checkpoint)
-        if len(self._checkpoints) > CHECKPOINTS_MAX:
-            self._checkpoints = self._checkpoints[1::2]
-            self._interval *= 2
 
     def state_at(self, seq: int) -> State:
         """The state after a record. It is shared between calls: do not change it."""
-        if self._last is not None and self._last[0] == seq:
-            return self._last[1]
-        checkpoint = self._before(seq)
+        if (known := self._states.pop(seq, None)) is not None:
+            self._states[seq] = known  # The last one is that which was asked for last.
+            return known
+        checkpoint = self._checkpoints.before(seq)
         folding, after = Fold(), 0
-        if checkpoint is not None and self.spec is not None:
+        if checkpoint is not None:
             # Records that the state has seen already, such as decisions, are repetitions, which a fold ignores.
-            folding, after = Fold(core_snapshot.decode(checkpoint.state, self.spec)), checkpoint.state_seq
+            folding, after = Fold(checkpoint.state.value()), checkpoint.state_seq
         for record in self.records[after:seq]:
             folding.take(record)
         state = folding.finish()
-        self._last = (seq, state)
+        self._states[seq] = state
+        if len(self._states) > STATES_MAX:
+            del self._states[next(iter(self._states))]
         return state
 
     def wall_time_at(self, seq: int) -> WallTime:
         """Where the time until a record went."""
-        checkpoint = self._before(seq)
-        fold = WallTimeFold()
-        if checkpoint is not None:
-            fold = pickle.loads(checkpoint.wall_time)  # noqa: S301  This process has made it.
+        checkpoint = self._checkpoints.before(seq)
+        fold: WallTimeFold = checkpoint.wall_time.value() if checkpoint is not None else WallTimeFold()
         for record in self.records[checkpoint.seq if checkpoint is not None else 0 : seq]:
             fold.take(record)
         return fold.result()
-
-    def _before(self, seq: int) -> _Checkpoint | None:
-        place = bisect_right(self._checkpoints, seq, key=lambda each: each.seq)
-        return self._checkpoints[place - 1] if place else None

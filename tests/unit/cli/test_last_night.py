@@ -65,7 +65,7 @@ def test_the_panels_find_all_three() -> None:
     replay = Replay()
     replay.extend(list(ExportedLog(LOG).records()))
     last = len(replay.records)
-    parts = {part["cause"]: part["evidence"] for part in panels.overview(replay, last)["why"]["parts"]}
+    parts = {part["cause"]: part["evidence"] for part in panels.why(replay, last)["parts"]}
     assert parts["slow_worker"][0]["seq"] == 111
     assert replay.records[110].envelope.name == "worker-1"
     lost = panels.events(replay, last, ["PsLost"], [], "")["events"]

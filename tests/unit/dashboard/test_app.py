@@ -10,9 +10,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.histories.logs import FOLDER
 from tests.integration.dashboard.served import TOKEN, GrowingJob, SomeJobs
 from tests.unit.views.recorded import recorded
 
+from elasticdl.cli.commands.fleet.fleet_file import FleetFile
 from elasticdl.dashboard.app import STATIC, Dashboard
 
 ROOT = Path(__file__).parents[3]
@@ -82,7 +84,16 @@ async def test_errors_say_what_is_wrong(reader: httpx.AsyncClient) -> None:
 
 async def test_every_panel_answers_at_every_point(reader: httpx.AsyncClient) -> None:
     for at in (0, 1, 3, 12, 39, 44, 102, 134, 1000):
-        for path in ("view", "events", "tasks", "task?number=3", "tasks?slowest=3", "tasks?state=finished"):
+        for path in (
+            "view",
+            "events",
+            "tasks",
+            "task?number=3",
+            "tasks?slowest=3",
+            "tasks?state=finished",
+            "pods",
+            "why",
+        ):
             answer = await reader.get(f"/api/{path}", params={"job": "killed", "at": str(at)} | _query(path))
             assert answer.status_code == 200, (path, at, answer.text)
     assert (await reader.get("/api/curves", params={"job": "killed"})).json()["points"]
@@ -102,6 +113,45 @@ async def test_a_view_is_the_state_at_its_point(reader: httpx.AsyncClient) -> No
     assert found == {"events": [], "more": False}
     rows = (await reader.get("/api/timeline", params={"job": "killed"})).json()["spans"]
     assert ["ps-0", "away", "preempted"] in [[row[0], row[1], row[6]] for row in rows]
+
+
+async def test_processes_come_in_windows(reader: httpx.AsyncClient) -> None:
+    found = (await reader.get("/api/pods", params={"job": "killed", "text": "W", "from": 1, "limit": 1})).json()
+    assert (found["count"], found["from"], [row["name"] for row in found["rows"]]) == (2, 1, ["worker-1"])
+
+
+async def test_two_jobs_are_compared(reader: httpx.AsyncClient) -> None:
+    while True:
+        found = (await reader.get("/api/compare", params={"job": "killed", "with": "plain"})).json()
+        if all(each["total"] == each["read"] > 0 for each in found["read"]):
+            break
+        await asyncio.sleep(0)
+    assert found["states"] == ["succeeded", "succeeded"]
+    assert ["ps", "2", "1"] in found["settings"]
+    names = [row[0] for row in found["numbers"]]
+    assert names[:2] == ["wall time", "useful"] and "records per second" in names
+    assert (await reader.get("/api/compare", params={"job": "killed", "with": "other"})).status_code == 400
+
+
+async def test_a_fleet_is_shown_at_each_decision() -> None:
+    board = Dashboard(SomeJobs({}), TOKEN, fleet=FleetFile(FOLDER / "fleets/two-jobs.fleet"))
+    app = board.app()
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1", headers=HEADERS) as client,
+    ):
+        assert (await client.get("/api/jobs")).json()["fleet"] is True
+        while (found := (await client.get("/api/fleet")).json())["number"] < 16:
+            await asyncio.sleep(0.01)
+        assert found["resources"][0][:3] == ["cpu", 21000, 13000]
+        assert (await client.get("/api/fleet", params={"at": 3})).json()["number"] == 3
+        curves = (await client.get("/api/fleet/curves")).json()
+        assert curves["counts"]["requested/CPU, %"] == len(curves["points"]["requested/CPU, %"]) == 16
+
+
+async def test_a_dashboard_without_a_fleet_says_so(reader: httpx.AsyncClient) -> None:
+    answer = await reader.get("/api/fleet")
+    assert answer.status_code == 400 and "this dashboard shows no fleet" in answer.json()["error"]
 
 
 async def test_the_overview_has_all_jobs(client: httpx.AsyncClient) -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.views.recorded import LOGS, recorded
 
 from elasticdl.master.core.fold import fold
+from elasticdl.views.checkpoints import Checkpoint, Checkpoints, Copy
 from elasticdl.views.curves import points
 from elasticdl.views.replaying import Replay
 from elasticdl.views.wall_time.fold import wall_time
@@ -27,11 +28,22 @@ def test_states_and_times_at_all_points_are_those_of_a_fold(name: str) -> None:
     assert [each.point for each in replay.curve_points] == list(points(records))
 
 
-def test_there_are_never_too_many_checkpoints() -> None:
-    replay = Replay(interval=1)
-    records = recorded("ps-killed")
-    replay.extend(records)
-    assert replay.state_at(100) == fold(records[:100])
+def test_checkpoints_are_dropped_when_they_have_too_many_bytes() -> None:
+    copy = Copy.of({"text": "x" * 1000})
+    kept = Checkpoints(10, bytes_max=20 * len(copy.data))
+    for seq in range(1, 1001):
+        kept.offer(seq, lambda seq=seq: Checkpoint(seq=seq, state_seq=seq, state=copy, wall_time=copy))
+    found = [before.seq for seq in range(1001) if (before := kept.before(seq))]
+    assert 5 <= len(set(found)) <= 10 and found[-1] > 800
+    assert kept.before(9) is None
+
+
+def test_a_copy_is_apart_from_its_original_but_for_the_spec() -> None:
+    state = fold(recorded("evaluation"))
+    copy = Copy.of(state).value()
+    assert copy == state and copy.spec is state.spec and copy.training.plan is copy.spec.plan
+    copy.pods.clear()
+    assert state.pods
 
 
 def test_the_timeline_tells_when_processes_lived() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +14,20 @@ from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.handle import ReadableJob
 from elasticdl.cli.jobs.local_handle import shown_state
+from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
+from elasticdl.cli.kubernetes.listing import job_rows
+from elasticdl.cli.kubernetes.lookup import connect, find_in
 from elasticdl.cli.opening import open_readable, root_of
-from elasticdl.dashboard.sources import JobRow, JobSource
+from elasticdl.dashboard.sources import JobRow, Jobs, JobSource
 from elasticdl.shared.bus.ports import JobReader
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.names import JobId
 from elasticdl.shared.words import minute
 
 LOOPBACK = "127.0.0.1"
+VARIABLE = "ELASTICDL_DASHBOARD_TOKEN"
+"""Environment variable with the token that pages need. Default: a random one each time."""
 
 
 class HandleSource:
@@ -43,22 +50,23 @@ class HandleSource:
         return self._handle.open()
 
 
-class OneJob:
-    """See ``Jobs``: the job or file that the user has named."""
+class NamedJobs:
+    """See ``Jobs``: the jobs and files that the user has named."""
 
-    def __init__(self, key: str, handle: ReadableJob) -> None:
-        self._key = key
-        self._handle = handle
+    def __init__(self, handles: Mapping[str, ReadableJob]) -> None:
+        self._handles = handles
 
     def rows(self) -> Sequence[JobRow]:
         """See ``Jobs``."""
-        return [JobRow(key=self._key, job=self._handle.job, state=self._handle.condition().state)]
+        return [
+            JobRow(key=key, job=handle.job, state=handle.condition().state) for key, handle in self._handles.items()
+        ]
 
     def find(self, key: str) -> JobSource:
         """See ``Jobs``."""
-        if key != self._key:
+        if key not in self._handles:
             raise UserError(f"this dashboard does not show {key}")
-        return HandleSource(self._handle)
+        return HandleSource(self._handles[key])
 
 
 class LocalJobs:
@@ -111,27 +119,53 @@ def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def dashboard(job: str, run_dir: Path | None, namespace: str, address: Address) -> None:
+class NamespaceJobs:
+    """See ``Jobs``: those of a namespace of Kubernetes whose objects are there."""
+
+    def __init__(self, api: KubernetesApi) -> None:
+        self._api = api
+
+    def rows(self) -> Sequence[JobRow]:
+        """See ``Jobs``."""
+        return [
+            JobRow(key=job, job=job, state=state, submitted=submitted, model=model, data=data)
+            for (job, state, submitted, model, data), _ in reversed(job_rows(self._api))
+        ]
+
+    def find(self, key: str) -> JobSource:
+        """See ``Jobs``."""
+        return HandleSource(KubernetesJobHandle(self._api, find_in(self._api, key), is_default=False))
+
+
+def _jobs(names: Sequence[str], run_dir: Path | None, namespace: str) -> Jobs:
+    if names:
+        return NamedJobs({name: open_readable(name, run_dir, namespace) for name in names})
+    return NamespaceJobs(connect(namespace)) if namespace else LocalJobs(root_of(run_dir))
+
+
+def dashboard(names: Sequence[str], run_dir: Path | None, namespace: str, address: Address, fleet: Path | None) -> None:
     """Serve until Ctrl-C."""
     try:
         import uvicorn
 
-        from elasticdl.dashboard.app import Dashboard
+        from elasticdl.cli.commands.fleet.fleet_file import FleetFile
+        from elasticdl.dashboard.app import LOOPBACK_HOSTS, Dashboard
     except ImportError as error:
         raise UserError(
             f"the dashboard needs the package {error.name}", hint="Install it: pip install 'elasticdl[dashboard]'."
         ) from error
-    if namespace and not job:
-        raise UserError("--namespace needs a JOB", usage=True)
-    jobs = OneJob(job, open_readable(job, run_dir, namespace)) if job else LocalJobs(root_of(run_dir))
-    token = secrets.token_urlsafe(16)
+    jobs = _jobs(names, run_dir, namespace)
+    only = names[0] if len(names) == 1 and not fleet else ""
+    given = os.environ.get(VARIABLE, "")
+    token = given or secrets.token_urlsafe(16)
     is_local = address.host in (LOOPBACK, "localhost", "::1")
-    board = Dashboard(jobs, token, only=job) if is_local else Dashboard(jobs, token, only=job, hosts=frozenset())
+    hosts = LOOPBACK_HOSTS if is_local else frozenset[str]()
+    board = Dashboard(jobs, token, only=only, hosts=hosts, fleet=FleetFile(fleet) if fleet else None)
     config = uvicorn.Config(board.app(), log_level="warning", access_log=False, timeout_graceful_shutdown=1)
     with address.bind() as bound:
         host, port = bound.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         console = plain_console()
-        console.print(f"The dashboard is at http://{shown}:{port}/?token={token}")
+        console.print(f"The dashboard is at http://{shown}:{port}/?token={f'${VARIABLE}' if given else token}")
         console.print("Everyone with this address can look and change nothing. The dashboard ends with this command.")
         uvicorn.Server(config).run(sockets=[bound])

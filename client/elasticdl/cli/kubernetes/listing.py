@@ -12,6 +12,7 @@ from elasticdl.cli.jobs.handle import Condition
 from elasticdl.cli.kubernetes.condition import FAILED_BY_MASTER, condition_of
 from elasticdl.cli.kubernetes.lookup import connect, jobs_in
 from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, POD, Manifest
 from elasticdl.shared.kubernetes.names import (
     COMPONENT_LABEL,
@@ -33,24 +34,29 @@ def list_jobs(namespace: str, *, as_json: bool = False) -> list[dict[str, str]]:
     """
     try:
         api = connect(namespace)
-        jobs = jobs_in(api)
-        ours = {NAME_LABEL: "elasticdl", MANAGED_BY_LABEL: "elasticdl"}
-        masters = api.list(POD, labels=selector(ours | {COMPONENT_LABEL: Service.MASTER.value})).items
-        submissions = {each["metadata"]["name"]: each for each in api.list(CONFIG_MAP, labels=selector(ours)).items}
+        found = job_rows(api)
     except ElasticDLError as error:
         if namespace:
             raise
         if not as_json:
             plain_console().print(f"The jobs on Kubernetes can't be listed: {str(error).splitlines()[0]}")
         return []
-    conditions = [condition_of(job, _pods_of(job, masters)) for job in jobs]
-    rows = [_row(job, condition, submissions) for job, condition in zip(jobs, conditions, strict=True)]
+    rows = [row for row, _ in found]
     if not as_json:
-        reasons = map(reason_of, conditions)
-        notes = [f"{row[0]}: {reason}" for row, reason in zip(rows, reasons, strict=True) if reason]
+        notes = [f"{row[0]}: {reason}" for row, condition in found if (reason := reason_of(condition))]
         nothing = f"No jobs in namespace {api.namespace} of {api.server}"
         print_jobs(rows, notes, nothing=nothing, title=f"Namespace {api.namespace}")
     return job_facts(rows, namespace=api.namespace)
+
+
+def job_rows(api: KubernetesApi) -> list[tuple[tuple[str, ...], Condition]]:
+    """The values of ``JOB_COLUMNS`` and the condition of each job in a namespace, the oldest first."""
+    jobs = jobs_in(api)
+    ours = {NAME_LABEL: "elasticdl", MANAGED_BY_LABEL: "elasticdl"}
+    masters = api.list(POD, labels=selector(ours | {COMPONENT_LABEL: Service.MASTER.value})).items
+    submissions = {each["metadata"]["name"]: each for each in api.list(CONFIG_MAP, labels=selector(ours)).items}
+    conditions = [condition_of(job, _pods_of(job, masters)) for job in jobs]
+    return [(_row(job, condition, submissions), condition) for job, condition in zip(jobs, conditions, strict=True)]
 
 
 def _pods_of(job: Manifest, masters: Sequence[Manifest]) -> list[Manifest]:

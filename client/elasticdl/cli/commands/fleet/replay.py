@@ -10,8 +10,8 @@ from rich.console import Console
 
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.output import print_json, print_table
-from elasticdl.controller.core import JobTarget
 from elasticdl.controller.history.log_file import read_log
+from elasticdl.controller.history.overview import what
 from elasticdl.controller.history.records import Record
 from elasticdl.controller.history.replay import Difference, Fleet, differences, fold
 from elasticdl.shared.errors import UserError
@@ -95,23 +95,15 @@ def _print(fleet: Fleet, console: Console) -> None:
         console,
         ["decision", "time", "job", "what", "reason"],
         [
-            [f"#{number}", _time(s), target.job, _what(target), target.reason]
+            [f"#{number}", _time(s), target.job, what(target), target.reason]
             for number, s, target in fleet.decided[-_DECISIONS_SHOWN:]
         ],
     )
 
 
-def _what(target: JobTarget) -> str:
-    """A target in words."""
-    parts = [f"starts {len(target.starts)}"] if target.starts else []
-    parts += [f"drains {len(target.drains)}"] if target.drains else []
-    numbers = f"{target.workers} workers, {target.ps} ps" if target.admitted else "no pods"
-    return f"{numbers} ({', '.join(parts)})" if parts else numbers
-
-
 def _words(difference: Difference) -> str:
     sides = [
-        "nothing" if each is None else f"{_what(each)}: {each.reason}"
+        "nothing" if each is None else f"{what(each)}: {each.reason}"
         for each in (difference.recorded, difference.decided)
     ]
     if sides[0] == sides[1]:

@@ -12,6 +12,7 @@ from elasticdl.controller.core import Policy, View
 from elasticdl.controller.history.records import Record, policy_of, record_of
 from elasticdl.shared.errors import ProtocolError, UserError, file_errors
 
+_HINT = "The controller writes one with --fleet_log, and fleet simulate with --record."
 FORMER_SUFFIX = ".1"
 FILE_BYTES_MAX = 64 << 20
 """A larger file is renamed, and the next one begins with the whole view."""
@@ -60,9 +61,59 @@ def read_log(path: Path) -> tuple[Policy, Iterator[Record]]:
     try:
         return policy_of(next(lines, ""), str(path)), _records(lines, path)
     except ProtocolError as error:
-        raise UserError(
-            str(error), hint="The controller writes one with --fleet_log, and fleet simulate with --record."
-        ) from error
+        raise UserError(str(error), hint=_HINT) from error
+
+
+class GrowingLog:
+    """A log that is read while a controller writes it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._begin(inode=0)
+
+    def _begin(self, inode: int) -> None:
+        self._inode, self._offset = inode, 0
+        self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        self._rest = b""
+        self._view: View | None = None
+        self._number = 0
+
+    def read(self) -> tuple[list[Record], bool]:
+        """What is new, and whether another file took the place of the former one, which begins with the whole view.
+
+        Raises:
+            UserError: the file can't be read, or is no log of a fleet.
+            FormatError: it is the log of a later version.
+        """
+        if self._inode and not self._path.exists():
+            return [], False  # The controller puts a large one aside before it begins the next one.
+        with file_errors(f"{self._path} can't be read"), self._path.open("rb") as file:
+            inode = os.fstat(file.fileno()).st_ino
+            is_other = self._inode not in (0, inode)
+            if inode != self._inode:
+                self._begin(inode)
+            file.seek(self._offset)
+            packed = file.read()
+        self._offset += len(packed)
+        return list(self._unpacked(packed)), is_other
+
+    def _unpacked(self, packed: bytes) -> Iterator[Record]:
+        try:
+            *lines, self._rest = (self._rest + self._unpacker.decompress(packed)).split(b"\n")
+        except zlib.error as error:
+            raise UserError(f"{self._path} is no log of a fleet", hint=_HINT) from error
+        try:
+            for line in lines:
+                if self._view is None:
+                    policy_of(line.decode(), str(self._path))
+                    self._view = View()
+                    continue
+                self._number += 1
+                record = record_of(line.decode(), self._view, f"record {self._number} of {self._path}")
+                self._view.apply(record.changes)
+                yield record
+        except (ProtocolError, UnicodeDecodeError) as error:
+            raise UserError(str(error), hint=_HINT) from error
 
 
 def _records(lines: Iterator[str], path: Path) -> Iterator[Record]:
