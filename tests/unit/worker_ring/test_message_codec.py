@@ -81,9 +81,9 @@ def test_a_go() -> None:
 
 @pytest.mark.parametrize("gradient", [None, np.arange(5.0)])
 def test_a_result(gradient: Any) -> None:
-    received = sent(Result(lineage=4, step=5, batches=(facts(1), facts(2)), gradient=gradient))
+    received = sent(Result(before=Position(lineages=(4,), step=5), batches=(facts(1), facts(2)), gradient=gradient))
     assert isinstance(received, Result)
-    assert (received.lineage, received.step, len(received.batches)) == (4, 5, 2)
+    assert (received.before.lineages, received.step, len(received.batches)) == ((4,), 5, 2)
     assert np.array_equal(received.gradient, gradient) if gradient is not None else received.gradient is None
 
 

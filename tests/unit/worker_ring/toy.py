@@ -66,9 +66,10 @@ class ToyState:
         self.records += records
         self.step += 1
 
-    def save(self) -> Sequence[Bytes]:
+    def save(self) -> Callable[[], Sequence[Bytes]]:
         numbers = np.array([self.step, self.records, *np.array(self.absorbed, np.int64).reshape(-1)], np.int64)
-        return [self.weights.copy().view(np.uint8), numbers.view(np.uint8)]
+        weights = self.weights.copy()
+        return lambda: [weights.view(np.uint8), numbers.view(np.uint8)]
 
     def load(self, parts: Sequence[Bytes]) -> None:
         self.weights = parts[0].view(np.float64).copy()
@@ -104,18 +105,18 @@ class ToyMaster:
     expected: int
     number: int = 0
     members: tuple[RingMember, ...] = ()
-    ready: dict[PodName, tuple[RingMember, bool]] = field(default_factory=dict)
+    ready: dict[PodName, tuple[RingMember, bool, bool]] = field(default_factory=dict)
     gone: set[Incarnation] = field(default_factory=set)
     receivers: dict[Incarnation, Callable[[Generation], None]] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
     present: Generation | None = None
 
-    def on_ready(self, member: RingMember, *, left: int, has_model: bool) -> None:
+    def on_ready(self, member: RingMember, *, left: int, has_model: bool, is_near: bool) -> None:
         with self.lock:
             is_member = member.incarnation in {one.incarnation for one in self.members}
             if is_member and left < self.number:
                 return
-            self.ready[member.worker] = member, has_model
+            self.ready[member.worker] = member, has_model, is_near
             self._form()
 
     def on_gone(self, incarnation: Incarnation) -> None:
@@ -134,7 +135,7 @@ class ToyMaster:
     def _form(self, *, is_loss: bool = False) -> None:
         kept = [one for one in self.members if one.incarnation not in self.gone]
         names = {one.incarnation for one in kept}
-        joined = [one for one in self.ready.values() if one[0].incarnation not in names]
+        joined = [one for one in self.ready.values() if one[0].incarnation not in names and (one[2] or not kept)]
         joined.sort(key=lambda one: not one[1])
         waits = any(one.worker not in self.ready for one in kept)
         if (waits and not is_loss and not joined) or len(kept) + len(joined) < self.expected or not kept + joined:
@@ -165,8 +166,8 @@ class ToyWorker:
         self.ring = ReplicaSet(settings, self.state, self, self, failed=self._fail)
         self.member = RingMember(worker=settings.worker, incarnation=settings.incarnation, address=self.ring.address)
 
-    def report_ready(self, *, left: int, step: int, has_model: bool, reason: str) -> None:
-        self.master.on_ready(self.member, left=left, has_model=has_model)
+    def report_ready(self, *, left: int, step: int, has_model: bool, is_near: bool, reason: str) -> None:
+        self.master.on_ready(self.member, left=left, has_model=has_model, is_near=is_near)
 
     def on_generation(self, receive: Callable[[Generation], None]) -> None:
         with self.master.lock:

@@ -343,6 +343,7 @@ class RingMemberReady:
         step: updates of the model that its replica contains.
         has_model: whether it has a replica at all.
         reason: why it asks, for people.
+        is_near: it is no member, and its replica is at most one update behind those of the ring.
     """
 
     address: str
@@ -350,6 +351,7 @@ class RingMemberReady:
     step: int = 0
     has_model: bool = False
     reason: str = ""
+    is_near: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,9 +48,11 @@ class RingMembership:
         self._failed = failed
         self._received: queue.SimpleQueue[Generation] = queue.SimpleQueue()
 
-    def report_ready(self, *, left: int, step: int, has_model: bool, reason: str) -> None:
+    def report_ready(self, *, left: int, step: int, has_model: bool, is_near: bool, reason: str) -> None:
         """Ask to be a member of the next generation. The event is published in the background."""
-        event = RingMemberReady(address=self.address, left=left, step=step, has_model=has_model, reason=reason)
+        event = RingMemberReady(
+            address=self.address, left=left, step=step, has_model=has_model, is_near=is_near, reason=reason
+        )
         self._loop.spawn(self._publisher.publish(event))
 
     def on_generation(self, receive: Callable[[Generation], None]) -> None:

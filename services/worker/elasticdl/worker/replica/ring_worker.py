@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from elasticdl.ps.service import HostedReplica
@@ -75,14 +74,9 @@ class RingWorker:
         """Ask to be a member."""
         self._ring.start()
 
-    def wait_for_model(self, timeout_s: float) -> bool:
-        """Wait until the replica has a model; whether it has."""
-        end_s = self._clock.monotonic() + timeout_s
-        while not self.replica.has_model:
-            if self._clock.monotonic() >= end_s:
-                return False
-            time.sleep(_POLL_S)
-        return True
+    def wait_until_member(self, timeout_s: float) -> bool:
+        """Wait until this worker is a member of the ring, so that it can train; whether it is."""
+        return self._ring.wait_until_member(timeout_s)
 
     def close(self) -> None:
         """Leave the ring after the round that is reduced now, and stop serving."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
@@ -137,18 +137,22 @@ class Replica:
         with self.core.lock:
             self._step = (self.core.step, rounds + 1)
 
-    def save(self) -> Sequence[Bytes]:
+    def save(self) -> Callable[[], Sequence[Bytes]]:
         """A copy of the whole state: the objects of a snapshot, after their names."""
         cut = self.core.cut(dirty_only=False, flush=False)
-        names: list[str] = []
-        parts: list[Bytes] = []
-        try:
-            for uri, data in self._writer.objects(self.core, cut, number=0, base=""):
-                names.append(uri)
-                parts.append(np.frombuffer(bytes(data), np.uint8))
-        finally:
-            cut.close()
-        return [np.frombuffer(json.dumps(names).encode(), np.uint8), *parts]
+
+        def parts() -> Sequence[Bytes]:
+            names: list[str] = []
+            found: list[Bytes] = []
+            try:
+                for uri, data in self._writer.objects(self.core, cut, number=0, base=""):
+                    names.append(uri)
+                    found.append(np.frombuffer(bytes(data), np.uint8))
+            finally:
+                cut.close()
+            return [np.frombuffer(json.dumps(names).encode(), np.uint8), *found]
+
+        return parts
 
     def load(self, parts: Sequence[Bytes]) -> None:
         """Take over what ``save`` gave. Raises ``UserError``: it is of another model."""

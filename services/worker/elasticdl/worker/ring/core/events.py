@@ -27,7 +27,7 @@ class GenerationFormed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderReached:
-    """The connection to the leader of a generation is there."""
+    """The connection to the leader of a generation is there; also to one that this process wants to join."""
 
     generation: int
 
@@ -41,8 +41,16 @@ class PeerLost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JoinerLost:
+    """The connection of a joiner to this leader has ended."""
+
+    generation: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MessageReceived:
-    """Another member of a generation has sent something."""
+    """Another member of a generation has sent something, or a joiner, whose rank is beyond those of the members."""
 
     generation: int
     rank: int
@@ -72,6 +80,7 @@ class ReduceFinished:
     generation: int
     step: int
     gradient: Any
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +116,7 @@ RingEvent = (
     | GenerationFormed
     | LeaderReached
     | PeerLost
+    | JoinerLost
     | MessageReceived
     | Contributed
     | ReduceFinished
