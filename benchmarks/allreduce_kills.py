@@ -7,9 +7,9 @@ ring reduces all the time. This process forms the generations, and learns of a d
 ended. A killed member is replaced; the next kill comes at a random time after the new one takes part. Members are
 killed in turns, so a third of the kills hit the leader.
 
-With ``--joins``, the replacement is measured as well: the longest time between two commits of a survivor, from the start
-of the new process until it has committed. In turns, the new member copies the state from the leader while the others
-continue, and while the generation is formed that it is in (as all of them did in the first version).
+With ``--joins``, the replacement is measured as well: the longest time between two commits of a survivor, from the
+start of the new process until it has committed. In turns, the new member copies the state from the leader while the
+others continue, and while the generation is formed that it is in (as in the first version).
 """
 
 from __future__ import annotations
@@ -70,6 +70,11 @@ class Replica:
         self.step += 1
         self._committed(self.step)
 
+    is_complete = False
+
+    def checksums(self) -> tuple[int, ...]:
+        return ()
+
     def save(self) -> Callable[[], Sequence[Bytes]]:
         weights, step = self._weights.copy(), np.array([self.step], np.int64)
         return lambda: [weights.view(np.uint8), step.view(np.uint8)]
@@ -112,8 +117,10 @@ class Process:
         number = self._generation.number if self._generation else 0
         self._tell("committed", step, time.monotonic(), number)
 
-    def report_ready(self, *, left: int, step: int, has_model: bool, is_near: bool, reason: str) -> None:
+    def report_ready(self, *, left: int, step: int, has_model: bool, is_near: bool, reason: str) -> None:  # noqa: ARG002
         self._tell("ready", self._member, left, is_near, step, reason)
+
+    def report_difference(self, *, step: int, tensor: int) -> None: ...
 
     def on_generation(self, receive: Callable[[Generation], None]) -> None:
         def listen() -> None:

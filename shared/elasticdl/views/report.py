@@ -27,6 +27,7 @@ them.
 ``audit.groups``            number of ledgers that were compared
 ``audit.repaired``          tasks that the first audit found missing; a number other than 0 is a bug in ElasticDL
 ``audit.problems``          one sentence for each thing that is wrong
+``audit.replicas``          jobs with AllreduceStrategy: one sentence for each replica that differed from the others
 ``snapshots.damaged``       for each damaged object of a snapshot: ps, snapshot, object, problem, and instead: the
                             snapshot that the ps used (empty: the audit found the damage, and the ps took another one)
 ``metrics``                 the latest metrics of the model
@@ -260,6 +261,7 @@ def _audit(state: State) -> dict[str, Any]:
         "groups": verdict.groups if verdict else 0,
         "repaired": state.repaired,
         "problems": list(verdict.problems) if verdict else [],
+        "replicas": list(state.ring.differences),
     }
 
 
@@ -276,4 +278,5 @@ def _record_audit(state: State) -> dict[str, Any]:
         "groups": 0,
         "repaired": 0,
         "problems": [],
+        "replicas": [],
     }

@@ -10,7 +10,7 @@ from typing import Any
 from tests.sim.mutations.registry import replaced
 
 from elasticdl.worker.ring.core import core as rules
-from elasticdl.worker.ring.core import events
+from elasticdl.worker.ring.core import events, formation
 from elasticdl.worker.ring.core.contributions import Contributions
 from elasticdl.worker.ring.core.core import Phase, RingCore
 from elasticdl.worker.ring.core.joiners import Joiners
@@ -74,13 +74,13 @@ def void_offers() -> Iterator[None]:
 
 @mutation("a reduction counts only in its generation")
 def void_reductions() -> Iterator[None]:
-    original = RingCore._on_reduced
+    original = RingCore._on_event
 
-    def on_reduced(self: Any, event: Any) -> None:
+    def on_event(self: Any, event: Any) -> None:
         number = self.generation.number if self.generation else 0
-        original(self, replace(event, generation=number))
+        original(self, replace(event, generation=number) if isinstance(event, events.ReduceFinished) else event)
 
-    with replaced(RingCore, "_on_reduced", on_reduced):
+    with replaced(RingCore, "_on_event", on_event):
         yield
 
 
@@ -145,7 +145,7 @@ def results_are_sent() -> Iterator[None]:
         return [] if original(self, position, present) else None
 
     with (
-        replaced(rules, "lack", never),
+        replaced(formation, "lack", never),
         replaced(Results, "since", since),
         replaced(Position, "is_same", lambda self, other: self.lineage == other.lineage),
     ):
@@ -158,8 +158,9 @@ def waits_for_all() -> Iterator[None]:
 
     def on_generation(self: Any, generation: Any) -> None:
         original(self, generation)
-        if self.phase is Phase.FORMING and self.is_leader and self.position.has_model and not self._positions:
-            self._help_others(self.generation)
+        if self.phase is Phase.FORMING and self.is_leader and self.position.has_model:
+            self._open(self.generation)
+            self._lead(self.generation)
 
     with replaced(RingCore, "_on_generation", on_generation):
         yield

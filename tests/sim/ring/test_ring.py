@@ -31,7 +31,7 @@ SEEDS = {
 FROZEN = {
     "a batch counts only for the state that it was computed from": (
         Injection(step=57, fault=Fault.FREEZE, member=2),
-        Injection(step=89, fault=Fault.CONTINUE, member=2),
+        Injection(step=62, fault=Fault.CONTINUE, member=2),
     )
 }
 """Rule -> faults, with seed 1, that show that the rule is needed."""

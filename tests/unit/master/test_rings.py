@@ -268,6 +268,14 @@ def test_users_see_the_ring_in_place_of_the_ps(ring: Ring) -> None:
     assert "The ring has 2 workers: worker-0 left." in messages.lines(decided, ring.state)
 
 
+def test_a_replica_that_differed_is_in_the_report(ring: Ring) -> None:
+    differed = events.ReplicaDiffered(step=8, tensor="dense/kernel")
+    ring.feed(differed, Service.WORKER, "worker-0", ring.incarnation("worker-0"))
+    assert ring.state.ring.differences == ["worker-0 differed from the other replicas in dense/kernel at step 8"]
+    (line,) = EventMessages().lines(ring.log[-1], ring.state)
+    assert line.startswith("The weights of worker-0 were not those of the other workers in dense/kernel at step 8.")
+
+
 class RandomRing(RuleBasedStateMachine):
     """Processes start, serve, stop, die and lose connections in any order."""
 

@@ -184,3 +184,15 @@ def test_all_tasks_are_there_after_the_last_round() -> None:
         assert not state.has_all(0)
         commit(state, batches)
     assert state.has_all(0)
+
+
+def test_checksums_name_the_variable_that_differs() -> None:
+    state, other = replica(), replica()
+    assert state.checksums() == other.checksums()
+    assert len(state.checksums()) == len(model("adam").dense)
+    assert other.core.shard is not None
+    dense = other.core.shard.groups[0].dense
+    cut = dense.cut()
+    cut.state.reshape(-1).view(np.uint32)[0] ^= 1 << 20
+    dense.load(cut)
+    assert sum(one != same for one, same in zip(state.checksums(), other.checksums(), strict=True)) == 1

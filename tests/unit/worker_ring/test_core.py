@@ -16,6 +16,7 @@ from elasticdl.worker.ring.core.messages import (
     Go,
     Hello,
     Kind,
+    Differs,
     Message,
     Near,
     Offer,
@@ -23,6 +24,7 @@ from elasticdl.worker.ring.core.messages import (
     Result,
     State,
     Want,
+    Weights,
 )
 from elasticdl.worker.ring.core.positions import Lack, Position, donor, lack
 from elasticdl.worker.ring.ports import BatchFacts, Generation
@@ -441,6 +443,55 @@ def test_a_joiner_that_loses_the_leader_tries_again_until_it_hears_of_another_ge
     assert joiner.only(commands.Connect) == commands.Connect(generation=generation(4, 2), rank=None)
     joiner.post(events.LeaveRequested())
     assert joiner.has(commands.Left)
+
+
+def test_the_leader_tells_the_member_whose_weights_differ() -> None:
+    leader = open_leader(members=3)
+    leader.post(events.WeightsChecked(step=8, checksums=(1, 2, 3)))
+    assert leader.core.comparison.is_waiting
+    leader.receive(2, Weights(step=8, checksums=(1, 2, 3)))
+    leader.receive(1, Weights(step=8, checksums=(1, 7, 7)))
+    assert leader.sent == [(1, Differs(step=8, tensor=1))]
+    assert leader.core.phase is Phase.OPEN
+    assert not leader.core.comparison.is_waiting
+
+
+def test_a_leader_whose_weights_differ_from_those_of_two_others_copies_theirs() -> None:
+    leader = open_leader(members=3)
+    for rank in (1, 2):
+        leader.receive(rank, Weights(step=8, checksums=(1, 2)))
+    leader.post(events.WeightsChecked(step=8, checksums=(1, 3)))
+    assert leader.only(commands.TellDifference) == commands.TellDifference(step=8, tensor=1)
+    assert not leader.only(commands.ReportReady).has_model
+
+
+def test_of_two_members_the_leader_is_believed() -> None:
+    leader = open_leader(members=2)
+    leader.post(events.WeightsChecked(step=8, checksums=(1, 3)))
+    leader.receive(1, Weights(step=8, checksums=(1, 2)))
+    assert leader.sent == [(1, Differs(step=8, tensor=1))]
+
+
+def test_a_member_whose_weights_differ_copies_the_state_and_computes_its_batches_again() -> None:
+    follower = open_follower()
+    follower.contribute(1)
+    follower.receive(0, Differs(step=8, tensor=1))
+    assert follower.has(commands.TellDifference)
+    assert "after step 8" in follower.only(commands.ReportReady).reason
+    follower.form(generation(2, 0, 1))
+    follower.post(events.LeaderReached(generation=2))
+    assert follower.sent == [(0, Hello(position=Position()))]
+    follower.receive(0, State(position=position(1, 1), parts="parts"), number=2)
+    follower.post(events.StateLoaded(step=1))
+    follower.receive(0, Opened(position=position(1, 1)), number=2)
+    assert follower.sent == []  # Nothing that was computed from wrong weights is offered.
+
+
+def test_checksums_of_a_former_generation_are_not_waited_for() -> None:
+    leader = open_leader(members=3)
+    leader.post(events.WeightsChecked(step=8, checksums=(1,)))
+    leader.form(generation(2, 0, 1))
+    assert not leader.core.comparison.is_waiting
 
 
 def test_what_a_state_lacks() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,6 +66,13 @@ class ToyState:
         self.absorbed += [(facts.task, facts.batch) for facts in batches]
         self.records += records
         self.step += 1
+
+    @property
+    def is_complete(self) -> bool:
+        return self.step == self._batches
+
+    def checksums(self) -> tuple[int, ...]:
+        return tuple([zlib.crc32(part) for part in np.split(self.weights, 4)])
 
     def save(self) -> Callable[[], Sequence[Bytes]]:
         numbers = np.array([self.step, self.records, *np.array(self.absorbed, np.int64).reshape(-1)], np.int64)
@@ -155,19 +163,25 @@ class ToyWorker:
     def __init__(self, master: ToyMaster, name: str, incarnation: str, **options: Any) -> None:
         self.master = master
         is_deterministic = options.pop("is_deterministic", False)
+        check_steps = options.pop("check_steps", 0)
         self.state = ToyState(dtype=np.float64 if is_deterministic else np.float32, **options)
         self.errors: list[BaseException] = []
+        self.differences: list[tuple[int, int]] = []
         settings = RingSettings(
             worker=PodName(name),
             incarnation=Incarnation(incarnation),
             token="secret",
             is_deterministic=is_deterministic,
+            check_steps=check_steps,
         )
         self.ring = ReplicaSet(settings, self.state, self, self, failed=self._fail)
         self.member = RingMember(worker=settings.worker, incarnation=settings.incarnation, address=self.ring.address)
 
     def report_ready(self, *, left: int, step: int, has_model: bool, is_near: bool, reason: str) -> None:
         self.master.on_ready(self.member, left=left, has_model=has_model, is_near=is_near)
+
+    def report_difference(self, *, step: int, tensor: int) -> None:
+        self.differences.append((step, tensor))
 
     def on_generation(self, receive: Callable[[Generation], None]) -> None:
         with self.master.lock:

@@ -261,6 +261,17 @@ class TrainFlags(JobFlags):
             sets="JobSpec.deterministic",
         ),
     ] = False
+    replica_check_steps: Annotated[
+        int,
+        Flag(
+            "With AllreduceStrategy: compare the weights of all workers after every N updates and at the end "
+            "(0 disables). A worker that differs from the others copies the model again.",
+            metavar="N",
+            panel=PROCESSES,
+            limits=(0, _COUNT_MAX),
+            sets="JobSpec.replica_check_steps",
+        ),
+    ] = 100
     checkpoint_steps: Annotated[
         int,
         Flag(

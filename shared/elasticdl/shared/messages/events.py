@@ -355,6 +355,19 @@ class RingMemberReady:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaDiffered:
+    """The weights of a worker in the ring were not those of the other members. It copies the model from them.
+
+    Attributes:
+        step: updates after which they were compared.
+        tensor: name of the first variable that differs.
+    """
+
+    step: int
+    tensor: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFailed:
     """An attempt of a task failed.
 
@@ -608,6 +621,7 @@ Event = (
     | BatchSlow
     | MessageUnreadable
     | RingMemberReady
+    | ReplicaDiffered
 )
 
 

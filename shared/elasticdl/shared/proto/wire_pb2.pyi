@@ -232,6 +232,8 @@ class RingMessage(_message.Message):
         OFFER: RingMessage._Kind.ValueType  # 6
         GO: RingMessage._Kind.ValueType  # 7
         NEAR: RingMessage._Kind.ValueType  # 8
+        WEIGHTS: RingMessage._Kind.ValueType  # 9
+        DIFFERS: RingMessage._Kind.ValueType  # 10
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     HELLO: RingMessage.Kind.ValueType  # 0
@@ -243,6 +245,8 @@ class RingMessage(_message.Message):
     OFFER: RingMessage.Kind.ValueType  # 6
     GO: RingMessage.Kind.ValueType  # 7
     NEAR: RingMessage.Kind.ValueType  # 8
+    WEIGHTS: RingMessage.Kind.ValueType  # 9
+    DIFFERS: RingMessage.Kind.ValueType  # 10
 
     KIND_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
@@ -250,8 +254,12 @@ class RingMessage(_message.Message):
     BATCHES_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     PART_BYTES_FIELD_NUMBER: _builtins.int
+    CHECKSUMS_FIELD_NUMBER: _builtins.int
+    TENSOR_FIELD_NUMBER: _builtins.int
     kind: Global___RingMessage.Kind.ValueType
     step: _builtins.int
+    tensor: _builtins.int
+    """DIFFERS"""
     @_builtins.property
     def position(self) -> Global___RingPosition: ...
     @_builtins.property
@@ -262,6 +270,10 @@ class RingMessage(_message.Message):
     def part_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """STATE: sizes of all parts"""
 
+    @_builtins.property
+    def checksums(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """WEIGHTS: of the tensors, in the order of the model's signature"""
+
     def __init__(
         self,
         *,
@@ -271,10 +283,12 @@ class RingMessage(_message.Message):
         batches: _abc.Iterable[Global___RingBatch] | None = ...,
         round: _abc.Iterable[Global___RingKey] | None = ...,
         part_bytes: _abc.Iterable[_builtins.int] | None = ...,
+        checksums: _abc.Iterable[_builtins.int] | None = ...,
+        tensor: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "kind", b"kind", "part_bytes", b"part_bytes", "position", b"position", "round", b"round", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "checksums", b"checksums", "kind", b"kind", "part_bytes", b"part_bytes", "position", b"position", "round", b"round", "step", b"step", "tensor", b"tensor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

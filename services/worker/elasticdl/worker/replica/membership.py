@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -13,7 +13,7 @@ from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.bus.subjects import RING
 from elasticdl.shared.errors import UnreadableError
-from elasticdl.shared.messages.events import RingMemberReady
+from elasticdl.shared.messages.events import ReplicaDiffered, RingMemberReady
 from elasticdl.shared.messages.registers import RingRegister, decode_ring
 from elasticdl.shared.names import Incarnation
 from elasticdl.shared.process.event_publisher import EventPublisher
@@ -27,6 +27,7 @@ class RingMembership:
 
     Args:
         run: the run of the job; generations of other runs are ignored.
+        tensors: names of the model's variables.
         failed: takes the error after which nothing is received any more.
     """
 
@@ -37,12 +38,14 @@ class RingMembership:
         publisher: EventPublisher,
         *,
         run: Incarnation,
+        tensors: Sequence[str],
         failed: Callable[[BaseException], None],
     ) -> None:
         self._bus = bus
         self._loop = loop
         self._publisher = publisher
         self._run = run
+        self._tensors = tensors
         self.address = ""
         """``host:port`` at which this worker accepts connections of other members."""
         self._failed = failed
@@ -53,6 +56,13 @@ class RingMembership:
         event = RingMemberReady(
             address=self.address, left=left, step=step, has_model=has_model, is_near=is_near, reason=reason
         )
+        self._loop.spawn(self._publisher.publish(event))
+
+    def report_difference(self, *, step: int, tensor: int) -> None:
+        """Tell that the weights were not those of the other members. The event is published in the background."""
+        names = self._tensors
+        event = ReplicaDiffered(step=step, tensor=names[tensor] if tensor < len(names) else f"tensor {tensor}")
+        _log.error("the weights of this worker differ from those of the others", step=step, tensor=event.tensor)
         self._loop.spawn(self._publisher.publish(event))
 
     def on_generation(self, receive: Callable[[Generation], None]) -> None:

@@ -47,7 +47,14 @@ class RingWorker:
         self.replica = Replica(around.spec, signature, around.clock)
         hosted = HostedReplica(core=self.replica.core, on_serving=self._on_serving, before_order=self._before_order)
         self._serving = Serving(around, hosted, failed=failed)
-        membership = RingMembership(around.bus, around.loop, publisher, run=settings.run, failed=failed)
+        membership = RingMembership(
+            around.bus,
+            around.loop,
+            publisher,
+            run=settings.run,
+            tensors=[variable.name for variable in signature.dense],
+            failed=failed,
+        )
         self._ring = ReplicaSet(
             RingSettings(
                 worker=settings.pod,
@@ -56,6 +63,7 @@ class RingWorker:
                 host=settings.host,
                 advertised_host=settings.advertised_host,
                 is_deterministic=around.spec.deterministic,
+                check_steps=around.spec.replica_check_steps,
             ),
             self.replica,
             membership,
@@ -92,8 +100,8 @@ class RingWorker:
         """
         match command:
             case TakeSnapshot(flush=True, tasks=tasks):
-                if not await self._until(lambda: self.replica.has_all(tasks)):
-                    raise TransientError("the last rounds are not committed yet")
+                if not await self._until(lambda: self.replica.has_all(tasks) and not self._ring.is_checking):
+                    raise TransientError("the last rounds are not committed yet, or the replicas not compared")
             case OpenPin():
                 await self._until(lambda: not self._ring.has_uncommitted)
             case _:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -136,6 +137,25 @@ class Replica:
         self.core.apply_round(pushes, own, self._clock.monotonic())
         with self.core.lock:
             self._step = (self.core.step, rounds + 1)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every task of the plan, as the job was submitted, is in the ledger."""
+        return self.has_all(0)
+
+    def checksums(self) -> tuple[int, ...]:
+        """A checksum of each dense variable, in the order of the signature."""
+        part = self._splitter.parts[0]
+        weights = np.empty(part.size, np.float32)
+        with self.core.lock:
+            shard = self.core.shard
+            if shard is None:
+                raise InvariantError("a replica without a model is compared")
+            shard.groups[0].pull_dense(weights)
+        flat = np.empty(part.size, np.float32)
+        part.scatter(weights, flat)
+        ends = np.cumsum([variable.size for variable in self._signature.dense]).tolist()
+        return tuple([zlib.crc32(flat[start:end]) for start, end in zip([0, *ends], ends, strict=False)])
 
     def save(self) -> Callable[[], Sequence[Bytes]]:
         """A copy of the whole state: the objects of a snapshot, after their names."""

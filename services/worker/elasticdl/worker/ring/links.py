@@ -1,7 +1,7 @@
 """The connections of one member in one generation.
 
-Followers and joiners connect to the leader (messages), and each member to the next one (sums). Connections belong to one
-generation: nothing that a member of a former one sends can arrive in a later one.
+Followers and joiners connect to the leader (messages), and each member to the next one (sums). Connections belong to
+one generation: nothing that a member of a former one sends can arrive in a later one.
 """
 
 from __future__ import annotations

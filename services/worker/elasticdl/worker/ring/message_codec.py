@@ -14,6 +14,7 @@ from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.wire.buffers import Bytes
 from elasticdl.shared.wire.frames import Tensor
 from elasticdl.worker.ring.core.messages import (
+    Differs,
     Entry,
     Go,
     Hello,
@@ -25,6 +26,7 @@ from elasticdl.worker.ring.core.messages import (
     Result,
     State,
     Want,
+    Weights,
 )
 from elasticdl.worker.ring.core.positions import Position
 from elasticdl.worker.ring.ports import BatchFacts
@@ -46,6 +48,12 @@ def encode(message: Message) -> tuple[bytes, list[Tensor]]:
         case Opened():
             encoded.kind = wire_pb2.RingMessage.OPENED
             encoded.position.CopyFrom(_encode_position(message.position))
+        case Weights():
+            encoded.kind, encoded.step = wire_pb2.RingMessage.WEIGHTS, message.step
+            encoded.checksums.extend(message.checksums)
+        case Differs():
+            encoded.kind, encoded.step = wire_pb2.RingMessage.DIFFERS, message.step
+            encoded.tensor = message.tensor
         case Near():
             encoded.kind = wire_pb2.RingMessage.NEAR
         case Want():
@@ -111,6 +119,10 @@ class Decoder:
             return Opened(position=_decode_position(encoded.position))
         if kind == wire_pb2.RingMessage.NEAR:
             return Near()
+        if kind == wire_pb2.RingMessage.WEIGHTS:
+            return Weights(step=encoded.step, checksums=tuple(encoded.checksums))
+        if kind == wire_pb2.RingMessage.DIFFERS:
+            return Differs(step=encoded.step, tensor=encoded.tensor)
         if kind in _KINDS:
             return Want(kind=_KINDS[kind])
         entries = _batches(encoded, tensors)

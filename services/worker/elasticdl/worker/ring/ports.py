@@ -99,6 +99,15 @@ class ReplicaState(Protocol):
         """
         ...
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether every task of the plan is in the ledger."""
+        ...
+
+    def checksums(self) -> tuple[int, ...]:
+        """A checksum of the weights of each tensor, of 32 bits: equal on all members that have equal weights."""
+        ...
+
     def save(self) -> Callable[[], Sequence[Bytes]]:
         """A copy of the whole state, for a joiner.
 
@@ -125,6 +134,10 @@ class Membership(Protocol):
             is_near: it has followed the present generation, and is about as far: the others need not wait for it.
             reason: why, in words: "worker-2 closed its connection".
         """
+        ...
+
+    def report_difference(self, *, step: int, tensor: int) -> None:
+        """Tell that the weights of this member were not those of the others after a step, in this tensor first."""
         ...
 
     def on_generation(self, receive: Callable[[Generation], None]) -> None:

@@ -90,6 +90,8 @@ class ReplicaSet:
         self._links: Links | None = None
         self._ended_links: list[Links] = []
         self._has_left = False
+        self._unchecked, self._is_comparing = 0, False
+        """Checksums that the core has not been told of, and whether it waits for those of other members."""
         self._loads = 0
         self._ring_s, self._rounds, self._formations = 0.0, 0, 0
         self._runner: CoreRunner[events.RingEvent, commands.RingCommand] = CoreRunner(
@@ -131,6 +133,12 @@ class ReplicaSet:
         with self._changed:
             is_behind = self._state.has_model and self._state.step < self._decided_step
             return is_behind or self._is_round_under_way or bool(self._contributed)
+
+    @property
+    def is_checking(self) -> bool:
+        """Whether the weights of the members are being compared. A leader knows."""
+        with self._changed:
+            return self._unchecked > 0 or self._is_comparing
 
     def start(self) -> None:
         """Accept connections, report that this member is ready, and follow the generations of the master."""
@@ -268,6 +276,10 @@ class ReplicaSet:
         """Called by the runner, with one event at a time."""
         issued = self._core.handle(event, now_s)
         self._decided_step, self._is_round_under_way = self._core.position.step, self._core.is_round_under_way
+        self._is_comparing = self._core.comparison.is_waiting
+        if isinstance(event, events.WeightsChecked):
+            with self._changed:
+                self._unchecked -= 1
         present = self._core.generation if self._core.phase is Phase.OPEN else None
         if present is not self._open:
             with self._changed:
@@ -300,14 +312,20 @@ class ReplicaSet:
             case commands.Reduce():
                 return self._reduce(command)
             case commands.Apply():
-                self._apply(command)
+                return self._apply(command)
             case commands.Load(state=state):
                 return self._load(state)
             case commands.Connect() | commands.Disconnect():
                 self._connect_or_disconnect(command)
             case commands.Send() | commands.SendResult() | commands.SendState():
                 self._send(command)
-            case commands.ReportReady() | commands.Lead() | commands.Follow() | commands.Left():
+            case (
+                commands.ReportReady()
+                | commands.TellDifference()
+                | commands.Lead()
+                | commands.Follow()
+                | commands.Left()
+            ):
                 self._tell_worker(command)
             case _:
                 assert_never(command)
@@ -344,22 +362,23 @@ class ReplicaSet:
             case _:
                 assert_never(command)
 
-    def _send_state(
-        self, links: Links, rank: int, position: Position, copy: Callable[[], Sequence[Bytes]]
-    ) -> None:
+    def _send_state(self, links: Links, rank: int, position: Position, copy: Callable[[], Sequence[Bytes]]) -> None:
         """In a thread of its own: rounds are committed meanwhile."""
         try:
             links.send(rank, State(position=position, parts=copy()))
         except BaseException as error:  # The outermost frame of the thread.
             self._on_failed(error)
 
-    def _tell_worker(self, command: commands.ReportReady | commands.Lead | commands.Follow | commands.Left) -> None:
+    def _tell_worker(
+        self,
+        command: commands.ReportReady | commands.TellDifference | commands.Lead | commands.Follow | commands.Left,
+    ) -> None:
         match command:
             case commands.ReportReady(left=left, step=step, has_model=has_model, is_near=is_near, reason=reason):
                 self._log.info("ready for a generation", left=left, step=step, reason=reason)
-                self._membership.report_ready(
-                    left=left, step=step, has_model=has_model, is_near=is_near, reason=reason
-                )
+                self._membership.report_ready(left=left, step=step, has_model=has_model, is_near=is_near, reason=reason)
+            case commands.TellDifference(step=step, tensor=tensor):
+                self._membership.report_difference(step=step, tensor=tensor)
             case commands.Lead(generation=generation):
                 self._leading.lead(generation)
             case commands.Follow(generation=generation):
@@ -397,7 +416,7 @@ class ReplicaSet:
             size_bytes=total.nbytes,
         )
 
-    def _apply(self, command: commands.Apply) -> None:
+    def _apply(self, command: commands.Apply) -> events.WeightsChecked | None:
         with self._changed:
             self._state.apply(command.batches, command.gradient)
             self._gradients.drop(map(key_of, command.batches))
@@ -405,6 +424,12 @@ class ReplicaSet:
             for total in command.unneeded:
                 self._gradients.recycle(total)
             self._changed.notify_all()
+            every = self._settings.check_steps
+            step = self._state.step
+            if not every or not (step % every == 0 or self._state.is_complete):
+                return None
+            self._unchecked += 1
+            return events.WeightsChecked(step=step, checksums=self._state.checksums())
 
     def _load(self, state: State) -> events.StateLoaded:
         with self._changed:

@@ -6,8 +6,8 @@
 | a member has given the generation up, because a connection broke | once each member has, or is gone |
 | a worker that is no member has a copy of the model, at most one round old | at once, with it |
 
-A worker that starts copies the model from the ring while that trains on, and joins once it is *near*. A worker without a
-copy is a member only where no other one is left.
+A worker that starts copies the model from the ring while that trains on, and joins once it is *near*. A worker without
+a copy is a member only where no other one is left.
 """
 
 from __future__ import annotations

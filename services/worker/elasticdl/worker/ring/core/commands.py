@@ -130,6 +130,15 @@ class ReportReady:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TellDifference:
+    """Tell the master that the weights of this member were not those of the others, and that it copies them."""
+
+    lane: ClassVar[Lane] = Lane.WORKER
+    step: int
+    tensor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lead:
     """Serve this replica, whose state is current now; see ``Leading.lead``."""
 
@@ -153,5 +162,17 @@ class Left:
 
 
 RingCommand = (
-    Connect | Disconnect | Send | SendResult | SendState | Reduce | Apply | Load | ReportReady | Lead | Follow | Left
+    Connect
+    | Disconnect
+    | Send
+    | SendResult
+    | SendState
+    | Reduce
+    | Apply
+    | Load
+    | ReportReady
+    | TellDifference
+    | Lead
+    | Follow
+    | Left
 )

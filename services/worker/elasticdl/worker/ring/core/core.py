@@ -20,13 +20,15 @@ from elasticdl.shared.errors import InvariantError, ProtocolError
 from elasticdl.shared.names import Incarnation, PodName
 from elasticdl.shared.process.core_runner import TimerFired
 from elasticdl.worker.ring.core import commands, events
+from elasticdl.worker.ring.core.comparison import Checksums, Comparison
 from elasticdl.worker.ring.core.contributions import Contributions
+from elasticdl.worker.ring.core.formation import Formation, Verdict, wanted
 from elasticdl.worker.ring.core.generations import joined, keeps_all, rank_in
 from elasticdl.worker.ring.core.joiners import Copy, Joiners
 from elasticdl.worker.ring.core.messages import (
+    Differs,
     Go,
     Hello,
-    Kind,
     Message,
     Near,
     Offer,
@@ -34,8 +36,9 @@ from elasticdl.worker.ring.core.messages import (
     Result,
     State,
     Want,
+    Weights,
 )
-from elasticdl.worker.ring.core.positions import Lack, Position, donor, lack
+from elasticdl.worker.ring.core.positions import Position
 from elasticdl.worker.ring.core.results import KEPT_BYTES_MAX, Results
 from elasticdl.worker.ring.ports import LEADER, Generation
 
@@ -65,7 +68,7 @@ class RingCore:
         self.generation: Generation | None = None
         """The present one, also while it is joined; after a break, the one that this member has given up."""
         self.position = Position()
-        self._rank = -1
+        self._rank, self._size = -1, 0
         self._left = 0
         """Number of the last generation that this member was in."""
         self._newest = 0
@@ -76,6 +79,8 @@ class RingCore:
         self._results = Results(kept_bytes_max)
         self._joiners = Joiners()
         """Leader: who is brought up to date while rounds are committed."""
+        self.comparison = Comparison()
+        """Leader: the weights of all members."""
         self._reducing: Go | None = None
         self._next_go: Go | None = None
         self._loads = 0
@@ -83,21 +88,12 @@ class RingCore:
         self._is_leaving = False
         self._led = 0
         """Number of the last generation that this member was told to serve its replica in."""
-        self._positions: dict[int, Position] = {}
-        """Leader, while it forms a generation: where the others are."""
-        self._helped: set[int] = set()
-        """Leader: members that are being sent what they lack."""
-        self._has_asked = False
-        """Leader: whether a follower sends what the leader lacks."""
+        self._formation = Formation()
 
     @property
     def is_leader(self) -> bool:
         """Whether this member leads its generation."""
         return self._rank == LEADER
-
-    @property
-    def _size(self) -> int:
-        return len(self.generation.members) if self.generation is not None else 0
 
     @property
     def is_round_under_way(self) -> bool:
@@ -132,22 +128,15 @@ class RingCore:
             raise InvariantError("a committed batch is still offered")
 
     def _on_event(self, event: events.RingEvent) -> None:
+        if isinstance(event, events.FromGeneration):
+            if self._is_present(event.generation):  # What comes from a former generation is void.
+                self._on_network(event)
+            return
         match event:
-            case (
-                events.LeaderReached()
-                | events.PeerLost()
-                | events.JoinerLost()
-                | events.ReduceFailed()
-                | events.MessageReceived()
-            ):
-                if self._is_present(event.generation):  # What comes from a former generation is void.
-                    self._on_network(event)
             case events.GenerationFormed(generation=generation):
                 self._on_generation(generation)
             case events.Contributed():
                 self._on_contributed(event)
-            case events.ReduceFinished():
-                self._on_reduced(event)
             case events.Started(has_model=has_model, step=step):
                 self.position = Position(step=step, has_model=has_model)
                 self._report("started")
@@ -155,6 +144,8 @@ class RingCore:
                 self._on_model(step)
             case events.StateLoaded(step=step):
                 self._on_loaded(step)
+            case events.WeightsChecked(step=step, checksums=checksums):
+                self._on_weights(step, checksums)
             case events.LeaveRequested():
                 self._is_leaving = True
                 if self._reducing is None:
@@ -166,17 +157,15 @@ class RingCore:
 
     def _on_network(
         self,
-        event: events.LeaderReached
-        | events.PeerLost
-        | events.JoinerLost
-        | events.ReduceFailed
-        | events.MessageReceived,
+        event: events.FromGeneration,
     ) -> None:
         match event:
             case events.LeaderReached():
                 self._say_hello()
             case events.PeerLost(reason=reason) | events.ReduceFailed(reason=reason):
                 self._abandon(reason)
+            case events.ReduceFinished():
+                self._on_reduced(event)
             case events.JoinerLost(rank=rank):
                 self._joiners.on_lost(rank)
             case events.MessageReceived(rank=rank, message=message):
@@ -217,7 +206,8 @@ class RingCore:
             raise InvariantError(f"{self._identity[0]} is no member of generation {generation.number}")
         self._end_generation()
         self._joiners.on_joined(joined(self.generation, generation))
-        self.generation, self._rank, self.phase = generation, rank, Phase.FORMING
+        self.generation, self.phase = generation, Phase.FORMING
+        self._rank, self._size = rank, len(generation.members)
         self._issue(commands.Connect(generation=generation, rank=rank))
         if not self.is_leader:
             self._issue(commands.Follow(generation=generation))
@@ -247,12 +237,11 @@ class RingCore:
             self._issue(commands.Disconnect(generation=self.generation.number))
             self._left = self._left if self.phase is Phase.JOINING else self.generation.number
         self._joiners.on_generation_ended()
+        self.comparison.clear()
         self.phase, self._rank = Phase.IDLE, -1
         self._following = self._reducing = self._next_go = None
         self._contributions.on_generation()
-        self._positions.clear()
-        self._helped.clear()
-        self._has_asked = False
+        self._formation.clear()
 
     def _depart(self) -> None:
         self._end_generation()
@@ -276,63 +265,38 @@ class RingCore:
         """Leader: have all members get the newest state, and open the generation when they have it."""
         if self.generation is None or self.phase is not Phase.FORMING or not self.is_leader or self._is_loading:
             return
-        if len(self._positions) < len(self.generation.members) - 1:
-            return
-        positions = {LEADER: self.position, **self._positions}
-        first = donor(positions)
-        newest = positions[first]
-        if not newest.has_model:
-            self._lead(self.generation)
-        elif (needed := lack(self.position, newest)) is not Lack.NOTHING:
-            if not self._has_asked:
-                self._has_asked = True
-                self._send(first, Want(kind=Kind(needed.value)))
-        else:
-            self._help_others(self.generation)
-
-    def _help_others(self, generation: Generation) -> None:
-        behind = 0
-        for rank, position in self._positions.items():
-            missing = self._results.since(position, self.position)
-            behind += missing != []
-            if missing != [] and rank not in self._helped:
-                self._helped.add(rank)
-                self._give(rank, missing[0] if missing else Copy.STATE)
-        if not behind:
-            for rank in self._positions:
+        verdict, given = self._formation.decide(self.position, self._results, self._size)
+        for rank, one in given:
+            self._give(rank, one)
+        if verdict is Verdict.OPEN:
+            for rank in range(1, self._size):
                 self._send(rank, Opened(position=self.position))
-            self._open(generation)
-            self._lead(generation)
+            self._open(self.generation)
+        if verdict is not Verdict.WAIT:
+            self._lead(self.generation)
 
     def _lead(self, generation: Generation) -> None:
         if self._led != generation.number:
             self._led = generation.number
             self._issue(commands.Lead(generation=generation))
 
-    def _give(self, rank: int, given: Result | Copy) -> None:
+    def _give(self, rank: int, given: Want | Near | Result | Copy) -> None:
         number = self.generation.number if self.generation else 0
         match given:
             case Result():
                 self._issue(commands.SendResult(generation=number, rank=rank, result=self._results.give(given)))
             case Copy.STATE:
                 self._issue(commands.SendState(generation=number, rank=rank, position=self.position))
+            case Want() | Near():
+                self._send(rank, given)
             case _:
                 assert_never(given)
-
-    def _on_want(self, rank: int, kind: Kind) -> None:
-        last = self._results.last
-        if kind is Kind.RESULT and last is None:
-            raise InvariantError("a result was promised and is not there")
-        self._give(rank, Copy.STATE if kind is Kind.STATE or last is None else last)
 
     def _help_joiners(self) -> None:
         """Leader: give each joiner what it needs next."""
         if self.phase is Phase.OPEN and self.is_leader:
             for rank, given in self._joiners.serve(self._results, self.position):
-                if isinstance(given, Near):
-                    self._send(rank, given)
-                else:
-                    self._give(rank, given)
+                self._give(rank, given)
 
     def _open(self, generation: Generation) -> None:
         """All states are equal: only joiners need results of former rounds. Batches are offered again."""
@@ -348,20 +312,35 @@ class RingCore:
 
     def _take(self, rank: int, message: Message) -> None:
         match message:
+            case Hello() | Want() | State() | Opened() | Near():
+                self._take_while_forming(rank, message)
+            case Result():
+                self._on_result(message)
+            case Offer(step=step):
+                if step >= self.position.step:
+                    self._contributions.offer(rank, message)
+                    self._try_go()
+            case Go():
+                self._on_go(message)
+            case Weights(step=step, checksums=checksums):
+                self._compare(rank, step, checksums)
+            case Differs(step=step, tensor=tensor):
+                self._on_difference(step, tensor)
+            case _:
+                assert_never(message)
+
+    def _take_while_forming(self, rank: int, message: Hello | Want | State | Opened | Near) -> None:
+        match message:
             case Hello(position=position) if rank >= self._size:
                 self._joiners.on_hello(rank, position)
                 self._help_joiners()
             case Hello(position=position):
-                if self._positions.get(rank) != position:
-                    self._helped.discard(rank)
-                self._positions[rank] = position
+                self._formation.on_hello(rank, position)
                 self._reconcile()
             case Want(kind=kind):
-                self._on_want(rank, kind)
+                self._give(rank, wanted(kind, self._results))
             case Near():
                 self._report("it has a copy of the model", is_near=True)
-            case Result():
-                self._on_result(message)
             case State():
                 self._load(message)
             case Opened() if self.generation is not None and self.phase is Phase.FORMING:
@@ -370,14 +349,6 @@ class RingCore:
                 self._open(self.generation)
             case Opened():
                 raise ProtocolError("a generation was opened twice")
-            case Offer(step=step):
-                if step >= self.position.step:
-                    self._contributions.offer(rank, message)
-                    self._try_go()
-            case Go():
-                self._on_go(message)
-            case _:
-                assert_never(message)
 
     def _on_result(self, result: Result) -> None:
         if not result.before.is_same(self.position):
@@ -464,8 +435,8 @@ class RingCore:
         self._issue(commands.Reduce(generation=number, step=go.step, own=own, has_gradient=go.has_gradient))
 
     def _on_reduced(self, event: events.ReduceFinished) -> None:
-        if not self._is_present(event.generation) or self._reducing is None:
-            return  # The generation broke before. The round is repeated, or another member has the result.
+        if self._reducing is None:
+            return
         go, self._reducing = self._reducing, None
         self._commit(
             Result(before=self.position, batches=go.batches, gradient=event.gradient, size_bytes=event.size_bytes)
@@ -487,6 +458,31 @@ class RingCore:
         self._issue(commands.Apply(batches=result.batches, gradient=result.gradient, unneeded=unneeded))
         self.position = self.position.advanced()
         self._contributions.on_committed(self.position.step)
+
+    # --- equal replicas -----------------------------------------------------------------------------------------------
+
+    def _on_weights(self, step: int, checksums: Checksums) -> None:
+        if self.phase is not Phase.OPEN:
+            return
+        if self.is_leader:
+            self._compare(LEADER, step, checksums)
+        else:
+            self._send(LEADER, Weights(step=step, checksums=checksums))
+
+    def _compare(self, rank: int, step: int, checksums: Checksums) -> None:
+        differ = self.comparison.add(rank, step, checksums, size=self._size)
+        for other in [one for one in differ if one != LEADER]:
+            self._send(other, Differs(step=step, tensor=differ[other]))
+        if LEADER in differ:
+            self._on_difference(step, differ[LEADER])
+
+    def _on_difference(self, step: int, tensor: int) -> None:
+        """The own state is worth nothing: break the generation, and copy that of another member in the next one."""
+        self._issue(commands.TellDifference(step=step, tensor=tensor))
+        self.position = Position()
+        self._results.clear()
+        self._contributions.clear()
+        self._abandon(f"its weights were not those of the others after step {step}")
 
     # --- commands -----------------------------------------------------------------------------------------------------
 

@@ -107,6 +107,14 @@ class StateLoaded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsChecked:
+    """The state has ``step`` rounds, and these are the checksums of its tensors. All members report the same steps."""
+
+    step: int
+    checksums: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveRequested:
     """The worker ends: leave after the round that is reduced now."""
 
@@ -123,6 +131,9 @@ RingEvent = (
     | ReduceFailed
     | ModelReady
     | StateLoaded
+    | WeightsChecked
     | LeaveRequested
     | TimerFired
 )
+FromGeneration = LeaderReached | PeerLost | JoinerLost | ReduceFinished | ReduceFailed | MessageReceived
+"""Events that count only in the generation that they name."""

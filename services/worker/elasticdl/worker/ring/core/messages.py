@@ -75,6 +75,26 @@ class Near:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """Follower to leader: the checksums of my weights after ``step`` rounds, one for each tensor."""
+
+    step: int
+    checksums: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differs:
+    """Leader to follower: your weights were not those of the others. Copy the state.
+
+    Attributes:
+        tensor: number of the first tensor that differs.
+    """
+
+    step: int
+    tensor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
     """Leader to followers: all states are equal, so the generation works. They answer with their offers."""
 
@@ -120,4 +140,4 @@ class Go:
         return any(not entry.facts.is_empty for entry in self.entries)
 
 
-Message = Hello | Want | Result | State | Near | Opened | Offer | Go
+Message = Hello | Want | Result | State | Near | Weights | Differs | Opened | Offer | Go

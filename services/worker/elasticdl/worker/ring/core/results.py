@@ -1,4 +1,4 @@
-"""The results of the last rounds, for members that lack them: one after a break, and all since its copy for a joiner."""
+"""The results of the last rounds for members that lack them: one after a break, all since its copy for a joiner."""
 
 from __future__ import annotations
 
