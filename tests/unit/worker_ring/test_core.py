@@ -12,11 +12,11 @@ from elasticdl.shared.names import Incarnation, PodName, TaskId
 from elasticdl.shared.wire.messages import NO_DOUBLES, NO_FLOATS
 from elasticdl.worker.ring.core import Phase, RingCore, commands, events
 from elasticdl.worker.ring.core.messages import (
+    Differs,
     Entry,
     Go,
     Hello,
     Kind,
-    Differs,
     Message,
     Near,
     Offer,
