@@ -8,7 +8,6 @@ import signal
 import time
 from pathlib import Path
 
-import psutil
 from tests.deadline import DEADLINE_S
 from tests.e2e.elastic import Elastic
 from tests.e2e.models import slowly, write_data, write_model
@@ -23,19 +22,6 @@ def wait_for_file(path: Path) -> None:
         time.sleep(0.05)
 
 
-def spare_of(folder: Path, number: int) -> int:
-    """The process id of a spare worker."""
-    for process in psutil.process_iter():
-        try:
-            environment = process.environ()
-        except psutil.Error:
-            continue
-        if environment.get("ELASTICDL_MODEL_CHECK") == str(folder):
-            if environment.get("ELASTICDL_MODEL_CHECK_NUMBER") == str(number):
-                return process.pid
-    raise AssertionError(f"there is no spare {number}")
-
-
 def test_a_spare_takes_the_place_of_a_worker_that_dies(elastic: Elastic) -> None:
     write_model(elastic.folder, slowly(MODEL, batch_s=0.3))
     data = write_data(elastic.folder, RECORDS)
@@ -45,7 +31,7 @@ def test_a_spare_takes_the_place_of_a_worker_that_dies(elastic: Elastic) -> None
         running.wait_for_progress()
         spares = elastic.jobs / elastic.job / "spares"
         wait_for_file(spares / "ready-0")
-        spare = spare_of(spares, 0)
+        spare = int((spares / "ready-0").read_text())
         os.kill(elastic.pid("worker-1"), signal.SIGKILL)
         running.wait_for("worker-1 died")
         wait_for_file(spares / "environment-1")  # The next spare.

@@ -13,6 +13,7 @@ from elasticdl.worker.ring.core import core as rules
 from elasticdl.worker.ring.core import events, formation
 from elasticdl.worker.ring.core.contributions import Contributions
 from elasticdl.worker.ring.core.core import Phase, RingCore
+from elasticdl.worker.ring.core.generations import rank_in
 from elasticdl.worker.ring.core.joiners import Joiners
 from elasticdl.worker.ring.core.messages import Near
 from elasticdl.worker.ring.core.positions import Lack, Position, lack
@@ -98,7 +99,7 @@ def asks_again() -> Iterator[None]:
     original = RingCore._on_generation
 
     def on_generation(self: Any, generation: Any) -> None:
-        if rules.rank_in(generation, self._identity) is not None:
+        if rank_in(generation, self._identity) is not None:
             original(self, generation)
 
     with replaced(RingCore, "_on_generation", on_generation):

@@ -226,6 +226,8 @@ class World:
                 member.initialises = not member.replica.has_model
             case commands.Follow():
                 member.initialises = False
+            case commands.TellDifference():
+                raise AssertionError("nothing is compared here")
             case _:
                 assert_never(command)
 
@@ -234,7 +236,7 @@ class World:
             case commands.Connect(generation=generation, rank=None):
                 self._connect_joiner(member, generation)
             case commands.Connect(generation=generation, rank=rank):
-                self._connect(member, generation, rank)
+                self._connect(member, generation, rank or 0)
             case commands.Disconnect():
                 raise AssertionError("executed at once")
             case commands.Left():

@@ -431,7 +431,7 @@ def test_a_joiner_follows_the_leader_and_asks_to_be_a_member_when_it_is_near() -
     assert joiner.only(commands.ReportReady).is_near
     assert joiner.only(commands.ReportReady).left == 0
     joiner.form(generation(5, 0, 1))
-    assert joiner.core.phase is Phase.FORMING
+    assert joiner.only(commands.Connect).rank == 1
 
 
 def test_a_joiner_that_loses_the_leader_tries_again_until_it_hears_of_another_generation() -> None:

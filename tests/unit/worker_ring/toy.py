@@ -72,7 +72,7 @@ class ToyState:
         return self.step == self._batches
 
     def checksums(self) -> tuple[int, ...]:
-        return tuple([zlib.crc32(part) for part in np.split(self.weights, 4)])
+        return tuple([zlib.crc32(part.data) for part in np.split(self.weights, 4)])
 
     def save(self) -> Callable[[], Sequence[Bytes]]:
         numbers = np.array([self.step, self.records, *np.array(self.absorbed, np.int64).reshape(-1)], np.int64)

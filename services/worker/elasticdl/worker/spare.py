@@ -15,6 +15,7 @@ from elasticdl.shared.messages.codec import decode_spec
 from elasticdl.shared.process import model_check, spares
 from elasticdl.shared.process.exit_codes import exit_code, leave
 from elasticdl.shared.process.fork_server import Handover
+from elasticdl.shared.storage.atomic import replace_text
 from elasticdl.worker import main as worker
 from elasticdl.worker.model_check import place, running_batches
 from elasticdl.worker.model_imports import import_model_code
@@ -37,7 +38,7 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return exit_code(error)
     built.runner.forget()
-    spares.ready_file(folder, number).touch()
+    replace_text(spares.ready_file(folder, number), str(os.getpid()))
     environment = dict(handover.wait())
     spares.redirect_output(environment)
     os.environ.clear()

@@ -10,7 +10,7 @@ _LOG, _OUTPUT = "ELASTICDL_SPARE_LOG", "ELASTICDL_SPARE_OUTPUT"
 
 
 def ready_file(folder: Path, number: int) -> Path:
-    """Exists once a spare has built the model."""
+    """Exists once a spare has built the model; its content is the id of the process."""
     return folder / f"ready-{number}"
 
 

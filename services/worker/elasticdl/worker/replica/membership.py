@@ -49,7 +49,9 @@ class RingMembership:
         self.address = ""
         """``host:port`` at which this worker accepts connections of other members."""
         self._failed = failed
-        self._received: queue.SimpleQueue[Generation] = queue.SimpleQueue()
+        self._received: queue.SimpleQueue[Generation | None] = queue.SimpleQueue()
+        """None: the end."""
+        self._following: Future[None] | None = None
 
     def report_ready(self, *, left: int, step: int, has_model: bool, is_near: bool, reason: str) -> None:
         """Ask to be a member of the next generation. The event is published in the background."""
@@ -70,13 +72,19 @@ class RingMembership:
 
         def deliver() -> None:
             try:
-                while True:
-                    receive(self._received.get())
+                while (generation := self._received.get()) is not None:
+                    receive(generation)
             except BaseException as error:
                 self._failed(error)
 
         threading.Thread(target=deliver, name="ring generations", daemon=True).start()
-        self._loop.spawn_endless(self._follow(), self._failed)
+        self._following = self._loop.spawn_endless(self._follow(), self._failed)
+
+    def close(self) -> None:
+        """Receive no more generations, and end the thread."""
+        if self._following is not None:
+            self._following.cancel()
+        self._received.put(None)
 
     async def _follow(self) -> None:
         latest = 0

@@ -47,7 +47,7 @@ class RingWorker:
         self.replica = Replica(around.spec, signature, around.clock)
         hosted = HostedReplica(core=self.replica.core, on_serving=self._on_serving, before_order=self._before_order)
         self._serving = Serving(around, hosted, failed=failed)
-        membership = RingMembership(
+        membership = self._membership = RingMembership(
             around.bus,
             around.loop,
             publisher,
@@ -89,6 +89,7 @@ class RingWorker:
     def close(self) -> None:
         """Leave the ring after the round that is reduced now, and stop serving."""
         self._ring.leave()
+        self._membership.close()
         self._ring.close()
         self._serving.close()
 

@@ -155,7 +155,7 @@ class Replica:
         flat = np.empty(part.size, np.float32)
         part.scatter(weights, flat)
         ends = np.cumsum([variable.size for variable in self._signature.dense]).tolist()
-        return tuple([zlib.crc32(flat[start:end]) for start, end in zip([0, *ends], ends, strict=False)])
+        return tuple([zlib.crc32(flat[start:end].data) for start, end in zip([0, *ends], ends, strict=False)])
 
     def save(self) -> Callable[[], Sequence[Bytes]]:
         """A copy of the whole state: the objects of a snapshot, after their names."""
