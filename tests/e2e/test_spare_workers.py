@@ -23,7 +23,7 @@ def wait_for_file(path: Path) -> None:
 
 
 def test_a_spare_takes_the_place_of_a_worker_that_dies(elastic: Elastic) -> None:
-    write_model(elastic.folder, slowly(MODEL, batch_s=0.3))
+    write_model(elastic.folder, slowly(MODEL, batch_s=1.5))
     data = write_data(elastic.folder, RECORDS)
     report = elastic.folder / "report.json"
     flags = [*FLAGS, f"--training_data={data}", "--num_workers=2", "--spare_workers=1", f"--report={report}"]
