@@ -1,11 +1,15 @@
-"""From the SIGKILL of a member of a ring to the next committed step of the others.
+"""From the SIGKILL of a member of a ring to the next committed step of the others, and how long a joiner stops them.
 
-    python benchmarks/allreduce_kills.py [--kills 20] [--members 3] [--megabytes 10]
+    python benchmarks/allreduce_kills.py [--kills 20] [--members 3] [--megabytes 10] [--joins]
 
 Each member is a process with a replica of one vector; its worker computes no gradients but pushes constant ones, so the
 ring reduces all the time. This process forms the generations, and learns of a death as a launcher does: the process has
 ended. A killed member is replaced; the next kill comes at a random time after the new one takes part. Members are
 killed in turns, so a third of the kills hit the leader.
+
+With ``--joins``, the replacement is measured as well: the longest time between two commits of a survivor, from the
+start of the new process until it has committed. In turns, the new member copies the state from the leader while the
+others continue, and while the generation is formed that it is in (as in the first version).
 """
 
 from __future__ import annotations
@@ -66,8 +70,14 @@ class Replica:
         self.step += 1
         self._committed(self.step)
 
-    def save(self) -> Sequence[Bytes]:
-        return [self._weights.copy().view(np.uint8), np.array([self.step], np.int64).view(np.uint8)]
+    is_complete = False
+
+    def checksums(self) -> tuple[int, ...]:
+        return ()
+
+    def save(self) -> Callable[[], Sequence[Bytes]]:
+        weights, step = self._weights.copy(), np.array([self.step], np.int64)
+        return lambda: [weights.view(np.uint8), step.view(np.uint8)]
 
     def load(self, parts: Sequence[Bytes]) -> None:
         self._weights = parts[0].view(np.float32).copy()
@@ -107,8 +117,10 @@ class Process:
         number = self._generation.number if self._generation else 0
         self._tell("committed", step, time.monotonic(), number)
 
-    def report_ready(self, *, left: int, step: int, has_model: bool, reason: str) -> None:
-        self._tell("ready", self._member, left, has_model, step, reason)
+    def report_ready(self, *, left: int, step: int, has_model: bool, is_near: bool, reason: str) -> None:  # noqa: ARG002
+        self._tell("ready", self._member, left, is_near, step, reason)
+
+    def report_difference(self, *, step: int, tensor: int) -> None: ...
 
     def on_generation(self, receive: Callable[[Generation], None]) -> None:
         def listen() -> None:
@@ -158,6 +170,8 @@ class Launcher:
         self.number = 0
         self._members: tuple[RingMember, ...] = ()
         self._ready: dict[str, tuple[RingMember, bool]] = {}
+        self.joins_near = True
+        """False: a process is a member as soon as it is ready, and copies the state then."""
         self.processes: dict[str, tuple[Any, Connection]] = {}
         self.reasons: list[str] = []
         for _ in range(members):
@@ -171,6 +185,8 @@ class Launcher:
         process = self._context.Process(target=member, args=arguments, daemon=True)
         process.start()
         others.close()
+        if self._members:
+            own.send(Generation(number=self.number, members=self._members))
         self.processes[incarnation] = process, own
         self._started += 1
 
@@ -201,34 +217,50 @@ class Launcher:
         self._ready.pop(name, None)
         self._form(is_loss=True)
 
-    def _on_ready(self, one: RingMember, left: int, has_model: bool) -> None:
+    def _on_ready(self, one: RingMember, left: int, is_near: bool) -> None:
         if one in self._members and left < self.number:
             return
-        self._ready[one.incarnation] = one, has_model
+        self._ready[one.incarnation] = one, is_near
         self._form(is_loss=False)
 
     def _form(self, *, is_loss: bool) -> None:
         kept = [one for one in self._members if one.incarnation in self.processes]
-        joined = [one for one, _ in self._ready.values() if one not in kept]
+        joined = [
+            one
+            for one, is_near in self._ready.values()
+            if one not in kept and (is_near or not kept or not self.joins_near)
+        ]
         waits = any(one.incarnation not in self._ready for one in kept)
         if (waits and not is_loss and not joined) or (self.number == 0 and len(joined) < self._width):
             return
         self.number += 1
         self._members = (*kept, *joined)
         self._ready.clear()
-        for one in self._members:
-            self.processes[one.incarnation][1].send(Generation(number=self.number, members=self._members))
+        for _, connection in self.processes.values():
+            with contextlib.suppress(OSError):  # It has just been killed.
+                connection.send(Generation(number=self.number, members=self._members))
 
 
-def wait_for_all(launcher: Launcher, members: int) -> None:
-    """Wait until every member has committed two steps, the new one included."""
+def wait_for_all(launcher: Launcher, members: int) -> tuple[list[float], float]:
+    """Wait until every member has committed two steps as a member, the new one included.
+
+    Returns:
+        The times between two commits of a member, and the seconds until all have committed.
+    """
     commits: dict[str, int] = {}
-    end_s = time.monotonic() + GIVE_UP_S
-    while time.monotonic() < end_s:
+    last_s: dict[str, float] = {}
+    gaps_s: list[float] = []
+    began_s = time.monotonic()
+    while time.monotonic() < began_s + GIVE_UP_S:
         for name, said in launcher.events(0.1):
-            commits[name] = commits.get(name, 0) + (said[0] == "committed")
+            if said[0] != "committed" or name not in launcher.order():  # A joiner repeats the commits of the others.
+                continue
+            commits[name] = commits.get(name, 0) + 1
+            if name in last_s:
+                gaps_s.append(said[2] - last_s[name])
+            last_s[name] = said[2]
         if sum(count >= 2 for count in commits.values()) >= members:
-            return
+            return gaps_s, time.monotonic() - began_s
     raise SystemExit(f"the members do not commit: {commits}")
 
 
@@ -254,12 +286,17 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=3)
     parser.add_argument("--megabytes", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--joins", action="store_true")
     arguments = parser.parse_args()
     chance = random.Random(arguments.seed)
     launcher = Launcher(arguments.members, arguments.megabytes * 250_000)
     seconds = []
+    joins: dict[bool, list[tuple[float, float, float]]] = {True: [], False: []}
     for number in range(arguments.kills):
-        wait_for_all(launcher, arguments.members)
+        gaps_s, joined_s = wait_for_all(launcher, arguments.members)
+        if number:
+            joins[launcher.joins_near].append((max(gaps_s), statistics.median(gaps_s), joined_s))
+        launcher.joins_near = number % 2 == 0 or not arguments.joins
         until_s = time.monotonic() + chance.uniform(0, 0.3)
         while time.monotonic() < until_s:
             launcher.events(0.005)
@@ -271,6 +308,14 @@ def main() -> None:
         f"{len(seconds)} kills of {arguments.members}: median {1e3 * statistics.median(seconds):.0f} ms, "
         f"p99 {1e3 * p99:.0f} ms, greatest {1e3 * max(seconds):.0f} ms\n"
     )
+    for is_near, found in joins.items():
+        if arguments.joins and found:
+            longest, usual, joined = [[1e3 * one[part] for one in found] for part in range(3)]
+            sys.stdout.write(
+                f"{len(found)} joins, copied {'before' if is_near else 'in'} the formation: longest time between two "
+                f"commits, median {statistics.median(longest):.0f} ms, greatest {max(longest):.0f} ms (usual time "
+                f"{statistics.median(usual):.0f} ms); all take part after {statistics.median(joined):.0f} ms\n"
+            )
 
 
 if __name__ == "__main__":

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -95,19 +98,50 @@ def test_a_model_that_needs_parameter_servers_is_refused_by_name(elastic: Elasti
 
 
 @pytest.mark.thorough
-def test_a_deterministic_job_ends_in_the_same_bits_with_any_number_of_workers(elastic: Elastic) -> None:
-    write_model(elastic.folder, MODEL)
+def test_a_deterministic_job_ends_in_the_same_bits_under_kills_and_scaling(elastic: Elastic) -> None:
+    """1, 2 and 3 workers; 2 -> 1 -> 3 workers with kills of the leader and of another member."""
+    write_model(elastic.folder, slowly(MODEL, batch_s=1.5))
+    elastic.remove_delay()
     data = write_data(elastic.folder, RECORDS)
-    weights = []
-    for workers in (1, 2):
-        flags = [*FLAGS, f"--training_data={data}", "--deterministic", "--export_weights", "--seed=5"]
-        outcome = elastic.run("train", *flags, f"--num_workers={workers}", f"--output=weights-{workers}")
+    shared = [*FLAGS, f"--training_data={data}", "--deterministic", "--export_weights", "--seed=5"]
+    for workers in (1, 2, 3):
+        outcome = elastic.run("train", *shared, f"--num_workers={workers}", f"--output=weights-{workers}")
         assert outcome.exit_code == 0, outcome.output
-        (file,) = (elastic.folder / f"weights-{workers}").glob("*.weights.h5")
-        weights.append(file)
-    with h5py.File(weights[0]) as one, h5py.File(weights[1]) as other:
-        found: list[str] = []
-        one.visititems(lambda name, item: found.append(name) if isinstance(item, h5py.Dataset) else None)
-        assert found
-        for name in found:
-            np.testing.assert_array_equal(one[name][()], other[name][()])
+        shutil.rmtree(elastic.jobs)
+    (elastic.folder / "remove_delay").unlink()
+    report = elastic.folder / "kills.json"
+    flags = [*shared, "--num_workers=2", "--spare_workers=1", "--output=weights-kills", f"--report={report}"]
+    with elastic.start("train", *flags) as running:
+        running.wait_for_progress()
+        elastic.kill(leader(elastic))
+        running.wait_for(r"died[\s\S]*The ring has 2 workers: ")
+        assert elastic.run("scale", elastic.job, "--workers=1").exit_code == 0
+        running.wait_for(r"died[\s\S]*The ring has 2 workers: [\s\S]*The ring has 1 worker: ")
+        assert elastic.run("scale", elastic.job, "--workers=3").exit_code == 0
+        running.wait_for("The ring has 3 workers: ")
+        elastic.kill("worker-2")
+        running.wait_for("worker-2 died")
+        elastic.remove_delay()
+        assert running.wait() == 0, running.output
+    audit = json.loads(report.read_text())["audit"]
+    assert (audit["exact"], audit["repaired"], audit["replicas"]) == (True, 0, [])
+    files = [next((elastic.folder / f"weights-{which}").glob("*.weights.h5")) for which in ("1", "2", "3", "kills")]
+    first, *others = [weights_in(file) for file in files]
+    assert first
+    for other in others:
+        assert other.keys() == first.keys()
+        for name, values in first.items():
+            np.testing.assert_array_equal(other[name], values)
+
+
+def weights_in(file: Path) -> dict[str, Any]:
+    """The arrays of a file of weights."""
+    found: dict[str, Any] = {}
+
+    def visit(name: str, item: object) -> None:
+        if isinstance(item, h5py.Dataset):
+            found[name] = item[()]
+
+    with h5py.File(file) as opened:
+        opened.visititems(visit)
+    return found

@@ -109,6 +109,8 @@ def _new_job(
     given = given_values(context, flags, pods)
     _check_paths(given)
     flags.check()
+    if isinstance(flags, TrainFlags):
+        flags.check_given(given)
     if flags.job_name:
         check_job_name(flags.job_name)
     pods.check(flags.platform)

@@ -96,6 +96,11 @@ class EventMessages:
                 )
             case events.WorkerFailed(message=message) if continues:
                 yield f"{envelope.name} failed: {_first_line(message)}. Restarting it."
+            case events.ReplicaDiffered(step=step, tensor=tensor):
+                yield (
+                    f"The weights of {envelope.name} were not those of the other workers in {tensor} at step {step}. "
+                    "It copies the model from them."
+                )
             case events.HeartbeatsMissed() | BatchSlow():
                 yield from _silence(envelope)
             case events.TermStarted(term=term) if term > 1:

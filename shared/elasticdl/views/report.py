@@ -29,6 +29,7 @@ them.
 ``audit.skipped``           tasks that a resume has skipped, with the range of records of each
 ``audit.skipped_records``   records of these that were not absorbed
 ``audit.problems``          one sentence for each thing that is wrong
+``audit.replicas``          jobs with AllreduceStrategy: one sentence for each replica that differed from the others
 ``snapshots.damaged``       for each damaged object of a snapshot: ps, snapshot, object, problem, and instead: the
                             snapshot that the ps used (empty: the audit found the damage, and the ps took another one)
 ``metrics``                 the latest metrics of the model
@@ -270,6 +271,7 @@ def _audit(state: State) -> dict[str, Any]:
         "skipped": skipped_tasks(state),
         "skipped_records": verdict.skipped_records if verdict else 0,
         "problems": list(verdict.problems) if verdict else [],
+        "replicas": list(state.ring.differences),
     }
 
 
@@ -288,4 +290,5 @@ def _record_audit(state: State) -> dict[str, Any]:
         "skipped": [],
         "skipped_records": 0,
         "problems": [],
+        "replicas": [],
     }

@@ -10,10 +10,14 @@ from typing import Any
 from tests.sim.mutations.registry import replaced
 
 from elasticdl.worker.ring.core import core as rules
-from elasticdl.worker.ring.core import events
+from elasticdl.worker.ring.core import events, formation
 from elasticdl.worker.ring.core.contributions import Contributions
 from elasticdl.worker.ring.core.core import Phase, RingCore
+from elasticdl.worker.ring.core.generations import rank_in
+from elasticdl.worker.ring.core.joiners import Joiners
+from elasticdl.worker.ring.core.messages import Near
 from elasticdl.worker.ring.core.positions import Lack, Position, lack
+from elasticdl.worker.ring.core.results import Results
 
 Patch = Callable[[], AbstractContextManager[None]]
 MUTATIONS: dict[str, Patch] = {}
@@ -57,7 +61,7 @@ def offered_again() -> Iterator[None]:
     def opens(self: Any, generation: Any) -> None:
         self.phase = Phase.OPEN
         self.position = self.position.opened(generation.number)
-        self._result = None
+        self._help_joiners()
 
     with replaced(RingCore, "_open", opens):
         yield
@@ -71,13 +75,13 @@ def void_offers() -> Iterator[None]:
 
 @mutation("a reduction counts only in its generation")
 def void_reductions() -> Iterator[None]:
-    original = RingCore._on_reduced
+    original = RingCore._on_event
 
-    def on_reduced(self: Any, event: Any) -> None:
+    def on_event(self: Any, event: Any) -> None:
         number = self.generation.number if self.generation else 0
-        original(self, replace(event, generation=number))
+        original(self, replace(event, generation=number) if isinstance(event, events.ReduceFinished) else event)
 
-    with replaced(RingCore, "_on_reduced", on_reduced):
+    with replaced(RingCore, "_on_event", on_event):
         yield
 
 
@@ -95,7 +99,7 @@ def asks_again() -> Iterator[None]:
     original = RingCore._on_generation
 
     def on_generation(self: Any, generation: Any) -> None:
-        if self._rank_in(generation) is not None:
+        if rank_in(generation, self._identity) is not None:
             original(self, generation)
 
     with replaced(RingCore, "_on_generation", on_generation):
@@ -104,7 +108,7 @@ def asks_again() -> Iterator[None]:
 
 @mutation("the loss of a member interrupts a round")
 def interrupts() -> Iterator[None]:
-    with replaced(RingCore, "_keeps_all", lambda self, generation: True):
+    with replaced(rules, "keeps_all", lambda present, following: True):
         yield
 
 
@@ -136,8 +140,14 @@ def results_are_sent() -> Iterator[None]:
     def never(behind: Position, ahead: Position) -> Lack:
         return Lack.NOTHING if lack(behind, ahead) is Lack.RESULT else lack(behind, ahead)
 
+    original = Results.since
+
+    def since(self: Any, position: Position, present: Position) -> Any:
+        return [] if original(self, position, present) else None
+
     with (
-        replaced(rules, "lack", never),
+        replaced(formation, "lack", never),
+        replaced(Results, "since", since),
         replaced(Position, "is_same", lambda self, other: self.lineage == other.lineage),
     ):
         yield
@@ -149,8 +159,9 @@ def waits_for_all() -> Iterator[None]:
 
     def on_generation(self: Any, generation: Any) -> None:
         original(self, generation)
-        if self.phase is Phase.FORMING and self.is_leader and self.position.has_model and not self._positions:
-            self._help_others(self.generation)
+        if self.phase is Phase.FORMING and self.is_leader and self.position.has_model:
+            self._open(self.generation)
+            self._lead(self.generation)
 
     with replaced(RingCore, "_on_generation", on_generation):
         yield
@@ -179,4 +190,62 @@ def order_of_rounds() -> Iterator[None]:
             original(self, go)
 
     with replaced(RingCore, "_on_go", on_go):
+        yield
+
+
+@mutation("results are kept for a joiner")
+def kept_for_joiners() -> Iterator[None]:
+    with replaced(Joiners, "keep_from", property(lambda self: None)):
+        yield
+
+
+@mutation("a joiner asks to be a member only when it is near")
+def joins_when_near() -> Iterator[None]:
+    original = Joiners.serve
+
+    def serve(self: Any, results: Any, present: Any) -> Iterator[Any]:
+        for rank, joiner in self._joiners.items():
+            if not joiner.is_told:
+                joiner.is_told = True
+                yield rank, Near()
+        yield from original(self, results, present)
+
+    with replaced(Joiners, "serve", serve):
+        yield
+
+
+@mutation("a joiner whose leader is lost connects again")
+def connects_again() -> Iterator[None]:
+    original = RingCore._join
+
+    def join(self: Any, generation: Any, *, is_again: bool = False) -> None:
+        if not is_again:
+            original(self, generation)
+
+    with replaced(RingCore, "_join", join):
+        yield
+
+
+@mutation("the loss of a joiner breaks no generation")
+def joiners_are_no_members() -> Iterator[None]:
+    original = RingCore._on_network
+
+    def on_network(self: Any, event: Any) -> None:
+        if isinstance(event, events.JoinerLost):
+            self._abandon("a joiner was lost")
+        else:
+            original(self, event)
+
+    with replaced(RingCore, "_on_network", on_network):
+        yield
+
+
+@mutation("a result follows the state that it was committed to")
+def results_fit() -> Iterator[None]:
+    def since(self: Any, position: Position, present: Position) -> Any:
+        if position.is_same(present):
+            return []
+        return [self.last] if self.last is not None and position.has_model else None
+
+    with replaced(Results, "since", since):
         yield

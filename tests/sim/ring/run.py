@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tests.sim.ring.replica import Committed
-from tests.sim.ring.world import Choice, SimMember, World
+from tests.sim.ring.world import AGAIN, Choice, SimMember, World
 
 from elasticdl.shared.errors import InvariantError
 
@@ -40,17 +40,21 @@ class Injection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """``problem``: empty if all is well. ``steps``: how many were taken."""
+    """``problem``: empty if all is well. ``steps``: how many were taken. The others: see ``World``."""
 
     problem: str
     steps: int
     trace: Sequence[str]
+    generations: int
+    pauses: Sequence[str]
+    copies: int
+    has_joined: bool
 
 
 def simulate(seed: int, *, members: int, rounds: int, faults: Sequence[Injection]) -> Outcome:
     """Run until nothing can happen any more."""
     chance = random.Random(seed)
-    world = World(members=members, rounds=rounds, width=3, chance=chance)
+    world = World(members=members, rounds=rounds, width=3, chance=chance, kept_bytes_max=2 if seed % 3 == 0 else 1000)
     waiting = sorted(faults, key=lambda fault: fault.step)
     trace: list[str] = []
     problem, step = "", 0
@@ -70,13 +74,27 @@ def simulate(seed: int, *, members: int, rounds: int, faults: Sequence[Injection
         problem = _problem(world) if step < STEPS_MAX else "it never ends"
     except (AssertionError, InvariantError) as error:
         problem = f"{type(error).__name__}: {error}"
-    return Outcome(problem=problem, steps=step, trace=trace[-_TRACE_STEPS:])
+    return Outcome(
+        problem=problem,
+        steps=step,
+        trace=trace[-_TRACE_STEPS:],
+        generations=len(world.generations),
+        pauses=world.pauses,
+        copies=world.copies,
+        has_joined=any(one.incarnation == f"i{members}" for ring in world.generations.values() for one in ring.members),
+    )
 
 
 def _pick(seed: int, choices: Sequence[Choice], chance: random.Random) -> Choice:
     """One of the next steps. Some kinds of steps of some members are slow, other ones in each schedule."""
-    weights = [_SLOW if zlib.crc32(f"{seed} {name.split()[:2]}".encode()) % 5 == 0 else 1.0 for name, _ in choices]
+    weights = [_weight(seed, name) for name, _ in choices]
     return chance.choices(choices, weights)[0]
+
+
+def _weight(seed: int, name: str) -> float:
+    if name.endswith(AGAIN):
+        return _SLOW * _SLOW
+    return _SLOW if zlib.crc32(f"{seed} {name.split()[:2]}".encode()) % 5 == 0 else 1.0
 
 
 def _inject(world: World, injection: Injection) -> None:

@@ -10,8 +10,8 @@ from tests.sim.ring.run import Fault, Injection, random_faults, simulate
 
 ROUNDS = 2
 SEEDS = {
-    "a later lineage beats a higher step": 212,
-    "a state is the same one after a generation has opened with it": 242,
+    "a later lineage beats a higher step": 260,
+    "a state is the same one after a generation has opened with it": 303,
     "what is computed and not committed survives a break": 6,
     "batches are offered again in a new generation": 6,
     "offers of a former generation are void": 9,
@@ -21,18 +21,28 @@ SEEDS = {
     "the loss of a member interrupts a round": 747,
     "a break is reported": 83,
     "a member that lacks a committed round gets its result": 5,
-    "all states are compared before a generation opens": 1,
+    "all states are compared before a generation opens": 11,
     "only the leader of a complete round lets it begin": 0,
     "a round that begins elsewhere waits until this member has finished the one before": 99,
+    "a joiner whose leader is lost connects again": 563,
+    "a result follows the state that it was committed to": 11,
 }
 """Rule -> a seed whose random schedule shows that the rule is needed."""
 FROZEN = {
     "a batch counts only for the state that it was computed from": (
         Injection(step=57, fault=Fault.FREEZE, member=2),
-        Injection(step=89, fault=Fault.CONTINUE, member=2),
+        Injection(step=62, fault=Fault.CONTINUE, member=2),
     )
 }
 """Rule -> faults, with seed 1, that show that the rule is needed."""
+JOIN_ROUNDS = 8
+"""Rounds in schedules with a joiner: it has time to copy the state before they end."""
+WAITS = {
+    "results are kept for a joiner",
+    "a joiner asks to be a member only when it is near",
+    "the loss of a joiner breaks no generation",
+}
+"""Rules without which replicas are still equal, but the members wait for a joiner."""
 
 
 def check(seed: int, members: int, faults: Sequence[Injection]) -> int:
@@ -75,6 +85,45 @@ def test_second_deaths() -> None:
     assert second_faults(3, stride=8) > 100
 
 
+def join(step: int) -> Injection:
+    return Injection(step=step, fault=Fault.JOIN)
+
+
+def problem_of_joins(seeds: Sequence[int] = (1, 2, 14), *, stride: int = 24) -> str:
+    """What members of a ring of two wait for while a third one joins at some point; empty: at most for two results."""
+    for seed in seeds:
+        steps = simulate(seed, members=2, rounds=JOIN_ROUNDS, faults=[]).steps
+        for step in range(0, steps, stride):
+            joins = simulate(seed, members=2, rounds=JOIN_ROUNDS, faults=[join(step)])
+            if joins.problem or joins.copies != 1 or len(joins.pauses) > 2 or "state" in joins.pauses:
+                return f"seed {seed}, step {step}: {joins.problem} {joins.pauses}, {joins.copies} copies"
+            dies = [join(step), Injection(step=step + 25, fault=Fault.KILL, member=2)]
+            deaths = simulate(seed, members=2, rounds=JOIN_ROUNDS, faults=dies)
+            if deaths.problem or (deaths.generations == 2 and not deaths.has_joined):
+                return f"seed {seed}, step {step}: {deaths.problem} {deaths.generations} generations, and it dies"
+    return ""
+
+
+def test_the_others_wait_for_no_copy_when_a_member_joins() -> None:
+    assert not problem_of_joins()
+
+
+@pytest.mark.parametrize(
+    "stride",
+    [pytest.param(12, id="some points"), pytest.param(1, id="every point", marks=pytest.mark.thorough)],
+)
+@pytest.mark.parametrize("fault", [Fault.KILL, Fault.FREEZE, Fault.CUT, Fault.JOIN])
+def test_one_fault_while_a_joiner_copies(fault: Fault, stride: int) -> None:
+    """The donor, another member or the joiner dies, or a second joiner comes, from the start of the joiner on."""
+    for seed in (2, 3):
+        last = simulate(seed, members=2, rounds=4, faults=[join(30)]).steps
+        for step in range(30, last, stride):
+            for victim in range(1 if fault is Fault.JOIN else 3):
+                faults = [join(30), Injection(step=step, fault=fault, member=victim)]
+                outcome = simulate(seed, members=2, rounds=4, faults=faults)
+                assert not outcome.problem, "\n".join([*outcome.trace, *map(str, faults), f"{seed}: {outcome.problem}"])
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("members", [2, 3, 4])
 def test_second_deaths_at_every_point(members: int) -> None:
@@ -92,6 +141,8 @@ def test_a_rule_that_is_removed_is_missed(rule: str) -> None:
     def problem() -> str:
         if rule in FROZEN:
             return simulate(1, members=3, rounds=4, faults=FROZEN[rule]).problem
+        if rule in WAITS:
+            return problem_of_joins()
         seed = SEEDS[rule]
         return simulate(seed, members=1 + seed % 4, rounds=3, faults=random_faults(seed, 1 + seed % 4)).problem
 

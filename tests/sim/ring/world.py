@@ -20,6 +20,14 @@ from elasticdl.worker.ring.ports import Generation
 Choice = tuple[str, Callable[[], None]]
 
 
+AGAIN = "connects again"
+"""What is done after a pause, so almost everything else comes before it."""
+
+
+def _name(command: commands.RingCommand) -> str:
+    return AGAIN if isinstance(command, commands.Connect) and command.is_again else type(command).__name__
+
+
 @dataclass
 class SimMember:
     """One process: a core, its lanes, a replica."""
@@ -56,15 +64,23 @@ class SimMember:
 class World:
     """Everything. ``choices`` lists what could happen next; a schedule picks."""
 
-    def __init__(self, *, members: int, rounds: int, width: int, chance: random.Random) -> None:
-        self.rounds, self.width, self.chance = rounds, width, chance
+    def __init__(
+        self, *, members: int, rounds: int, width: int, chance: random.Random, kept_bytes_max: int = 1000
+    ) -> None:
+        self.rounds, self.width, self.chance, self.kept_bytes_max = rounds, width, chance, kept_bytes_max
         self.members: list[SimMember] = []
         self.links: dict[tuple[int, int], Link] = {}
-        """By generation and rank of the follower."""
+        """By generation and rank of the follower, or of a joiner: beyond those of the members."""
+        self.joiners: dict[tuple[int, int], SimMember] = {}
+        """By generation and rank."""
+        self.pauses: list[str] = []
+        """What was sent while a later generation than the first was formed, so that all its members waited."""
+        self.copies = 0
+        """States that were sent while rounds were committed."""
         self.reductions: dict[tuple[int, int], Reduction] = {}
         self.generations: dict[int, Generation] = {}
-        self.log: deque[tuple[str, RingMember, int, bool]] = deque()
-        self.ready: dict[str, tuple[RingMember, bool]] = {}
+        self.log: deque[tuple[str, RingMember, int, bool, bool]] = deque()
+        self.ready: dict[str, tuple[RingMember, bool, bool]] = {}
         self.gone: set[str] = set()
         self.expected = members
         self.assigned: dict[BatchKey, str] = {}
@@ -82,7 +98,7 @@ class World:
         )
         member = SimMember(
             identity=identity,
-            core=RingCore(identity.worker, identity.incarnation),
+            core=RingCore(identity.worker, identity.incarnation, kept_bytes_max=self.kept_bytes_max),
             replica=Replica(rounds=self.rounds, width=self.width),
         )
         self.members.append(member)
@@ -95,12 +111,12 @@ class World:
         """A process dies: its connections are reset."""
         member.is_alive = False
         self._close_links(member, resets=self.chance.random() < 0.5)
-        self.log.append(("gone", member.identity, 0, False))
+        self.log.append(("gone", member.identity, 0, False, False))
 
     def freeze(self, member: SimMember) -> None:
         """A process stops, for the master to declare it gone; its connections stay."""
         member.is_frozen = True
-        self.log.append(("gone", member.identity, 0, False))
+        self.log.append(("gone", member.identity, 0, False, False))
 
     def leave(self, member: SimMember) -> None:
         """A process is asked to end."""
@@ -131,7 +147,7 @@ class World:
             found.append((f"{member.name} hears of a generation", lambda: self._publish(member)))
         for lane, queue in member.lanes.items():
             if queue and (lane is not commands.Lane.STATE or member.reducing is None):
-                found.append((f"{member.name} {lane.value}: {type(queue[0]).__name__}", self._executed(member, lane)))
+                found.append((f"{member.name} {lane.value}: {_name(queue[0])}", self._executed(member, lane)))
         if member.pushed:
             found.append((f"{member.name} contributes", lambda: self.post(member, member.pushed.popleft())))
         if member.initialises:
@@ -153,6 +169,9 @@ class World:
 
             def lose() -> None:
                 link.told.add(rank)
+                if (other := link.other(rank)) >= len(self.generations[link.generation].members):
+                    self.post(member, events.JoinerLost(generation=link.generation, rank=other))
+                    return
                 self.post(member, events.PeerLost(generation=link.generation, reason=f"rank {link.other(rank)}"))
 
             return [(f"{member.name} loses {link.other(rank)}", lose)]
@@ -201,19 +220,23 @@ class World:
                 member.kept -= {(facts.task, facts.batch) for facts in batches}
             case commands.Load(state=state):
                 self._load(member, state)
-            case commands.ReportReady(left=left, has_model=has_model):
-                self.log.append(("ready", member.identity, left, has_model))
+            case commands.ReportReady(left=left, has_model=has_model, is_near=is_near):
+                self.log.append(("ready", member.identity, left, has_model, is_near))
             case commands.Lead():
                 member.initialises = not member.replica.has_model
             case commands.Follow():
                 member.initialises = False
+            case commands.TellDifference():
+                raise AssertionError("nothing is compared here")
             case _:
                 assert_never(command)
 
     def _execute_link(self, member: SimMember, command: commands.Connect | commands.Disconnect | commands.Left) -> None:
         match command:
+            case commands.Connect(generation=generation, rank=None):
+                self._connect_joiner(member, generation)
             case commands.Connect(generation=generation, rank=rank):
-                self._connect(member, generation, rank)
+                self._connect(member, generation, rank or 0)
             case commands.Disconnect():
                 raise AssertionError("executed at once")
             case commands.Left():
@@ -229,14 +252,21 @@ class World:
             case commands.Send(message=message):
                 self._send(member, number, rank, message)
             case commands.SendResult(result=result):
+                self._note_pause(member, number, "result")
                 self._send(member, number, rank, result)
             case commands.SendState(position=position):
-                if member.core.phase is Phase.FORMING and position.step != member.replica.step:
+                if position.step != member.replica.step:
                     raise AssertionError("a state is sent as of another step")
+                self._note_pause(member, number, "state")
+                self.copies += member.core.phase is Phase.OPEN
                 copied = list(member.replica.history)
                 self._send(member, number, rank, State(position=position, parts=copied))
             case _:
                 assert_never(command)
+
+    def _note_pause(self, member: SimMember, number: int, what: str) -> None:
+        if number > 1 and member.core.phase is Phase.FORMING and member.core.is_leader:
+            self.pauses.append(what)
 
     def _initialise(self, member: SimMember) -> None:
         """No member has a model: it begins from the start, and everything is computed again."""
@@ -256,6 +286,7 @@ class World:
             member.computed = {key: credit for key, credit in member.computed.items() if credit >= number}
         member.replica.history, member.replica.has_model = list(state.parts), True
         member.kept.clear()
+        member.was_gone = False
         member.loads += 1
         self.post(member, events.StateLoaded(step=member.replica.step))
 
@@ -297,15 +328,38 @@ class World:
         found = []
         for link in self.links.values():
             for rank in link.ends:
-                if self.generations[link.generation].members[rank].incarnation == member.name:
+                if self._member_at(self.generations[link.generation], rank) is member:
                     found.append((link, rank))
         return found
+
+    def _connect_joiner(self, member: SimMember, generation: Generation) -> None:
+        core, number = member.core, generation.number
+        if core.generation is not generation or core.phase is not Phase.JOINING:
+            return  # It was disconnected before.
+        rank = len(generation.members) + sum(key[0] == number for key in self.joiners)
+        self.joiners[number, rank] = member
+        link = self.links[number, rank] = Link(generation=number, ends=(0, rank), ready={rank})
+        leader = self._member_at(generation, 0)
+        if leader.core.generation is generation and self._is_working(leader):
+            link.ready.add(0)
+        if not leader.is_alive or self._has_ended(leader, generation):
+            link.close(0, resets=True)
+
+    def _has_ended(self, member: SimMember, generation: Generation) -> bool:
+        """Whether a generation is over for one of its members."""
+        present = member.core.generation.number if member.core.generation else 0
+        return present > generation.number or (present == generation.number and not self._is_working(member))
+
+    def _followers(self, generation: Generation) -> list[int]:
+        """Ranks of all that are connected with the leader."""
+        joiners = [rank for number, rank in self.joiners if number == generation.number]
+        return [*range(1, len(generation.members)), *joiners]
 
     def _connect(self, member: SimMember, generation: Generation, rank: int) -> None:
         core = member.core
         if core.generation is not generation or core.phase is Phase.IDLE:
             return  # It was disconnected before.
-        for follower in range(1, len(generation.members)) if rank == 0 else [rank]:
+        for follower in self._followers(generation) if rank == 0 else [rank]:
             link = self.links.setdefault(
                 (generation.number, follower), Link(generation=generation.number, ends=(0, follower))
             )
@@ -316,15 +370,21 @@ class World:
                 link.close(link.other(rank), resets=True)
 
     def _member_at(self, generation: Generation, rank: int) -> SimMember:
+        if rank >= len(generation.members):
+            return self.joiners[generation.number, rank]
         name = generation.members[rank].incarnation
         return next(member for member in self.members if member.name == name)
 
     def _close_links(self, member: SimMember, *, resets: bool) -> None:
+        for (number, rank), joiner in self.joiners.items():
+            if joiner is member:
+                self.links[number, rank].close(rank, resets=resets)
+                self.links[number, rank].told.add(rank)
         for number, generation in self.generations.items():
             ranks = [rank for rank, one in enumerate(generation.members) if one.incarnation == member.name]
             is_later = member.is_alive and number > (member.core.generation.number if member.core.generation else 0)
             for rank in [] if is_later else ranks:
-                for follower in range(1, len(generation.members)) if rank == 0 else [rank]:
+                for follower in self._followers(generation) if rank == 0 else [rank]:
                     link = self.links.setdefault((number, follower), Link(generation=number, ends=(0, follower)))
                     if not (member.is_alive and member.core.generation is generation and self._is_working(member)):
                         link.close(rank, resets=resets)
@@ -335,10 +395,9 @@ class World:
         return member.core.phase in (Phase.FORMING, Phase.OPEN)
 
     def _send(self, member: SimMember, number: int, rank: int, message: Any) -> None:
-        own = next(i for i, one in enumerate(self.generations[number].members) if one.incarnation == member.name)
-        link = self.links.get((number, max(own, rank)))
-        if link is not None:
-            link.send(own, message)
+        for link, own in self._links_of(member):
+            if link.generation == number and link.other(own) == rank:
+                link.send(own, message)
 
     def _received(self, member: SimMember, link: Link, rank: int) -> Callable[[], None]:
         def receive() -> None:
@@ -371,7 +430,10 @@ class World:
         self.post(
             member,
             events.ReduceFinished(
-                generation=command.generation, step=command.step, gradient=reduction.total(command.generation)
+                generation=command.generation,
+                step=command.step,
+                gradient=reduction.total(command.generation),
+                size_bytes=1,
             ),
         )
 
@@ -390,7 +452,7 @@ class World:
         self.post(member, events.GenerationFormed(generation=generation))
 
     def _master_step(self) -> None:
-        kind, member, left, has_model = self.log.popleft()
+        kind, member, left, has_model, is_near = self.log.popleft()
         present = self.generations[max(self.generations)] if self.generations else None
         names = {one.incarnation for one in present.members} if present else set()
         if kind == "gone":
@@ -401,7 +463,7 @@ class World:
                 return
             if member.incarnation in self.gone and member.incarnation not in names:
                 self.gone.discard(member.incarnation)
-            self.ready[member.incarnation] = member, has_model
+            self.ready[member.incarnation] = member, has_model, is_near
             self._form(present, is_loss=False)
 
     def _declare_gone(self, member: RingMember) -> None:
@@ -417,7 +479,8 @@ class World:
     def _form(self, present: Generation | None, *, is_loss: bool) -> None:
         before = present.members if present else ()
         kept = [one for one in before if one.incarnation not in self.gone]
-        joined = [one for name, one in self.ready.items() if name not in {other.incarnation for other in kept}]
+        names = {one.incarnation for one in kept}
+        joined = [one for name, one in self.ready.items() if name not in names and (one[2] or not kept)]
         joined.sort(key=lambda one: not one[1])
         waits = any(one.incarnation not in self.ready for one in kept)
         members = (*kept, *[one[0] for one in joined])
@@ -426,7 +489,9 @@ class World:
         self.expected = 0
         generation = Generation(number=(present.number if present else 0) + 1, members=members)
         self.generations[generation.number] = generation
-        self.ready.clear()
+        for one in members:
+            self.ready.pop(one.incarnation, None)
         self._assign()
-        for one in self.members:
-            one.published.append(generation)
+        for sim in self.members:
+            sim.was_gone |= sim.identity not in members
+            sim.published.append(generation)

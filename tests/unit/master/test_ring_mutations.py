@@ -17,6 +17,7 @@ from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.messages import events
 
 RING_SCENARIOS: list[Callable[[scenarios.Ring], None]] = [
+    scenarios.test_a_worker_is_a_member_once_it_is_near,
     scenarios.test_a_dead_member_ends_the_generation_at_once,
     scenarios.test_the_next_member_leads_after_the_leader_and_its_ledger_decides,
     scenarios.test_a_broken_connection_ends_the_generation_once_every_member_has_said_so,
@@ -84,7 +85,19 @@ def joins_without_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(State, "all_ps_have_model", property(lambda _: True))
 
 
+def joins_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that starts is a member at once, and the others wait until it has copied the model."""
+    rule = decide._joining
+
+    def joining(state: State, present: Any) -> Any:
+        names = {one.worker for one in present}
+        return [name for name in state.ring.ready if name not in names] if present else rule(state, present)
+
+    monkeypatch.setattr(decide, "_joining", joining)
+
+
 MUTATIONS = [
+    joins_without_a_copy,
     forms_at_the_first_report,
     forms_with_any_report,
     lets_a_member_without_a_model_lead,

@@ -30,16 +30,36 @@ class Ring(Driver):
     """A job with a ring. Workers get their names from the order in which they are started."""
 
     def start(self, worker: str) -> None:
-        """A process of a worker starts, and asks to be a member."""
+        """A process of a worker starts, and asks to be a member. It has copied the model, if there are others."""
+        self.begin(worker)
+        if worker not in self.members:
+            self.ready(worker, has_model=True, is_near=True)
+
+    def begin(self, worker: str) -> None:
+        """A process of a worker starts, and has no model."""
         self._starts[PodName(worker)] = self._starts.get(PodName(worker), 0) + 1
         started = events.PodStarted(pod=PodName(worker), service=Service.WORKER, instance=self.instance(worker))
         self.feed_from_launcher(started)
         self.ready(worker)
 
-    def ready(self, worker: str, *, left: int = 0, step: int = 0, has_model: bool = False, reason: str = "") -> None:
+    def ready(
+        self,
+        worker: str,
+        *,
+        left: int = 0,
+        step: int = 0,
+        has_model: bool = False,
+        is_near: bool = False,
+        reason: str = "",
+    ) -> None:
         """A worker asks to be a member of the next generation."""
         event = RingMemberReady(
-            address=f"{worker}:1", left=left, step=step, has_model=has_model, reason=reason or "started"
+            address=f"{worker}:1",
+            left=left,
+            step=step,
+            has_model=has_model,
+            is_near=is_near,
+            reason=reason or "started",
         )
         self.feed(event, Service.WORKER, worker, self.incarnation(worker))
 
@@ -95,6 +115,28 @@ def test_others_join_once_the_leader_has_a_model() -> None:
     driver.serve()
     assert driver.members == ["worker-2", "worker-0"]
     assert driver.state.ring.generation == 2
+
+
+def test_a_worker_is_a_member_once_it_is_near(ring: Ring) -> None:
+    ring.exit_pod("worker-2", ExitCause.PREEMPTED)
+    ring.begin("worker-2")
+    ring.exit_pod("worker-0", ExitCause.PREEMPTED)
+    assert ring.members == ["worker-1"]
+    generation = ring.state.ring.generation
+    ring.ready("worker-2", has_model=True, step=3)
+    assert ring.state.ring.generation == generation
+    ring.ready("worker-2", has_model=True, step=4, is_near=True)
+    assert ring.members == ["worker-1", "worker-2"]
+
+
+def test_a_worker_whose_copy_is_not_complete_is_a_member_when_no_other_one_is_left() -> None:
+    driver = Ring(RING)
+    driver.start("worker-1")
+    driver.serve()
+    driver.begin("worker-0")
+    assert driver.members == ["worker-1"]
+    driver.exit_pod("worker-1", ExitCause.PREEMPTED)
+    assert driver.members == ["worker-0"]
 
 
 def test_a_dead_member_ends_the_generation_at_once(ring: Ring) -> None:
@@ -226,6 +268,14 @@ def test_users_see_the_ring_in_place_of_the_ps(ring: Ring) -> None:
     assert "The ring has 2 workers: worker-0 left." in messages.lines(decided, ring.state)
 
 
+def test_a_replica_that_differed_is_in_the_report(ring: Ring) -> None:
+    differed = events.ReplicaDiffered(step=8, tensor="dense/kernel")
+    ring.feed(differed, Service.WORKER, "worker-0", ring.incarnation("worker-0"))
+    assert ring.state.ring.differences == ["worker-0 differed from the other replicas in dense/kernel at step 8"]
+    (line,) = EventMessages().lines(ring.log[-1], ring.state)
+    assert line.startswith("The weights of worker-0 were not those of the other workers in dense/kernel at step 8.")
+
+
 class RandomRing(RuleBasedStateMachine):
     """Processes start, serve, stop, die and lose connections in any order."""
 
@@ -246,11 +296,13 @@ class RandomRing(RuleBasedStateMachine):
         if self.ring.members and self.ring.members[0] in self.alive:
             self.ring.serve()
 
-    @rule(worker=WORKERS, has_model=st.booleans())
-    def lose_connection(self, worker: str, has_model: bool) -> None:
+    @rule(worker=WORKERS, has_model=st.booleans(), is_near=st.booleans())
+    def lose_connection(self, worker: str, has_model: bool, is_near: bool) -> None:
         if worker in self.alive:
-            left = self.ring.state.ring.generation if worker in self.ring.members else 0
-            self.ring.ready(worker, left=left, has_model=has_model, reason="a connection broke")
+            is_member = worker in self.ring.members
+            left = self.ring.state.ring.generation if is_member else 0
+            near = is_near and has_model and not is_member
+            self.ring.ready(worker, left=left, has_model=has_model, is_near=near, reason="a connection broke")
 
     @rule(worker=WORKERS)
     def die(self, worker: str) -> None:
@@ -275,14 +327,15 @@ class RandomRing(RuleBasedStateMachine):
         assert self.generations == sorted(self.generations)
         assert not self.alive or members & self.alive, "no process that lives is in the ring"
         assert members <= self.alive or not self.alive
-        if outside := self.alive - members:
+        near = {name for name, one in ring.ready.items() if one.said.is_near}
+        if outside := (self.alive - members) & near:
             served = self.ring.state.pods[PS]
             assert not served.has_model or any(one in ring.ready for one in members), f"{outside} wait for nothing"
 
     def teardown(self) -> None:
         """Once all connections are lost, and the leader serves, every process is in the ring."""
         for worker in sorted(self.alive):
-            self.lose_connection(worker, has_model=True)
+            self.lose_connection(worker, has_model=True, is_near=True)
         if self.alive:
             self.ring.serve()
             assert set(self.ring.members) == self.alive

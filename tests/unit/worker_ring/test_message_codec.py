@@ -12,16 +12,19 @@ from elasticdl.shared.names import TaskId
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.worker.ring import message_codec
 from elasticdl.worker.ring.core.messages import (
+    Differs,
     Entry,
     Go,
     Hello,
     Kind,
     Message,
+    Near,
     Offer,
     Opened,
     Result,
     State,
     Want,
+    Weights,
 )
 from elasticdl.worker.ring.core.positions import Position
 from elasticdl.worker.ring.message_codec import Decoder, encode, state_frames
@@ -81,9 +84,9 @@ def test_a_go() -> None:
 
 @pytest.mark.parametrize("gradient", [None, np.arange(5.0)])
 def test_a_result(gradient: Any) -> None:
-    received = sent(Result(lineage=4, step=5, batches=(facts(1), facts(2)), gradient=gradient))
+    received = sent(Result(before=Position(lineages=(4,), step=5), batches=(facts(1), facts(2)), gradient=gradient))
     assert isinstance(received, Result)
-    assert (received.lineage, received.step, len(received.batches)) == (4, 5, 2)
+    assert (received.before.lineages, received.step, len(received.batches)) == ((4,), 5, 2)
     assert np.array_equal(received.gradient, gradient) if gradient is not None else received.gradient is None
 
 
@@ -101,6 +104,11 @@ def test_a_state_in_pieces(sizes: list[int], monkeypatch: pytest.MonkeyPatch) ->
         assert isinstance(state, State)
         assert state.position == POSITION
         assert [part.tolist() for part in state.parts] == [part.tolist() for part in parts]
+
+
+def test_weights_and_differences() -> None:
+    for message in (Weights(step=7, checksums=(0, 1 << 31, 5)), Differs(step=7, tensor=3), Near()):
+        assert sent(message) == message
 
 
 def test_what_is_no_message_is_refused() -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.worker_ring.toy import ToyMaster, ToyWorker
+from tests.deadline import DEADLINE_S
+from tests.unit.worker_ring.toy import SIZE, ToyMaster, ToyWorker
+
+from elasticdl.shared.names import TaskId
 
 WIDTH = 3
 
@@ -125,3 +129,36 @@ def test_the_others_continue_when_a_member_leaves() -> None:
         leaving.join(60)
         check(workers[1:])
         assert master.number == 2
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_replica_with_a_flipped_bit_is_told_by_tensor_and_copies_the_others(victim: int) -> None:
+    with ring_of(3, batches=12, check_steps=4) as workers:
+        state = workers[victim].state
+
+        def flip(applied: int) -> None:
+            if applied == 5:
+                state.weights.view(np.uint64)[SIZE // 2 + 7] ^= 1 << 50
+
+        state.before_apply = flip
+        train(workers)
+        check(workers)
+        found = [worker.differences for worker in workers]
+        assert found == [[(8, 2)] if number == victim else [] for number in range(3)]
+
+
+def test_a_difference_is_found_after_the_last_round() -> None:
+    with ring_of(3, batches=4, check_steps=100) as workers:
+        state = workers[1].state
+
+        def flip(applied: int) -> None:
+            if applied == 3:
+                state.weights[0] += 1
+
+        state.before_apply = flip
+        train(workers)
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not workers[1].differences or not np.array_equal(state.weights, workers[0].state.weights):
+            assert time.monotonic() < deadline_s
+            workers[1].ring.wait_until_open(TaskId(0), 99, 0.02)
+        check(workers)

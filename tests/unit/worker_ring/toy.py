@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,9 +67,17 @@ class ToyState:
         self.records += records
         self.step += 1
 
-    def save(self) -> Sequence[Bytes]:
+    @property
+    def is_complete(self) -> bool:
+        return self.step == self._batches
+
+    def checksums(self) -> tuple[int, ...]:
+        return tuple([zlib.crc32(part.data) for part in np.split(self.weights, 4)])
+
+    def save(self) -> Callable[[], Sequence[Bytes]]:
         numbers = np.array([self.step, self.records, *np.array(self.absorbed, np.int64).reshape(-1)], np.int64)
-        return [self.weights.copy().view(np.uint8), numbers.view(np.uint8)]
+        weights = self.weights.copy()
+        return lambda: [weights.view(np.uint8), numbers.view(np.uint8)]
 
     def load(self, parts: Sequence[Bytes]) -> None:
         self.weights = parts[0].view(np.float64).copy()
@@ -104,18 +113,18 @@ class ToyMaster:
     expected: int
     number: int = 0
     members: tuple[RingMember, ...] = ()
-    ready: dict[PodName, tuple[RingMember, bool]] = field(default_factory=dict)
+    ready: dict[PodName, tuple[RingMember, bool, bool]] = field(default_factory=dict)
     gone: set[Incarnation] = field(default_factory=set)
     receivers: dict[Incarnation, Callable[[Generation], None]] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
     present: Generation | None = None
 
-    def on_ready(self, member: RingMember, *, left: int, has_model: bool) -> None:
+    def on_ready(self, member: RingMember, *, left: int, has_model: bool, is_near: bool) -> None:
         with self.lock:
             is_member = member.incarnation in {one.incarnation for one in self.members}
             if is_member and left < self.number:
                 return
-            self.ready[member.worker] = member, has_model
+            self.ready[member.worker] = member, has_model, is_near
             self._form()
 
     def on_gone(self, incarnation: Incarnation) -> None:
@@ -134,7 +143,7 @@ class ToyMaster:
     def _form(self, *, is_loss: bool = False) -> None:
         kept = [one for one in self.members if one.incarnation not in self.gone]
         names = {one.incarnation for one in kept}
-        joined = [one for one in self.ready.values() if one[0].incarnation not in names]
+        joined = [one for one in self.ready.values() if one[0].incarnation not in names and (one[2] or not kept)]
         joined.sort(key=lambda one: not one[1])
         waits = any(one.worker not in self.ready for one in kept)
         if (waits and not is_loss and not joined) or len(kept) + len(joined) < self.expected or not kept + joined:
@@ -154,19 +163,25 @@ class ToyWorker:
     def __init__(self, master: ToyMaster, name: str, incarnation: str, **options: Any) -> None:
         self.master = master
         is_deterministic = options.pop("is_deterministic", False)
+        check_steps = options.pop("check_steps", 0)
         self.state = ToyState(dtype=np.float64 if is_deterministic else np.float32, **options)
         self.errors: list[BaseException] = []
+        self.differences: list[tuple[int, int]] = []
         settings = RingSettings(
             worker=PodName(name),
             incarnation=Incarnation(incarnation),
             token="secret",
             is_deterministic=is_deterministic,
+            check_steps=check_steps,
         )
         self.ring = ReplicaSet(settings, self.state, self, self, failed=self._fail)
         self.member = RingMember(worker=settings.worker, incarnation=settings.incarnation, address=self.ring.address)
 
-    def report_ready(self, *, left: int, step: int, has_model: bool, reason: str) -> None:
-        self.master.on_ready(self.member, left=left, has_model=has_model)
+    def report_ready(self, *, left: int, step: int, has_model: bool, is_near: bool, reason: str) -> None:
+        self.master.on_ready(self.member, left=left, has_model=has_model, is_near=is_near)
+
+    def report_difference(self, *, step: int, tensor: int) -> None:
+        self.differences.append((step, tensor))
 
     def on_generation(self, receive: Callable[[Generation], None]) -> None:
         with self.master.lock:

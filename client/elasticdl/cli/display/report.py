@@ -136,8 +136,9 @@ def _audit_text(report: Report) -> str:
         return f"exact: {count(audit['records'], 'record')} {kind.done} exactly once"
     if audit["exact"]:
         repaired = f"; {count(audit['repaired'], 'task')} had to be repaired" if audit["repaired"] else ""
+        differed = "".join(f"; {one}, and was copied again" for one in audit["replicas"])
         absorbed = f"{count(audit['batches'], 'batch', 'batches')} ({count(audit['records'], 'record')})"
-        exact = f"exact: {absorbed} absorbed exactly once, in {count(audit['groups'], 'ledger')}{repaired}"
+        exact = f"exact: {absorbed} absorbed exactly once, in {count(audit['groups'], 'ledger')}{repaired}{differed}"
         return exact + (f"; {_skipped_text(audit)}" if audit["skipped"] else "")
     if audit["problems"]:
         return "; ".join(audit["problems"])

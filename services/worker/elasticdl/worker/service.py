@@ -350,7 +350,7 @@ class Worker:
             wanted = _holders(addresses.placement())
             _log.info("waiting for ps", known=sorted(addresses.resolve()), wanted=wanted)
         first = ps.initialise(built.runner.initial_dense())
-        while self._ring is not None and not self._ring.wait_for_model(_WAITING_S):
+        while self._ring is not None and not self._ring.wait_until_member(_WAITING_S):
             if self.has_said_stopped:
                 return
             _log.info("waiting for the ring")

@@ -7,7 +7,7 @@ field of the job's specification that takes its value; an option that needs more
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
@@ -35,6 +35,7 @@ OUTPUT = "Predictions"
 _GREATEST_IS_BEST = ("acc", "auc", "precision", "recall", "f1", "r2")
 """Parts of the names of metrics of which the greatest value is the best."""
 _COUNT_MAX = 1 << 62
+SPARES_MAX = 64
 _STALENESS_MAX = 1024
 _UNBOUNDED = "none"
 
@@ -261,6 +262,28 @@ class TrainFlags(JobFlags):
             sets="JobSpec.deterministic",
         ),
     ] = False
+    replica_check_steps: Annotated[
+        int,
+        Flag(
+            "With AllreduceStrategy: compare the weights of all workers after every N updates and at the end "
+            "(0 disables). A worker that differs from the others copies the model again.",
+            metavar="N",
+            panel=PROCESSES,
+            limits=(0, _COUNT_MAX),
+            sets="JobSpec.replica_check_steps",
+        ),
+    ] = 100
+    spare_workers: Annotated[
+        int,
+        Flag(
+            "Processes that have imported everything, and take the place of workers that die. Each needs the memory "
+            "of a worker, and no CPU while it waits.",
+            metavar="N",
+            panel=PROCESSES,
+            limits=(0, SPARES_MAX),
+            sets="JobSpec.spare_workers",
+        ),
+    ] = 0
     checkpoint_steps: Annotated[
         int,
         Flag(
@@ -374,15 +397,39 @@ class TrainFlags(JobFlags):
             )
         check_range("--max_staleness", self.staleness_bound or 0, 0, _STALENESS_MAX)
 
+    def check_given(self, given: Collection[str]) -> None:
+        """Refuse options that are given, if only with their default values, and have no effect; ``given``: their names.
+
+        Raises:
+            UserError: one of them has no effect.
+        """
+        if self.strategy is not Strategy.ALLREDUCE:
+            return
+        if self.use_async == "true" and "use_async" in given:
+            raise UserError(
+                "--use_async=true can't be combined with --distribution_strategy=AllreduceStrategy: a ring always "
+                "trains synchronously. Leave it out.",
+                usage=True,
+            )
+        self._refuse_useless(given)
+
     def _check_strategy(self) -> None:
         """Refuse what the strategy has no use for."""
+        if self.spare_workers and self.platform != "local":
+            raise UserError(
+                f"--spare_workers={self.spare_workers} needs --platform=local. On Kubernetes no pods wait yet.",
+                usage=True,
+            )
         if self.deterministic and self.strategy is not Strategy.ALLREDUCE:
             raise UserError(
                 "--deterministic needs --distribution_strategy=AllreduceStrategy. Parameter servers always add up in "
                 "float64 with --use_async=false.",
                 usage=True,
             )
-        useless = {"num_ps_pods", "lr_staleness_modulation", "max_staleness"} & plain_values(self).keys()
+        self._refuse_useless(plain_values(self))
+
+    def _refuse_useless(self, given: Collection[str]) -> None:
+        useless = {"num_ps_pods", "lr_staleness_modulation", "max_staleness"} & set(given)
         if useless and self.strategy is Strategy.ALLREDUCE:
             raise UserError(
                 f"--{min(useless)} has no effect with --distribution_strategy=AllreduceStrategy, which has no "

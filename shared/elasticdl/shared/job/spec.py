@@ -300,6 +300,8 @@ class JobSpec:
         ps: number of parameter servers; 1 for a ring, whose first worker is one besides.
         strategy: how workers exchange gradients.
         deterministic: a ring adds gradients up in float64.
+        spare_workers: processes on this machine that wait to take the place of a worker that has died.
+        replica_check_steps: updates after which the replicas of a ring are compared (0: never).
         snapshot_interval_s: seconds between a ps' snapshots.
         snapshot_steps: additional snapshots every N steps (0: none).
         evaluate_epochs: evaluate the model at the end of each epoch; the next one begins once this state is pinned.
@@ -370,6 +372,8 @@ class JobSpec:
     export_weights: bool = False
     strategy: Strategy = Strategy.PARAMETER_SERVERS
     deterministic: bool = False
+    replica_check_steps: int = 100
+    spare_workers: int = 0
 
     @property
     def has_ring(self) -> bool:

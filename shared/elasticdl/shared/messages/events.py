@@ -345,6 +345,7 @@ class RingMemberReady:
         step: updates of the model that its replica contains.
         has_model: whether it has a replica at all.
         reason: why it asks, for people.
+        is_near: it is no member, and its replica is at most one update behind those of the ring.
     """
 
     address: str
@@ -352,6 +353,20 @@ class RingMemberReady:
     step: int = 0
     has_model: bool = False
     reason: str = ""
+    is_near: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaDiffered:
+    """The weights of a worker in the ring were not those of the other members. It copies the model from them.
+
+    Attributes:
+        step: updates after which they were compared.
+        tensor: name of the first variable that differs.
+    """
+
+    step: int
+    tensor: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -608,6 +623,7 @@ Event = (
     | BatchSlow
     | MessageUnreadable
     | RingMemberReady
+    | ReplicaDiffered
 )
 
 

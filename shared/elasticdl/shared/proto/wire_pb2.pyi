@@ -80,6 +80,7 @@ class RingHello(_message.Message):
     RANK_FIELD_NUMBER: _builtins.int
     IS_DATA_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    IS_JOINER_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     rank: _builtins.int
     """of the member that connects"""
@@ -87,6 +88,8 @@ class RingHello(_message.Message):
     """the connection carries the sums from it to its neighbour, and no further frames"""
     incarnation: _builtins.str
     """of the member that it means to reach"""
+    is_joiner: _builtins.bool
+    """it is no member, and wants a copy of the state from the leader"""
     def __init__(
         self,
         *,
@@ -94,10 +97,11 @@ class RingHello(_message.Message):
         rank: _builtins.int = ...,
         is_data: _builtins.bool = ...,
         incarnation: _builtins.str = ...,
+        is_joiner: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "incarnation", b"incarnation", "is_data", b"is_data", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "incarnation", b"incarnation", "is_data", b"is_data", "is_joiner", b"is_joiner", "rank", b"rank"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -227,6 +231,9 @@ class RingMessage(_message.Message):
         OPENED: RingMessage._Kind.ValueType  # 5
         OFFER: RingMessage._Kind.ValueType  # 6
         GO: RingMessage._Kind.ValueType  # 7
+        NEAR: RingMessage._Kind.ValueType  # 8
+        WEIGHTS: RingMessage._Kind.ValueType  # 9
+        DIFFERS: RingMessage._Kind.ValueType  # 10
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     HELLO: RingMessage.Kind.ValueType  # 0
@@ -237,17 +244,22 @@ class RingMessage(_message.Message):
     OPENED: RingMessage.Kind.ValueType  # 5
     OFFER: RingMessage.Kind.ValueType  # 6
     GO: RingMessage.Kind.ValueType  # 7
+    NEAR: RingMessage.Kind.ValueType  # 8
+    WEIGHTS: RingMessage.Kind.ValueType  # 9
+    DIFFERS: RingMessage.Kind.ValueType  # 10
 
     KIND_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
-    LINEAGE_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     PART_BYTES_FIELD_NUMBER: _builtins.int
+    CHECKSUMS_FIELD_NUMBER: _builtins.int
+    TENSOR_FIELD_NUMBER: _builtins.int
     kind: Global___RingMessage.Kind.ValueType
     step: _builtins.int
-    lineage: _builtins.int
+    tensor: _builtins.int
+    """DIFFERS"""
     @_builtins.property
     def position(self) -> Global___RingPosition: ...
     @_builtins.property
@@ -258,20 +270,25 @@ class RingMessage(_message.Message):
     def part_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """STATE: sizes of all parts"""
 
+    @_builtins.property
+    def checksums(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """WEIGHTS: of the tensors, in the order of the model's signature"""
+
     def __init__(
         self,
         *,
         kind: Global___RingMessage.Kind.ValueType = ...,
         step: _builtins.int = ...,
-        lineage: _builtins.int = ...,
         position: Global___RingPosition | None = ...,
         batches: _abc.Iterable[Global___RingBatch] | None = ...,
         round: _abc.Iterable[Global___RingKey] | None = ...,
         part_bytes: _abc.Iterable[_builtins.int] | None = ...,
+        checksums: _abc.Iterable[_builtins.int] | None = ...,
+        tensor: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "kind", b"kind", "lineage", b"lineage", "part_bytes", b"part_bytes", "position", b"position", "round", b"round", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "checksums", b"checksums", "kind", b"kind", "part_bytes", b"part_bytes", "position", b"position", "round", b"round", "step", b"step", "tensor", b"tensor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -15,7 +15,7 @@ from elasticdl.master.core.job import lifecycle
 from elasticdl.master.core.moves.apply import on_freeze_timeout, on_group_held
 from elasticdl.master.core.pods import apply as pods
 from elasticdl.master.core.pods.restarts import decide_pods
-from elasticdl.master.core.rings.apply import on_ring_member_ready
+from elasticdl.master.core.rings.apply import on_replica_differed, on_ring_member_ready
 from elasticdl.master.core.snapshots.apply import on_snapshot_damaged, on_snapshot_taken, on_table_counted
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training import apply as training
@@ -150,6 +150,7 @@ HANDLERS: dict[type[Event], Callable[[State, Envelope, Any], None]] = {
     BatchSlow: pods.on_batch_slow,
     events.HeartbeatsMissed: pods.on_heartbeats_missed,
     events.RingMemberReady: on_ring_member_ready,
+    events.ReplicaDiffered: on_replica_differed,
     events.PsStarted: pods.on_ps_started,
     events.ModelInitialised: pods.on_model_initialised,
     events.TaskTaken: training.on_task_taken,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -13,7 +13,7 @@ from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.bus.subjects import RING
 from elasticdl.shared.errors import UnreadableError
-from elasticdl.shared.messages.events import RingMemberReady
+from elasticdl.shared.messages.events import ReplicaDiffered, RingMemberReady
 from elasticdl.shared.messages.registers import RingRegister, decode_ring
 from elasticdl.shared.names import Incarnation
 from elasticdl.shared.process.event_publisher import EventPublisher
@@ -27,6 +27,7 @@ class RingMembership:
 
     Args:
         run: the run of the job; generations of other runs are ignored.
+        tensors: names of the model's variables.
         failed: takes the error after which nothing is received any more.
     """
 
@@ -37,20 +38,33 @@ class RingMembership:
         publisher: EventPublisher,
         *,
         run: Incarnation,
+        tensors: Sequence[str],
         failed: Callable[[BaseException], None],
     ) -> None:
         self._bus = bus
         self._loop = loop
         self._publisher = publisher
         self._run = run
+        self._tensors = tensors
         self.address = ""
         """``host:port`` at which this worker accepts connections of other members."""
         self._failed = failed
-        self._received: queue.SimpleQueue[Generation] = queue.SimpleQueue()
+        self._received: queue.SimpleQueue[Generation | None] = queue.SimpleQueue()
+        """None: the end."""
+        self._following: Future[None] | None = None
 
-    def report_ready(self, *, left: int, step: int, has_model: bool, reason: str) -> None:
+    def report_ready(self, *, left: int, step: int, has_model: bool, is_near: bool, reason: str) -> None:
         """Ask to be a member of the next generation. The event is published in the background."""
-        event = RingMemberReady(address=self.address, left=left, step=step, has_model=has_model, reason=reason)
+        event = RingMemberReady(
+            address=self.address, left=left, step=step, has_model=has_model, is_near=is_near, reason=reason
+        )
+        self._loop.spawn(self._publisher.publish(event))
+
+    def report_difference(self, *, step: int, tensor: int) -> None:
+        """Tell that the weights were not those of the other members. The event is published in the background."""
+        names = self._tensors
+        event = ReplicaDiffered(step=step, tensor=names[tensor] if tensor < len(names) else f"tensor {tensor}")
+        _log.error("the weights of this worker differ from those of the others", step=step, tensor=event.tensor)
         self._loop.spawn(self._publisher.publish(event))
 
     def on_generation(self, receive: Callable[[Generation], None]) -> None:
@@ -58,13 +72,19 @@ class RingMembership:
 
         def deliver() -> None:
             try:
-                while True:
-                    receive(self._received.get())
+                while (generation := self._received.get()) is not None:
+                    receive(generation)
             except BaseException as error:
                 self._failed(error)
 
         threading.Thread(target=deliver, name="ring generations", daemon=True).start()
-        self._loop.spawn_endless(self._follow(), self._failed)
+        self._following = self._loop.spawn_endless(self._follow(), self._failed)
+
+    def close(self) -> None:
+        """Receive no more generations, and end the thread."""
+        if self._following is not None:
+            self._following.cancel()
+        self._received.put(None)
 
     async def _follow(self) -> None:
         latest = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from elasticdl.ps.service import HostedReplica
@@ -48,7 +47,14 @@ class RingWorker:
         self.replica = Replica(around.spec, signature, around.clock)
         hosted = HostedReplica(core=self.replica.core, on_serving=self._on_serving, before_order=self._before_order)
         self._serving = Serving(around, hosted, failed=failed)
-        membership = RingMembership(around.bus, around.loop, publisher, run=settings.run, failed=failed)
+        membership = self._membership = RingMembership(
+            around.bus,
+            around.loop,
+            publisher,
+            run=settings.run,
+            tensors=[variable.name for variable in signature.dense],
+            failed=failed,
+        )
         self._ring = ReplicaSet(
             RingSettings(
                 worker=settings.pod,
@@ -57,6 +63,7 @@ class RingWorker:
                 host=settings.host,
                 advertised_host=settings.advertised_host,
                 is_deterministic=around.spec.deterministic,
+                check_steps=around.spec.replica_check_steps,
             ),
             self.replica,
             membership,
@@ -75,18 +82,14 @@ class RingWorker:
         """Ask to be a member."""
         self._ring.start()
 
-    def wait_for_model(self, timeout_s: float) -> bool:
-        """Wait until the replica has a model; whether it has."""
-        end_s = self._clock.monotonic() + timeout_s
-        while not self.replica.has_model:
-            if self._clock.monotonic() >= end_s:
-                return False
-            time.sleep(_POLL_S)
-        return True
+    def wait_until_member(self, timeout_s: float) -> bool:
+        """Wait until this worker is a member of the ring, so that it can train; whether it is."""
+        return self._ring.wait_until_member(timeout_s)
 
     def close(self) -> None:
         """Leave the ring after the round that is reduced now, and stop serving."""
         self._ring.leave()
+        self._membership.close()
         self._ring.close()
         self._serving.close()
 
@@ -98,8 +101,8 @@ class RingWorker:
         """
         match command:
             case TakeSnapshot(flush=True, tasks=tasks):
-                if not await self._until(lambda: self.replica.has_all(tasks)):
-                    raise TransientError("the last rounds are not committed yet")
+                if not await self._until(lambda: self.replica.has_all(tasks) and not self._ring.is_checking):
+                    raise TransientError("the last rounds are not committed yet, or the replicas not compared")
             case OpenPin():
                 await self._until(lambda: not self._ring.has_uncommitted)
             case _:

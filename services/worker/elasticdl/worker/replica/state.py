@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
@@ -137,18 +138,41 @@ class Replica:
         with self.core.lock:
             self._step = (self.core.step, rounds + 1)
 
-    def save(self) -> Sequence[Bytes]:
+    @property
+    def is_complete(self) -> bool:
+        """Whether every task of the plan, as the job was submitted, is in the ledger."""
+        return self.has_all(0)
+
+    def checksums(self) -> tuple[int, ...]:
+        """A checksum of each dense variable, in the order of the signature."""
+        part = self._splitter.parts[0]
+        weights = np.empty(part.size, np.float32)
+        with self.core.lock:
+            shard = self.core.shard
+            if shard is None:
+                raise InvariantError("a replica without a model is compared")
+            shard.groups[0].pull_dense(weights)
+        flat = np.empty(part.size, np.float32)
+        part.scatter(weights, flat)
+        ends = np.cumsum([variable.size for variable in self._signature.dense]).tolist()
+        return tuple([zlib.crc32(flat[start:end].data) for start, end in zip([0, *ends], ends, strict=False)])
+
+    def save(self) -> Callable[[], Sequence[Bytes]]:
         """A copy of the whole state: the objects of a snapshot, after their names."""
         cut = self.core.cut(dirty_only=False, flush=False)
-        names: list[str] = []
-        parts: list[Bytes] = []
-        try:
-            for uri, data in self._writer.objects(self.core, cut, number=0, base=""):
-                names.append(uri)
-                parts.append(np.frombuffer(bytes(data), np.uint8))
-        finally:
-            cut.close()
-        return [np.frombuffer(json.dumps(names).encode(), np.uint8), *parts]
+
+        def parts() -> Sequence[Bytes]:
+            names: list[str] = []
+            found: list[Bytes] = []
+            try:
+                for uri, data in self._writer.objects(self.core, cut, number=0, base=""):
+                    names.append(uri)
+                    found.append(np.frombuffer(bytes(data), np.uint8))
+            finally:
+                cut.close()
+            return [np.frombuffer(json.dumps(names).encode(), np.uint8), *found]
+
+        return parts
 
     def load(self, parts: Sequence[Bytes]) -> None:
         """Take over what ``save`` gave. Raises ``UserError``: it is of another model."""

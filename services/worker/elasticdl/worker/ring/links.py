@@ -1,7 +1,7 @@
 """The connections of one member in one generation.
 
-Followers connect to the leader (messages), and each member to the next one (sums). Connections belong to one
-generation: nothing that a member of a former one sends can arrive in a later one.
+Followers and joiners connect to the leader (messages), and each member to the next one (sums). Connections belong to
+one generation: nothing that a member of a former one sends can arrive in a later one.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from itertools import count
 
 from elasticdl.shared.addresses import host_and_port
 from elasticdl.shared.errors import ProtocolError
@@ -22,6 +23,8 @@ from elasticdl.worker.ring.listener import FRAME_DEADLINE_S, LIMITS, RingSetting
 from elasticdl.worker.ring.message_codec import Decoder, encode, state_frames
 from elasticdl.worker.ring.ports import LEADER, Generation
 
+AGAIN_S = 0.1
+"""Seconds before a joiner connects to the same leader again."""
 CONNECT_S = 10.0
 """Seconds to reach a machine that does not answer at all; then the member asks for another generation."""
 
@@ -30,15 +33,23 @@ class Links:
     """The connections of one generation. Any thread may call.
 
     Args:
+        rank: None: this process is no member, and only talks to the leader.
         post: takes the events of the connections.
     """
 
     def __init__(
-        self, settings: RingSettings, generation: Generation, rank: int, post: Callable[[events.RingEvent], None]
+        self,
+        settings: RingSettings,
+        generation: Generation,
+        rank: int | None,
+        post: Callable[[events.RingEvent], None],
     ) -> None:
         self.generation = generation
-        self._settings, self._rank, self._post = settings, rank, post
+        self._settings, self._post = settings, post
+        self._rank = -1 if rank is None else rank
         self._size = len(generation.members)
+        self._joiners = count(self._size)
+        """Ranks of processes that are no members."""
         self._pool = BufferPool()
         self._changed = threading.Condition()
         self._is_closed = False
@@ -46,23 +57,28 @@ class Links:
         """All that are open, to be ended together."""
         self._peers: dict[int, Connection] = {}
         """By rank, those that carry messages."""
-        self._sending = [threading.Lock() for _ in generation.members]
+        self._sending: dict[int, threading.Lock] = {}
         """By rank: held while a message is sent, and while the socket is freed."""
         self._sockets: dict[str, socket.socket] = {}
         """The two that carry sums: ``following`` and ``preceding``."""
         self._ring: Ring | None = None
 
-    def start(self) -> None:
-        """Connect, in threads."""
+    def start(self, *, is_again: bool = False) -> None:
+        """Connect, in threads; ``is_again``: after a moment."""
         if self._rank != LEADER:
-            threading.Thread(target=self._talk_to_leader, name="ring-leader", daemon=True).start()
-        if self._size > 1:
+            pause_s = AGAIN_S if is_again else 0.0
+            threading.Thread(target=self._talk_to_leader, args=(pause_s,), name="ring-leader", daemon=True).start()
+        if self._size > 1 and self._is_member:
             threading.Thread(target=self._reach_following, name="ring-next", daemon=True).start()
 
     def serve(self, hello: wire_pb2.RingHello, connection: Connection) -> None:
         """Take over a connection that another member has made; returns when this thread is not needed any more."""
         if hello.is_data and hello.rank == (self._rank - 1) % self._size:
             self._add_socket("preceding", connection)
+        elif hello.is_joiner and self._rank == LEADER:
+            with self._changed:
+                rank = next(self._joiners)
+            self._listen(rank, connection)
         elif not hello.is_data and self._rank == LEADER and 0 < hello.rank < self._size:
             self._listen(hello.rank, connection)
         else:
@@ -71,11 +87,11 @@ class Links:
     def send(self, rank: int, message: Message) -> None:
         """Send a message. A lost connection is no error here: the thread that receives from it reports it."""
         with self._changed:
-            connection = self._peers.get(rank)
-        if connection is None:
+            connection, sending = self._peers.get(rank), self._sending.get(rank)
+        if connection is None or sending is None:
             return
         try:
-            with self._sending[rank]:
+            with sending:
                 if isinstance(message, State):
                     for meta, tensors in state_frames(message):
                         connection.send(0, meta, tensors)
@@ -112,7 +128,14 @@ class Links:
         for connected in sockets:
             connected.close()
 
-    def _talk_to_leader(self) -> None:
+    @property
+    def _is_member(self) -> bool:
+        return self._rank >= 0
+
+    def _talk_to_leader(self, pause_s: float) -> None:
+        with self._changed:
+            if self._changed.wait_for(lambda: self._is_closed, pause_s):
+                return
         connection = self._dial(LEADER, is_data=False)
         if connection is not None:
             self._listen(LEADER, connection)
@@ -134,7 +157,11 @@ class Links:
             hello = wire_pb2.Hello(token=self._settings.token, peer=self._settings.worker)
             connection.send(0, hello.SerializeToString())
             wanted = wire_pb2.RingHello(
-                generation=self.generation.number, rank=self._rank, is_data=is_data, incarnation=member.incarnation
+                generation=self.generation.number,
+                rank=max(self._rank, 0),
+                is_data=is_data,
+                is_joiner=not self._is_member,
+                incarnation=member.incarnation,
             )
             connection.send(0, wanted.SerializeToString())
             connection.receive()
@@ -161,8 +188,9 @@ class Links:
         if not self._hold(connection):
             return
         number = self.generation.number
+        sending = threading.Lock()
         with self._changed:
-            self._peers[rank] = connection
+            self._peers[rank], self._sending[rank] = connection, sending
         if rank == LEADER:
             self._post(events.LeaderReached(generation=number))
         decoder = Decoder()
@@ -182,7 +210,7 @@ class Links:
             with self._changed:
                 self._peers.pop(rank, None)
             connection.abort()
-            with self._sending[rank]:
+            with sending:
                 connection.close()
 
     def _add_socket(self, name: str, connection: Connection) -> None:
@@ -201,5 +229,8 @@ class Links:
         connection.close()
 
     def _lost(self, rank: int, reason: str) -> None:
+        if rank >= self._size:
+            self._post(events.JoinerLost(generation=self.generation.number, rank=rank))
+            return
         worker = self.generation.members[rank].worker
         self._post(events.PeerLost(generation=self.generation.number, reason=f"{worker}: {reason}"))

@@ -39,6 +39,7 @@ class RingSettings:
         advertised_host: what others connect to; empty: ``host``.
         port: 0: any free one.
         is_deterministic: sums are float64, so that they don't depend on the members.
+        check_steps: rounds between two comparisons of the members' weights; 0: they are not compared.
     """
 
     worker: PodName
@@ -48,6 +49,7 @@ class RingSettings:
     advertised_host: str = ""
     port: int = 0
     is_deterministic: bool = False
+    check_steps: int = 0
 
 
 class Listener:

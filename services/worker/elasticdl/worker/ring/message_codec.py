@@ -13,7 +13,21 @@ from elasticdl.shared.names import TaskId
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.wire.buffers import Bytes
 from elasticdl.shared.wire.frames import Tensor
-from elasticdl.worker.ring.core.messages import Entry, Go, Hello, Kind, Message, Offer, Opened, Result, State, Want
+from elasticdl.worker.ring.core.messages import (
+    Differs,
+    Entry,
+    Go,
+    Hello,
+    Kind,
+    Message,
+    Near,
+    Offer,
+    Opened,
+    Result,
+    State,
+    Want,
+    Weights,
+)
 from elasticdl.worker.ring.core.positions import Position
 from elasticdl.worker.ring.ports import BatchFacts
 
@@ -34,6 +48,14 @@ def encode(message: Message) -> tuple[bytes, list[Tensor]]:
         case Opened():
             encoded.kind = wire_pb2.RingMessage.OPENED
             encoded.position.CopyFrom(_encode_position(message.position))
+        case Weights():
+            encoded.kind, encoded.step = wire_pb2.RingMessage.WEIGHTS, message.step
+            encoded.checksums.extend(message.checksums)
+        case Differs():
+            encoded.kind, encoded.step = wire_pb2.RingMessage.DIFFERS, message.step
+            encoded.tensor = message.tensor
+        case Near():
+            encoded.kind = wire_pb2.RingMessage.NEAR
         case Want():
             encoded.kind = _WANTED[message.kind]
         case Offer():
@@ -44,8 +66,8 @@ def encode(message: Message) -> tuple[bytes, list[Tensor]]:
             encoded.kind, encoded.step = wire_pb2.RingMessage.GO, message.step
             tensors = _add_batches(encoded, [(entry.rank, entry.facts) for entry in message.entries])
         case Result():
-            encoded.kind, encoded.step = wire_pb2.RingMessage.RESULT, message.step
-            encoded.lineage = message.lineage
+            encoded.kind = wire_pb2.RingMessage.RESULT
+            encoded.position.CopyFrom(_encode_position(message.before))
             tensors = _add_batches(encoded, [(0, facts) for facts in message.batches])
             if message.gradient is not None:
                 tensors.append(message.gradient)
@@ -95,6 +117,12 @@ class Decoder:
             return Hello(position=_decode_position(encoded.position))
         if kind == wire_pb2.RingMessage.OPENED:
             return Opened(position=_decode_position(encoded.position))
+        if kind == wire_pb2.RingMessage.NEAR:
+            return Near()
+        if kind == wire_pb2.RingMessage.WEIGHTS:
+            return Weights(step=encoded.step, checksums=tuple(encoded.checksums))
+        if kind == wire_pb2.RingMessage.DIFFERS:
+            return Differs(step=encoded.step, tensor=encoded.tensor)
         if kind in _KINDS:
             return Want(kind=_KINDS[kind])
         entries = _batches(encoded, tensors)
@@ -105,10 +133,10 @@ class Decoder:
             return Go(step=encoded.step, entries=entries)
         if kind == wire_pb2.RingMessage.RESULT:
             return Result(
-                step=encoded.step,
-                lineage=encoded.lineage,
+                before=_decode_position(encoded.position),
                 batches=tuple([entry.facts for entry in entries]),
                 gradient=tensors[2].copy() if len(tensors) > 2 else None,
+                size_bytes=tensors[2].nbytes if len(tensors) > 2 else 0,
             )
         raise ProtocolError(f"a message of unknown kind {kind}")
 

@@ -23,8 +23,8 @@ class Generation:
 
     The master forms the next one when all members of the last one have reported that they are ready or are known to be
     gone; at once, without waiting for reports, when a member is known to be gone (what is left of the ring may be
-    blocked by it, and the new generation interrupts that); and when a new member is ready. A report with ``left`` older
-    than the present generation, from one of its members, says nothing new.
+    blocked by it, and the new generation interrupts that); and when a new member is ready and ``is_near``, or there
+    are no others. A report with ``left`` older than the present generation, from one of its members, says nothing new.
 
     Attributes:
         members: by seniority; the first one leads. A member that has a state precedes all that have none.
@@ -99,8 +99,22 @@ class ReplicaState(Protocol):
         """
         ...
 
-    def save(self) -> Sequence[Bytes]:
-        """A copy of the whole state, for a joiner: buffers that ``load`` takes on any member of the same job."""
+    @property
+    def is_complete(self) -> bool:
+        """Whether every task of the plan is in the ledger."""
+        ...
+
+    def checksums(self) -> tuple[int, ...]:
+        """A checksum of the weights of each tensor, of 32 bits: equal on all members that have equal weights."""
+        ...
+
+    def save(self) -> Callable[[], Sequence[Bytes]]:
+        """A copy of the whole state, for a joiner.
+
+        Returns:
+            What makes the copy of the state as it is now, in any thread, while rounds are applied: buffers that
+            ``load`` takes on any member of the same job. Called once.
+        """
         ...
 
     def load(self, parts: Sequence[Bytes]) -> None:
@@ -111,14 +125,19 @@ class ReplicaState(Protocol):
 class Membership(Protocol):
     """What a member tells the master and learns from it. Any thread may call."""
 
-    def report_ready(self, *, left: int, step: int, has_model: bool, reason: str) -> None:
+    def report_ready(self, *, left: int, step: int, has_model: bool, is_near: bool, reason: str) -> None:
         """Ask to be a member of the next generation.
 
         Args:
             left: the generation that this member has given up; 0: it was in none.
             step: ``ReplicaState.step``.
+            is_near: it has followed the present generation, and is about as far: the others need not wait for it.
             reason: why, in words: "worker-2 closed its connection".
         """
+        ...
+
+    def report_difference(self, *, step: int, tensor: int) -> None:
+        """Tell that the weights of this member were not those of the others after a step, in this tensor first."""
         ...
 
     def on_generation(self, receive: Callable[[Generation], None]) -> None:

@@ -15,13 +15,15 @@ from elasticdl.shared.names import PodName, TaskId
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.core_runner import CoreRunner, Lanes
 from elasticdl.shared.proto import wire_pb2
+from elasticdl.shared.wire.buffers import Bytes
 from elasticdl.shared.wire.connection import Connection
 from elasticdl.worker.ps_client.requests import PushOutcome, PushRequest, TaskProgress
 from elasticdl.worker.ring.collective import RingBrokenError
 from elasticdl.worker.ring.core import Phase, RingCore, commands, events
 from elasticdl.worker.ring.core.contributions import key_of
 from elasticdl.worker.ring.core.messages import BatchKey, State
-from elasticdl.worker.ring.gradients import Gradients, Sum
+from elasticdl.worker.ring.core.positions import Position
+from elasticdl.worker.ring.gradients import Gradients
 from elasticdl.worker.ring.links import Links
 from elasticdl.worker.ring.listener import Listener, RingSettings
 from elasticdl.worker.ring.ports import BatchFacts, Generation, Leading, Membership, ReplicaState
@@ -88,9 +90,9 @@ class ReplicaSet:
         self._links: Links | None = None
         self._ended_links: list[Links] = []
         self._has_left = False
+        self._unchecked, self._is_comparing = 0, False
+        """Checksums that the core has not been told of, and whether it waits for those of other members."""
         self._loads = 0
-        self._last: Sum | None = None
-        """The sum of the last round, which another member may lack."""
         self._ring_s, self._rounds, self._formations = 0.0, 0, 0
         self._runner: CoreRunner[events.RingEvent, commands.RingCommand] = CoreRunner(
             self,
@@ -132,6 +134,12 @@ class ReplicaSet:
             is_behind = self._state.has_model and self._state.step < self._decided_step
             return is_behind or self._is_round_under_way or bool(self._contributed)
 
+    @property
+    def is_checking(self) -> bool:
+        """Whether the weights of the members are being compared. A leader knows."""
+        with self._changed:
+            return self._unchecked > 0 or self._is_comparing
+
     def start(self) -> None:
         """Accept connections, report that this member is ready, and follow the generations of the master."""
         self._listener.start()
@@ -154,6 +162,11 @@ class ReplicaSet:
         self._runner.post(events.LeaveRequested())
         with self._changed:
             self._changed.wait_for(lambda: self._has_left)
+
+    def wait_until_member(self, timeout_s: float) -> bool:
+        """Wait until a generation with this member is open; whether it is, or this member has left."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._has_left or self._open is not None, timeout_s)
 
     def close(self) -> None:
         """End at once: connections, threads and waiting calls."""
@@ -263,6 +276,10 @@ class ReplicaSet:
         """Called by the runner, with one event at a time."""
         issued = self._core.handle(event, now_s)
         self._decided_step, self._is_round_under_way = self._core.position.step, self._core.is_round_under_way
+        self._is_comparing = self._core.comparison.is_waiting
+        if isinstance(event, events.WeightsChecked):
+            with self._changed:
+                self._unchecked -= 1
         present = self._core.generation if self._core.phase is Phase.OPEN else None
         if present is not self._open:
             with self._changed:
@@ -295,14 +312,20 @@ class ReplicaSet:
             case commands.Reduce():
                 return self._reduce(command)
             case commands.Apply():
-                self._apply(command)
+                return self._apply(command)
             case commands.Load(state=state):
                 return self._load(state)
             case commands.Connect() | commands.Disconnect():
                 self._connect_or_disconnect(command)
             case commands.Send() | commands.SendResult() | commands.SendState():
                 self._send(command)
-            case commands.ReportReady() | commands.Lead() | commands.Follow() | commands.Left():
+            case (
+                commands.ReportReady()
+                | commands.TellDifference()
+                | commands.Lead()
+                | commands.Follow()
+                | commands.Left()
+            ):
                 self._tell_worker(command)
             case _:
                 assert_never(command)
@@ -320,7 +343,7 @@ class ReplicaSet:
                 self._ended_links.append(self._links)
             self._links = links
             self._changed.notify_all()
-        links.start()
+        links.start(is_again=command.is_again)
 
     def _send(self, command: commands.Send | commands.SendResult | commands.SendState) -> None:
         links = self._links
@@ -330,20 +353,32 @@ class ReplicaSet:
             case commands.Send(rank=rank, message=message):
                 links.send(rank, message)
             case commands.SendResult(rank=rank, result=result):
-                self._last = None  # It is being read, so its buffer is not used again.
                 links.send(rank, result)
             case commands.SendState(rank=rank, position=position):
                 with self._changed:
-                    parts = self._state.save()
-                links.send(rank, State(position=position, parts=parts))
+                    copy = self._state.save()
+                arguments = (links, rank, position, copy)
+                threading.Thread(target=self._send_state, args=arguments, name="ring-copy", daemon=True).start()
             case _:
                 assert_never(command)
 
-    def _tell_worker(self, command: commands.ReportReady | commands.Lead | commands.Follow | commands.Left) -> None:
+    def _send_state(self, links: Links, rank: int, position: Position, copy: Callable[[], Sequence[Bytes]]) -> None:
+        """In a thread of its own: rounds are committed meanwhile."""
+        try:
+            links.send(rank, State(position=position, parts=copy()))
+        except BaseException as error:  # The outermost frame of the thread.
+            self._on_failed(error)
+
+    def _tell_worker(
+        self,
+        command: commands.ReportReady | commands.TellDifference | commands.Lead | commands.Follow | commands.Left,
+    ) -> None:
         match command:
-            case commands.ReportReady(left=left, step=step, has_model=has_model, reason=reason):
+            case commands.ReportReady(left=left, step=step, has_model=has_model, is_near=is_near, reason=reason):
                 self._log.info("ready for a generation", left=left, step=step, reason=reason)
-                self._membership.report_ready(left=left, step=step, has_model=has_model, reason=reason)
+                self._membership.report_ready(left=left, step=step, has_model=has_model, is_near=is_near, reason=reason)
+            case commands.TellDifference(step=step, tensor=tensor):
+                self._membership.report_difference(step=step, tensor=tensor)
             case commands.Lead(generation=generation):
                 self._leading.lead(generation)
             case commands.Follow(generation=generation):
@@ -374,16 +409,27 @@ class ReplicaSet:
             return events.ReduceFailed(generation=number, step=step, reason=str(error))
         self._ring_s += time.perf_counter() - started_s
         self._rounds += 1
-        return events.ReduceFinished(generation=number, step=step, gradient=total if command.has_gradient else None)
+        return events.ReduceFinished(
+            generation=number,
+            step=step,
+            gradient=total if command.has_gradient else None,
+            size_bytes=total.nbytes,
+        )
 
-    def _apply(self, command: commands.Apply) -> None:
+    def _apply(self, command: commands.Apply) -> events.WeightsChecked | None:
         with self._changed:
             self._state.apply(command.batches, command.gradient)
             self._gradients.drop(map(key_of, command.batches))
             self._contributed.difference_update(map(key_of, command.batches))
-            self._gradients.recycle(self._last)
-            self._last = command.gradient
+            for total in command.unneeded:
+                self._gradients.recycle(total)
             self._changed.notify_all()
+            every = self._settings.check_steps
+            step = self._state.step
+            if not every or not (step % every == 0 or self._state.is_complete):
+                return None
+            self._unchecked += 1
+            return events.WeightsChecked(step=step, checksums=self._state.checksums())
 
     def _load(self, state: State) -> events.StateLoaded:
         with self._changed:

@@ -6,10 +6,10 @@ from elasticdl.master.core.closing.apply import reset_closing
 from elasticdl.master.core.evaluation.apply import abandon_evaluation
 from elasticdl.master.core.identity import declared_sender
 from elasticdl.master.core.pods.state import Pod, PodPhase
-from elasticdl.master.core.rings.state import ReadyWorker
+from elasticdl.master.core.rings.state import DIFFERENCES_MAX, ReadyWorker
 from elasticdl.master.core.state import State
 from elasticdl.shared.messages.commands import FormRing
-from elasticdl.shared.messages.events import Envelope, RingMemberReady
+from elasticdl.shared.messages.events import Envelope, ReplicaDiffered, RingMemberReady
 from elasticdl.shared.names import NO_INSTANCE, NOBODY, SERVED_REPLICA, PodInstance, PodName, Service
 
 
@@ -21,6 +21,13 @@ def on_ring_member_ready(state: State, envelope: Envelope, event: RingMemberRead
         return
     _, ring.instances[envelope.incarnation] = declared_sender(state, envelope)
     ring.ready[envelope.name] = ReadyWorker(incarnation=envelope.incarnation, said=event)
+
+
+def on_replica_differed(state: State, envelope: Envelope, event: ReplicaDiffered) -> None:
+    """Apply that the weights of a member were not those of the others."""
+    differences = state.ring.differences
+    if len(differences) < DIFFERENCES_MAX:
+        differences.append(f"{envelope.name} differed from the other replicas in {event.tensor} at step {event.step}")
 
 
 def apply_form_ring(state: State, command: FormRing) -> None:

@@ -4,7 +4,10 @@
 |---|---|
 | a member has ended, stops, or sends no heartbeats | at once, of the others |
 | a member has given the generation up, because a connection broke | once each member has, or is gone |
-| a worker is ready that is no member | at once, with it; the first time once the model exists |
+| a worker that is no member has a copy of the model, at most one round old | at once, with it |
+
+A worker that starts copies the model from the ring while that trains on, and joins once it is *near*. A worker without
+a copy is a member only where no other one is left.
 """
 
 from __future__ import annotations
@@ -60,12 +63,12 @@ def _reason(state: State, present: list[RingMember], joining: list[PodName], los
 
 
 def _joining(state: State, present: list[RingMember]) -> list[PodName]:
-    """Workers that are ready and no members: those with a model first, the furthest of them before the others."""
+    """Workers that can be members now: those with a model first, the furthest of them before the others."""
     members = {one.worker for one in present}
     ready = {
         name: one.said
         for name, one in state.ring.ready.items()
-        if name not in members and is_present(state, name, one.incarnation)
+        if name not in members and is_present(state, name, one.incarnation) and (one.said.is_near or not present)
     }
     return sorted(ready, key=lambda name: (not ready[name].has_model, -ready[name].step, pod_number(name)))
 

@@ -8,6 +8,9 @@ from elasticdl.shared.messages.commands import RingMember
 from elasticdl.shared.messages.events import RingMemberReady
 from elasticdl.shared.names import Incarnation, PodInstance, PodName
 
+DIFFERENCES_MAX = 20
+"""Differences between replicas that are kept for the report."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyWorker:
@@ -25,6 +28,7 @@ class Ring:
         generation: number of the present generation; 0: there was none.
         members: its members by seniority; empty: no process of the present run was in one.
         ready: workers that have asked since it was formed.
+        differences: a sentence for each time that a replica was not equal to the others.
         instances: the process of each member and of each of these. A worker that waits for the ring is not RUNNING yet.
     """
 
@@ -32,6 +36,7 @@ class Ring:
     members: tuple[RingMember, ...] = ()
     ready: dict[PodName, ReadyWorker] = field(default_factory=dict)
     instances: dict[Incarnation, PodInstance] = field(default_factory=dict)
+    differences: list[str] = field(default_factory=list)
 
     @property
     def leader(self) -> PodName | None:

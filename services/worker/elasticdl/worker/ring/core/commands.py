@@ -28,11 +28,17 @@ class Lane(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connect:
-    """Connect to the leader and to the neighbours of a generation, and accept the other members'."""
+    """Connect to the leader and to the neighbours of a generation, and accept the other members'.
+
+    Attributes:
+        rank: None: this process is no member, and connects only to the leader, to copy its state.
+        is_again: the last attempt has failed, so wait a moment.
+    """
 
     lane: ClassVar[Lane] = Lane.LINKS
     generation: Generation
-    rank: int
+    rank: int | None
+    is_again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +61,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendResult:
-    """Send the result of the last committed round to a member that lacks it."""
+    """Send the result of a committed round to a member that lacks it."""
 
     lane: ClassVar[Lane] = Lane.COPY
     generation: int
@@ -65,7 +71,7 @@ class SendResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendState:
-    """Send a copy of the state, which has ``position`` and does not change until the member has answered."""
+    """Send a copy of the state as it is now, at ``position``. Rounds are committed while it is sent."""
 
     lane: ClassVar[Lane] = Lane.STATE
     generation: int
@@ -91,11 +97,16 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Apply:
-    """Commit a round to the state. Gradients of its batches are not needed any more."""
+    """Commit a round to the state. Gradients of its batches are not needed any more.
+
+    Attributes:
+        unneeded: sums of rounds before that nothing reads any more.
+    """
 
     lane: ClassVar[Lane] = Lane.STATE
     batches: Sequence[BatchFacts]
     gradient: Any
+    unneeded: Sequence[Any] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +126,16 @@ class ReportReady:
     step: int
     has_model: bool
     reason: str
+    is_near: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellDifference:
+    """Tell the master that the weights of this member were not those of the others, and that it copies them."""
+
+    lane: ClassVar[Lane] = Lane.WORKER
+    step: int
+    tensor: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,5 +162,17 @@ class Left:
 
 
 RingCommand = (
-    Connect | Disconnect | Send | SendResult | SendState | Reduce | Apply | Load | ReportReady | Lead | Follow | Left
+    Connect
+    | Disconnect
+    | Send
+    | SendResult
+    | SendState
+    | Reduce
+    | Apply
+    | Load
+    | ReportReady
+    | TellDifference
+    | Lead
+    | Follow
+    | Left
 )

@@ -27,7 +27,7 @@ class GenerationFormed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderReached:
-    """The connection to the leader of a generation is there."""
+    """The connection to the leader of a generation is there; also to one that this process wants to join."""
 
     generation: int
 
@@ -41,8 +41,16 @@ class PeerLost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JoinerLost:
+    """The connection of a joiner to this leader has ended."""
+
+    generation: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MessageReceived:
-    """Another member of a generation has sent something."""
+    """Another member of a generation has sent something, or a joiner, whose rank is beyond those of the members."""
 
     generation: int
     rank: int
@@ -72,6 +80,7 @@ class ReduceFinished:
     generation: int
     step: int
     gradient: Any
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +107,14 @@ class StateLoaded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsChecked:
+    """The state has ``step`` rounds, and these are the checksums of its tensors. All members report the same steps."""
+
+    step: int
+    checksums: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveRequested:
     """The worker ends: leave after the round that is reduced now."""
 
@@ -107,12 +124,16 @@ RingEvent = (
     | GenerationFormed
     | LeaderReached
     | PeerLost
+    | JoinerLost
     | MessageReceived
     | Contributed
     | ReduceFinished
     | ReduceFailed
     | ModelReady
     | StateLoaded
+    | WeightsChecked
     | LeaveRequested
     | TimerFired
 )
+FromGeneration = LeaderReached | PeerLost | JoinerLost | ReduceFinished | ReduceFailed | MessageReceived
+"""Events that count only in the generation that they name."""

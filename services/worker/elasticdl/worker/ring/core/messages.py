@@ -19,7 +19,7 @@ Round = tuple[BatchKey, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """Follower to leader, in a new generation: where my state is. Sent again after it has changed."""
+    """Follower or joiner to leader, in a new generation: where my state is. Sent again after it has changed."""
 
     position: Position
 
@@ -44,15 +44,21 @@ class Result:
     """A committed round, for a member that lacks it.
 
     Attributes:
-        step: committed rounds before it.
+        before: the state that it was committed to.
         batches: as ``ReplicaState.apply`` takes them.
         gradient: the sum of the round, opaque here; None: all batches are empty.
+        size_bytes: of the gradient, where it is kept.
     """
 
-    lineage: int
-    step: int
+    before: Position
     batches: Sequence[BatchFacts]
     gradient: Any
+    size_bytes: int = 0
+
+    @property
+    def step(self) -> int:
+        """Committed rounds before it."""
+        return self.before.step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +67,31 @@ class State:
 
     position: Position
     parts: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Near:
+    """Leader to a joiner: you are at most one round behind, or can't come nearer. Ask the master to be a member."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """Follower to leader: the checksums of my weights after ``step`` rounds, one for each tensor."""
+
+    step: int
+    checksums: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differs:
+    """Leader to follower: your weights were not those of the others. Copy the state.
+
+    Attributes:
+        tensor: number of the first tensor that differs.
+    """
+
+    step: int
+    tensor: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,4 +140,4 @@ class Go:
         return any(not entry.facts.is_empty for entry in self.entries)
 
 
-Message = Hello | Want | Result | State | Opened | Offer | Go
+Message = Hello | Want | Result | State | Near | Weights | Differs | Opened | Offer | Go

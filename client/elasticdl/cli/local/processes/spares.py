@@ -1,0 +1,80 @@
+"""Processes that wait to take the place of a worker; see ``elasticdl.worker.spare``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from elasticdl.cli.local.processes.fork_server import SPARE, ForkServers
+from elasticdl.cli.local.processes.imports import module_command
+from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.messages.codec import encode_spec
+from elasticdl.shared.process import model_check, spares
+from elasticdl.shared.process.fork_server import WaitingProcess
+
+
+class Spares:
+    """Spare workers of a job on this machine.
+
+    Args:
+        folder: for their pipes; it is created, and removed at the end.
+        environment: number of a spare -> its environment.
+        logs: folder for the output of a spare until it becomes a worker.
+    """
+
+    def __init__(
+        self,
+        forks: ForkServers,
+        spec: JobSpec,
+        *,
+        folder: Path,
+        environment: Callable[[int], Mapping[str, str]],
+        logs: Path,
+    ) -> None:
+        self._forks, self._spec, self._folder = forks, spec, folder
+        self._environment, self._logs = environment, logs
+        self._waiting: dict[int, WaitingProcess] = {}
+        self._started = 0
+        self._has_failed = False
+
+    def fill(self) -> None:
+        """Start spares until there are enough; not after one has ended by itself, for the next one would, too."""
+        for number, process in list(self._waiting.items()):
+            ended, _ = os.waitpid(process.pid, os.WNOHANG)
+            if ended:
+                del self._waiting[number]
+                self._has_failed = True
+        while len(self._waiting) < self._spec.spare_workers and not self._has_failed:
+            self._start()
+
+    def take(self) -> WaitingProcess | None:
+        """A spare that has built the model; it is no spare any more."""
+        for number, process in self._waiting.items():
+            if spares.ready_file(self._folder, number).exists():
+                del self._waiting[number]
+                return process
+        return None
+
+    def stop(self) -> None:
+        """Kill all spares."""
+        while self._waiting:
+            with contextlib.suppress(ChildProcessError):
+                self._waiting.popitem()[1].kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start(self) -> None:
+        number, self._started = self._started, self._started + 1
+        self._folder.mkdir(exist_ok=True)
+        (self._folder / model_check.SPEC_FILE).write_bytes(encode_spec(self._spec))
+        pipe = model_check.pipe_of(self._folder, number)
+        os.mkfifo(pipe)
+        environment = {
+            **self._environment(number),
+            model_check.FOLDER_VARIABLE: str(self._folder),
+            model_check.NUMBER_VARIABLE: str(number),
+        }
+        pid = self._forks.start(module_command(SPARE), environment=environment, log=self._logs / "spares.log")
+        self._waiting[number] = WaitingProcess(pid=pid, pipe=pipe)

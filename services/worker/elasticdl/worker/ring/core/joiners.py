@@ -1,0 +1,93 @@
+"""How a leader brings members of the next generation up to date while the rounds of the present one continue.
+
+A joiner says where it is. It gets a copy of the state, then one result after the other; after each it says where it is
+now. Once it is at most one round behind, it is told so, and asks the master to be a member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from elasticdl.worker.ring.core.messages import Near, Result
+from elasticdl.worker.ring.core.positions import Position
+from elasticdl.worker.ring.core.results import Results
+
+AWAY_ROUNDS = 50
+"""Rounds whose results are kept for a joiner whose connection ended with its generation."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Joiner:
+    """``needs``: the first step that it needs the result of; None: it can't catch up by results."""
+
+    position: Position
+    waits: bool = True
+    needs: int | None = None
+    has_copied: bool = False
+    is_told: bool = False
+
+
+class Copy(Enum):
+    """What a joiner gets besides messages."""
+
+    STATE = "state"
+
+
+class Joiners:
+    """The joiners of one generation, by the rank that their connection has here: beyond those of its members."""
+
+    def __init__(self) -> None:
+        self._joiners: dict[int, _Joiner] = {}
+        self._away: list[int] = []
+        """What the joiners of the generation before needed: they come back in a moment."""
+
+    @property
+    def keep_from(self) -> int | None:
+        """The first step whose result is needed."""
+        return min([*self._needs(), *self._away], default=None)
+
+    def on_hello(self, rank: int, position: Position) -> None:
+        """A joiner says where it is."""
+        joiner = self._joiners.setdefault(rank, _Joiner(position=position))
+        if joiner.position != position:  # Otherwise what it needs is on its way.
+            joiner.position, joiner.waits = position, True
+
+    def on_lost(self, rank: int) -> None:
+        """The connection of a joiner has ended."""
+        self._joiners.pop(rank, None)
+
+    def on_generation_ended(self) -> None:
+        """Its connections end, too."""
+        self._away += self._needs()
+        self._joiners.clear()
+
+    def on_joined(self, count: int) -> None:
+        """The next generation has new members: they are no joiners any more."""
+        if count >= len(self._away):
+            self._away.clear()
+
+    def serve(self, results: Results, present: Position) -> Iterator[tuple[int, Near | Result | Copy]]:
+        """What each joiner gets now."""
+        for rank, joiner in self._joiners.items():
+            if not joiner.waits:
+                continue
+            missing = results.since(joiner.position, present)
+            if missing is None and not joiner.has_copied:
+                joiner.has_copied, joiner.waits, joiner.needs = True, False, present.step
+                yield rank, Copy.STATE
+                continue
+            joiner.needs = None if missing is None else joiner.position.step
+            # One that can't catch up copies the state while the generation is formed that it is in.
+            if not joiner.is_told and (missing is None or len(missing) <= 1):
+                joiner.is_told = True
+                yield rank, Near()
+            if missing:
+                joiner.waits = False
+                yield rank, results.give(missing[0])
+        if len(self._joiners) >= len(self._away) or present.step - min(self._away) > AWAY_ROUNDS:
+            self._away.clear()
+
+    def _needs(self) -> list[int]:
+        return [joiner.needs for joiner in self._joiners.values() if joiner.needs is not None]

@@ -1,0 +1,34 @@
+"""Options that a ring of workers has no use for are refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.kind_options import TrainFlags
+
+
+def flags(**options: Any) -> TrainFlags:
+    return TrainFlags(
+        model_def="model.py", training_data="data.csv", distribution_strategy="AllreduceStrategy", **options
+    )
+
+
+@pytest.mark.parametrize("name", ["use_async", "num_ps_pods", "max_staleness", "lr_staleness_modulation"])
+def test_an_option_without_effect_is_refused_even_with_its_default_value(name: str) -> None:
+    flags().check()
+    with pytest.raises(UserError, match=f"--{name}"):
+        flags().check_given({"distribution_strategy", name})
+
+
+def test_what_is_not_given_is_not_refused() -> None:
+    flags().check_given({"distribution_strategy", "num_workers"})
+    flags(use_async="false").check_given({"distribution_strategy", "use_async"})
+
+
+def test_spare_workers_are_refused_on_kubernetes() -> None:
+    with pytest.raises(UserError, match="--spare_workers=1 needs --platform=local"):
+        flags(spare_workers=1, platform="kubernetes").check()
+    flags(spare_workers=1).check()
