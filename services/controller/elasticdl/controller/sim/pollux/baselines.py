@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from elasticdl.controller.core.gangs import Gang
 from elasticdl.controller.sim.pollux.applications import Placement
 from elasticdl.controller.sim.pollux.jobs import SimJob, split
-
-Nodes = tuple[int, ...]
-"""The node of each GPU of a job; GPUs on one node follow each other."""
 
 
 def packed(gpus: int, node_gpus: int = 4) -> Placement:
@@ -17,7 +15,7 @@ def packed(gpus: int, node_gpus: int = 4) -> Placement:
     return (node_gpus,) * full + ((rest,) if rest else ())
 
 
-def place_missing(wanted: Mapping[str, int], held: dict[str, Nodes], node_gpus: Sequence[int]) -> None:
+def place_missing(wanted: Mapping[str, int], held: dict[str, Gang], node_gpus: Sequence[int]) -> None:
     """Place jobs without GPUs, in the order given, each time on the node with the most free GPUs."""
     free = list(node_gpus)
     for nodes in held.values():
@@ -45,7 +43,7 @@ class Tiresias:
         self._ran_s: dict[str, int] = {}
         self._runs: set[str] = set()
 
-    def decide(self, now_s: int, jobs: Mapping[str, SimJob], held: Mapping[str, Nodes]) -> dict[str, Nodes]:
+    def decide(self, now_s: int, jobs: Mapping[str, SimJob], held: Mapping[str, Gang]) -> dict[str, Gang]:
         """The GPUs of each job from now on."""
         first, second = self._queues
         for queue in self._queues:
@@ -74,10 +72,10 @@ class Tiresias:
 class Optimus:
     """GPUs one by one to the job whose remaining time gets shortest. It knows how long each job still takes."""
 
-    def __init__(self, node_gpus: Sequence[int], interval_s: int) -> None:
+    def __init__(self, node_gpus: Sequence[int]) -> None:
         self._node_gpus = node_gpus
 
-    def decide(self, now_s: int, jobs: Mapping[str, SimJob], held: Mapping[str, Nodes]) -> dict[str, Nodes]:
+    def decide(self, now_s: int, jobs: Mapping[str, SimJob], held: Mapping[str, Gang]) -> dict[str, Gang]:
         """The GPUs of each job from now on."""
         free = sum(self._node_gpus)
         wanted = dict.fromkeys(jobs, 0)
