@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 Worth = Sequence[tuple[int, float]]
 """(workers, what they are worth), sorted by workers; the first one has 0 workers."""
@@ -43,7 +44,7 @@ def _hull(worth: Worth) -> list[tuple[float, int]]:
         while len(hull) > 1 and _gain(hull[-2], hull[-1]) <= _gain(hull[-1], point):
             hull.pop()
         hull.append(point)
-    return [(_gain(left, right), right[0]) for left, right in zip(hull, hull[1:], strict=False)]
+    return [(_gain(left, right), right[0]) for left, right in pairwise(hull)]
 
 
 def _gain(left: tuple[int, float], right: tuple[int, float]) -> float:

@@ -1,8 +1,8 @@
 """Jobs that pause when their workers change: which number of workers is worth its pause.
 
-Workers that exchange their gradients with each other restart together, so each change costs all of them a pause. ``fill``
-gives workers one by one, which would be one pause each. Here a number of workers is worth the logarithm of the speedup,
-as if each change of speed in percent were worth the same to every job, and a price of workers decides (``prices``).
+Workers that exchange their gradients restart together, so each change costs all of them a pause. ``fill`` gives workers
+one by one, which would be a pause each. Here a number of workers is worth the logarithm of the speedup, so one percent
+of speed is worth the same to every job, and a price of workers decides (``prices``).
 """
 
 from __future__ import annotations

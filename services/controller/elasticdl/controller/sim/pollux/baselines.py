@@ -43,7 +43,7 @@ class Tiresias:
         self._ran_s: dict[str, int] = {}
         self._runs: set[str] = set()
 
-    def decide(self, now_s: int, jobs: Mapping[str, SimJob], held: Mapping[str, Gang]) -> dict[str, Gang]:
+    def decide(self, _now_s: int, jobs: Mapping[str, SimJob], held: Mapping[str, Gang]) -> dict[str, Gang]:
         """The GPUs of each job from now on."""
         first, second = self._queues
         for queue in self._queues:
@@ -75,7 +75,7 @@ class Optimus:
     def __init__(self, node_gpus: Sequence[int]) -> None:
         self._node_gpus = node_gpus
 
-    def decide(self, now_s: int, jobs: Mapping[str, SimJob], held: Mapping[str, Gang]) -> dict[str, Gang]:
+    def decide(self, _now_s: int, jobs: Mapping[str, SimJob], held: Mapping[str, Gang]) -> dict[str, Gang]:
         """The GPUs of each job from now on."""
         free = sum(self._node_gpus)
         wanted = dict.fromkeys(jobs, 0)

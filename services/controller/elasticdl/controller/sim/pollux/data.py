@@ -93,7 +93,7 @@ class Data:
         ]
 
     def published(self) -> dict[tuple[str, float, int], float]:
-        """(policy, load, workload) -> the mean time from submission to end that Pollux' authors have stored, in seconds.
+        """(policy, load, workload) -> mean seconds from submission to end, as Pollux' authors have stored them.
 
         Empty for a checkout, which has them in another form.
         """

@@ -22,7 +22,7 @@ INTERVAL_S = 60
 class Policy(Protocol):
     """Who gets which GPUs."""
 
-    def decide(self, now_s: int, jobs: Mapping[str, SimJob], held: Mapping[str, Gang]) -> dict[str, Gang]:
+    def decide(self, now_s: int, jobs: Mapping[str, SimJob], held: Mapping[str, Gang], /) -> dict[str, Gang]:
         """The GPUs of each job from now on; jobs are those that have been submitted and have not finished."""
 
 
