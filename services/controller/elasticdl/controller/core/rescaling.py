@@ -47,11 +47,11 @@ def rescale(jobs: Sequence[Rescalable], rooms: Sequence[int], now_s: float, poli
 def _worth(each: Rescalable, now_s: float, policy: Policy) -> Worth:
     """What each number of workers is worth; one worker that is never paused: ``worker_worth`` times the weight."""
     job, held = each.job, len(each.gang)
-    weight = job.weight * (1 + each.service_s / policy.service_s) ** -policy.service_power
+    weight = job.weight * (1 + min(each.service_s, policy.service_max_s) / policy.service_s) ** -policy.service_power
     kept = _kept(each, now_s, policy) if held else 1.0
-    worth = [(0, 0.0)]
+    worth, alone = [(0, 0.0)], job.curve.speed(1)
     for workers, speed in job.curve.points:
-        speedup = speed / job.curve.speed(1) * (1.0 if workers == held else kept)
+        speedup = speed / alone * (1.0 if workers == held else kept)
         worth.append((workers, weight * (policy.worker_worth + math.log(max(speedup, 1e-3)))))
     return worth
 
