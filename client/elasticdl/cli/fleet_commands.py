@@ -38,14 +38,16 @@ def fleet_simulate(
     scenario: Annotated[
         str,
         typer.Argument(
-            metavar="SCENARIO", help="A YAML file, or edl-case-1, edl-case-1-scaled-ps, edl-case-2 or two-jobs."
+            metavar="SCENARIO",
+            help="A YAML file, or edl-case-1, edl-case-1-scaled-ps, edl-case-2, two-jobs, or pollux-0.5, pollux-1.0, "
+            "pollux-1.5 or pollux-2.0.",
         ),
     ],
     policy: Annotated[
         list[str] | None,
         Flag(
-            "Who decides: ours, gang (all pods of a job at once), or edl (PaddlePaddle EDL's loop of 30 seconds). Can "
-            "be given several times.",
+            "Who decides: ours, gang (all pods of a job at once), or edl (PaddlePaddle EDL's loop of 30 seconds); with "
+            "Pollux' workloads ours, tiresias or optimus. Can be given several times.",
             metavar="NAME",
             shows="all three",
         ),
@@ -55,16 +57,24 @@ def fleet_simulate(
         Path | None,
         Flag("Write what the policy ours sees and decides to this file, for fleet replay.", metavar="FILE"),
     ] = None,
+    data: Annotated[
+        Path | None,
+        Flag(
+            "Read Pollux' workloads and traces from here: the folder simulator of a checkout of its repository.",
+            metavar="FOLDER",
+            shows="those of the package",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Simulate jobs and services that share a cluster, and compare policies.
 
     Prints for each policy how long jobs waited, how much of the CPU was used beside the most that any placement can
-    use, and how evenly.
+    use, and how evenly. With Pollux' workloads: how long jobs took, beside what was published.
     """
     from elasticdl.cli.commands.fleet.simulate import simulate
 
-    simulate(scenario, policy or [], seed, record, as_json=as_json)
+    simulate(scenario, policy or [], seed, record, data, as_json=as_json)
 
 
 @command(fleet, "replay")

@@ -7,20 +7,31 @@ from pathlib import Path
 
 from elasticdl.cli.display.consoles import plain_console, wrapped
 from elasticdl.cli.display.output import print_json, print_table
-from elasticdl.controller.sim import POLICIES, Result, load
+from elasticdl.controller.sim import POLICIES, Published, Result, read
 from elasticdl.controller.sim import simulate as run
 from elasticdl.shared.errors import UserError
 
 
-def simulate(name: str, policies: Sequence[str], seed: int, record: Path | None, *, as_json: bool) -> None:
-    """Run and print; ``record``: a file for the decisions of the policy ours.
+def simulate(
+    name: str, policies: Sequence[str], seed: int, record: Path | None, data: Path | None, *, as_json: bool
+) -> None:
+    """Run and print; ``record``: a file for the decisions of the policy ours; ``data``: published files.
 
     Raises:
-        UserError: there is no such scenario or policy.
+        UserError: there is no such scenario or policy, or it can't be recorded or take files.
     """
+    scenario, console = read(name), plain_console()
+    if isinstance(scenario, Published):
+        if record is not None or seed:
+            raise UserError("--seed and --record are for scenarios that have their jobs in their file", usage=True)
+        from elasticdl.cli.commands.fleet.published import simulate_published
+
+        simulate_published(scenario, policies, data, as_json=as_json)
+        return
+    if data is not None:
+        raise UserError("--data is for scenarios of published workloads: pollux-0.5 to pollux-2.0", usage=True)
     if unknown := [policy for policy in policies if policy not in POLICIES]:
         raise UserError(f"There is no policy {unknown[0]}. Policies are {', '.join(POLICIES)}.", usage=True)
-    scenario, console = load(name), plain_console()
     if record is not None and "ours" not in (policies or POLICIES):
         raise UserError("--record writes the decisions of the policy ours, which is not among the policies", usage=True)
     results = [run(scenario, policy, seed, record) for policy in policies or POLICIES]

@@ -6,6 +6,6 @@ scenario, policy and seed give the same result.
 
 from elasticdl.controller.sim.measures import Result
 from elasticdl.controller.sim.run import POLICIES, simulate
-from elasticdl.controller.sim.scenario import Scenario, load, shipped
+from elasticdl.controller.sim.scenario import Published, Scenario, load, read, shipped
 
-__all__ = ["POLICIES", "Result", "Scenario", "load", "shipped", "simulate"]
+__all__ = ["POLICIES", "Published", "Result", "Scenario", "load", "read", "shipped", "simulate"]

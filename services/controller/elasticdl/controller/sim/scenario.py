@@ -91,23 +91,49 @@ def shipped() -> list[str]:
     return sorted(each.name.removesuffix(".yaml") for each in _SCENARIOS.iterdir() if each.name.endswith(".yaml"))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """Workloads that were published with Pollux, on the cluster of its simulator (``sim/pollux``)."""
+
+    name: str
+    about: str
+    load: float
+    workloads: tuple[int, ...]
+    pause_s: int
+    """How long a job does not train after its GPUs have changed."""
+
+
 def load(name: str) -> Scenario:
     """Read a scenario of the package, or a file.
 
     Raises:
         UserError: there is none, or it is wrong; names the field.
     """
+    if isinstance(scenario := read(name), Published):
+        raise UserError(f"Scenario {name} has published workloads. Its jobs are not in its file.")
+    return scenario
+
+
+def read(name: str) -> Scenario | Published:
+    """Read a scenario of either kind.
+
+    Raises:
+        UserError: as above.
+    """
     import yaml
 
     if name in shipped():
-        text = (_SCENARIOS / f"{name}.yaml").read_text()
+        text, stem = (_SCENARIOS / f"{name}.yaml").read_text(), name
     elif Path(name).is_file():
         with file_errors(f"Scenario {name} can't be read"):
-            text = Path(name).read_bytes().decode(errors="replace")
+            text, stem = Path(name).read_bytes().decode(errors="replace"), Path(name).stem
     else:
         raise UserError(f"There is no scenario {name}. Give a file, or one of: {', '.join(shipped())}.")
     try:
-        scenario = _scenario(_Fields.of(yaml.safe_load(text), "the scenario"), Path(name).stem)
+        data = _Fields.of(yaml.safe_load(text), "the scenario")
+        if "published" in data.values:
+            return _published(data, stem)
+        scenario = _scenario(data, stem)
         _check_room(scenario)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         problem = " ".join(str(error).split()).rstrip(".")
@@ -201,6 +227,20 @@ def _span(value: Any, what: str) -> tuple[float, float]:
     if start > end:
         raise ValueError(f"{what} must not begin after its end, as {value!r:.80} does")
     return start, end
+
+
+def _published(data: _Fields, name: str) -> Published:
+    data.check("about", "published", "pause")
+    source = data.fields("published")
+    source.check("load", "workloads")
+    source.needed("load"), source.needed("workloads")
+    return Published(
+        name=name,
+        about=str(data.values.get("about", "")).strip(),
+        load=source.number("load", 1, positive=True),
+        workloads=tuple(_whole(each, f"{source.where}: a workload", 1, 8) for each in source.list("workloads")),
+        pause_s=data.whole("pause", 30),
+    )
 
 
 def _scenario(data: _Fields, name: str) -> Scenario:
