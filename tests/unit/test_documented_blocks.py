@@ -49,6 +49,7 @@ FOREIGN: Mapping[str, str] = {
     "export": "sets variables of the next commands",
     "kind": "needs a container engine",
     "kubectl": "needs a cluster; tests/cluster applies the overlays",
+    "nats": "needs its program; tests/contract/bus/test_nats_cli.py runs every line",
     "pip": "downloads dependencies; tests/e2e/test_wheel.py installs the wheel without them",
     "source": "is the environment that make setup creates",
 }

@@ -6,15 +6,12 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.words import time_of_day
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 _LONG = frozenset({"spec", "ledgers", "states", "log_tail", "traceback", "notes", "reply", "owners"})
 """Fields that are too long for a line."""
@@ -119,8 +116,8 @@ def _command_about(command: commands.Command, task: TaskRef, replies: set[str]) 
             pass
 
 
-def fields_text(value: DataclassInstance) -> str:
-    """The name of a value's type, and its fields without those that are empty or long."""
+def fields_text(value: Any) -> str:
+    """The name of a dataclass, and its fields without those that are empty or long."""
     facts = [
         f"{field.name}={value_text(getattr(value, field.name))}"
         for field in dataclasses.fields(value)

@@ -28,6 +28,8 @@ PAGE = (Path(__file__).parents[3] / "docs/subjects.md").read_text()
 COMMANDS = re.findall(r"^    (nats .*)$", PAGE, re.MULTILINE)
 DOCUMENTED = "digits-290fe7"
 PROGRAM = nats_cli.binary()
+HEARTBEAT_S = 0.1
+"""As a worker, this test sends heartbeats again and again: `nats` does not say when it listens."""
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no NATS command line on this machine: make nats-cli")
 
@@ -112,4 +114,4 @@ async def _beat(bus: Bus) -> None:
     )
     while True:
         await bus.signals.send_heartbeat(beat)
-        await asyncio.sleep(0.1)  # The other program has no way to say that it listens.
+        await asyncio.sleep(HEARTBEAT_S)

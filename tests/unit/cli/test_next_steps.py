@@ -80,9 +80,11 @@ def test_a_job_with_progress_may_be_resumed_once_the_cause_is_fixed(
     initialise(log)
     finish_one(log)
     fail_a_task(log, kind)
-    text = suggested(log, tmp_path)
+    text, *without = suggested(log, tmp_path).splitlines()
     assert text.startswith(f"Fix the {thing} and start a new job. If ")
-    assert text.endswith(f"elasticdl resume {SPEC.job} --run_dir={tmp_path}")
+    resume = f"elasticdl resume {SPEC.job} --run_dir={tmp_path}"
+    assert text.endswith(resume)
+    assert without == [f"To continue without the records of task 1: {resume} --skip_tasks=1"]
 
 
 def test_what_cant_be_read_and_replaced_is_resumed_with_a_new_bus(log: Log) -> None:

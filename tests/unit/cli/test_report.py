@@ -48,7 +48,8 @@ def test_the_report_of_a_job_that_was_aborted(log: Log) -> None:
     facts = report.build(log.state)
     assert (facts["state"], facts["message"]) == ("failed", "the disk is full")
     assert facts["audit"] == {
-        "exact": False, "batches": 0, "records": 0, "groups": 0, "repaired": 0, "problems": [], "replicas": []
+        "exact": False, "batches": 0, "records": 0, "groups": 0, "repaired": 0, "skipped": [],
+        "skipped_records": 0, "problems": [], "replicas": []
     }  # fmt: skip
     assert facts["services"]["ps-0"] == {"cpu_s": 1.5, "rss_max_bytes": 10, "restarts": 2}
     assert (facts["wall_s"], facts["start_s"], facts["train_s"], facts["close_s"]) == (10.0, 4.5, 3.5, 2.0)

@@ -19,6 +19,7 @@ from elasticdl.shared.names import Incarnation, PodName, Service
 from elasticdl.views import core_snapshot
 from elasticdl.views.event_messages import EventMessages
 from elasticdl.views.progress import progress_snapshot
+from elasticdl.views.report import build
 
 RING = job_spec(workers=3, strategy=Strategy.ALLREDUCE, synchronous=True, grads_to_wait=3)
 
@@ -137,6 +138,11 @@ def test_a_worker_whose_copy_is_not_complete_is_a_member_when_no_other_one_is_le
     assert driver.members == ["worker-1"]
     driver.exit_pod("worker-1", ExitCause.PREEMPTED)
     assert driver.members == ["worker-0"]
+
+
+def test_the_report_names_the_generations_and_the_members(ring: Ring) -> None:
+    found = build(ring.state)["ring"]
+    assert found == {"generations": ring.state.ring.generation, "members": ["worker-1", "worker-0", "worker-2"]}
 
 
 def test_a_dead_member_ends_the_generation_at_once(ring: Ring) -> None:

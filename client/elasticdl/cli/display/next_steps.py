@@ -30,7 +30,7 @@ def resume_line(job: str) -> str:
 
 
 def next_step(job: str, state: State, *, has_snapshots: bool = False) -> str:
-    """What to do next, in one line; names a resume only where it can help. Pure.
+    """What to do next, a line for each way; names a resume only where it can help. Pure.
 
     A job resumes only with the model file and the data that it was planned with. After a change of either, a new job is
     needed.
@@ -74,9 +74,8 @@ def _skip_step(resume: str, state: State) -> str:
     failed = failed_for_good(state)
     if not failed or state.job.has_ring or state.job.rounds is not None:
         return ""
-    return (
-        f" To continue without the records of {tasks_text(failed)}: {resume} --skip_tasks={','.join(map(str, failed))}"
-    )
+    numbers = ",".join(map(str, failed))
+    return f"\nTo continue without the records of {tasks_text(failed)}: {resume} --skip_tasks={numbers}"
 
 
 def _export_step(job: str, state: State, kind: FailureKind | None) -> str | None:
