@@ -200,6 +200,7 @@ def test_what_is_imported_is_declared() -> None:
             "examples",
             "notebook",
             "plots",
+            "simulation",
             "sql",
             "tensorboard",
         )

@@ -59,7 +59,7 @@ def test_the_time_of_a_step_is_learned() -> None:
 
     seen = [step(1, 1, 64), step(1, 4, 32), step(1, 4, 64), step(2, 8, 64), step(4, 16, 32), step(4, 16, 128)]
     fitted = StepTime(seen)
-    assert fitted.error(seen) < 0.02
+    assert fitted.error(seen) < 0.05  # What is assumed without measurements still counts a little.
     assert fitted.error([step(1, 2, 128), step(3, 12, 100)]) < 0.1
     extra = fitted.seconds(np.array([4.0]), np.array([16.0]), np.array([32.0]), np.array([2.0]))
     assert extra[0] == pytest.approx(seen[4][3] + 2 * (0.05 + 0.002 * 32), rel=0.05)

@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from elasticdl.cli.main import app
-from elasticdl.controller.sim import POLICIES, Scenario, load, read, shipped, simulate
+from elasticdl.controller.sim import POLICIES, Published, Scenario, load, read, shipped, simulate
 from elasticdl.controller.sim.scenario import Times
 from elasticdl.shared.errors import UserError
 
@@ -211,7 +211,12 @@ def test_the_table_and_its_json() -> None:
 def test_the_documented_scenario(tmp_path: Path) -> None:
     text = (Path(__file__).parents[3] / "docs" / "fleet.md").read_text()
     path = tmp_path / "documented.yaml"
-    path.write_text(text.partition("```yaml\n")[2].partition("```")[0])
+    published, own = (each.partition("```")[0] for each in text.split("```yaml\n")[1:])
+    path.write_text(published)
+    assert read(str(path)) == Published(
+        name="documented", about="Four workloads with a shorter pause.", load=1.0, workloads=(1, 2, 3, 4), pause_s=4
+    )
+    path.write_text(own)
     scenario = load(str(path))
     assert (len(scenario.nodes), len(scenario.jobs), scenario.times) == (14, 3, Times())
     result = simulate(scenario)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -104,8 +103,8 @@ class Application:
         for placement, points in self._steps.items():
             for batch, step, sync in points:
                 groups[len(placement), sum(placement), batch].append((step, sync))
-        keys: list[Sequence[float]] = sorted(groups)
-        values = [tuple(np.mean(groups[key], axis=0)) for key in keys]  # type: ignore[index]
+        keys = sorted(groups)
+        values = [tuple(np.mean(groups[key], axis=0)) for key in keys]
         for row in self._data.rows(f"traces/{self.name}/scalability.csv"):
             keys.append((int(row["num_nodes"]), int(row["num_replicas"]), float(row["local_bsz"])))
             values.append((float(row["step_time"]), float(row["sync_time"])))
