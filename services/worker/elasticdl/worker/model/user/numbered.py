@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from elasticdl.shared.data.blocks import ColumnBatch
 from elasticdl.shared.data.ragged import Columns
 from elasticdl.shared.job.permutation import derive_key
@@ -33,6 +37,7 @@ def numbers_of(module: UserModule, mode: str, seed: int) -> Expand | None:
         with code:
             data.reach(epoch, lambda number: randomness.batch(derive_key(seed, _EPOCH_SEED, number)))
             with randomness.batch(batch_seed):
-                return data.read(numbers[NUMBER])
+                found: dict[str, Any] = data.read(np.asarray(numbers[NUMBER], np.int64))
+                return found
 
     return columns
