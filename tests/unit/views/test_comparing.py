@@ -8,7 +8,7 @@ from types import MappingProxyType
 from tests.unit.views.recorded import recorded
 
 from elasticdl.master.core.fold import fold
-from elasticdl.views.comparing import numbers, settings, settings_that_differ, side_by_side
+from elasticdl.views.replays.comparing import numbers, settings, settings_that_differ, side_by_side
 from elasticdl.views.wall_time.fold import wall_time
 
 

@@ -9,9 +9,9 @@ import pytest
 from tests.unit.views.recorded import LOGS, recorded
 
 from elasticdl.master.core.fold import fold
-from elasticdl.views.checkpoints import Checkpoint, Checkpoints, Copy
 from elasticdl.views.curves import points
 from elasticdl.views.replaying import Replay
+from elasticdl.views.replays.checkpoints import Checkpoint, Checkpoints, Copy
 from elasticdl.views.wall_time.fold import wall_time
 
 NAMES = [path.stem for path in LOGS]
