@@ -90,7 +90,7 @@ function state(job: Facts["jobs"][number]): string {
 function FleetJobs({ facts }: { facts: Facts }) {
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label="Jobs">
-      <table>
+      <table class="reasons">
         <caption class="hidden">Jobs, those that wait first</caption>
         <thead><tr>{["job", "state", "priority", "queue", "workers", "ps", "remaining", "reason"].map((each) => <th key={each} scope="col">{each}</th>)}</tr></thead>
         <tbody>
@@ -112,7 +112,7 @@ function FleetJobs({ facts }: { facts: Facts }) {
 function Decisions({ facts, goTo }: { facts: Facts; goTo: (number: number) => void }) {
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label="Last decisions">
-      <table>
+      <table class="reasons">
         <caption class="hidden">Decisions, the latest first</caption>
         <tbody>
           {facts.decisions.map((each, index) => (

@@ -100,8 +100,10 @@ class Dashboard:
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         del app
         yield
-        for view in (*self._views.values(), *([self._fleet] if self._fleet else [])):
+        for view in self._views.values():
             await view.close()
+        if self._fleet:
+            await self._fleet.close()
 
     def _guarded(self, answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """Answer requests that have the token; an error becomes a response with its message."""

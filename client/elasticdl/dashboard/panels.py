@@ -15,12 +15,12 @@ from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.storage import display
 from elasticdl.shared.words import size
-from elasticdl.views import comparing
 from elasticdl.views.history import evaluation_rows
 from elasticdl.views.points import condition, is_type
 from elasticdl.views.progress import progress_snapshot
 from elasticdl.views.records import event_text, task_history
 from elasticdl.views.replaying import Replay
+from elasticdl.views.replays import comparing
 from elasticdl.views.task_times import TIME_COLUMNS, task_times
 from elasticdl.views.tasks import TASK_COLUMNS, TaskFilter, TaskQuery, task_counts, task_rows
 from elasticdl.views.wall_time.values import wall_time_facts

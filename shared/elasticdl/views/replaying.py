@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from elasticdl.master.core.fold import Fold
 from elasticdl.master.core.state import State
 from elasticdl.shared.messages.events import LogRecord
-from elasticdl.views.checkpoints import Checkpoint, Checkpoints, Copy
 from elasticdl.views.curves import Curves, Point
-from elasticdl.views.marks import Marks
 from elasticdl.views.processes import Processes
+from elasticdl.views.replays.checkpoints import Checkpoint, Checkpoints, Copy
+from elasticdl.views.replays.marks import Marks
 from elasticdl.views.wall_time.fold import WallTimeFold
 from elasticdl.views.wall_time.values import WallTime
 

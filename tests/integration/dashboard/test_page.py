@@ -13,7 +13,7 @@ from tests.histories.logs import FOLDER
 from tests.integration.dashboard.browser import WAIT_MS, chromium, needs_chromium, page_of
 from tests.integration.dashboard.served import TOKEN, GrowingJob, served
 from tests.unit.master.test_rings import three_workers
-from tests.unit.views.recorded import recorded
+from tests.unit.views.recorded import job_of, recorded
 
 from elasticdl.cli.commands.fleet.fleet_file import FleetFile
 from elasticdl.controller.history.log_file import LogFile
@@ -112,7 +112,7 @@ def test_two_jobs_are_compared(page: Page) -> None:
         assert page.url.endswith("?job=scaled&with=ps-killed")
         expect(page.get_by_role("row", name="processes started again 0 1")).to_be_visible(timeout=WAIT_MS)
         expect(page.get_by_role("row", name="ps 1 2")).to_be_visible()
-        names = [recorded(name)[0].envelope.event.spec.job for name in ("scaled", "ps-killed")]
+        names = [job_of(recorded(name)) for name in ("scaled", "ps-killed")]
         chart = page.get_by_role("img", name="workers")
         expect(chart).to_have_attribute("aria-label", f"workers: {names[0]} 3, {names[1]} 2", timeout=WAIT_MS)
         page.get_by_label("over").select_option("time")

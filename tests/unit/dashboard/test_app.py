@@ -142,7 +142,7 @@ async def test_a_fleet_is_shown_at_each_decision() -> None:
     ):
         assert (await client.get("/api/jobs")).json()["fleet"] is True
         while (found := (await client.get("/api/fleet")).json())["number"] < 16:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
         assert found["resources"][0][:3] == ["cpu", 21000, 13000]
         assert (await client.get("/api/fleet", params={"at": 3})).json()["number"] == 3
         curves = (await client.get("/api/fleet/curves")).json()

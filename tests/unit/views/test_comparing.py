@@ -8,7 +8,7 @@ from types import MappingProxyType
 from tests.unit.views.recorded import recorded
 
 from elasticdl.master.core.fold import fold
-from elasticdl.views.comparing import numbers, settings, settings_that_differ, side_by_side
+from elasticdl.views.replays.comparing import numbers, settings, settings_that_differ, side_by_side
 from elasticdl.views.wall_time.fold import wall_time
 
 
@@ -31,12 +31,14 @@ def test_values_that_may_be_secret_are_not_shown() -> None:
 
 
 def test_numbers_stand_side_by_side_by_name() -> None:
-    both = [numbers(fold(records), wall_time(records)) for records in (recorded("ps-killed"), recorded("plain"))]
-    rows = {name: (one, other) for name, _, one, other in side_by_side(*both)}
-    assert rows["processes started again"] == (1, 0)
-    assert rows["batches done"] == (750, 750)
-    lost = rows["computing batches again that a lost ps had absorbed"]
-    assert lost[0] and lost[1] is None
+    found, others = (
+        numbers(fold(records), wall_time(records)) for records in (recorded("ps-killed"), recorded("plain"))
+    )
+    rows = {name: [one, other] for name, _, one, other in side_by_side(found, others)}
+    assert rows["processes started again"] == [1, 0]
+    assert rows["batches done"] == [750, 750]
+    lost, nothing = rows["computing batches again that a lost ps had absorbed"]
+    assert lost and nothing is None
 
 
 def test_numbers_of_a_log_that_has_just_begun() -> None:

@@ -10,8 +10,8 @@ from tests.unit.views.recorded import recorded
 from elasticdl.dashboard import panels
 from elasticdl.master.core.fold import fold
 from elasticdl.shared.messages.events import ExitCause, LogRecord
-from elasticdl.views.marks import Marks
 from elasticdl.views.replaying import Replay
+from elasticdl.views.replays.marks import Marks
 
 
 def marks_of(records: Sequence[LogRecord]) -> Marks:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import pytest
 from tests.unit.views.recorded import LOGS, recorded
 
 from elasticdl.master.core.fold import fold
-from elasticdl.views.checkpoints import Checkpoint, Checkpoints, Copy
 from elasticdl.views.curves import points
 from elasticdl.views.replaying import Replay
+from elasticdl.views.replays.checkpoints import Checkpoint, Checkpoints, Copy
 from elasticdl.views.wall_time.fold import wall_time
 
 NAMES = [path.stem for path in LOGS]
@@ -32,7 +33,7 @@ def test_checkpoints_are_dropped_when_they_have_too_many_bytes() -> None:
     copy = Copy.of({"text": "x" * 1000})
     kept = Checkpoints(10, bytes_max=20 * len(copy.data))
     for seq in range(1, 1001):
-        kept.offer(seq, lambda seq=seq: Checkpoint(seq=seq, state_seq=seq, state=copy, wall_time=copy))
+        kept.offer(seq, partial(Checkpoint, seq=seq, state_seq=seq, state=copy, wall_time=copy))
     found = [before.seq for seq in range(1001) if (before := kept.before(seq))]
     assert 5 <= len(set(found)) <= 10 and found[-1] > 800
     assert kept.before(9) is None
@@ -41,7 +42,7 @@ def test_checkpoints_are_dropped_when_they_have_too_many_bytes() -> None:
 def test_a_copy_is_apart_from_its_original_but_for_the_spec() -> None:
     state = fold(recorded("evaluation"))
     copy = Copy.of(state).value()
-    assert copy == state and copy.spec is state.spec and copy.training.plan is copy.spec.plan
+    assert copy == state and copy.spec is state.spec and copy.training.plan is state.plan
     copy.pods.clear()
     assert state.pods
 

@@ -61,7 +61,7 @@ class FleetFile:
         samples = self._history.samples
         step = max(1, -(-len(samples) // POINTS_MAX))
         shown = [*samples[:-1:step], *samples[-1:]]
-        curves = {
+        curves: dict[str, list[float]] = {
             "requested/CPU, %": [100 * each.requested for each in shown],
             "useful work/CPU, %": [100 * each.useful for each in shown],
             "waiting/jobs": [each.waiting for each in shown],
