@@ -7,6 +7,7 @@ spare that can't build the model ends; workers are then started without it.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 
@@ -38,6 +39,8 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return exit_code(error)
     built.runner.forget()
+    if spec.has_ring:
+        importlib.import_module("elasticdl.worker.replica.ring_worker")
     replace_text(spares.ready_file(folder, number), str(os.getpid()))
     environment = dict(handover.wait())
     spares.redirect_output(environment)
