@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from tests.sim.ring.member import AGAIN, SimMember
 from tests.sim.ring.replica import Committed
-from tests.sim.ring.world import AGAIN, Choice, SimMember, World
+from tests.sim.ring.world import Choice, World
 
 from elasticdl.shared.errors import InvariantError
 

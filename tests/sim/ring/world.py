@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections import defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, assert_never
 
+from tests.sim.ring.member import SimMember, name_of
 from tests.sim.ring.network import Link, Reduction
 from tests.sim.ring.replica import Replica, facts_of
 
@@ -18,47 +18,6 @@ from elasticdl.worker.ring.core.messages import BatchKey, State
 from elasticdl.worker.ring.ports import Generation
 
 Choice = tuple[str, Callable[[], None]]
-
-
-AGAIN = "connects again"
-"""What is done after a pause, so almost everything else comes before it."""
-
-
-def _name(command: commands.RingCommand) -> str:
-    return AGAIN if isinstance(command, commands.Connect) and command.is_again else type(command).__name__
-
-
-@dataclass
-class SimMember:
-    """One process: a core, its lanes, a replica."""
-
-    identity: RingMember
-    core: RingCore
-    replica: Replica
-    lanes: dict[commands.Lane, deque[commands.RingCommand]] = field(
-        default_factory=lambda: {lane: deque() for lane in commands.Lane}
-    )
-    published: deque[Generation] = field(default_factory=deque)
-    reducing: commands.Reduce | None = None
-    kept: set[BatchKey] = field(default_factory=set)
-    computed: dict[BatchKey, int] = field(default_factory=dict)
-    """Batches that need not be computed again, and the generation that credits them."""
-    pushed: deque[events.Contributed] = field(default_factory=deque)
-    """Contributions that the core has not been told of."""
-    loads: int = 0
-    is_alive: bool = True
-    is_frozen: bool = False
-    was_gone: bool = False
-    """Whether it was declared gone, so that what it committed alone may be void."""
-    initialises: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.identity.incarnation
-
-    @property
-    def runs(self) -> bool:
-        return self.is_alive and not self.is_frozen
 
 
 class World:
@@ -151,7 +110,7 @@ class World:
             found.append((f"{member.name} hears of a generation", lambda: self._publish(member)))
         for lane, queue in member.lanes.items():
             if queue and (lane is not commands.Lane.STATE or member.reducing is None):
-                found.append((f"{member.name} {lane.value}: {_name(queue[0])}", self._executed(member, lane)))
+                found.append((f"{member.name} {lane.value}: {name_of(queue[0])}", self._executed(member, lane)))
         if member.pushed:
             found.append((f"{member.name} contributes", lambda: self.post(member, member.pushed.popleft())))
         if member.initialises:
