@@ -1,7 +1,7 @@
 """``python -m elasticdl.worker.spare``: has imported everything and built the model, and waits to become a worker.
 
 The launcher starts ``--spare_workers`` of these once the workers run, and gives one of them the place of a worker that
-has died (``elasticdl.shared.process.spares``). So a death costs nobody the time of imports and of building the model. A
+has died (``elasticdl.shared.process.spares``). So a death costs no time of imports and of building the model. A
 spare that can't build the model ends; workers are then started without it.
 """
 
