@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from tests.sim.ring.member import AGAIN, SimMember
 from tests.sim.ring.replica import Committed
-from tests.sim.ring.world import AGAIN, Choice, SimMember, World
+from tests.sim.ring.world import Choice, World
 
 from elasticdl.shared.errors import InvariantError
 
@@ -71,7 +72,7 @@ def simulate(seed: int, *, members: int, rounds: int, faults: Sequence[Injection
             trace.append(name)
             take()
             step += 1
-        problem = _problem(world) if step < STEPS_MAX else "it never ends"
+        problem = problem_of(world) if step < STEPS_MAX else "it never ends"
     except (AssertionError, InvariantError) as error:
         problem = f"{type(error).__name__}: {error}"
     return Outcome(
@@ -83,6 +84,29 @@ def simulate(seed: int, *, members: int, rounds: int, faults: Sequence[Injection
         copies=world.copies,
         has_joined=any(one.incarnation == f"i{members}" for ring in world.generations.values() for one in ring.members),
     )
+
+
+def march(*, members: int, rounds: int, changes: int, seed: int = 1) -> World:
+    """A large ring, whose members take their steps in turns. A member dies and another one joins, ``changes`` times."""
+    chance = random.Random(seed)
+    world = World(members=members, rounds=rounds, width=4, chance=chance)
+    due = [rounds * (number + 1) // (changes + 1) for number in range(changes)]
+    has_progress = True
+    while has_progress:
+        has_progress = False
+        while world.log:
+            world.master_step()
+        for member in world.members:
+            steps = 0
+            while member.runs and steps < 2 * members and (choices := world.choices_of(member)):
+                chance.choice(choices)[1]()
+                steps += 1
+            has_progress |= steps > 0
+        if due and max(member.replica.step for member in world.members) >= due[0]:
+            due.pop(0)
+            world.kill(chance.choice([member for member in world.members if member.is_alive]))
+            world.add_member()
+    return world
 
 
 def _pick(seed: int, choices: Sequence[Choice], chance: random.Random) -> Choice:
@@ -119,7 +143,7 @@ def _inject(world: World, injection: Injection) -> None:
             pass
 
 
-def _problem(world: World) -> str:
+def problem_of(world: World) -> str:
     """What is wrong at the end; empty: nothing."""
     working = [member for member in world.members if member.runs]
     if not working:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from tests.sim.ring.mutations import MUTATIONS
-from tests.sim.ring.run import Fault, Injection, random_faults, simulate
+from tests.sim.ring.run import Fault, Injection, march, problem_of, random_faults, simulate
 
 ROUNDS = 2
 SEEDS = {
@@ -64,6 +64,17 @@ def test_one_fault_at_every_point(members: int, fault: Fault) -> None:
     for step in range(check(1, members, [])):
         for victim in range(members):
             check(1, members, [Injection(step=step, fault=fault, member=victim)])
+
+
+@pytest.mark.parametrize(
+    ("rounds", "changes"), [(20, 1), pytest.param(1000, 10, marks=pytest.mark.thorough, id="1,000 steps")]
+)
+def test_64_members_stay_equal_while_some_die_and_others_join(rounds: int, changes: int) -> None:
+    world = march(members=64, rounds=rounds, changes=changes)
+    assert not problem_of(world)
+    assert len(world.generations) > changes
+    assert world.copies >= changes
+    assert "state" not in world.pauses
 
 
 def second_faults(members: int, *, stride: int) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, assert_never
 
+from tests.sim.ring.member import SimMember, name_of
 from tests.sim.ring.network import Link, Reduction
 from tests.sim.ring.replica import Replica, facts_of
 
@@ -20,47 +20,6 @@ from elasticdl.worker.ring.ports import Generation
 Choice = tuple[str, Callable[[], None]]
 
 
-AGAIN = "connects again"
-"""What is done after a pause, so almost everything else comes before it."""
-
-
-def _name(command: commands.RingCommand) -> str:
-    return AGAIN if isinstance(command, commands.Connect) and command.is_again else type(command).__name__
-
-
-@dataclass
-class SimMember:
-    """One process: a core, its lanes, a replica."""
-
-    identity: RingMember
-    core: RingCore
-    replica: Replica
-    lanes: dict[commands.Lane, deque[commands.RingCommand]] = field(
-        default_factory=lambda: {lane: deque() for lane in commands.Lane}
-    )
-    published: deque[Generation] = field(default_factory=deque)
-    reducing: commands.Reduce | None = None
-    kept: set[BatchKey] = field(default_factory=set)
-    computed: dict[BatchKey, int] = field(default_factory=dict)
-    """Batches that need not be computed again, and the generation that credits them."""
-    pushed: deque[events.Contributed] = field(default_factory=deque)
-    """Contributions that the core has not been told of."""
-    loads: int = 0
-    is_alive: bool = True
-    is_frozen: bool = False
-    was_gone: bool = False
-    """Whether it was declared gone, so that what it committed alone may be void."""
-    initialises: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.identity.incarnation
-
-    @property
-    def runs(self) -> bool:
-        return self.is_alive and not self.is_frozen
-
-
 class World:
     """Everything. ``choices`` lists what could happen next; a schedule picks."""
 
@@ -71,6 +30,9 @@ class World:
         self.members: list[SimMember] = []
         self.links: dict[tuple[int, int], Link] = {}
         """By generation and rank of the follower, or of a joiner: beyond those of the members."""
+        self._by_name: dict[str, SimMember] = {}
+        self._ends: defaultdict[str, list[tuple[Link, int]]] = defaultdict(list)
+        """By member: its connections, and its ranks there."""
         self.joiners: dict[tuple[int, int], SimMember] = {}
         """By generation and rank."""
         self.pauses: list[str] = []
@@ -102,6 +64,7 @@ class World:
             replica=Replica(rounds=self.rounds, width=self.width),
         )
         self.members.append(member)
+        self._by_name[member.name] = member
         self.post(member, events.Started())
         if self.generations:
             member.published.append(self.generations[max(self.generations)])
@@ -135,19 +98,19 @@ class World:
         """All steps that could be taken now, in a fixed order."""
         found: list[Choice] = []
         if self.log:
-            found.append(("master", self._master_step))
+            found.append(("master", self.master_step))
         for member in self.members:
             if member.runs:
-                found += self._choices_of(member)
+                found += self.choices_of(member)
         return found
 
-    def _choices_of(self, member: SimMember) -> list[Choice]:
+    def choices_of(self, member: SimMember) -> list[Choice]:
         found: list[Choice] = []
         if member.published:
             found.append((f"{member.name} hears of a generation", lambda: self._publish(member)))
         for lane, queue in member.lanes.items():
             if queue and (lane is not commands.Lane.STATE or member.reducing is None):
-                found.append((f"{member.name} {lane.value}: {_name(queue[0])}", self._executed(member, lane)))
+                found.append((f"{member.name} {lane.value}: {name_of(queue[0])}", self._executed(member, lane)))
         if member.pushed:
             found.append((f"{member.name} contributes", lambda: self.post(member, member.pushed.popleft())))
         if member.initialises:
@@ -325,12 +288,15 @@ class World:
     # --- network ------------------------------------------------------------------------------------------------------
 
     def _links_of(self, member: SimMember) -> list[tuple[Link, int]]:
-        found = []
-        for link in self.links.values():
+        return self._ends[member.name]
+
+    def _link(self, number: int, follower: int) -> Link:
+        """The connection of a follower or joiner with the leader."""
+        if (number, follower) not in self.links:
+            link = self.links[number, follower] = Link(generation=number, ends=(0, follower))
             for rank in link.ends:
-                if self._member_at(self.generations[link.generation], rank) is member:
-                    found.append((link, rank))
-        return found
+                self._ends[self._member_at(self.generations[number], rank).name].append((link, rank))
+        return self.links[number, follower]
 
     def _connect_joiner(self, member: SimMember, generation: Generation) -> None:
         core, number = member.core, generation.number
@@ -338,7 +304,8 @@ class World:
             return  # It was disconnected before.
         rank = len(generation.members) + sum(key[0] == number for key in self.joiners)
         self.joiners[number, rank] = member
-        link = self.links[number, rank] = Link(generation=number, ends=(0, rank), ready={rank})
+        link = self._link(number, rank)
+        link.ready.add(rank)
         leader = self._member_at(generation, 0)
         if leader.core.generation is generation and self._is_working(leader):
             link.ready.add(0)
@@ -360,9 +327,7 @@ class World:
         if core.generation is not generation or core.phase is Phase.IDLE:
             return  # It was disconnected before.
         for follower in self._followers(generation) if rank == 0 else [rank]:
-            link = self.links.setdefault(
-                (generation.number, follower), Link(generation=generation.number, ends=(0, follower))
-            )
+            link = self._link(generation.number, follower)
             link.ready.add(rank)
             link.told.discard(rank)
             peer = self._member_at(generation, link.other(rank))
@@ -372,8 +337,7 @@ class World:
     def _member_at(self, generation: Generation, rank: int) -> SimMember:
         if rank >= len(generation.members):
             return self.joiners[generation.number, rank]
-        name = generation.members[rank].incarnation
-        return next(member for member in self.members if member.name == name)
+        return self._by_name[generation.members[rank].incarnation]
 
     def _close_links(self, member: SimMember, *, resets: bool) -> None:
         for (number, rank), joiner in self.joiners.items():
@@ -385,7 +349,7 @@ class World:
             is_later = member.is_alive and number > (member.core.generation.number if member.core.generation else 0)
             for rank in [] if is_later else ranks:
                 for follower in self._followers(generation) if rank == 0 else [rank]:
-                    link = self.links.setdefault((number, follower), Link(generation=number, ends=(0, follower)))
+                    link = self._link(number, follower)
                     if not (member.is_alive and member.core.generation is generation and self._is_working(member)):
                         link.close(rank, resets=resets)
                 for (broken, _), reduction in self.reductions.items():
@@ -451,7 +415,7 @@ class World:
             member.published.appendleft(generation)  # It is delivered at least once.
         self.post(member, events.GenerationFormed(generation=generation))
 
-    def _master_step(self) -> None:
+    def master_step(self) -> None:
         kind, member, left, has_model, is_near = self.log.popleft()
         present = self.generations[max(self.generations)] if self.generations else None
         names = {one.incarnation for one in present.members} if present else set()

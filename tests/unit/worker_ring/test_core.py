@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -12,19 +11,16 @@ from elasticdl.shared.names import Incarnation, PodName, TaskId
 from elasticdl.shared.wire.messages import NO_DOUBLES, NO_FLOATS
 from elasticdl.worker.ring.core import Phase, RingCore, commands, events
 from elasticdl.worker.ring.core.messages import (
-    Differs,
     Entry,
     Go,
     Hello,
     Kind,
     Message,
-    Near,
     Offer,
     Opened,
     Result,
     State,
     Want,
-    Weights,
 )
 from elasticdl.worker.ring.core.positions import Lack, Position, donor, lack
 from elasticdl.worker.ring.ports import BatchFacts, Generation
@@ -344,154 +340,6 @@ def test_ledgers_that_differ_break_the_generation(is_own: bool) -> None:
     else:
         leader.receive(1, Offer(step=0, round=ROUND, facts=facts(0)))
     assert "different batches" in leader.only(commands.ReportReady).reason
-
-
-def commit(leader: Driver, step: int) -> None:
-    """A leader alone commits a round."""
-    leader.contribute(0, step)
-    leader.contribute(1, step)
-    leader.post(events.ReduceFinished(generation=1, step=step, gradient=f"sum {step}", size_bytes=1))
-
-
-def test_a_leader_brings_a_joiner_up_to_date_while_rounds_are_committed() -> None:
-    leader = open_leader(members=1)
-    leader.receive(1, Hello(position=Position()))
-    assert leader.only(commands.SendState).position.step == 0
-    for step in range(3):
-        commit(leader, step)
-        assert not leader.has(commands.SendResult)
-    leader.receive(1, Hello(position=position(1, 0)))
-    assert leader.only(commands.SendResult).result.step == 0
-    leader.receive(1, Hello(position=position(1, 1)))
-    assert leader.only(commands.SendResult).result.step == 1
-    assert leader.sent == []
-    leader.receive(1, Hello(position=position(1, 2)))
-    assert leader.sent == [(1, Near())]
-    assert leader.only(commands.SendResult).result.step == 2
-    leader.receive(1, Hello(position=position(1, 3)))
-    assert leader.issued == []
-    commit(leader, 3)
-    assert leader.only(commands.SendResult).result.step == 3
-    assert leader.only(commands.Apply).unneeded == []  # Its result is on its way.
-
-
-def test_sums_are_used_again_unless_a_joiner_may_read_them() -> None:
-    leader = open_leader(members=1)
-    commit(leader, 0)
-    commit(leader, 1)
-    assert leader.only(commands.Apply).unneeded == ["sum 0"]
-    leader.receive(1, Hello(position=position(1, 1)))
-    assert leader.only(commands.SendResult).result.gradient == "sum 1"
-    leader.receive(1, Hello(position=position(1, 2)))
-    commit(leader, 2)
-    assert leader.only(commands.Apply).unneeded == []
-    leader.post(events.JoinerLost(generation=1, rank=1))
-    commit(leader, 3)
-    commit(leader, 4)
-    assert leader.only(commands.Apply).unneeded == ["sum 3"]
-
-
-def test_a_joiner_that_falls_too_far_behind_is_copied_to_in_the_next_generation() -> None:
-    leader = open_leader(members=1, kept_bytes_max=2)
-    leader.receive(1, Hello(position=Position()))
-    for step in range(4):
-        commit(leader, step)
-    leader.receive(1, Hello(position=position(1, 0)))
-    assert leader.sent == [(1, Near())]
-    leader.form(generation(2, 0, 1))
-    leader.receive(1, Hello(position=position(1, 0)), number=2)
-    assert leader.only(commands.SendState).position.step == 4
-
-
-def test_what_a_joiner_needs_is_kept_when_another_member_leaves() -> None:
-    leader = open_leader(members=2)
-    leader.receive(2, Hello(position=position(1, 0)))
-    commit(leader, 0)
-    leader.form(generation(2, 0))
-    leader.receive(1, Hello(position=position(1, 0)), number=2)
-    assert leader.only(commands.SendResult).result.step == 0
-
-
-def test_a_joiner_follows_the_leader_and_asks_to_be_a_member_when_it_is_near() -> None:
-    joiner = Driver(1)
-    joiner.form(generation(3, 0))
-    assert joiner.core.phase is Phase.JOINING
-    assert joiner.only(commands.Connect).rank is None
-    joiner.post(events.LeaderReached(generation=3))
-    assert joiner.sent == [(0, Hello(position=Position()))]
-    joiner.receive(0, State(position=position(3, 7), parts="parts"), number=3)
-    joiner.post(events.StateLoaded(step=7))
-    before = replace(position(3, 7), lineages=(3, 4))  # A generation has opened without a round between.
-    joiner.receive(0, Result(before=before, batches=(facts(0),), gradient="sum"), number=3)
-    assert joiner.only(commands.Apply).gradient == "sum"
-    ((_, hello),) = joiner.sent
-    assert isinstance(hello, Hello)
-    assert (hello.position.lineage, hello.position.step) == (4, 8)
-    joiner.receive(0, Near(), number=3)
-    assert joiner.only(commands.ReportReady).is_near
-    assert joiner.only(commands.ReportReady).left == 0
-    joiner.form(generation(5, 0, 1))
-    assert joiner.only(commands.Connect).rank == 1
-
-
-def test_a_joiner_that_loses_the_leader_tries_again_until_it_hears_of_another_generation() -> None:
-    joiner = Driver(1)
-    joiner.form(generation(3, 0))
-    joiner.post(events.PeerLost(generation=3, reason="reset"))
-    assert joiner.only(commands.Connect).is_again
-    joiner.form(generation(4, 2))
-    assert joiner.only(commands.Connect) == commands.Connect(generation=generation(4, 2), rank=None)
-    joiner.post(events.LeaveRequested())
-    assert joiner.has(commands.Left)
-
-
-def test_the_leader_tells_the_member_whose_weights_differ() -> None:
-    leader = open_leader(members=3)
-    leader.post(events.WeightsChecked(step=8, checksums=(1, 2, 3)))
-    assert leader.core.comparison.is_waiting
-    leader.receive(2, Weights(step=8, checksums=(1, 2, 3)))
-    leader.receive(1, Weights(step=8, checksums=(1, 7, 7)))
-    assert leader.sent == [(1, Differs(step=8, tensor=1))]
-    assert leader.core.phase is Phase.OPEN
-    assert not leader.core.comparison.is_waiting
-
-
-def test_a_leader_whose_weights_differ_from_those_of_two_others_copies_theirs() -> None:
-    leader = open_leader(members=3)
-    for rank in (1, 2):
-        leader.receive(rank, Weights(step=8, checksums=(1, 2)))
-    leader.post(events.WeightsChecked(step=8, checksums=(1, 3)))
-    assert leader.only(commands.TellDifference) == commands.TellDifference(step=8, tensor=1)
-    assert not leader.only(commands.ReportReady).has_model
-
-
-def test_of_two_members_the_leader_is_believed() -> None:
-    leader = open_leader(members=2)
-    leader.post(events.WeightsChecked(step=8, checksums=(1, 3)))
-    leader.receive(1, Weights(step=8, checksums=(1, 2)))
-    assert leader.sent == [(1, Differs(step=8, tensor=1))]
-
-
-def test_a_member_whose_weights_differ_copies_the_state_and_computes_its_batches_again() -> None:
-    follower = open_follower()
-    follower.contribute(1)
-    follower.receive(0, Differs(step=8, tensor=1))
-    assert follower.has(commands.TellDifference)
-    assert "after step 8" in follower.only(commands.ReportReady).reason
-    follower.form(generation(2, 0, 1))
-    follower.post(events.LeaderReached(generation=2))
-    assert follower.sent == [(0, Hello(position=Position()))]
-    follower.receive(0, State(position=position(1, 1), parts="parts"), number=2)
-    follower.post(events.StateLoaded(step=1))
-    follower.receive(0, Opened(position=position(1, 1)), number=2)
-    assert follower.sent == []  # Nothing that was computed from wrong weights is offered.
-
-
-def test_checksums_of_a_former_generation_are_not_waited_for() -> None:
-    leader = open_leader(members=3)
-    leader.post(events.WeightsChecked(step=8, checksums=(1,)))
-    leader.form(generation(2, 0, 1))
-    assert not leader.core.comparison.is_waiting
 
 
 def test_what_a_state_lacks() -> None:

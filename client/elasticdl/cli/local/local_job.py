@@ -298,6 +298,8 @@ class LocalJob:
             )
             forks.take_spare = self._spares.take
         self._spares.fill()
+        for _ in range(self._spares.newly_ready()):
+            self._observer.on_message("A spare worker is ready.")
 
     @contextlib.contextmanager
     def _fork_servers(self) -> Iterator[None]:

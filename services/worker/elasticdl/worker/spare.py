@@ -1,12 +1,13 @@
 """``python -m elasticdl.worker.spare``: has imported everything and built the model, and waits to become a worker.
 
 The launcher starts ``--spare_workers`` of these once the workers run, and gives one of them the place of a worker that
-has died (``elasticdl.shared.process.spares``). So a death costs nobody the time of imports and of building the model. A
+has died (``elasticdl.shared.process.spares``). So a death costs no time of imports and of building the model. A
 spare that can't build the model ends; workers are then started without it.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 
@@ -38,6 +39,8 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return exit_code(error)
     built.runner.forget()
+    if spec.has_ring:
+        importlib.import_module("elasticdl.worker.replica.ring_worker")
     replace_text(spares.ready_file(folder, number), str(os.getpid()))
     environment = dict(handover.wait())
     spares.redirect_output(environment)

@@ -39,6 +39,7 @@ class Spares:
         self._waiting: dict[int, WaitingProcess] = {}
         self._started = 0
         self._has_failed = False
+        self._ready: set[int] = set()
 
     def fill(self) -> None:
         """Start spares until there are enough; not after one has ended by itself, for the next one would, too."""
@@ -49,6 +50,12 @@ class Spares:
                 self._has_failed = True
         while len(self._waiting) < self._spec.spare_workers and not self._has_failed:
             self._start()
+
+    def newly_ready(self) -> int:
+        """How many spares have become ready since the last call."""
+        ready = {number for number in self._waiting if spares.ready_file(self._folder, number).exists()}
+        new, self._ready = ready - self._ready, self._ready | ready
+        return len(new)
 
     def take(self) -> WaitingProcess | None:
         """A spare that has built the model; it is no spare any more."""

@@ -6,6 +6,7 @@ import hashlib
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 import structlog
 
