@@ -81,9 +81,18 @@ def _operation(value: Any) -> Reduced:
     if isinstance(value, keras.Model) and graph.is_graph(value):
         return _empty, (type(value),), graph.describe(value, _attributes(value)), None, None, graph.restore
     if hasattr(value, "save_assets") and type(value).__module__.startswith("keras."):
-        saved: Reduced = value.__reduce__()  # Lookup tables are in no attribute; Keras keeps them as files.
-        return saved
+        make, arguments, *_ = value.__reduce__()  # Lookup tables are in no attribute; Keras keeps them as files.
+        return _with_tables, (make, arguments, value.path, value.built)
     return _empty, (type(value),), _attributes(value), None, None, set_attributes
+
+
+def _with_tables(make: Any, arguments: Any, path: str | None, built: bool) -> Any:
+    """A layer that Keras has made of its files. If it was built it stays so, or its path would change with a call."""
+    made = make(*arguments)
+    if built:
+        made._path = path
+        made.built = True
+    return made
 
 
 def _attributes(layer: Any) -> dict[str, Any]:
