@@ -75,7 +75,7 @@ def test_a_log_is_read_while_it_is_written(tmp_path: Path) -> None:
     following.close()
 
 
-@pytest.mark.parametrize("content", [b"no log", gzip.compress(b"{}\n")])
+@pytest.mark.parametrize("content", [b"no log", gzip.compress(b"{}\n", mtime=0)], ids=["text", "gzip"])
 def test_another_file_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other"
     path.write_bytes(content)

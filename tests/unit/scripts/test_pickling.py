@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shipping.pickling import copied, dumps, loads
@@ -143,3 +144,15 @@ def test_layers_with_vocabularies_keep_them() -> None:
     given = [keras.ops.convert_to_tensor(np.array(one)) for one in (["c b x", "a"], ["blue", "green"])]
     for expected, found in zip(model(given), made(given), strict=True):
         assert np.array(expected).tolist() == np.array(found).tolist()
+
+
+def test_the_paths_of_lookups_do_not_depend_on_calls() -> None:
+    text = keras.Input((1,), dtype="string", name="text")
+    ids = keras.layers.StringLookup(vocabulary=["a", "b"])(text)
+    model = keras.Model(text, keras.layers.CategoryEncoding(3, output_mode="one_hot")(ids))
+    found = copied(model)
+    before = [layer.path for layer in found._flatten_layers()]
+    assert before == [layer.path for layer in model._flatten_layers()]
+    outputs = found(tf.constant([["b"], ["?"]]))
+    assert np.array(outputs).tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert before == [layer.path for layer in found._flatten_layers()]

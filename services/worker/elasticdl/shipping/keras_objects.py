@@ -39,8 +39,6 @@ _OF_COMPILE = (
 """Attributes of a model that ``compile()`` sets. Its metrics stay, so that the next ``compile()`` takes them away."""
 _WRAPPERS = ("build", "quantize")
 """Methods of a layer that its ``__new__()`` wraps."""
-_OF_BUILDING = ("built", "_path")
-"""Attributes of a layer that its first call would set, ``_path`` to another value in each model."""
 _DECAY = ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern")
 
 
@@ -83,9 +81,18 @@ def _operation(value: Any) -> Reduced:
     if isinstance(value, keras.Model) and graph.is_graph(value):
         return _empty, (type(value),), graph.describe(value, _attributes(value)), None, None, graph.restore
     if hasattr(value, "save_assets") and type(value).__module__.startswith("keras."):
-        load, files = value.__reduce__()  # Lookup tables are in no attribute; Keras keeps them as files.
-        return load, files, {name: vars(value).get(name) for name in _OF_BUILDING}, None, None, _set_plain
+        make, arguments, *_ = value.__reduce__()  # Lookup tables are in no attribute; Keras keeps them as files.
+        return _with_tables, (make, arguments, value.path, value.built)
     return _empty, (type(value),), _attributes(value), None, None, set_attributes
+
+
+def _with_tables(make: Any, arguments: Any, path: str | None, built: bool) -> Any:
+    """A layer that Keras has made of its files. If it was built it stays so, or its path would change with a call."""
+    made = make(*arguments)
+    if built:
+        made._path = path
+        made.built = True
+    return made
 
 
 def _attributes(layer: Any) -> dict[str, Any]:
