@@ -67,7 +67,8 @@ def test_one_fault_at_every_point(members: int, fault: Fault) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "changes"), [(20, 1), pytest.param(1000, 10, marks=pytest.mark.thorough, id="1,000 steps")]
+    ("rounds", "changes"),
+    [(20, 1), pytest.param(1000, 10, marks=[pytest.mark.thorough, pytest.mark.timeout(1800)], id="1,000 steps")],
 )
 def test_64_members_stay_equal_while_some_die_and_others_join(rounds: int, changes: int) -> None:
     world = march(members=64, rounds=rounds, changes=changes)
