@@ -310,7 +310,7 @@ def test_a_ring_has_no_ps_and_is_scaled(
         "training_data": data,
         "distribution_strategy": "AllreduceStrategy",
         "minibatch_size": 8,
-        "num_epochs": 12,
+        "num_epochs": 6,
     }
     jobs.create("ring", "", worker=worker(80, 1, 3), job=job, model={"files": {"model.py": slowly(MODEL, BATCH_S)}})
     jobs.wait_for_workers("ring", 3)
