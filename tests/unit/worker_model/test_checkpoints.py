@@ -101,7 +101,7 @@ class SavesAtHook(keras.callbacks.Callback):  # type: ignore[misc]
         (("on_epoch_end", "save", "a.h5"), r"ends in \.keras"),
         (("on_epoch_end", "save_weights", "a.keras"), r"ends in \.weights\.h5"),
         (("on_epoch_end", "save", "a.keras", False), "overwrite=True"),
-        (("on_epoch_begin", "save", "a.keras"), r"Call it in on_epoch_end\(\)"),
+        (("on_epoch_begin", "save", "a.keras"), r"Use it in on_epoch_end\(\)"),
     ],
 )
 def test_a_callback_that_saves_the_model_elsewhere_learns_how(call: tuple[Any, ...], message: str) -> None:
