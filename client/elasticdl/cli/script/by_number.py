@@ -65,7 +65,7 @@ def shipped(source: Source, folder: Path, script: Path, purpose: str) -> bytes |
 def first_of(source: Source) -> tuple[Layout, dict[str, Array]]:
     """The layout and the columns of the first batch."""
     batch = source.read(np.arange(min(source.batch_size, source.count)))
-    return laid_out(*keras.utils.unpack_x_y_sample_weight(tuple(batch) if isinstance(batch, list) else batch))
+    return laid_out(*keras.utils.unpack_x_y_sample_weight(batch))
 
 
 def numbers_of(source: Source) -> dict[str, Array]:

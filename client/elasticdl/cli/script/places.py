@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -86,8 +86,8 @@ class Place(Protocol):
         """Why a job that has begun has failed, by its report; empty if it has none."""
         ...
 
-    def results(self, job: str) -> Any:
-        """A context with the ``Results`` of a job that has succeeded."""
+    def results(self, job: str) -> AbstractContextManager[Results]:
+        """The results of a job that has succeeded; their file may exist only within the context."""
         ...
 
 

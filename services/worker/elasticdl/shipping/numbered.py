@@ -173,7 +173,7 @@ class NumberedData:
             UserError: they have another structure or shape than the first ones.
         """
         assert self._source is not None
-        layout, columns = laid_out(*keras.utils.unpack_x_y_sample_weight(_as_tuple(self._source.read(numbers))))
+        layout, columns = laid_out(*keras.utils.unpack_x_y_sample_weight(self._source.read(numbers)))
         where = f"batch {int(numbers[0])} of {self._source.name}"
         if self._layout.weights is not None and layout.weights is None:
             layout = Layout(features=layout.features, labels=layout.labels, weights=self._layout.weights)
@@ -209,8 +209,3 @@ class NumberedData:
                 source.begin_epoch()
         self._live[epoch] = source
         return source
-
-
-def _as_tuple(batch: Any) -> Any:
-    """A batch as Keras takes it from a ``PyDataset``: a list is a tuple."""
-    return tuple(batch) if isinstance(batch, list) else batch

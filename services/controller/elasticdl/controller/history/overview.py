@@ -59,7 +59,7 @@ class FleetHistory:
     def at(self, number: int) -> Fleet:
         """The fleet after a decision, or after the last one if there are not so many."""
         number = min(number, len(self._records))
-        copies = number // self._interval
+        copies = min(number // self._interval, len(self._copies))  # Another thread may be adding a record.
         fleet = _copy(self._copies[copies - 1]) if copies else Fleet()
         for record in self._records[copies * self._interval : number]:
             fleet.add(record)
