@@ -130,7 +130,7 @@ class RingCore:
     def _on_event(self, event: events.RingEvent) -> None:
         if isinstance(event, events.FromGeneration):
             if self._is_present(event.generation):  # What comes from a former generation is void.
-                self._on_event_of_generation(event)
+                self._on_network(event)
             return
         match event:
             case events.GenerationFormed(generation=generation):
@@ -153,7 +153,7 @@ class RingCore:
             case _:
                 assert_never(event)
 
-    def _on_event_of_generation(self, event: events.FromGeneration) -> None:
+    def _on_network(self, event: events.FromGeneration) -> None:
         match event:
             case events.LeaderReached():
                 self._say_hello()
