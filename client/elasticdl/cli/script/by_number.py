@@ -19,7 +19,7 @@ from elasticdl.shipping.shipped import dump_source
 
 
 def source_of(given: Any, steps: int | None, shuffle: bool, *, all_steps: bool = True) -> Known | None:
-    """The source that stands for an argument of ``fit()``; None: it is of another kind.
+    """The source of an argument of ``fit()``; None: workers can't read it by number.
 
     Args:
         steps: batches of an epoch; None: all.
@@ -27,7 +27,7 @@ def source_of(given: Any, steps: int | None, shuffle: bool, *, all_steps: bool =
         all_steps: ``steps`` has to be the number of batches of data that has an end.
 
     Raises:
-        UserError: the data has no batches, or other ones than ``steps``.
+        UserError: the data has no batches, or their number is not ``steps``.
     """
     if isinstance(given, tf.data.Dataset):
         return known(given) if steps is None else None

@@ -160,5 +160,5 @@ def read_record(content: bytes) -> Mapping[str, Any]:
 
 
 def no_such_job(job: str, where: str) -> UserError:
-    """The error of ``--resume`` with a job that is none of a script."""
-    return UserError(f"--resume={job}: {where} has no job of a script with this id", usage=True)
+    """The error of ``--resume`` with a job that no script has started."""
+    return UserError(f"--resume={job}: {where} has no job with this id that a script has started", usage=True)
