@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import WEIGHTS_ALONE
+from elasticdl.shared.storage.atomic import replace_text
 
 RECORD = "script.json"
 """In a job's folder: the script, and the jobs that its earlier calls of ``fit()`` became."""
@@ -109,7 +110,7 @@ class LocalPlace:
 
     def keep(self, job: str, record: Mapping[str, Any]) -> None:
         """See ``Place``."""
-        (self._root / job / RECORD).write_text(json.dumps(record))
+        replace_text(self._root / job / RECORD, json.dumps(record))
 
     def record(self, job: str) -> Mapping[str, Any]:
         """See ``Place``."""
