@@ -63,7 +63,7 @@ class Windows(SameEachEpoch):
 
 
 class Mapped(SameEachEpoch):
-    """Another source, whose batches go through the functions of ``map()``. Their random numbers differ between epochs."""
+    """Another source, whose batches go through the functions of ``map()``. Random numbers differ between epochs."""
 
     def __init__(self, source: Source, functions: Sequence[Callable[..., Any]]) -> None:
         self.name, self.count, self.batch_size = source.name, source.count, source.batch_size
