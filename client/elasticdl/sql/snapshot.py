@@ -217,7 +217,7 @@ def _counted(batches: Iterator[pa.RecordBatch], say: Callable[[str], None]) -> I
 
 
 def batch_rows(columns: int) -> int:
-    """How many rows of so many columns are read at a time."""
+    """Rows that are read at a time of a table with this number of columns."""
     return max(64, min(_ROW_GROUP_ROWS, _CELLS_MAX // max(columns, 1)))
 
 

@@ -84,3 +84,22 @@ def test_another_file_is_named(tmp_path: Path, content: bytes) -> None:
         reading.read()
     with pytest.raises(UserError, match="can't be read"):
         GrowingLog(tmp_path / "absent").read()
+
+
+def test_a_damaged_log_stays_so_until_another_file_takes_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.log"
+    header, line, *_ = gzip.decompress(FLEETS[-1].read_bytes()).decode().splitlines(keepends=True)
+    writing = LogFile(path)
+    writing.append(header + "{}\n")
+    reading = GrowingLog(path)
+    for _ in range(2):
+        with pytest.raises(UserError):
+            reading.read()
+        writing.append(line)
+    writing.close()
+    shorter = LogFile(tmp_path / "shorter")
+    shorter.append(header + line)
+    os.replace(tmp_path / "shorter", path)
+    records, is_other = reading.read()
+    assert (len(records), is_other) == (1, True)
+    shorter.close()

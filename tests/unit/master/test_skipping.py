@@ -150,6 +150,12 @@ def test_only_tasks_that_failed_for_good_can_be_skipped() -> None:
     assert f"--skip_tasks={POISONED}" in next_step("job", state)
 
 
+def test_a_task_that_is_skipped_already_can_be_named_again() -> None:
+    driver = failing()
+    resume(driver, ((POISONED, POISONED + 1),))
+    check_skip(ResumeChanges(skip_tasks=str(POISONED)), "job", driver.state)
+
+
 def test_a_synchronous_job_skips_nothing() -> None:
     driver = Driver(job_spec(workers=1, synchronous=True, grads_to_wait=2))
     with pytest.raises(UserError, match="trains synchronously"):

@@ -52,5 +52,5 @@ def test_what_follows_a_script_is_its_own() -> None:
 
 
 def test_only_the_job_of_a_script_continues_one(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"--resume=job-1: .* has no job of a script"):
+    with pytest.raises(UserError, match=r"--resume=job-1: .* has no job with this id"):
         Launchers(ScriptFlags(), KubernetesFlags(), tmp_path, LocalPlace(tmp_path), "job-1")

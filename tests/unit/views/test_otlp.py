@@ -50,6 +50,13 @@ def test_a_part_is_in_its_task_and_a_task_in_its_epoch() -> None:
             assert found[task["parentSpanId"]]["name"].startswith("epoch ")
 
 
+def test_more_of_a_log_repeats_no_span_under_another_id() -> None:
+    records = recorded("worker-killed")
+    before = spans(records[: len(records) // 2])
+    assert any(each["name"].endswith("(not finished)") for each in before.values())
+    assert before.keys() <= spans(records).keys()
+
+
 def test_requests_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(otlp, "SPANS_PER_REQUEST", 10)
     records = recorded("plain")

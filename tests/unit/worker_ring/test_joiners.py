@@ -119,7 +119,7 @@ def test_a_joiner_that_loses_the_leader_tries_again_until_it_hears_of_another_ge
 
 def test_the_leader_tells_the_member_whose_weights_differ() -> None:
     leader = open_leader(members=3)
-    leader.post(events.WeightsChecked(step=8, checksums=(1, 2, 3)))
+    leader.post(events.WeightsChecked(generation=1, step=8, checksums=(1, 2, 3)))
     assert leader.core.comparison.is_waiting
     leader.receive(2, Weights(step=8, checksums=(1, 2, 3)))
     leader.receive(1, Weights(step=8, checksums=(1, 7, 7)))
@@ -132,14 +132,14 @@ def test_a_leader_whose_weights_differ_from_those_of_two_others_copies_theirs() 
     leader = open_leader(members=3)
     for rank in (1, 2):
         leader.receive(rank, Weights(step=8, checksums=(1, 2)))
-    leader.post(events.WeightsChecked(step=8, checksums=(1, 3)))
+    leader.post(events.WeightsChecked(generation=1, step=8, checksums=(1, 3)))
     assert leader.only(commands.TellDifference) == commands.TellDifference(step=8, tensor=1)
     assert not leader.only(commands.ReportReady).has_model
 
 
 def test_of_two_members_the_leader_is_believed() -> None:
     leader = open_leader(members=2)
-    leader.post(events.WeightsChecked(step=8, checksums=(1, 3)))
+    leader.post(events.WeightsChecked(generation=1, step=8, checksums=(1, 3)))
     leader.receive(1, Weights(step=8, checksums=(1, 2)))
     assert leader.sent == [(1, Differs(step=8, tensor=1))]
 
@@ -161,6 +161,27 @@ def test_a_member_whose_weights_differ_copies_the_state_and_computes_its_batches
 
 def test_checksums_of_a_former_generation_are_not_waited_for() -> None:
     leader = open_leader(members=3)
-    leader.post(events.WeightsChecked(step=8, checksums=(1,)))
+    leader.post(events.WeightsChecked(generation=1, step=8, checksums=(1,)))
     leader.form(generation(2, 0, 1))
     assert not leader.core.comparison.is_waiting
+
+
+def test_weights_that_were_checked_in_a_former_generation_are_not_compared_in_the_next_one() -> None:
+    leader = open_leader(members=2)
+    leader.form(generation(2, 0))
+    assert leader.core.phase is Phase.OPEN
+    leader.post(events.WeightsChecked(generation=1, step=8, checksums=(1,)))
+    assert not leader.core.comparison.is_waiting
+
+
+def test_the_weights_of_a_member_that_catches_up_are_not_compared() -> None:
+    leader = open_leader(members=1)
+    commit(leader, 0)
+    assert leader.only(commands.Apply).generation == 1
+    follower = Driver(1)
+    follower.form(generation(1, 0, 1))
+    follower.post(events.LeaderReached(generation=1))
+    follower.receive(0, State(position=position(0, 0), parts="parts"))
+    follower.post(events.StateLoaded(step=0))
+    follower.receive(0, Result(before=position(0, 0), batches=(facts(0),), gradient="sum"))
+    assert follower.only(commands.Apply).generation is None

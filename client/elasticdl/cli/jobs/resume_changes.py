@@ -67,8 +67,13 @@ def check_skip(changes: ResumeChanges, arguments: str, state: State) -> None:
             usage=True,
         )
     known = failed_for_good(state)
+    skipped = state.training.skipped if state.training else RangeSet()
     for start, end in changes.skipped:
-        others = (number for number in range(start, min(end, state.plan.tasks + 1)) if number not in known)
+        others = (
+            number
+            for number in range(start, min(end, state.plan.tasks + 1))
+            if number not in known and number not in skipped
+        )
         if (other := next(others, None)) is not None:
             named = ", ".join(map(str, known)) or "none"
             raise UserError(

@@ -19,7 +19,7 @@ from elasticdl.cli.local.processes.children import ChildProcesses, Exit, Usage, 
 from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.local.processes.imports import service_command
 from elasticdl.cli.local.processes.logs import bound, last_error
-from elasticdl.cli.local.processes.spares import Spares
+from elasticdl.cli.local.processes.spares import SPARES_LOG, Spares
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.cli.local.restart_policy import RestartPolicy
 from elasticdl.master.core import State
@@ -297,7 +297,9 @@ class LocalJob:
                 logs=self._run.logs,
             )
             forks.take_spare = self._spares.take
-        self._spares.fill()
+        if self._spares.fill():
+            log = self._run.logs / SPARES_LOG
+            self._observer.on_message(f"A spare worker ended unexpectedly. The job continues without spares: see {log}")
         for _ in range(self._spares.newly_ready()):
             self._observer.on_message("A spare worker is ready.")
 

@@ -19,7 +19,7 @@ from elasticdl.shipping.shipped import dump_source
 
 
 def source_of(given: Any, steps: int | None, shuffle: bool, *, all_steps: bool = True) -> Known | None:
-    """The source that stands for an argument of ``fit()``; None: it is of another kind.
+    """The source of an argument of ``fit()``; None: workers can't read it by number.
 
     Args:
         steps: batches of an epoch; None: all.
@@ -27,7 +27,7 @@ def source_of(given: Any, steps: int | None, shuffle: bool, *, all_steps: bool =
         all_steps: ``steps`` has to be the number of batches of data that has an end.
 
     Raises:
-        UserError: the data has no batches, or other ones than ``steps``.
+        UserError: the data has no batches, or their number is not ``steps``.
     """
     if isinstance(given, tf.data.Dataset):
         return known(given) if steps is None else None
@@ -65,7 +65,7 @@ def shipped(source: Source, folder: Path, script: Path, purpose: str) -> bytes |
 def first_of(source: Source) -> tuple[Layout, dict[str, Array]]:
     """The layout and the columns of the first batch."""
     batch = source.read(np.arange(min(source.batch_size, source.count)))
-    return laid_out(*keras.utils.unpack_x_y_sample_weight(tuple(batch) if isinstance(batch, list) else batch))
+    return laid_out(*keras.utils.unpack_x_y_sample_weight(batch))
 
 
 def numbers_of(source: Source) -> dict[str, Array]:

@@ -19,7 +19,7 @@ from elasticdl.shipping.shipped import TRAINING, VALIDATION
 BATCH_SIZE = 32
 """Records of a batch of a ``fit()`` without ``batch_size``."""
 _BUILT_WITH = 2
-"""Records with which a model is called that has no weights yet."""
+"""Records that build a model which has no weights yet."""
 Columns = dict[str, Array]
 
 
@@ -99,7 +99,7 @@ def _by_number(given: Mapping[str, Any], folder: Path, script: Path) -> CallData
 
 
 def _other_source(given: Mapping[str, Any], source: Source, folder: Path, script: Path) -> tuple[Source, bytes]:
-    """The validation data, of which a number is what it is in the training data: a batch, or a record."""
+    """The validation data. As in the training data, its numbers stand for batches, or for records."""
     in_batches = isinstance(source, Batches)
     found = by_number.source_of(given["validation_data"], given["validation_steps"], False, all_steps=False)
     if found is not None and (in_batches or not isinstance(found.source, Batches)):

@@ -106,7 +106,7 @@ def _only_prints(logs: Path) -> Iterator[None]:
 
     def follow() -> None:
         printed = NewLines(logs, read={})
-        with os.fdopen(shown, "w") as terminal:
+        with contextlib.suppress(BrokenPipeError), os.fdopen(shown, "w") as terminal:
             while True:
                 is_last = ended.wait(SHOWN_EVERY_S)
                 for _, line in printed.take(partial=is_last):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import WEIGHTS_ALONE
+from elasticdl.shared.storage.atomic import replace_text
 
 RECORD = "script.json"
 """In a job's folder: the script, and the jobs that its earlier calls of ``fit()`` became."""
@@ -86,8 +87,8 @@ class Place(Protocol):
         """Why a job that has begun has failed, by its report; empty if it has none."""
         ...
 
-    def results(self, job: str) -> Any:
-        """A context with the ``Results`` of a job that has succeeded."""
+    def results(self, job: str) -> AbstractContextManager[Results]:
+        """The results of a job that has succeeded; their file may exist only within the context."""
         ...
 
 
@@ -109,7 +110,7 @@ class LocalPlace:
 
     def keep(self, job: str, record: Mapping[str, Any]) -> None:
         """See ``Place``."""
-        (self._root / job / RECORD).write_text(json.dumps(record))
+        replace_text(self._root / job / RECORD, json.dumps(record))
 
     def record(self, job: str) -> Mapping[str, Any]:
         """See ``Place``."""
@@ -160,5 +161,5 @@ def read_record(content: bytes) -> Mapping[str, Any]:
 
 
 def no_such_job(job: str, where: str) -> UserError:
-    """The error of ``--resume`` with a job that is none of a script."""
-    return UserError(f"--resume={job}: {where} has no job of a script with this id", usage=True)
+    """The error of ``--resume`` with a job that no script has started."""
+    return UserError(f"--resume={job}: {where} has no job with this id that a script has started", usage=True)

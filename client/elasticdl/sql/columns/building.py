@@ -15,9 +15,9 @@ INDICATOR_MAX = 8
 """Places of a category that becomes a 0/1 vector; one with more of them is embedded."""
 _DIMENSION_MAX = 32
 _PACKED_FROM = 100
-"""Numbers of a table that has as many of them are packed."""
+"""Numbers are packed in tables that have at least this many."""
 _PRECISE_FROM = 1e4
-"""A number whose mean is so many standard deviations away from 0 is scaled in float64."""
+"""A number whose mean is this many standard deviations away from 0 is scaled in float64."""
 _KINDS: dict[str, Kind] = {
     "number": "number", "day": "day", "vocabulary": "text", "hash": "text", "vector": "vector", "texts": "texts",
 }  # fmt: skip

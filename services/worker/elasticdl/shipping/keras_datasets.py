@@ -10,18 +10,16 @@ import numpy as np
 import tensorflow as tf
 
 from elasticdl.shipping.columns import Array
-from elasticdl.shipping.numbered import Numbers, Source
+from elasticdl.shipping.numbered import Numbers, SameEachEpoch, Source
 
 
-class Files:
-    """Texts or images of ``keras.utils.text_dataset_from_directory`` and its like: a number is that of a file.
+class Files(SameEachEpoch):
+    """Texts or images of ``keras.utils.text_dataset_from_directory`` and its like: a number stands for a file.
 
     Args:
         load: (path) -> the content of a record.
         labels: of each file; None: there are none.
     """
-
-    has_epochs = False
 
     def __init__(self, paths: Sequence[str], labels: Array | None, load: Callable[[str], Any], batch_size: int) -> None:
         self.name = "the dataset of files"
@@ -34,15 +32,9 @@ class Files:
         contents = tf.stack([self._load(str(path)) for path in self._paths[numbers]])
         return contents if self._labels is None else (contents, self._labels[numbers])
 
-    def begin_epoch(self) -> None:
-        """See ``Source``."""
 
-    def end_epoch(self) -> None:
-        """See ``Source``."""
-
-
-class Windows:
-    """``keras.utils.timeseries_dataset_from_array``: a number is that of a window.
+class Windows(SameEachEpoch):
+    """``keras.utils.timeseries_dataset_from_array``: a number stands for a window.
 
     Args:
         data: all steps of the series, (steps, ...).
@@ -52,7 +44,6 @@ class Windows:
     """
 
     name = "the dataset of windows"
-    has_epochs = False
 
     def __init__(
         self, data: Array, targets: Array | None, *, length: int, rate: int, stride: int, batch_size: int
@@ -70,17 +61,9 @@ class Windows:
         windows = self._data[begins[:, None] + self._steps]
         return windows if self._targets is None else (windows, self._targets[begins])
 
-    def begin_epoch(self) -> None:
-        """See ``Source``."""
 
-    def end_epoch(self) -> None:
-        """See ``Source``."""
-
-
-class Mapped:
-    """Another source, with what ``dataset.map()`` makes of its batches; random numbers are others in each epoch."""
-
-    has_epochs = False
+class Mapped(SameEachEpoch):
+    """Another source, whose batches go through the functions of ``map()``. Random numbers differ between epochs."""
 
     def __init__(self, source: Source, functions: Sequence[Callable[..., Any]]) -> None:
         self.name, self.count, self.batch_size = source.name, source.count, source.batch_size
@@ -92,12 +75,6 @@ class Mapped:
         for function in self._functions:
             batch = function(*batch) if isinstance(batch, tuple) else function(batch)
         return batch
-
-    def begin_epoch(self) -> None:
-        """See ``Source``."""
-
-    def end_epoch(self) -> None:
-        """See ``Source``."""
 
 
 class ReadText:

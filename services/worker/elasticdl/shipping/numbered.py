@@ -52,8 +52,20 @@ class Source(Protocol):
         ...
 
 
+class SameEachEpoch:
+    """The part of a ``Source`` whose records are the same in each epoch."""
+
+    has_epochs = False
+
+    def begin_epoch(self) -> None:
+        """See ``Source``."""
+
+    def end_epoch(self) -> None:
+        """See ``Source``."""
+
+
 class Batches:
-    """A ``keras.utils.PyDataset``: a number is that of a batch."""
+    """A ``keras.utils.PyDataset``: a number stands for a batch."""
 
     batch_size = 1
 
@@ -83,15 +95,14 @@ class Batches:
         self._dataset.on_epoch_end()
 
 
-class Sliced:
-    """Arrays: a number is that of a record.
+class Sliced(SameEachEpoch):
+    """Arrays: a number stands for a record.
 
     Args:
         columns: as ``laid_out`` gives them.
     """
 
     name = "the data"
-    has_epochs = False
 
     def __init__(self, layout: Layout, columns: Mapping[str, Array], batch_size: int) -> None:
         self.batch_size = batch_size
@@ -103,18 +114,11 @@ class Sliced:
         few = {name: array[numbers] for name, array in self._columns.items()}
         return keras.utils.pack_x_y_sample_weight(*structured(self._layout, few))
 
-    def begin_epoch(self) -> None:
-        """See ``Source``."""
 
-    def end_epoch(self) -> None:
-        """See ``Source``."""
-
-
-class InBatches:
-    """Another source, of which a number is that of a batch."""
+class InBatches(SameEachEpoch):
+    """Another source, in which a number stands for a batch."""
 
     batch_size = 1
-    has_epochs = False
 
     def __init__(self, source: Source) -> None:
         self.name = source.name
@@ -125,12 +129,6 @@ class InBatches:
         """See ``Source``."""
         first = int(numbers[0]) * self._source.batch_size
         return self._source.read(np.arange(first, min(first + self._source.batch_size, self._source.count)))
-
-    def begin_epoch(self) -> None:
-        """See ``Source``."""
-
-    def end_epoch(self) -> None:
-        """See ``Source``."""
 
 
 def structured(layout: Layout, columns: Mapping[str, Any]) -> tuple[Any, Any, Any]:
@@ -173,7 +171,7 @@ class NumberedData:
             UserError: they have another structure or shape than the first ones.
         """
         assert self._source is not None
-        layout, columns = laid_out(*keras.utils.unpack_x_y_sample_weight(_as_tuple(self._source.read(numbers))))
+        layout, columns = laid_out(*keras.utils.unpack_x_y_sample_weight(self._source.read(numbers)))
         where = f"batch {int(numbers[0])} of {self._source.name}"
         if self._layout.weights is not None and layout.weights is None:
             layout = Layout(features=layout.features, labels=layout.labels, weights=self._layout.weights)
@@ -209,8 +207,3 @@ class NumberedData:
                 source.begin_epoch()
         self._live[epoch] = source
         return source
-
-
-def _as_tuple(batch: Any) -> Any:
-    """A batch as Keras takes it from a ``PyDataset``: a list is a tuple."""
-    return tuple(batch) if isinstance(batch, list) else batch

@@ -24,19 +24,27 @@ _RECURSION_MAX = 5_000
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    arrays: Path | None = None
-    """Folder of large arrays, which workers map into memory; None: they are part of the bytes."""
+    """Pickles objects of a script.
+
+    Args:
+        arrays: folder of large arrays, which workers map into memory; None: they are part of the bytes.
+    """
+
+    def __init__(self, file: io.BytesIO, arrays: Path | None) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._arrays = arrays
+        self._kept: dict[int, tuple[int, Any]] = {}
+        """By the identity of an array: its number, and the array, so that no other one gets its identity."""
 
     def persistent_id(self, obj: Any) -> int | None:
         """The number of a large array; see ``pickle``."""
-        if self.arrays is None or type(obj) not in _ARRAYS or obj.nbytes < _MAPPED_BYTES_MIN or obj.dtype.hasobject:
+        if self._arrays is None or type(obj) not in _ARRAYS or obj.nbytes < _MAPPED_BYTES_MIN or obj.dtype.hasobject:
             return None
-        kept: dict[int, tuple[int, Any]] = self.__dict__.setdefault("kept", {})
-        if id(obj) not in kept:
-            self.arrays.mkdir(parents=True, exist_ok=True)
-            np.save(_file(self.arrays, len(kept)), obj, allow_pickle=False)
-            kept[id(obj)] = len(kept), obj
-        number, _ = kept[id(obj)]
+        if id(obj) not in self._kept:
+            self._arrays.mkdir(parents=True, exist_ok=True)
+            np.save(_file(self._arrays, len(self._kept)), obj, allow_pickle=False)
+            self._kept[id(obj)] = len(self._kept), obj
+        number, _ = self._kept[id(obj)]
         return number
 
     def reducer_override(self, obj: Any) -> Any:
@@ -76,9 +84,7 @@ def dumps(value: Any, folder: Path, what: str, arrays: Path | None = None) -> by
     file = io.BytesIO()
     with _by_value(folder), _deep():
         try:
-            pickler = _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL)
-            pickler.arrays = arrays
-            pickler.dump(value)
+            _Pickler(file, arrays).dump(value)
         except (
             TypeError,
             AttributeError,

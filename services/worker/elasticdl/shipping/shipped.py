@@ -7,10 +7,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import keras
-
 from elasticdl.shipping.columns import Layout
-from elasticdl.shipping.numbered import NumberedData, Source
+from elasticdl.shipping.numbered import NumberedData, Source, structured
 from elasticdl.shipping.pickling import dumps, loads
 from elasticdl.shipping.references import SHIPPED, content
 
@@ -108,6 +106,8 @@ class Shipped:
         self._folder = Path(file).parent
         self._parts = loads(content(file, *reference) if reference else (self._folder / SHIPPED).read_bytes())
         self.class_weight = self._parts["class_weight"]
+        features, labels, weights = self._parts["layout"]
+        self._layout = Layout(features=features, labels=labels, weights=weights)
 
     def load_model(self) -> Any:
         """The model with the weights that it had when ``fit()`` was called."""
@@ -119,9 +119,7 @@ class Shipped:
         content = self._parts["sources"].get(purpose)
         if content is None:
             return None
-        features, labels, weights = self._parts["layout"]
-        layout = Layout(features=features, labels=labels, weights=weights)
-        return NumberedData(lambda: loads(content, self._folder / f"{purpose}_arrays"), layout)
+        return NumberedData(lambda: loads(content, self._folder / f"{purpose}_arrays"), self._layout)
 
     def callbacks(self) -> list[Any]:
         """The callbacks of the call."""
@@ -130,9 +128,8 @@ class Shipped:
 
     def feed(self, records: Mapping[str, Any], mode: str) -> Any:
         """The arguments of ``fit()`` for one batch: columns in the structure in which the script gave them."""
-        parts = self._parts["layout"][:1] if mode == "predict" else self._parts["layout"]
-        found = [None if each is None else keras.tree.map_structure(records.__getitem__, each) for each in parts]
-        features, labels, weights = (*found, None, None)[:3]
-        if mode == "predict" or (labels is None and weights is None):
+        layout = Layout(features=self._layout.features) if mode == "predict" else self._layout
+        features, labels, weights = structured(layout, records)
+        if labels is None and weights is None:
             return features
         return (features, labels) if weights is None else (features, labels, weights)

@@ -417,7 +417,8 @@ class TrainFlags(JobFlags):
         """Refuse what the strategy has no use for."""
         if self.spare_workers and self.platform != "local":
             raise UserError(
-                f"--spare_workers={self.spare_workers} needs --platform=local. On Kubernetes no pods wait yet.",
+                f"--spare_workers={self.spare_workers} needs --platform=local",
+                hint="Leave it out: spare workers run only on this machine.",
                 usage=True,
             )
         if self.deterministic and self.strategy is not Strategy.ALLREDUCE:

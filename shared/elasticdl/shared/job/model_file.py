@@ -297,7 +297,7 @@ def _names(body: list[ast.stmt]) -> Iterator[str]:
 
 
 def _near(wanted: Iterable[str], names: Collection[str]) -> str:
-    """A name that is probably a misspelt one; empty if absent. ``seed`` is another word, though three letters agree."""
+    """A name that is probably a misspelt one; empty if absent. By the cutoff ``seed`` is not a misspelt ``feed``."""
     return next(filter(None, (similar(one, names, cutoff=0.8) for one in wanted)), "")
 
 

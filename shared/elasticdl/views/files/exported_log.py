@@ -115,13 +115,13 @@ def without_passwords(text: str) -> str:
 
 
 def _plain_addresses(spec: JobSpec) -> JobSpec:
-    return replace(spec, storage=_PASSWORD.sub("", spec.storage), output=_PASSWORD.sub("", spec.output))
+    return replace(spec, storage=without_passwords(spec.storage), output=without_passwords(spec.output))
 
 
 def _plain_reader(data: DataSpec) -> DataSpec:
     if data.reader is None:
         return data
-    reader = replace(data.reader, params=_hidden(data.reader.params), origin=_PASSWORD.sub("", data.reader.origin))
+    reader = replace(data.reader, params=_hidden(data.reader.params), origin=without_passwords(data.reader.origin))
     return replace(data, reader=reader)
 
 

@@ -7,6 +7,7 @@ from the log, so that the same log gives the same trace, and sending it again ch
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -73,17 +74,21 @@ class OtlpTrace:
 
     def _nodes(self) -> Iterator[_Node]:
         epochs: dict[int, _Node] = {}
+        known: Counter[str] = Counter()
         task = ""
-        for number, span in enumerate(self._trace.spans()):
+        for span in self._trace.spans():
+            path = _path(span)
+            known[path] += 1
+            path = f"{path} {known[path]}"
             start_s, end_s = (self._first_s + each / 1e6 for each in (span.start_us, span.end_us))
             parent = "job"
             if span.task is not None:
-                task, epoch = f"task {number}", self._epoch(span, epochs, start_s, end_s)
+                task, epoch = path, self._epoch(span, epochs, start_s, end_s)
                 parent = epoch or parent
             elif span.is_part:
                 parent = task
             yield _Node(
-                path=task if span.task is not None else f"span {number}",
+                path=path,
                 parent=parent,
                 process=span.process,
                 name=span.name,
@@ -140,11 +145,19 @@ class OtlpTrace:
         return hashlib.blake2b(text.encode(), digest_size=size_bytes).hexdigest()
 
 
+def _path(span: TraceSpan) -> str:
+    """Names a span, also in the trace of the same log when it is longer: a task that was not finished then may be."""
+    what = span.name if span.task is None else str(span.task)
+    return f"{span.process} {span.track} {what} {span.start_us}"
+
+
 def _attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"key": name, "value": _value(value)} for name, value in values.items() if value != ""]
 
 
 def _value(value: object) -> dict[str, Any]:
+    if isinstance(value, bool):
+        return {"boolValue": value}
     if isinstance(value, int):
         return {"intValue": str(value)}
     return {"doubleValue": value} if isinstance(value, float) else {"stringValue": str(value)}

@@ -15,6 +15,9 @@ from elasticdl.shared.messages.codec import encode_spec
 from elasticdl.shared.process import model_check, spares
 from elasticdl.shared.process.fork_server import WaitingProcess
 
+SPARES_LOG = "spares.log"
+"""File in the folder of the logs."""
+
 
 class Spares:
     """Spare workers of a job on this machine.
@@ -41,15 +44,21 @@ class Spares:
         self._has_failed = False
         self._ready: set[int] = set()
 
-    def fill(self) -> None:
-        """Start spares until there are enough; not after one has ended by itself, for the next one would, too."""
+    def fill(self) -> bool:
+        """Start spares until there are enough; not after one has ended by itself, for the next one would, too.
+
+        Returns:
+            Whether one has ended by itself since the last call.
+        """
+        has_failed = False
         for number, process in list(self._waiting.items()):
             ended, _ = os.waitpid(process.pid, os.WNOHANG)
             if ended:
                 del self._waiting[number]
-                self._has_failed = True
+                has_failed = self._has_failed = True
         while len(self._waiting) < self._spec.spare_workers and not self._has_failed:
             self._start()
+        return has_failed
 
     def newly_ready(self) -> int:
         """How many spares have become ready since the last call."""
@@ -83,5 +92,5 @@ class Spares:
             model_check.FOLDER_VARIABLE: str(self._folder),
             model_check.NUMBER_VARIABLE: str(number),
         }
-        pid = self._forks.start(module_command(SPARE), environment=environment, log=self._logs / "spares.log")
+        pid = self._forks.start(module_command(SPARE), environment=environment, log=self._logs / SPARES_LOG)
         self._waiting[number] = WaitingProcess(pid=pid, pipe=pipe)

@@ -1,4 +1,4 @@
-"""Where the workers of jobs stand that exchange gradients with each other: on as few nodes as possible."""
+"""Places workers that exchange gradients with each other: those of a job on as few nodes as possible."""
 
 from __future__ import annotations
 

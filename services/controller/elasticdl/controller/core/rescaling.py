@@ -57,10 +57,10 @@ def _worth(each: Rescalable, now_s: float, policy: Policy) -> Worth:
 
 
 def _kept(each: Rescalable, now_s: float, policy: Policy) -> float:
-    """What is left of a speed after one more pause.
+    """The fraction of a speed that one more pause leaves.
 
-    Of the time until the next change, and of the time since the job was submitted: so a job that was paused often needs
-    a larger gain.
+    It is lost from the time until the next change, and from the time since the job was submitted: so a job that was
+    paused often needs a larger gain.
     """
     pause_s, age_s = each.job.pause_s, now_s - each.job.created_s
     until_next = 1 - pause_s / policy.horizon_s

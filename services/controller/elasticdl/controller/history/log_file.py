@@ -10,7 +10,7 @@ from pathlib import Path
 
 from elasticdl.controller.core import Policy, View
 from elasticdl.controller.history.records import Record, policy_of, record_of
-from elasticdl.shared.errors import ProtocolError, UserError, file_errors
+from elasticdl.shared.errors import ElasticDLError, ProtocolError, UserError, file_errors
 
 _HINT = "The controller writes one with --fleet_log, and fleet simulate with --record."
 FORMER_SUFFIX = ".1"
@@ -75,6 +75,8 @@ class GrowingLog:
         self._inode, self._offset = inode, 0
         self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
         self._rest = b""
+        self._fault: ElasticDLError | None = None
+        """Why nothing more is read of this file."""
         self._view: View | None = None
         self._number = 0
 
@@ -88,14 +90,20 @@ class GrowingLog:
         if self._inode and not self._path.exists():
             return [], False  # The controller puts a large one aside before it begins the next one.
         with file_errors(f"{self._path} can't be read"), self._path.open("rb") as file:
-            inode = os.fstat(file.fileno()).st_ino
-            is_other = self._inode not in (0, inode)
-            if inode != self._inode:
-                self._begin(inode)
+            found = os.fstat(file.fileno())
+            is_other = self._inode not in (0, found.st_ino) or found.st_size < self._offset
+            if is_other or not self._inode:
+                self._begin(found.st_ino)
+            if self._fault is not None:
+                raise self._fault
             file.seek(self._offset)
             packed = file.read()
         self._offset += len(packed)
-        return list(self._unpacked(packed)), is_other
+        try:
+            return list(self._unpacked(packed)), is_other
+        except ElasticDLError as error:
+            self._fault = error
+            raise
 
     def _unpacked(self, packed: bytes) -> Iterator[Record]:
         try:

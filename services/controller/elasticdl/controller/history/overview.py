@@ -57,9 +57,9 @@ class FleetHistory:
             self._copies.append(_copy(self._fleet))
 
     def at(self, number: int) -> Fleet:
-        """The fleet after a decision, or after the last one if there are not so many."""
+        """The fleet after a decision, or after the last one if the log is shorter."""
         number = min(number, len(self._records))
-        copies = number // self._interval
+        copies = min(number // self._interval, len(self._copies))  # Another thread may be adding a record.
         fleet = _copy(self._copies[copies - 1]) if copies else Fleet()
         for record in self._records[copies * self._interval : number]:
             fleet.add(record)
@@ -102,7 +102,7 @@ def what(target: JobTarget) -> str:
 
 
 def useful(job: Job | None, workers: int) -> float:
-    """The workers that would train as fast, if each added as much as the first one."""
+    """Number of workers that would train as fast if each added as much as the first one."""
     first = job.curve.speed(1) if job else 0.0
     return min(workers, job.curve.speed(workers) / first) if job and first > 0 else workers
 

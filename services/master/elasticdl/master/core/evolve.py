@@ -40,7 +40,7 @@ EVENTS_WITHOUT_POD_CHANGES = (
 )
 """After these events the master need not run ``decide_pods`` again: no pod has to start or stop because of them."""
 
-_ABOUT_TASKS = (commands.Dispatch, commands.ReturnDelivery)
+_TASK_COMMANDS = (commands.Dispatch, commands.ReturnDelivery)
 
 CLOCKS = (Service.MASTER, Service.LAUNCHER)
 """Services whose clocks the job follows. They run no code of the user, and one of them reports every few seconds."""
@@ -108,7 +108,7 @@ def _apply(state: State, envelope: Envelope) -> None:
 def _concerns_only_tasks(event: Event) -> bool:
     """Whether a decision, or its outcome, is only about tasks: most of a master's records are."""
     if isinstance(event, events.Decided):
-        return all(isinstance(command, _ABOUT_TASKS) for command in event.commands)
+        return all(isinstance(command, _TASK_COMMANDS) for command in event.commands)
     return isinstance(event, events.CommandsRan) and not event.failures
 
 

@@ -209,6 +209,7 @@ class Links:
         finally:
             with self._changed:
                 self._peers.pop(rank, None)
+                self._sending.pop(rank, None)
             connection.abort()
             with sending:
                 connection.close()

@@ -413,7 +413,7 @@ class ReplicaSet:
             generation=number,
             step=step,
             gradient=total if command.has_gradient else None,
-            size_bytes=total.nbytes,
+            size_bytes=total.nbytes if command.has_gradient else 0,
         )
 
     def _apply(self, command: commands.Apply) -> events.WeightsChecked | None:
@@ -424,12 +424,11 @@ class ReplicaSet:
             for total in command.unneeded:
                 self._gradients.recycle(total)
             self._changed.notify_all()
-            every = self._settings.check_steps
-            step = self._state.step
-            if not every or not (step % every == 0 or self._state.is_complete):
+            number, every, step = command.generation, self._settings.check_steps, self._state.step
+            if number is None or not every or not (step % every == 0 or self._state.is_complete):
                 return None
             self._unchecked += 1
-            return events.WeightsChecked(step=step, checksums=self._state.checksums())
+            return events.WeightsChecked(generation=number, step=step, checksums=self._state.checksums())
 
     def _load(self, state: State) -> events.StateLoaded:
         with self._changed:

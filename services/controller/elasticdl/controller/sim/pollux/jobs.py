@@ -1,4 +1,4 @@
-"""A job of the simulated cluster: how far it comes in some seconds with the GPUs it has."""
+"""A job of the simulated cluster: its progress with the GPUs that it has."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SimJob:
         self.gpu_s = 0
         """Seconds of GPUs that it has had."""
         self.restarts = -1
-        """The first start is none."""
+        """-1 before the first start, which is no restart."""
         self.gradient: tuple[float, float] | None = None
         """(squared norm, variance) when it trained last."""
         self.measured: dict[tuple[int, int, int], Measurement] = {}

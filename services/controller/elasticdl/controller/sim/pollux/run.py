@@ -19,8 +19,8 @@ NODE_GPUS = (4,) * 16
 INTERVAL_S = 60
 
 
-class Policy(Protocol):
-    """Who gets which GPUs."""
+class Scheduler(Protocol):
+    """Decides which GPUs each job gets."""
 
     def decide(self, now_s: int, jobs: Mapping[str, SimJob], held: Mapping[str, Gang], /) -> dict[str, Gang]:
         """The GPUs of each job from now on; jobs are those that have been submitted and have not finished."""
@@ -44,17 +44,17 @@ class Outcome:
         return sum(self.jct_s.values()) / len(self.jct_s)
 
 
-def _ours(node_gpus: Sequence[int], pause_s: int) -> tuple[Policy, Batching]:
+def _ours(node_gpus: Sequence[int], pause_s: int) -> tuple[Scheduler, Batching]:
     ours = Ours(node_gpus, pause_s)
     return ours, ours
 
 
-POLICIES: Mapping[str, Callable[[Sequence[int], int], tuple[Policy, Batching]]] = {
+POLICIES: Mapping[str, Callable[[Sequence[int], int], tuple[Scheduler, Batching]]] = {
     "ours": _ours,
     "tiresias": lambda node_gpus, _: (Tiresias(node_gpus, INTERVAL_S), AsSubmitted()),
     "optimus": lambda node_gpus, _: (Optimus(node_gpus), AsSubmitted()),
 }
-"""Name -> who decides about GPUs, and who about batch sizes."""
+"""Name -> what decides about GPUs, and what about batch sizes."""
 
 
 class Cluster:
@@ -80,12 +80,12 @@ class Cluster:
         Raises:
             UserError: there is no such workload; or SciPy is missing, which a trace needs.
         """
-        decider, batching = POLICIES[policy](NODE_GPUS, pause_s)
+        scheduler, batching = POLICIES[policy](NODE_GPUS, pause_s)
         submissions = self.data.workload(load, workload)
         jobs = {each.name: SimJob(each, self._application(each.application), batching) for each in submissions}
         held: dict[str, Gang] = {}
         for now_s, active in _intervals(jobs):
-            granted = decider.decide(now_s, active, {name: gang for name, gang in held.items() if name in active})
+            granted = scheduler.decide(now_s, active, {name: gang for name, gang in held.items() if name in active})
             for name, job in active.items():
                 if (gang := granted.get(name, ())) != held.get(name, ()):
                     job.place(tuple(len(list(same)) for _, same in groupby(gang)), pause_s)

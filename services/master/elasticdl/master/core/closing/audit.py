@@ -48,18 +48,19 @@ def audit(
         skipped: tasks that need not be in a ledger, nor as a whole.
     """
     skipped = skipped or RangeSet()
-    missing, left_out, left_records = RangeSet(), RangeSet(), 0
+    missing, skipped_tasks, skipped_records = RangeSet(), RangeSet(), 0
     problems = [f"{ps} has no group in its final snapshot" for ps, held in sorted(ledgers.items()) if not held]
     groups = [(f"{ps}/{group.group}", group.ledger) for ps, held in sorted(ledgers.items()) for group in held]
     for name, ledger in groups:
         lacks = RangeSet(RangeSet(ledger.finished).gaps(0, plan.tasks))
-        lacks, without = lacks.difference(skipped), _Left.of(plan, ledger, lacks.intersection(skipped))
-        left_out = left_out.union(without.tasks)
-        left_records = max(left_records, without.records)
+        left_out = _LeftOut.of(plan, ledger, lacks.intersection(skipped))
+        lacks = lacks.difference(skipped)
+        skipped_tasks = skipped_tasks.union(left_out.tasks)
+        skipped_records = max(skipped_records, left_out.records)
         for start, end in lacks.ranges():
             missing.add_range(start, end)
         if not lacks:
-            problems += _differences(name, ledger, plan, checksum, without)
+            problems += _differences(name, ledger, plan, checksum, left_out)
         elif ledger.step > plan.batches:
             problems.append(
                 f"{name} absorbed {ledger.step} batches of {plan.batches} and still lacks {len(lacks)} tasks"
@@ -68,21 +69,21 @@ def audit(
         problems.append("there is no final snapshot")
     else:
         problems += _coverage(ledgers)
-        problems += _unequal([ledger for _, ledger in groups]) if left_out else []
+        problems += _unequal([ledger for _, ledger in groups]) if skipped_tasks else []
     return AuditResult(
         exact=not missing and not problems,
         groups=len(groups),
         batches=min((ledger.step for _, ledger in groups), default=0),
         records=min((ledger.records for _, ledger in groups), default=0),
         missing=tuple(missing.ranges()),
-        skipped=tuple(left_out.ranges()),
-        skipped_records=left_records,
+        skipped=tuple(skipped_tasks.ranges()),
+        skipped_records=skipped_records,
         problems=tuple(problems),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Left:
+class _LeftOut:
     """What a group lacks of skipped tasks, each of which it may have begun."""
 
     tasks: RangeSet
@@ -90,7 +91,7 @@ class _Left:
     records: int
 
     @classmethod
-    def of(cls, plan: Plan, ledger: LedgerRecord, tasks: RangeSet) -> _Left:
+    def of(cls, plan: Plan, ledger: LedgerRecord, tasks: RangeSet) -> _LeftOut:
         batches = [
             (task, batch)
             for task in map(TaskId, tasks)
@@ -122,13 +123,13 @@ def _coverage(ledgers: Mapping[PodName, tuple[GroupLedger, ...]]) -> list[str]:
     return problems + [f"partitions {start} to {end - 1} of the model are in several groups" for start, end in twice]
 
 
-def _differences(name: str, ledger: LedgerRecord, plan: Plan, checksum: int, left: _Left) -> list[str]:
+def _differences(name: str, ledger: LedgerRecord, plan: Plan, checksum: int, left_out: _LeftOut) -> list[str]:
     facts = (
-        ("batches", ledger.step, plan.batches - left.batches),
-        ("records", ledger.records, plan.records - left.records),
-        ("record checksum", ledger.checksum, checksum if not left.tasks else ledger.checksum),
+        ("batches", ledger.step, plan.batches - left_out.batches),
+        ("records", ledger.records, plan.records - left_out.records),
+        ("record checksum", ledger.checksum, checksum if not left_out.tasks else ledger.checksum),
     )
     found = [f"{name}: {what} {have}, the plan has {want}" for what, have, want in facts if have != want]
-    if begun := [task for task in sorted(ledger.open) if task not in left.tasks]:
+    if begun := [task for task in sorted(ledger.open) if task not in left_out.tasks]:
         found.append(f"{name}: tasks {begun[:5]} are partly absorbed although the plan is complete")
     return found

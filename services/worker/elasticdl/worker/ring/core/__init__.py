@@ -5,6 +5,7 @@ module                decides
 ====================  =================================================================================================
 ``positions.py``      which of several states is the newest, and how each member gets it
 ``contributions.py``  which batches of a round are offered, by which member, and when the round is complete
+``formation.py``      how the members of a new generation get the newest state, and when it opens
 ``results.py``        which results are kept for members that lack them
 ``joiners.py``        what a leader gives processes that want to be members
 ``comparison.py``     whose weights differ from the others'

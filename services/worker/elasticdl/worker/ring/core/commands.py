@@ -100,10 +100,13 @@ class Apply:
     """Commit a round to the state. Gradients of its batches are not needed any more.
 
     Attributes:
-        unneeded: sums of rounds before that nothing reads any more.
+        generation: the open one whose members all commit the round, so that their weights can be compared after it;
+            None: this member catches up.
+        unneeded: sums of earlier rounds that nothing reads any more.
     """
 
     lane: ClassVar[Lane] = Lane.STATE
+    generation: int | None
     batches: Sequence[BatchFacts]
     gradient: Any
     unneeded: Sequence[Any] = ()

@@ -144,8 +144,6 @@ class RingCore:
                 self._on_model(step)
             case events.StateLoaded(step=step):
                 self._on_loaded(step)
-            case events.WeightsChecked(step=step, checksums=checksums):
-                self._on_weights(step, checksums)
             case events.LeaveRequested():
                 self._is_leaving = True
                 if self._reducing is None:
@@ -155,10 +153,7 @@ class RingCore:
             case _:
                 assert_never(event)
 
-    def _on_network(
-        self,
-        event: events.FromGeneration,
-    ) -> None:
+    def _on_network(self, event: events.FromGeneration) -> None:
         match event:
             case events.LeaderReached():
                 self._say_hello()
@@ -168,6 +163,8 @@ class RingCore:
                 self._on_reduced(event)
             case events.JoinerLost(rank=rank):
                 self._joiners.on_lost(rank)
+            case events.WeightsChecked(step=step, checksums=checksums):
+                self._on_weights(step, checksums)
             case events.MessageReceived(rank=rank, message=message):
                 try:
                     self._take(rank, message)
@@ -354,7 +351,7 @@ class RingCore:
         if not result.before.is_same(self.position):
             raise ProtocolError(f"a result of step {result.step + 1} came at step {self.position.step}")
         self.position = replace(self.position, lineages=result.before.lineages)
-        self._commit(result)
+        self._commit(result, generation=None)
         self._say_hello()
         self._reconcile()
 
@@ -439,7 +436,8 @@ class RingCore:
             return
         go, self._reducing = self._reducing, None
         self._commit(
-            Result(before=self.position, batches=go.batches, gradient=event.gradient, size_bytes=event.size_bytes)
+            Result(before=self.position, batches=go.batches, gradient=event.gradient, size_bytes=event.size_bytes),
+            generation=event.generation,
         )
         self._help_joiners()
         following, next_go = self._following, self._next_go
@@ -453,17 +451,17 @@ class RingCore:
         elif self.is_leader:
             self._try_go()
 
-    def _commit(self, result: Result) -> None:
+    def _commit(self, result: Result, *, generation: int | None) -> None:
         unneeded = self._results.add(result, keep_from=self._joiners.keep_from)
-        self._issue(commands.Apply(batches=result.batches, gradient=result.gradient, unneeded=unneeded))
+        self._issue(
+            commands.Apply(generation=generation, batches=result.batches, gradient=result.gradient, unneeded=unneeded)
+        )
         self.position = self.position.advanced()
         self._contributions.on_committed(self.position.step)
 
     # --- equal replicas -----------------------------------------------------------------------------------------------
 
     def _on_weights(self, step: int, checksums: Checksums) -> None:
-        if self.phase is not Phase.OPEN:
-            return
         if self.is_leader:
             self._compare(LEADER, step, checksums)
         else:

@@ -110,6 +110,7 @@ class StateLoaded:
 class WeightsChecked:
     """The state has ``step`` rounds, and these are the checksums of its tensors. All members report the same steps."""
 
+    generation: int
     step: int
     checksums: tuple[int, ...]
 
@@ -135,5 +136,7 @@ RingEvent = (
     | LeaveRequested
     | TimerFired
 )
-FromGeneration = LeaderReached | PeerLost | JoinerLost | ReduceFinished | ReduceFailed | MessageReceived
+FromGeneration = (
+    LeaderReached | PeerLost | JoinerLost | ReduceFinished | ReduceFailed | WeightsChecked | MessageReceived
+)
 """Events that count only in the generation that they name."""

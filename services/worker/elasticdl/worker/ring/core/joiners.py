@@ -85,7 +85,7 @@ class Joiners:
                 yield rank, Near()
             if missing:
                 joiner.waits = False
-                yield rank, results.give(missing[0])
+                yield rank, missing[0]
         if len(self._joiners) >= len(self._away) or present.step - min(self._away) > AWAY_ROUNDS:
             self._away.clear()
 
