@@ -21,6 +21,9 @@ from elasticdl.views.reading import Reading, following
 from elasticdl.views.run_meter import RunMeter
 
 _log = structlog.get_logger()
+_KNOWN_AFTER_S = 10.0
+"""A process may send its first heartbeats before the log says that it was started."""
+_UNKNOWN_MAX = 1024
 
 
 class JobMonitor:
@@ -69,8 +72,13 @@ async def heartbeats_of_job(
         own: the receiver's own heartbeats count, too; none: it sends none.
     """
     lines = RepeatedLines(_log)
+    unknown: dict[PodName, float] = {}
     async for heartbeat in signals.heartbeats():
         if has_sent(state(), heartbeat) or heartbeat.incarnation == own != NOBODY:
             yield replace(heartbeat, time_s=agreed_s(heartbeat.time_s, clock.now()))
-        elif heartbeat.name not in {*state().pods, MASTER, LAUNCHER}:
+        elif heartbeat.name in {*state().pods, MASTER, LAUNCHER}:
+            unknown.pop(heartbeat.name, None)
+        elif len(unknown) < _UNKNOWN_MAX and heartbeat.name not in unknown:
+            unknown[heartbeat.name] = clock.now()
+        elif clock.now() - unknown.get(heartbeat.name, 0.0) >= _KNOWN_AFTER_S:
             lines.warning("a heartbeat names a process that the job does not have", process=heartbeat.name)

@@ -47,6 +47,14 @@ def test_the_threads_of_each_process_are_counted_in_words(
     assert start_lines(replace(SPEC, workers=1, ps=1), run)[1].endswith(f", {text}")
 
 
+def test_a_script_is_told_of_an_option_that_it_has(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path, SPEC.job)
+    spec = replace(SPEC, workers=2, max_staleness=None)
+    of_script = replace(spec, model=replace(spec.model, path=str(run.path / "model" / "train.py")))
+    for each, option in ((spec, "--global_batch_size="), (of_script, "--grads_to_wait=1")):
+        assert f"--use_async=false {option}" in start_lines(each, run)[-1]
+
+
 def test_important_events_are_reported_once(log: Log) -> None:
     finish(log)
     assert len(log.shown) == 2, "the metrics of the epoch are not computed yet"

@@ -8,6 +8,7 @@ import pytest
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.kind_options import TrainFlags
+from elasticdl.shared.job.script_options import ScriptFlags
 
 
 def flags(**options: Any) -> TrainFlags:
@@ -32,3 +33,13 @@ def test_spare_workers_are_refused_on_kubernetes() -> None:
     with pytest.raises(UserError, match="--spare_workers=1 needs --platform=local"):
         flags(spare_workers=1, platform="kubernetes").check()
     flags(spare_workers=1).check()
+
+
+def test_a_comparison_of_replicas_is_refused_without_a_ring() -> None:
+    flags(replica_check_steps=5).check()
+    with pytest.raises(UserError, match="--replica_check_steps needs --distribution_strategy=AllreduceStrategy"):
+        TrainFlags(model_def="model.py", training_data="data.csv", replica_check_steps=5).check()
+
+
+def test_scripts_have_the_options_of_rings() -> None:
+    ScriptFlags(distribution_strategy="AllreduceStrategy", deterministic=True, replica_check_steps=5, spare_workers=1)

@@ -156,3 +156,35 @@ def test_the_paths_of_lookups_do_not_depend_on_calls() -> None:
     outputs = found(tf.constant([["b"], ["?"]]))
     assert np.array(outputs).tolist() == [[0, 0, 1], [1, 0, 0]]
     assert before == [layer.path for layer in found._flatten_layers()]
+
+
+class Shows(keras.callbacks.Callback):  # type: ignore[misc]
+    """Holds a dataset, as callbacks do that print a few predictions at the end of an epoch."""
+
+    def __init__(self, dataset: Any) -> None:
+        super().__init__()
+        self.dataset = dataset
+
+
+@pytest.mark.parametrize("kind", ["pairs", "dict", "texts", "last batch is smaller"])
+def test_a_dataset_that_a_callback_holds_travels_with_its_elements(kind: str) -> None:
+    made = {
+        "pairs": tf.data.Dataset.from_tensor_slices((X, Y)).batch(4),
+        "dict": tf.data.Dataset.from_tensor_slices(({"a": X, "b": Y}, Y)).batch(4),
+        "texts": tf.data.Dataset.from_tensor_slices(["ü", "b", ""]),
+        "last batch is smaller": tf.data.Dataset.from_tensor_slices(X).batch(5).cache().prefetch(2),
+    }[kind]
+    loaded = loads(dumps(Shows(made), FOLDER, "the callbacks")).dataset
+    assert loaded.element_spec == made.element_spec
+    assert int(loaded.cardinality()) == int(made.cardinality())
+    for one, other in zip(made, loaded, strict=True):
+        tf.nest.map_structure(lambda a, b: np.testing.assert_array_equal(a.numpy(), b.numpy()), one, other)
+    assert len(list(loaded.take(1))) == 1
+
+
+def test_a_dataset_without_an_end_and_an_iterator_are_refused_by_name() -> None:
+    dataset = tf.data.Dataset.from_tensor_slices(X)
+    with pytest.raises(UserError, match=r"a tf\.data\.Dataset that a callback or the model refers to .* has no end"):
+        dumps(Shows(dataset.repeat()), FOLDER, "the callbacks")
+    with pytest.raises(UserError, match="the callbacks can't be sent to the workers"):
+        dumps(Shows(iter(dataset)), FOLDER, "the callbacks")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from pathlib import Path
 
 from rich.table import Table
 
@@ -49,11 +50,13 @@ def start_lines(spec: JobSpec, run: RunDirectory | None = None) -> list[str]:
         lines.append(f"{KERAS_BACKEND}={backend} has no effect on the job: it trains with Keras on TensorFlow.")
     is_asynchronous = spec.kind.trains and not spec.synchronous
     if spec.workers > 1 and is_asynchronous and spec.max_staleness != 0:
-        size = _near_multiple(spec.plan.minibatch_size, spec.workers)
+        synchronous = f"--global_batch_size={_near_multiple(spec.plan.minibatch_size, spec.workers)}"
+        if run and Path(spec.model.path).is_relative_to(run.path):
+            synchronous = "--grads_to_wait=1"  # The model of a script, whose fit() says how large a minibatch is.
         lines.append(
             f"{spec.workers} workers train asynchronously: a gradient may be {_staleness_text(spec)} old. With an "
             "optimizer without momentum, such as plain SGD, the model may end worse than with fit(). "
-            f"--use_async=false --global_batch_size={size} makes the updates of fit()."
+            f"--use_async=false {synchronous} makes the updates of fit()."
         )
     return lines
 

@@ -20,7 +20,7 @@ from keras.src.utils.backend_utils import DynamicBackend
 from keras.src.utils.tracking import TrackedDict, TrackedList, TrackedOrderedDict, TrackedSet, Tracker
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shipping import graph
+from elasticdl.shipping import graph, held_datasets
 
 Reduced = tuple[Any, ...]
 _TRACKED = (TrackedList, TrackedDict, TrackedOrderedDict, TrackedSet)
@@ -63,6 +63,8 @@ def reduce(value: Any) -> Reduced | None:
         return _empty_plain, (type(value),), (content, value.tracker), None, None, _fill
     if isinstance(value, DynamicBackend):  # Of Normalization and augmentation. Without attributes its lookups recurse.
         return DynamicBackend, (value._backend,)
+    if isinstance(value, tf.data.Dataset):
+        return held_datasets.reduce(value)
     if type(value) in _LOCKS:
         return _LOCKS[type(value)], ()
     return None

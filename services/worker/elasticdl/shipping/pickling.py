@@ -12,6 +12,7 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+import tensorflow as tf
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shipping import keras_objects
@@ -92,6 +93,7 @@ def dumps(value: Any, folder: Path, what: str, arrays: Path | None = None) -> by
             pickle.PicklingError,
             NotImplementedError,
             RecursionError,
+            tf.errors.OpError,  # Of a tensor without a value in memory, as iterators of tf.data have them.
         ) as error:
             raise UserError(
                 f"{what} can't be sent to the workers: {error}",

@@ -430,6 +430,8 @@ class TrainFlags(JobFlags):
         self._refuse_useless(plain_values(self))
 
     def _refuse_useless(self, given: Collection[str]) -> None:
+        if "replica_check_steps" in given and self.strategy is not Strategy.ALLREDUCE:
+            raise UserError("--replica_check_steps needs --distribution_strategy=AllreduceStrategy.", usage=True)
         useless = {"num_ps_pods", "lr_staleness_modulation", "max_staleness"} & set(given)
         if useless and self.strategy is Strategy.ALLREDUCE:
             raise UserError(
