@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from structlog.testing import capture_logs
@@ -243,9 +244,13 @@ async def _send_invented(driver: Driver, bus: MemoryBus, observer: Recorder) -> 
                 await bus.signals.send_heartbeat(heartbeat(1.0, 5.0, "a", PodName(f"invented-{number}")))
                 await bus.signals.send_heartbeat(heartbeat(1.0, 5.0, f"invented-{number}"))
             await bus.signals.send_heartbeat(heartbeat(4e9, 7.0, driver.incarnation(WORKER)))
-            await until(lambda now_s=seconds: [each.time_s for each in monitor.heartbeats.values()] == [now_s])
+            await until(partial(_heard_at, monitor, seconds))
         assert list(monitor.heartbeats) == [WORKER]
         assert monitor.meter.batches_computed == 7
+
+
+def _heard_at(monitor: JobMonitor, now_s: float) -> bool:
+    return [each.time_s for each in monitor.heartbeats.values()] == [now_s]
 
 
 @asynccontextmanager
