@@ -67,8 +67,9 @@ def check_skip(changes: ResumeChanges, arguments: str, state: State) -> None:
             usage=True,
         )
     known = failed_for_good(state)
-    for start, end in changes.skipped:
-        others = (number for number in range(start, min(end, state.plan.tasks + 1)) if number not in known)
+    for start, stop in changes.skipped:
+        end = min(stop, max(start, state.plan.tasks) + 1)  # However far a range reaches, one wrong number is enough.
+        others = (number for number in range(start, end) if number not in known)
         if (other := next(others, None)) is not None:
             named = ", ".join(map(str, known)) or "none"
             raise UserError(
