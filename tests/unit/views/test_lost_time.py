@@ -243,7 +243,7 @@ async def _send_invented(driver: Driver, bus: MemoryBus, observer: Recorder) -> 
                 await bus.signals.send_heartbeat(heartbeat(1.0, 5.0, "a", PodName(f"invented-{number}")))
                 await bus.signals.send_heartbeat(heartbeat(1.0, 5.0, f"invented-{number}"))
             await bus.signals.send_heartbeat(heartbeat(4e9, 7.0, driver.incarnation(WORKER)))
-            await until(lambda now_s=seconds: [each.time_s for each in monitor.heartbeats.values()] == [now_s])
+            await until(lambda: [each.time_s for each in monitor.heartbeats.values()] == [clock.now()])
         assert list(monitor.heartbeats) == [WORKER]
         assert monitor.meter.batches_computed == 7
 
