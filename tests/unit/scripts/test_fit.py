@@ -222,7 +222,7 @@ def test_a_resumed_script_gives_an_unbuilt_model_the_weights_of_its_job(jobs: Jo
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(5)
     for given in ((X, Y), (data,)):
         again = Jobs(jobs.root)
-        again.former = lambda: folder.name  # type: ignore[method-assign, assignment]
+        again.former = lambda: folder.name  # type: ignore[method-assign]
         model = linear()
         assert call(again, model, *given).history == {"loss": [1.5], "mae": [2.0]}
         assert [weights.flatten().tolist() for weights in model.get_weights()] == [[0.5] * 4, [0.5]]
