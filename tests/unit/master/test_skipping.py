@@ -141,6 +141,9 @@ def test_only_tasks_that_failed_for_good_can_be_skipped() -> None:
     with pytest.raises(UserError, match="has not failed for good") as refused:
         check_skip(ResumeChanges(skip_tasks="7-8"), "job", state)
     assert "task 8 of job" in str(refused.value)
+    for beyond in ("999", "7,999-1000000000000000", "7-1000000000000000"):
+        with pytest.raises(UserError, match="has not failed for good"):
+            check_skip(ResumeChanges(skip_tasks=beyond), "job", state)
     assert "can be skipped: 7." in (refused.value.hint or "")
     with pytest.raises(UserError, match="not the number of a task"):
         _ = ResumeChanges(skip_tasks="7,x").skipped

@@ -68,12 +68,9 @@ def check_skip(changes: ResumeChanges, arguments: str, state: State) -> None:
         )
     known = failed_for_good(state)
     skipped = state.training.skipped if state.training else RangeSet()
-    for start, end in changes.skipped:
-        others = (
-            number
-            for number in range(start, min(end, state.plan.tasks + 1))
-            if number not in known and number not in skipped
-        )
+    for start, stop in changes.skipped:
+        end = min(stop, max(start, state.plan.tasks) + 1)  # However far a range reaches, one wrong number is enough.
+        others = (number for number in range(start, end) if number not in known and number not in skipped)
         if (other := next(others, None)) is not None:
             named = ", ".join(map(str, known)) or "none"
             raise UserError(
