@@ -55,7 +55,7 @@ FLAGS = [
 ]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("service_images", "cluster")
 def test_a_script_trains_in_pods_and_sees_the_trained_model(
     user: CommandLine, elasticdl_namespace: Deployment, tmp_path: Path
