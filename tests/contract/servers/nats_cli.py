@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-from tests.contract.servers.s3 import cache_folder
+from tests.contract.servers.go_programs import cache_folder, install
 
 VERSION = "v0.1.5"
 """Of the Go module ``github.com/nats-io/natscli``."""
@@ -26,16 +24,9 @@ def provide() -> bool:
         return True
     if not shutil.which("go"):
         return False
-    folder = cache_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    subprocess.run(
-        ["go", "install", f"github.com/nats-io/natscli/nats@{VERSION}"],
-        env=os.environ | {"GOBIN": str(folder), "CGO_ENABLED": "0"},
-        stderr=subprocess.DEVNULL,
-        check=True,
-    )
+    install(f"github.com/nats-io/natscli/nats@{VERSION}")
     return True
 
 
 if __name__ == "__main__":
-    sys.exit("" if provide() else "there is no Go on this machine to build NATS' command line with")
+    sys.exit(None if provide() else "there is no Go on this machine to build NATS' command line with")

