@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from elasticdl.controller.core import Curve, Group, Job, Policy
@@ -22,6 +22,7 @@ def concave(gains: list[int]) -> list[tuple[int, float]]:
 
 
 @given(st.lists(GAINS, min_size=1, max_size=4), st.integers(0, 12))
+@example([[1, 2, 2, 2], [2, 2]], 4)  # Equal gains are steps of one worker each.
 def test_worths_with_falling_gains_are_divided_best(jobs: list[list[int]], workers: int) -> None:
     worths = {f"job-{number}": concave(gains) for number, gains in enumerate(jobs)}
     sizes = divide(worths, workers)

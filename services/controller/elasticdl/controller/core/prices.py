@@ -41,7 +41,7 @@ def _hull(worth: Worth) -> list[tuple[float, int]]:
     """(gain for each worker, number of workers) of steps with falling gains: the upper hull."""
     hull: list[tuple[int, float]] = []
     for point in worth:
-        while len(hull) > 1 and _gain(hull[-2], hull[-1]) <= _gain(hull[-1], point):
+        while len(hull) > 1 and _gain(hull[-2], hull[-1]) < _gain(hull[-1], point):
             hull.pop()
         hull.append(point)
     return [(_gain(left, right), right[0]) for left, right in pairwise(hull)]

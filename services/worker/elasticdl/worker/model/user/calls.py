@@ -24,8 +24,8 @@ _IN_LAYER = re.compile(r"^Exception encountered when calling .+\.\s+", re.MULTIL
 _GRAPH_NOISE = ("Graph execution error:", "Detected at node", "<stack traces unavailable>", "[[")
 _WRONG_VALUES = "InvalidArgumentError"
 _on_change: Callable[[str], None] | None = None
-_more_folders: set[Path] = set()
-"""Folders with files of the user, besides that of the model file."""
+_script_folders: dict[Path, Path] = {}
+"""The folder of a model file -> that of the script whose model was shipped with it."""
 _running: list[str] = []
 """What runs, on all threads together, in the order of its begin."""
 
@@ -63,9 +63,9 @@ def follow_user_code(on_change: Callable[[str], None] | None) -> None:
     _on_change = on_change
 
 
-def also_of_user(folder: Path) -> None:
-    """Count the files of a folder as the user's: that of a script whose model was shipped."""
-    _more_folders.add(folder)
+def also_of_user(folder: Path, model_folder: Path) -> None:
+    """Count the files of a script's folder as the user's, where the model in ``model_folder`` was shipped from it."""
+    _script_folders[model_folder] = folder
 
 
 class user_code:  # noqa: N801  A ``with`` statement reads like a call.
@@ -130,7 +130,7 @@ def _columns_hint(error: BaseException, columns: Collection[str]) -> str:
 
 def is_users(file: Path, folder: Path) -> bool:
     """Whether a file is the user's own, also where this package or an environment lies in the user's folder."""
-    found = next((one for one in (folder, *_more_folders) if file.is_relative_to(one)), None)
+    found = next((one for one in (folder, _script_folders.get(folder)) if one and file.is_relative_to(one)), None)
     if found is None or file.is_relative_to(_OUR_FOLDER):
         return False
     return "site-packages" not in file.relative_to(found).parts

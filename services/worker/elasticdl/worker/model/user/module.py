@@ -284,7 +284,7 @@ def load(file: ModelFile, params: Mapping[str, object] | None = None) -> UserMod
         ignores_plain=may_compile(file),
     )
     if folder := module.value("SCRIPT_FOLDER"):
-        also_of_user(Path(folder))
+        also_of_user(Path(folder), file.path.parent)
     for name in (file.symbol, *(() if may_compile(file) else COMPILED)):
         module.required(name)
     return module
