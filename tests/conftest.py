@@ -1,4 +1,8 @@
-"""For all tests: hypothesis asserts no times, because a busy machine is no bug, and looks harder where time allows."""
+"""For all tests: hypothesis asserts no times, because a busy machine is no bug, and looks harder where time allows.
+
+Continuous integration tries the same examples each time: what a change breaks fails, and what it doesn't passes. New
+examples are tried wherever people run the tests.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile("elasticdl", deadline=None, print_blob=True, max_examples=100 if os.environ.get("CI") else 25)
+_IN_CI = bool(os.environ.get("CI"))
+settings.register_profile(
+    "elasticdl", deadline=None, print_blob=True, max_examples=100 if _IN_CI else 25, derandomize=_IN_CI
+)
 settings.load_profile("elasticdl")
 
 _MARKED = "pytestmark = pytest.mark.tensorflow\n"
