@@ -6,7 +6,20 @@ import signal
 import subprocess
 import sys
 
-HEAVY = ("numpy", "pyarrow", "nats", "tensorflow", "minio", "psutil", "sklearn", "structlog", "asyncio", "starlette")
+HEAVY = (
+    "numpy",
+    "pyarrow",
+    "nats",
+    "tensorflow",
+    "minio",
+    "psutil",
+    "sklearn",
+    "structlog",
+    "asyncio",
+    "starlette",
+    "google.protobuf",
+    "elasticdl.master.core.state",
+)
 SERVICES = ("tensorflow", "keras", "numba", "scipy")
 COMMANDS = (
     "train",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from elasticdl.master.core import State
-from elasticdl.master.core.training.skipping import failed_for_good
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.names import JobId
+
+if TYPE_CHECKING:  # Every command imports this module.
+    from elasticdl.master.core import State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,8 @@ def check_skip(changes: ResumeChanges, arguments: str, state: State) -> None:
     """
     if not changes.skip_tasks:
         return
+    from elasticdl.master.core.training.skipping import failed_for_good
+
     job = state.spec
     if job is None:
         raise UserError("the event log is lost, so it is not known which tasks failed", usage=True)
