@@ -34,7 +34,7 @@ export function Jobs({ rows, fleet, open, compare }: Props) {
             ))}
           </tbody>
         </table>
-        {!shown.length && <p class="quiet">{rows.length ? "No job is like that." : "There are no jobs on this machine."}</p>}
+        {!shown.length && <p class="quiet">{rows.length ? "No job is like that." : "There are no jobs."}</p>}
       </section></main>
     </>
   );

@@ -37,9 +37,9 @@ def resume(
         str, Flag("Folder or s3:// address for the exported model.", metavar="DIR", shows="as before")
     ] = "",
     skip_tasks: Annotated[
-        str,
+        str | None,
         Flag("Do not train these tasks, which failed for good: 17,20-22. The audit names them.", metavar="TASKS"),
-    ] = "",
+    ] = None,
     rebuild_bus: Annotated[
         bool,
         Flag("Delete the job's event log, tasks and registers if they can't be read. Continue from the snapshots."),

@@ -67,6 +67,9 @@ def _find_run(job: str, run_dir: Path | None, namespace: str) -> RunDirectory | 
     try:
         return find(root_of(run_dir), job)
     except UserError:
+        if Path(job).expanduser().is_file():
+            hint = f"It can be inspected, with elasticdl status {job} and the like. Name the job itself here."
+            raise UserError(f"{job} is a file, not a job", hint=hint, usage=True) from None
         if run_dir or not has_cluster(os.environ):
             raise
         return None

@@ -118,6 +118,12 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
         run("status", tmp_path / "missing.edl")
 
 
+@pytest.mark.parametrize("command", ["logs", "resume", "stop"])
+def test_what_needs_the_job_refuses_its_log(command: str, file: Path) -> None:
+    with pytest.raises(UserError, match="is a file, not a job"):
+        run(command, file)
+
+
 def test_why_one_task(file: Path) -> None:
     assert "finished, until it was dispatched again\t" in run("why", file, "task", "3")
     assert json.loads(run("why", file, "3", "--json"))["parts"][0]["what"] == "waiting in the queue"

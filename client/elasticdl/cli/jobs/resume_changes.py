@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # Every command imports this module.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeChanges:
-    """What a resume changes; 0 and empty: nothing.
+    """What a resume changes; 0, empty and None: nothing.
 
     Attributes:
         skip_tasks: numbers of training tasks that failed for good and are not to be trained, as text: ``17,20-22``.
@@ -28,7 +28,7 @@ class ResumeChanges:
     epochs: int = 0
     output: str = ""
     rebuild_bus: bool = False
-    skip_tasks: str = ""
+    skip_tasks: str | None = None
 
     @property
     def skipped(self) -> tuple[tuple[int, int], ...]:
@@ -37,7 +37,7 @@ class ResumeChanges:
         Raises:
             UserError: the text names none.
         """
-        return tuple(RangeSet(map(_range, self.skip_tasks.split(","))).ranges()) if self.skip_tasks else ()
+        return () if self.skip_tasks is None else tuple(RangeSet(map(_range, self.skip_tasks.split(","))).ranges())
 
 
 def _range(text: str) -> tuple[int, int]:
@@ -57,7 +57,7 @@ def check_skip(changes: ResumeChanges, arguments: str, state: State) -> None:
     Raises:
         UserError: with the tasks that can be skipped.
     """
-    if not changes.skip_tasks:
+    if changes.skip_tasks is None:
         return
     from elasticdl.master.core.training.skipping import failed_for_good
 
@@ -92,7 +92,7 @@ def check_changes(changes: ResumeChanges, job: JobId, arguments: str, kind: JobK
             hint=f"To continue it as it was planned: elasticdl resume {arguments}",
             usage=True,
         )
-    if not kind.trains and changes.skip_tasks:
+    if not kind.trains and changes.skip_tasks is not None:
         raise UserError(f"job {job} trains no model, so it takes no --skip_tasks", usage=True)
     if has_finished and not changes.epochs:
         more = (
