@@ -83,6 +83,8 @@ results = {
     "error": float(errors.mean()),
     "plain": float(plain.evaluate(x[1000:], y[1000:], verbose=0)),
     "arguments": sys.argv[1:],
+    "updates": int(model.optimizer.iterations),
+    "moments": float(np.abs(model.optimizer.variables[2].numpy()).sum()),
 }
 open("results.json", "w").write(json.dumps(results))
 sys.exit(3)
@@ -202,6 +204,8 @@ def test_each_fit_of_a_script_is_a_job_and_the_lines_after_it_see_the_trained_mo
     assert losses[0] > losses[1] > losses[-1]
     assert 1.0 < results["second"]["loss"][0] < results["first"]["val_loss"][-1] + 0.1
     assert results["error"] == pytest.approx(results["second"]["loss"][0] - 1.0, abs=0.1)
+    assert results["updates"] == 3 * 50 + 60  # The optimizer has its state, that of both jobs.
+    assert results["moments"] > 0
     assert results["error"] < 3 * results["plain"] + 0.05
     assert outcome.output.count("absorbed exactly once") == 1  # The second call is told to print nothing of its own.
     (shown,) = re.findall(r"^in a callback ([0-9.e-]+)$", outcome.output, re.MULTILINE)

@@ -39,6 +39,7 @@ class ProgressSnapshot:
         goodput: batches absorbed by batches computed in this run; None: unknown.
         is_resumed: whether this run is not the job's first.
         waiting: what the job waits for until a worker has computed the first batch; empty after that.
+        counts_batches: whether a record is a batch.
     """
 
     state: JobState
@@ -58,6 +59,7 @@ class ProgressSnapshot:
     is_resumed: bool = False
     waiting: str = ""
     ring: int | None = None
+    counts_batches: bool = False
 
     @property
     def done(self) -> float:
@@ -120,6 +122,7 @@ def progress_snapshot(
         waiting=_waiting(state, heartbeats),
         is_resumed=state.resumes > 0,
         ring=_members(state) if spec.has_ring else None,
+        counts_batches=spec.plan.counts_batches,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from elasticdl.cli.script import call_data
 from elasticdl.cli.script.call_data import CallData
@@ -57,7 +59,7 @@ def data_of(x: Any, folder: Path, **given: Any) -> CallData:
     plain = dict.fromkeys(
         ("y", "sample_weight", "steps_per_epoch", "batch_size", "validation_data", "validation_steps")
     )
-    plain |= {"validation_split": 0.0, "validation_batch_size": None, "shuffle": True}
+    plain |= {"validation_split": 0.0, "validation_batch_size": None, "shuffle": True, "epochs": 1, "initial_epoch": 0}
     return call_data.data_of({"x": x, **plain, **given}, folder, SCRIPT)
 
 
@@ -85,6 +87,53 @@ def test_validation_data_of_any_kind_is_read_in_batches_too(tmp_path: Path) -> N
     assert other.validation["number"].tolist() == [0]
     assert read(other, tmp_path / "other", TRAINING, 0)["sample_weight"] == [1, 1, 1, 1]
     assert read(other, tmp_path / "other", VALIDATION, 0)["sample_weight"] == [0.5] * 4
+
+
+def batches() -> Iterator[Any]:
+    """Batches of one to three records that count on, without an end."""
+    for number in itertools.count():
+        yield np.full(1 + number % 3, number), np.zeros(1 + number % 3)
+
+
+def test_each_epoch_continues_a_generator_where_the_one_before_has_ended(tmp_path: Path) -> None:
+    generator = batches()
+    data = data_of(generator, tmp_path, steps_per_epoch=2, epochs=4, initial_epoch=1, validation_data=(np.ones(3),) * 2)
+    assert data.training["number"].tolist() == [0, 1]
+    assert (data.batch_size, data.shuffle) == (1, False)
+    read_by_epochs = [[read(data, tmp_path, TRAINING, n, epoch)["x"] for n in (0, 1)] for epoch in range(3)]
+    assert read_by_epochs == [[[0], [1, 1]], [[2, 2, 2], [3]], [[4, 4], [5, 5, 5]]]
+    assert read(data, tmp_path, VALIDATION, 0)["x"] == [1, 1, 1]
+    assert next(generator)[0].tolist() == [6]  # As after fit().
+
+
+def test_a_run_that_resumes_takes_what_a_former_call_took_from_a_generator() -> None:
+    generator = batches()
+    given = {"x": generator, "steps_per_epoch": 3, "epochs": 2, "initial_epoch": 0}
+    call_data.few_of(given)
+    call_data.pass_over(given, 1)
+    assert next(generator)[0].tolist() == [6]
+
+
+def test_a_dataset_without_an_end_is_drawn_too_unless_an_epoch_is_one_pass(tmp_path: Path) -> None:
+    numbers = tf.data.Dataset.from_tensor_slices((np.arange(6), np.arange(6))).batch(2)
+    endless = data_of(numbers.repeat().prefetch(1), tmp_path / "drawn", steps_per_epoch=2, epochs=2)
+    drawn = [read(endless, tmp_path / "drawn", TRAINING, n, epoch)["x"] for epoch in (0, 1) for n in (0, 1)]
+    assert drawn == [[0, 1], [2, 3], [4, 5], [0, 1]]
+    passes = data_of(numbers.repeat().prefetch(1), tmp_path / "passes", steps_per_epoch=3, epochs=2)
+    assert passes.training["x"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, r"the generator of fit\(\) has no length\n  Give fit\(\) steps_per_epoch"),
+        ({"steps_per_epoch": 2, "epochs": 3}, "ended after 5 batches, and 3 epochs of 2 steps need 6"),
+        ({"steps_per_epoch": 2, "epochs": 2, "validation_data": batches()}, "the validation data .* is a generator"),
+    ],
+)
+def test_what_a_generator_can_not_give_is_refused(given: dict[str, Any], says: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=says):
+        data_of((one for one in itertools.islice(batches(), 5)), tmp_path, **given)
 
 
 def test_every_process_takes_a_dataset_through_the_same_epochs_also_back(tmp_path: Path) -> None:

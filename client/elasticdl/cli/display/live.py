@@ -160,7 +160,7 @@ def progress_line(progress: ProgressSnapshot) -> str:
         parts += [f"epoch {progress.epoch[0]}/{progress.epoch[1]}"] if progress.epoch[1] else []
         parts.append(f"batch {progress.batches[0]:,}/{progress.batches[1]:,}")
     if progress.records_per_s:
-        parts.append(f"{progress.records_per_s:,.0f} records/s")
+        parts.append(_speed(progress))
     if progress.loss is not None:
         parts.append(f"loss {progress.loss:.4f}")
     if progress.goodput is not None:
@@ -169,6 +169,10 @@ def progress_line(progress: ProgressSnapshot) -> str:
     parts.append(_servers(progress))
     parts.append(f"queue {progress.queue[0]} ({progress.queue[1]} in progress)")
     return "  ".join(parts)
+
+
+def _speed(progress: ProgressSnapshot) -> str:
+    return f"{progress.records_per_s:,.0f} {'batches' if progress.counts_batches else 'records'}/s"
 
 
 def _servers(progress: ProgressSnapshot) -> str:
@@ -184,7 +188,7 @@ def _block(progress: ProgressSnapshot) -> Group:
         ProgressBar(total=1.0, completed=progress.done, width=30),
         Text(f"{progress.done:4.0%}"),
         Text(f"epoch {progress.epoch[0]}/{progress.epoch[1]}" if progress.epoch[1] else ""),
-        Text(f"{progress.records_per_s:,.0f} records/s" if progress.records_per_s else ""),
+        Text(_speed(progress) if progress.records_per_s else ""),
         Text("" if progress.loss is None else f"loss {progress.loss:.4f}"),
         Text(stopwatch(progress.elapsed_s), style="dim"),
     )

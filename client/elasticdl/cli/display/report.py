@@ -111,7 +111,8 @@ def _ring(report: Report) -> Iterator[tuple[str, str]]:
 def _performance(report: Report) -> Iterator[tuple[str, str]]:
     seconds = report["seconds"]
     if report["records_per_second"]:
-        yield "speed", f"{report['records_per_second']:,.0f} records/s{_all_runs(report)}"
+        unit = "batches" if report["plan"]["batches"] == report["plan"]["records"] else "records"
+        yield "speed", f"{report['records_per_second']:,.0f} {unit}/s{_all_runs(report)}"
     if report["wall_s"] is not None:
         yield "time", _time_text(report)
     if seconds.get("total"):
@@ -137,7 +138,9 @@ def _audit_text(report: Report) -> str:
     if audit["exact"]:
         repaired = f"; {count(audit['repaired'], 'task')} had to be repaired" if audit["repaired"] else ""
         differed = "".join(f"; {one}, and was copied again" for one in audit["replicas"])
-        absorbed = f"{count(audit['batches'], 'batch', 'batches')} ({count(audit['records'], 'record')})"
+        absorbed = count(audit["batches"], "batch", "batches")
+        if audit["records"] != audit["batches"]:
+            absorbed += f" ({count(audit['records'], 'record')})"
         exact = f"exact: {absorbed} absorbed exactly once, in {count(audit['groups'], 'ledger')}{repaired}{differed}"
         return exact + (f"; {_skipped_text(audit)}" if audit["skipped"] else "")
     if audit["problems"]:

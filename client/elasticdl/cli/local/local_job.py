@@ -188,7 +188,7 @@ class LocalJob:
         """Put on the log what this run has measured; returns the job as the log then describes it."""
         usage = self._processes.usage
         if forks := self._runtime.forks:
-            for name, (cpu_s, rss_bytes) in (await asyncio.to_thread(forks.stop)).items():
+            for name, (cpu_s, rss_bytes) in (await asyncio.to_thread(forks.end_job)).items():
                 usage[name] = Usage(starts=1, cpu_s=cpu_s, rss_max_bytes=rss_bytes)
         if starts := self._broker.starts:
             cpu_s, rss_bytes = self._broker.usage()
@@ -316,7 +316,7 @@ class LocalJob:
         finally:
             if self._spares is not None:
                 self._spares.stop()
-            forks.stop()
+            forks.end_job()
 
     def _environment(self, url: str, pod: PodName, service: Service) -> dict[str, str]:
         return {

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import GeneratorType
 from typing import Any
 
 import keras
 import numpy as np
 
 from elasticdl.cli.script import arrays, by_number, streams
+from elasticdl.cli.script.known_datasets import Known
 from elasticdl.shared.errors import UserError
 from elasticdl.shipping.columns import Array, Layout, laid_out
-from elasticdl.shipping.numbered import Batches, InBatches, Sliced, Source
+from elasticdl.shipping.numbered import Batches, Drawn, InBatches, Sliced, Source
 from elasticdl.shipping.shipped import TRAINING, VALIDATION
 
 BATCH_SIZE = 32
@@ -57,6 +61,10 @@ def data_of(given: Mapping[str, Any], folder: Path, script: Path, *, reads_here:
     Raises:
         UserError: no job can train with it.
     """
+    _refuse_generators(given, reads_here=reads_here)
+    x = streams.of_one_pass(given["x"], given["steps_per_epoch"])
+    if x is not given["x"]:
+        given = {**given, "x": x, "steps_per_epoch": None}
     by_numbers = _by_number(given, folder, script) if reads_here else None
     return _in_columns(given, folder) if by_numbers is None else by_numbers
 
@@ -73,7 +81,11 @@ def few_of(given: Mapping[str, Any]) -> tuple[Layout, Columns]:
 
 
 def _by_number(given: Mapping[str, Any], folder: Path, script: Path) -> CallData | None:
-    found = by_number.source_of(given["x"], given["steps_per_epoch"], given["shuffle"])
+    if streams.is_drawn(given["x"]):
+        _refuse_split(given)
+        found: Known | None = _drawn(given, folder)
+    else:
+        found = by_number.source_of(given["x"], given["steps_per_epoch"], given["shuffle"])
     if found is None:
         return None
     source = found.source
@@ -98,9 +110,22 @@ def _by_number(given: Mapping[str, Any], folder: Path, script: Path) -> CallData
     )
 
 
+def _drawn(given: Mapping[str, Any], folder: Path) -> Known:
+    steps, epochs = given["steps_per_epoch"], given["epochs"] - given["initial_epoch"]
+    stream = streams.draw(given["x"], steps, epochs, folder / "stream")
+    return Known(Drawn(stream.layout, stream.columns, stream.sizes, steps), shuffled=False)
+
+
+def pass_over(given: Mapping[str, Any], batches: int) -> None:
+    """Read what a call took from a generator in a former run of the script, except for some batches, and drop it."""
+    if isinstance(given["x"], GeneratorType) and given["steps_per_epoch"]:
+        epochs = given["epochs"] - given["initial_epoch"]
+        deque(itertools.islice(given["x"], given["steps_per_epoch"] * epochs - batches), maxlen=0)
+
+
 def _other_source(given: Mapping[str, Any], source: Source, folder: Path, script: Path) -> tuple[Source, bytes]:
     """The validation data. As in the training data, its numbers stand for batches, or for records."""
-    in_batches = isinstance(source, Batches)
+    in_batches = isinstance(source, Batches | Drawn)
     found = by_number.source_of(given["validation_data"], given["validation_steps"], False, all_steps=False)
     if found is not None and (in_batches or not isinstance(found.source, Batches)):
         other = InBatches(found.source) if in_batches and not isinstance(found.source, Batches) else found.source
@@ -122,7 +147,7 @@ def _in_columns(given: Mapping[str, Any], folder: Path) -> CallData:
     if streams.is_stream(given["x"]):
         _refuse_split(given)
         stream = streams.read(given["x"], given["steps_per_epoch"], folder / "stream", shuffle=shuffle)
-        layout, training, batch_size, shuffle = stream
+        layout, training, batch_size, shuffle = stream.layout, stream.columns, stream.batch_size, stream.shuffled
     else:
         layout, training = laid_out(given["x"], given["y"], given["sample_weight"])
         steps = -(-arrays.records_of(training) // batch_size)
@@ -149,6 +174,21 @@ def _in_columns(given: Mapping[str, Any], folder: Path) -> CallData:
         shuffle=shuffle,
         few={name: array[:_BUILT_WITH] for name, array in training.items()},
     )
+
+
+def _refuse_generators(given: Mapping[str, Any], *, reads_here: bool) -> None:
+    if given["epochs"] - given["initial_epoch"] == 1:
+        return
+    if isinstance(given["validation_data"], GeneratorType):
+        raise UserError(
+            "the validation data of fit() is a generator, of which each evaluation would see other batches",
+            hint="Give arrays or a tf.data.Dataset, so that all epochs are compared on the same data.",
+        )
+    if isinstance(given["x"], GeneratorType) and not reads_here:
+        raise UserError(
+            "fit() is given a generator and several epochs, for which workers have to see the files of this machine",
+            hint="Give a tf.data.Dataset or arrays to a job on Kubernetes.",
+        )
 
 
 def _refuse_split(given: Mapping[str, Any]) -> None:

@@ -127,7 +127,7 @@ class ClusterPlace:
             file = Path(folder) / WEIGHTS_ALONE
             with contextlib.closing(self._store.open(uri)) as source, file.open("wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
-            yield Results.of(facts, file)
+            yield Results.of(facts, file, self._uri(job))
 
     def _uri(self, job: str) -> str:
         return join(self._storage, job)

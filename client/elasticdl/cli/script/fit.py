@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import shutil
+import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,8 +13,8 @@ from typing import Any
 
 import keras
 
-from elasticdl.cli.script import arrays, continuing
-from elasticdl.cli.script.call_data import CallData, data_of, few_of
+from elasticdl.cli.script import arrays, continuing, optimizer_state
+from elasticdl.cli.script.call_data import CallData, data_of, few_of, pass_over
 from elasticdl.cli.script.launcher import Launchers
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.plan import Shuffle
@@ -44,12 +45,16 @@ def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers,
     if given["epochs"] <= given["initial_epoch"]:
         return _history(model, [], given)
     if job := launchers.former():
-        if not _is_built(model):
+        read = not _is_built(model)
+        if read:
             _build(model, *few_of(given))
+        pass_over(given, int(read))
     else:
         job = _trained(model, given, launchers, script)
     with launchers.place.results(job) as results:
         load_weights(model, results.weights)
+        if results.storage and not optimizer_state.restore(model, results.storage, job):
+            sys.stdout.write(f"The optimizer of {model.name} has no state: that of {job} can't be read.\n")
     continuing.note(model, job)
     return _history(model, results.epochs, given, results.batches_per_epoch)
 
@@ -58,6 +63,10 @@ def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script:
     """Run the job; returns its id."""
     name = launchers.flags.job_name or job_name(script.stem)
     job = new_job_id(name)
+    quiet = given["verbose"] in (0, "0")
+    if not quiet:
+        sys.stdout.write(f"Preparing job {job} for fit() of the model {model.name!r}\n")
+        sys.stdout.flush()
     folder = launchers.root / job
     values = written(model, given, folder, script, name, reads_here=launchers.place.is_here)
     values |= continuing.flags_to_continue(model, launchers.flags)
@@ -69,7 +78,6 @@ def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script:
         with contextlib.suppress(ElasticDLError):
             launchers.place.remove(job)
         raise
-    quiet = given["verbose"] in (0, "0")
     launchers.run(job, values, quiet=quiet, replace=(values["model_def"], str(script)))
     return job
 

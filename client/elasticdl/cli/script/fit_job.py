@@ -1,7 +1,12 @@
-"""``python -m elasticdl.cli.script.fit_job``: waits for a call of ``fit()`` in a script, and runs it as a job.
+"""``python -m elasticdl.cli.script.fit_job``: waits for calls of ``fit()`` in a script, and runs each as a job.
 
-It starts with the script, and imports TensorFlow for the workers while the script does so for itself. The call comes on
-its standard input; if the script ends without one, it ends, too.
+It starts with the script, and imports TensorFlow for the workers while the script does so for itself. What has been
+imported serves all jobs of the script. Its standard input is a socket:
+
+    script -> this process    a line of JSON: a call
+    this process -> script    a line: the job has succeeded
+
+If a job does not succeed, this process ends with the exit code of the job. It also ends when the script does.
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import sys
 import threading
 import typing
@@ -21,6 +27,7 @@ from typing import Any
 
 from elasticdl.cli import exit_codes, interrupts
 from elasticdl.cli.local.processes.fork_server import fork_servers
+from elasticdl.cli.local.processes.imports import HASH_SEEDS
 from elasticdl.cli.local.processes.logs import NewLines
 from elasticdl.cli.submission.seed import seed_of, with_seed
 from elasticdl.shared.errors import ElasticDLError, UserError
@@ -32,46 +39,66 @@ from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.exit_codes import leave
 
 SHOWN_EVERY_S = 0.5
+SEEDS = 1 << 64
+"""How many seeds a job can have."""
 Start = Callable[[TrainFlags, JobId, float], int]
 """(flags, job, when the call began) -> exit code of the job, once it has ended."""
 
 
 def main() -> int:
-    """Entry point; returns the exit code of the job."""
+    """Entry point; returns the exit code of the last job."""
     from elasticdl.cli.submission.flag_items import parse_envs
 
     given = json.loads(os.environ.pop("ELASTICDL_SCRIPT"))
     root = Path(os.environ.pop("ELASTICDL_SCRIPT_ROOT"))
     of_pods = {name: given.pop(name) for name in flags_of(KubernetesFlags) if name in given}
-    flags = with_seed(TrainFlags(model_def="", training_data="", **typed(given)))
-    if flags.platform == "kubernetes":
-        return _run_on_kubernetes(flags, from_plain_values(KubernetesFlags, of_pods), root)
-    processes = flags.processes
-    with fork_servers(processes=processes, seed=seed_of(flags), envs=parse_envs(flags.envs)) as forks:
-        forks.begin(None, [Service.WORKER])
-        with contextlib.suppress(KeyboardInterrupt):
-            if request := sys.stdin.read():
+    flags = TrainFlags(model_def="", training_data="", **typed(given))
+    has_seed = flags.seed is not None
+    flags = with_seed(flags)
+    # Processes of a job must not inherit the socket: the script waits for its end.
+    with socket.socket(fileno=os.dup(0)) as script, open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
 
-                def start_here(flags: TrainFlags, job: JobId, started_s: float) -> int:
-                    from elasticdl.cli.commands.new_job import start
+        def start_there(flags: TrainFlags, job: JobId, started_s: float) -> int:
+            from elasticdl.cli.kubernetes.new_job.start import start
 
-                    return start(flags, root, forks, started_s, None, job)
+            flags.check()
+            return start(flags, from_plain_values(KubernetesFlags, of_pods), started_s, job)
 
-                return _run(json.loads(request), flags, root, start_here)
+        if flags.platform == "kubernetes":
+            return _serve(script, flags, root, start_there, has_seed=has_seed)
+        processes, envs = flags.processes, parse_envs(flags.envs)
+        with fork_servers(processes=processes, seed=seed_of(flags), envs=envs) as forks:
+            forks.serve_several_jobs = True
+            forks.begin(None, [Service.WORKER])
+
+            def start_here(flags: TrainFlags, job: JobId, started_s: float) -> int:
+                from elasticdl.cli.commands.new_job import start
+
+                return start(flags, root, forks, started_s, None, job)
+
+            return _serve(script, flags, root, start_here, has_seed=has_seed)
+
+
+def _serve(script: socket.socket, flags: TrainFlags, root: Path, start: Start, *, has_seed: bool) -> int:
+    """Run one job after the other; returns the exit code of the first that does not succeed."""
+    with contextlib.suppress(KeyboardInterrupt), script.makefile("rb") as requests:
+        for line in requests:
+            request = json.loads(line)
+            if code := _run(request, _seeded(flags, request["number"] - 1, has_seed=has_seed), root, start):
+                return code
+            interrupts.catch()  # The end of a job ignores further signals.
+            script.sendall(b"succeeded\n")
     return exit_codes.INTERRUPTED
 
 
-def _run_on_kubernetes(flags: TrainFlags, pods: KubernetesFlags, root: Path) -> int:
-    from elasticdl.cli.kubernetes.new_job.start import start
+def _seeded(flags: TrainFlags, number: int, *, has_seed: bool) -> TrainFlags:
+    """The flags with a seed that other jobs do not have, unless the user has given one.
 
-    def start_there(flags: TrainFlags, job: JobId, started_s: float) -> int:
-        flags.check()
-        return start(flags, pods, started_s, job)
-
-    with contextlib.suppress(KeyboardInterrupt):
-        if request := sys.stdin.read():
-            return _run(json.loads(request), flags, root, start_there)
-    return exit_codes.INTERRUPTED
+    The fork servers have imported with the seed of the first job: see ``import_constants``.
+    """
+    assert flags.seed is not None
+    return flags if has_seed else replace(flags, seed=(flags.seed + number * HASH_SEEDS) % SEEDS)
 
 
 def _run(request: dict[str, Any], flags: TrainFlags, root: Path, start: Start) -> int:
@@ -103,6 +130,7 @@ def _run(request: dict[str, Any], flags: TrainFlags, root: Path, start: Start) -
 def _only_prints(logs: Path) -> Iterator[None]:
     """Show what the user's code prints in the workers, and nothing of the job but its errors."""
     ended = threading.Event()
+    before = os.dup(sys.stdout.fileno())
 
     def follow() -> None:
         printed = NewLines(logs, read={})
@@ -126,6 +154,9 @@ def _only_prints(logs: Path) -> Iterator[None]:
     finally:
         ended.set()
         following.join()
+        sys.stdout.flush()
+        os.dup2(before, sys.stdout.fileno())
+        os.close(before)
 
 
 def typed(values: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The processes that start and follow a script's jobs: one waits ready, so that imports overlap the script's own."""
+"""The process that starts and follows a script's jobs: it waits ready, so that imports overlap the script's own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import shlex
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +23,7 @@ from elasticdl.shared.job.options import plain_values
 from elasticdl.shared.kubernetes.options import KubernetesFlags
 
 MODULE = "elasticdl.cli.script.fit_job"
+_ANSWER_BYTES_MAX = 64
 
 
 class JobError(ElasticDLError):
@@ -35,6 +38,51 @@ class JobError(ElasticDLError):
         super().__init__(f"the job {job} has ended with exit code {exit_code}{': ' if reason else ''}{reason}")
         self.exit_code = exit_code
         self.reason = reason
+
+
+class Launcher:
+    """A process that runs jobs, one after the other, as long as they succeed.
+
+    Args:
+        environment: all of its environment. Flags are in it, because they may have credentials, which all users of the
+            machine could read in a command line.
+    """
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            command = module_command(MODULE)
+            self._process = subprocess.Popen(command, stdin=theirs.fileno(), env=environment)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it can't run a job any more."""
+        return self._process.poll() is not None
+
+    def run(self, request: dict[str, Any]) -> int:
+        """Run a job to its end; returns its exit code. Unless that is 0, the process has ended."""
+        with contextlib.suppress(OSError):  # It has died; its exit code says why.
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
+        if self._answer():
+            return 0
+        return wait_for(self._process, passes_on=_lacks_terminal) or exit_codes.FAILURE
+
+    def close(self) -> None:
+        """End the process. It may still be importing; there is nothing to lose."""
+        self._socket.close()
+        self._process.terminate()
+        self._process.wait()
+
+    def _answer(self) -> bytes:
+        """What it says when the job has succeeded; empty if it has ended instead."""
+        while True:
+            try:
+                return self._socket.recv(_ANSWER_BYTES_MAX)
+            except KeyboardInterrupt:
+                if _lacks_terminal():
+                    self._process.send_signal(signal.SIGINT)
+            except OSError:
+                return b""
 
 
 class Launchers:
@@ -58,20 +106,17 @@ class Launchers:
         self.place = place
         self._jobs: list[str] = []
         self._former: list[str] = [*place.record(resumed)["before"], resumed] if resumed else []
-        self._standby: subprocess.Popen[str] | None = None
+        self._launcher: Launcher | None = None
 
     def __enter__(self) -> Self:
-        self._standby = self._start()
+        self._launcher = self._start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._standby is not None:
-            assert self._standby.stdin is not None
-            self._standby.stdin.close()
-            self._standby.terminate()  # It may still be importing; there is nothing to lose.
-            self._standby.wait()
+        if self._launcher is not None:
+            self._launcher.close()
 
     def former(self) -> str:
         """The job that this call of ``fit()`` has had in the interrupted run; empty: it has had none.
@@ -106,20 +151,21 @@ class Launchers:
         Raises:
             JobError: the job has failed, or the user interrupted it.
         """
-        process, self._standby = self._standby or self._start(), None
+        launcher, self._launcher = self._launcher, None
+        if launcher is None or launcher.has_ended:
+            launcher = self._start()
         refusal = self.root / f".{job}.refused"
         request = {"job": job, "values": values, "quiet": quiet, "replace": replace, "folder": os.getcwd()}
-        request["refusal"] = str(refusal)
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
-            pipe.write(json.dumps(request))
+        request |= {"refusal": str(refusal), "number": len(self._jobs)}
         sys.stdout.flush()
-        code = wait_for(process, passes_on=_lacks_terminal)
+        code = launcher.run(request)
         if code:
+            launcher.close()
             self._say_how_to_continue(job, code)
             said = refusal.read_text() if refusal.exists() else self.place.reason(job)
             refusal.unlink(missing_ok=True)
             raise JobError(job, code if code > 0 else exit_codes.FAILURE, said)
+        self._launcher = launcher
 
     def _say_how_to_continue(self, job: str, code: int) -> None:
         with contextlib.suppress(ElasticDLError):  # The cluster may be away. The job's command has said what matters.
@@ -129,11 +175,9 @@ class Launchers:
                 command = shlex.join(["elasticdl", "run", f"--resume={job}", *self.place.arguments, *sys.argv])
                 sys.stderr.write(f"To continue this job and then the script: {command}\n")
 
-    def _start(self) -> subprocess.Popen[str]:
+    def _start(self) -> Launcher:
         given = {**plain_values(self.flags), **plain_values(self.pods)}
-        # Flags may have credentials, which all users of the machine could read in a command line.
-        environment = {**os.environ, "ELASTICDL_SCRIPT": json.dumps(given), "ELASTICDL_SCRIPT_ROOT": str(self.root)}
-        return subprocess.Popen(module_command(MODULE), stdin=subprocess.PIPE, text=True, env=environment)
+        return Launcher({**os.environ, "ELASTICDL_SCRIPT": json.dumps(given), "ELASTICDL_SCRIPT_ROOT": str(self.root)})
 
 
 def _lacks_terminal() -> bool:

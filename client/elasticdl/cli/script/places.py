@@ -25,18 +25,21 @@ class Results:
     Attributes:
         weights: file of the trained weights.
         epochs: the curves of the job's report, one item per epoch.
+        storage: URI of the folder that holds the job's snapshots; empty: unknown.
     """
 
     weights: Path
     epochs: list[Mapping[str, Any]]
     batches_per_epoch: int
+    storage: str = ""
 
     @classmethod
-    def of(cls, report: Mapping[str, Any], weights: Path) -> Results:
+    def of(cls, report: Mapping[str, Any], weights: Path, storage: str) -> Results:
         """What a job's report says."""
         plan = report["plan"]
         batches = plan["batches"] // max(plan["epochs_run"], 1)
-        return cls(weights=weights, epochs=report["history"]["epochs"], batches_per_epoch=batches)
+        epochs = report["history"]["epochs"]
+        return cls(weights=weights, epochs=epochs, batches_per_epoch=batches, storage=storage)
 
 
 class Place(Protocol):
@@ -145,7 +148,9 @@ class LocalPlace:
     @contextmanager
     def results(self, job: str) -> Iterator[Results]:
         """See ``Place``."""
-        yield Results.of(self._report(job), self._root / job / "output" / WEIGHTS_ALONE)
+        record = self._root / job / "job.json"
+        storage = str(json.loads(record.read_text())["storage"]) if record.exists() else ""
+        yield Results.of(self._report(job), self._root / job / "output" / WEIGHTS_ALONE, storage)
 
     def _report(self, job: str) -> Mapping[str, Any]:
         report: Mapping[str, Any] = json.loads((self._root / job / "report.json").read_text())

@@ -6,6 +6,7 @@ import itertools
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import GeneratorType
 from typing import Any, NamedTuple
@@ -16,16 +17,31 @@ import tensorflow as tf
 
 from elasticdl.cli.script import arrays
 from elasticdl.shared.errors import UserError, file_errors
-from elasticdl.shared.words import size
+from elasticdl.shared.words import count, size
 from elasticdl.shipping.columns import Array, Layout, laid_out
 
-BYTES_MAX = 64 << 30
-"""Largest data set that is copied to disk."""
 STEPS_HINT = "Leave it out: an epoch of a job is one pass over the data."
 """What to do about ``steps_per_epoch``."""
-_PROGRESS_S = 5.0
+_UNCHANGED = ("PrefetchDataset", "OptionsDataset", "ModelDataset")
+"""Datasets that give what they are given."""
 _RANDOM = ("Random", "Rng", "Multinomial")
 """Parts of the names of TensorFlow's operations that draw random numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits of a pass over a data set.
+
+    Attributes:
+        bytes_max: largest data set that is copied to disk.
+        progress_s: seconds between two lines that say how far it is.
+    """
+
+    bytes_max: int = 64 << 30
+    progress_s: float = 5.0
+
+
+_LIMITS = Limits()
 
 
 class Stream(NamedTuple):
@@ -34,12 +50,14 @@ class Stream(NamedTuple):
     Attributes:
         columns: memory-mapped files.
         batch_size: records of the first batch.
+        sizes: records of each batch.
         shuffled: whether the order of the data was random, so that the job shuffles it.
     """
 
     layout: Layout
     columns: dict[str, Array]
     batch_size: int
+    sizes: list[int]
     shuffled: bool
 
 
@@ -55,15 +73,49 @@ def is_stream(given: Any) -> bool:
             "fit() is given a DataLoader of PyTorch, which workers without PyTorch can't read",
             hint="Give fit() its arrays, or a keras.utils.PyDataset.",
         )
-    if isinstance(given, GeneratorType):
+    return isinstance(given, tf.data.Dataset | keras.utils.PyDataset | GeneratorType)
+
+
+def is_drawn(given: Any) -> bool:
+    """Whether each epoch of ``fit()`` continues where the one before has ended, as with data that has no end."""
+    is_endless = isinstance(given, tf.data.Dataset) and int(given.cardinality()) == tf.data.INFINITE_CARDINALITY
+    return is_endless or isinstance(given, GeneratorType)
+
+
+def of_one_pass(dataset: Any, steps: int | None) -> Any:
+    """A dataset without its ``repeat()``, if an epoch of so many batches is one pass over it; else as it is."""
+    inner = dataset
+    while isinstance(inner, tf.data.Dataset):
+        kind = type(inner).__name__.strip("_")
+        if kind == "RepeatDataset":
+            (inner,) = inner._inputs()
+            return inner if steps is not None and int(inner.cardinality()) == steps else dataset
+        if kind not in _UNCHANGED:
+            break
+        (inner,) = inner._inputs()
+    return dataset
+
+
+def draw(given: Any, steps: int | None, epochs: int, folder: Path) -> Stream:
+    """Write the batches of all epochs, of data for which ``is_drawn``, into a folder.
+
+    Raises:
+        UserError: ``steps``, the batches of an epoch, is None, or the data ends before; as of ``read``.
+    """
+    if steps is None:
+        what = "generator of fit() has no length" if isinstance(given, GeneratorType) else "dataset of fit() has no end"
+        raise UserError(f"the {what}", hint="Give fit() steps_per_epoch.")
+    stream = _written(itertools.islice(given, steps * epochs), folder)
+    if len(stream.sizes) < steps * epochs:
         raise UserError(
-            "fit() is given a generator, which has no length and can be read once only",
-            hint="Make a keras.utils.PyDataset of it, which gives batches by their numbers, or tf.data.Dataset.",
+            f"the generator of fit() ended after {count(len(stream.sizes), 'batch', 'batches')}, and "
+            f"{count(epochs, 'epoch')} of {count(steps, 'step')} need {steps * epochs:,}",
+            hint="Let it give more batches, or give fit() fewer epochs or steps.",
         )
-    return isinstance(given, tf.data.Dataset | keras.utils.PyDataset)
+    return stream
 
 
-def read(given: Any, steps: int | None, folder: Path, *, shuffle: bool = True) -> Stream:
+def read(given: Any, steps: int | None, folder: Path, *, shuffle: bool = True, limits: Limits = _LIMITS) -> Stream:
     """Write one pass over a data set into a folder.
 
     Args:
@@ -73,11 +125,14 @@ def read(given: Any, steps: int | None, folder: Path, *, shuffle: bool = True) -
     Raises:
         UserError: it has no end, gives other data in each pass, is too large, or its batches differ in structure.
     """
+    batches: Iterable[Any]
+    if isinstance(given, GeneratorType):
+        return draw(given, steps, 1, folder)
     if isinstance(given, tf.data.Dataset):
         batches, shuffled = _of_dataset(given, steps), any("Shuffle" in type(one).__name__ for one in _parts(given))
     else:
         batches, shuffled = _of_py_dataset(given, steps), shuffle
-    return _written(batches, folder)._replace(shuffled=shuffled)
+    return _written(batches, folder, limits)._replace(shuffled=shuffled)
 
 
 def _of_dataset(given: Any, steps: int | None) -> Iterable[Any]:
@@ -101,10 +156,10 @@ def _of_dataset(given: Any, steps: int | None) -> Iterable[Any]:
 
 
 def _of_py_dataset(given: Any, steps: int | None) -> Iterator[Any]:
-    count = given.num_batches if steps is None else steps
-    if count is None:
+    batches = given.num_batches if steps is None else steps
+    if batches is None:
         raise UserError("the PyDataset of fit() has no end", hint="Give fit() steps_per_epoch.")
-    return (given[number] for number in range(count))
+    return (given[number] for number in range(batches))
 
 
 def _parts(dataset: Any) -> Iterator[Any]:
@@ -124,18 +179,19 @@ def _random_operation(part: Any) -> str:
     return next((node.op for node in nodes if any(part in node.op for part in _RANDOM)), "")
 
 
-def _written(batches: Iterable[Any], folder: Path) -> Stream:
+def _written(batches: Iterable[Any], folder: Path, limits: Limits = _LIMITS) -> Stream:
     layout: Layout | None = None
     kinds: dict[str, tuple[Any, tuple[int, ...]]] = {}
     texts: dict[str, list[Array]] = {}
-    records = written = first = 0
+    sizes: list[int] = []
+    written = 0
     said_s = time.monotonic()
     with file_errors(f"the data of fit() can't be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for batch in batches:
             found, columns = laid_out(*keras.utils.unpack_x_y_sample_weight(batch))
             if layout is None:
-                layout, first = found, arrays.records_of(columns)
+                layout = found
                 kinds = {name: (array.dtype, array.shape[1:]) for name, array in columns.items()}
             _check(layout, kinds, found, columns)
             for name, array in columns.items():
@@ -145,23 +201,25 @@ def _written(batches: Iterable[Any], folder: Path) -> Stream:
                     with (folder / f"{name}.part").open("ab") as file:
                         np.ascontiguousarray(array).tofile(file)
                 written += array.nbytes
-            records += arrays.records_of(columns)
-            if written > BYTES_MAX:
+            sizes.append(arrays.records_of(columns))
+            if written > limits.bytes_max:
                 raise UserError(
-                    f"the dataset of fit() has more than {size(BYTES_MAX)}",
+                    f"the dataset of fit() has more than {size(limits.bytes_max)}",
                     hint="Write it to files, and train a model file on them: elasticdl train.",
                 )
-            if time.monotonic() > said_s + _PROGRESS_S:
+            if time.monotonic() > said_s + limits.progress_s:
                 said_s = time.monotonic()
-                sys.stdout.write(f"Reading the dataset of fit(): {records:,} records, {size(written)}\n")
+                sys.stdout.write(f"Reading the dataset of fit(): {sum(sizes):,} records, {size(written)}\n")
                 sys.stdout.flush()
     if layout is None:
         raise UserError("the dataset of fit() gives no batch")
     columns = {
-        name: np.concatenate(texts[name]) if name in texts else _mapped(folder / f"{name}.part", kind, shape, records)
+        name: np.concatenate(texts[name])
+        if name in texts
+        else _mapped(folder / f"{name}.part", kind, shape, sum(sizes))
         for name, (kind, shape) in kinds.items()
     }
-    return Stream(layout, columns, first, shuffled=False)
+    return Stream(layout, columns, sizes[0], sizes, shuffled=False)
 
 
 def _mapped(file: Path, kind: Any, shape: tuple[int, ...], records: int) -> Array:

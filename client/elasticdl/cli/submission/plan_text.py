@@ -51,7 +51,7 @@ def start_lines(spec: JobSpec, run: RunDirectory | None = None) -> list[str]:
     is_asynchronous = spec.kind.trains and not spec.synchronous
     if spec.workers > 1 and is_asynchronous and spec.max_staleness != 0:
         synchronous = f"--global_batch_size={_near_multiple(spec.plan.minibatch_size, spec.workers)}"
-        if run and Path(spec.model.path).is_relative_to(run.path):
+        if spec.plan.counts_batches or (run and Path(spec.model.path).is_relative_to(run.path)):
             synchronous = "--grads_to_wait=1"  # The model of a script, whose fit() says how large a minibatch is.
         lines.append(
             f"{spec.workers} workers train asynchronously: a gradient may be {_staleness_text(spec)} old. With an "
@@ -66,9 +66,12 @@ def _work_text(spec: JobSpec) -> str:
     plan = spec.plan
     if not spec.kind.trains:
         return f"{spec.kind.value}s {count(spec.work.records, 'record')} in {count(spec.work.tasks, 'task')}."
+    epochs, tasks = f"{count(plan.epochs, 'epoch')}{_max_step_note(plan)}", count(plan.tasks, "task")
+    if plan.counts_batches:
+        return f"{count(plan.batches_per_epoch, 'batch', 'batches')} x {epochs} in {tasks}. Seed {plan.seed}."
     return (
-        f"{count(plan.records_per_epoch, 'record')} x {count(plan.epochs, 'epoch')}{_max_step_note(plan)} = "
-        f"{count(plan.batches, 'batch', 'batches')} in {count(plan.tasks, 'task')}. Seed {plan.seed}."
+        f"{count(plan.records_per_epoch, 'record')} x {epochs} = {count(plan.batches, 'batch', 'batches')} in {tasks}. "
+        f"Seed {plan.seed}."
     )
 
 

@@ -94,7 +94,10 @@ def prepare(
     envs, secret_envs = split_secrets(parse_envs(flags.envs))
     destinations = data_cache(flags) | _checked_destinations(flags, root, job)
     initial = _initial_model(flags, initial, root, progress)
-    data, validation = plan_data(flags, model, progress, forks, shared_indices_of(flags))
+    # The names of files that were written for this job would say nothing.
+    is_own = root is not None and Path(flags.training_data).is_relative_to(root / job)
+    say: Progress = (lambda _: None) if is_own else progress
+    data, validation = plan_data(flags, model, say, forks, shared_indices_of(flags))
     plan = _training_plan(flags, data)
     spec = JobSpec(
         job=job,

@@ -5,7 +5,7 @@ The plan, the ledgers and the audit know numbers. What belongs to a number has t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -93,6 +93,40 @@ class Batches:
     def end_epoch(self) -> None:
         """See ``Source``."""
         self._dataset.on_epoch_end()
+
+
+class Drawn:
+    """Batches of all epochs, read one after the other: a number stands for a batch of an epoch.
+
+    Args:
+        columns: of all batches, as ``laid_out`` gives them.
+        sizes: records of each batch.
+        count: batches of an epoch.
+    """
+
+    name = "the data"
+    batch_size = 1
+    has_epochs = True
+
+    def __init__(self, layout: Layout, columns: Mapping[str, Array], sizes: Sequence[int], count: int) -> None:
+        self.count = count
+        self._layout, self._columns = layout, dict(columns)
+        self._starts = np.cumsum([0, *sizes])
+        self._epoch = 0
+
+    def read(self, numbers: Numbers) -> Any:
+        """See ``Source``."""
+        number = self._epoch * self.count + int(numbers[0])
+        rows = slice(self._starts[number], self._starts[number + 1])
+        few = {name: array[rows] for name, array in self._columns.items()}
+        return keras.utils.pack_x_y_sample_weight(*structured(self._layout, few))
+
+    def begin_epoch(self) -> None:
+        """See ``Source``."""
+
+    def end_epoch(self) -> None:
+        """See ``Source``."""
+        self._epoch += 1
 
 
 class Sliced(SameEachEpoch):

@@ -128,6 +128,11 @@ class Plan:
         """Tasks of one pass over the data, before any truncation."""
         return -(-self.records_per_epoch // self.task_records) if self.is_global else self._first_shard[-1]
 
+    @property
+    def counts_batches(self) -> bool:
+        """Whether a record is a batch, as in the data of a script that workers read by the numbers of its batches."""
+        return self.minibatch_size == 1
+
     @cached_property
     def batches_per_epoch(self) -> int:
         """Batches of one pass over the data: a task's last batch may be short, so this is a sum over shards."""

@@ -16,6 +16,9 @@ import psutil
 
 from elasticdl.shared.process.operating_system import kill_group
 
+_counted_s = 0.0
+"""CPU seconds of this process that a job has counted."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
@@ -147,11 +150,22 @@ class ChildProcesses:
 
 
 def own_usage() -> Usage:
-    """What this process has used so far, without its children."""
+    """What this process has used since the last call, without its children: a launcher may run several jobs."""
+    global _counted_s
     times = os.times()
+    used_s, _counted_s = times.user + times.system - _counted_s, times.user + times.system
     unit = 1 if sys.platform == "darwin" else 1024
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return Usage(starts=1, cpu_s=times.user + times.system, rss_max_bytes=peak_bytes)
+    return Usage(starts=1, cpu_s=used_s, rss_max_bytes=peak_bytes)
+
+
+def used_by(pid: int) -> Usage:
+    """What a running process has used so far; nothing if it has just ended."""
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.Error:
+        return Usage()
+    return Usage(starts=1, cpu_s=times.user + times.system, rss_max_bytes=_rss_peak_bytes(pid))
 
 
 def _rss_peak_bytes(pid: int) -> int:

@@ -58,6 +58,7 @@ class ForkServer:
         self._settled.set()
         self._memory = 0
         self._log: Path | None = None
+        self._counted_s = 0.0
 
     def begin(self, *, environment: Mapping[str, str], log: Path | None) -> None:
         """Start the server; returns before it is ready.
@@ -139,13 +140,37 @@ class ForkServer:
         _, _, resources = os.wait4(self._pid, 0)
         self._server.close()
         self._server = None
+        self._write_log()
         if self._memory:
-            with open(self._memory, "rb") as memory, contextlib.suppress(OSError):
+            os.close(self._memory)
+            self._memory = 0
+        return resources.ru_utime + resources.ru_stime, resources.ru_maxrss * 1024
+
+    def end_job(self) -> tuple[float, int]:
+        """Keep the server for another job; returns the CPU seconds since the last job, and its memory as ``stop``.
+
+        A server that can't be used any more is stopped, so that ``begin`` starts another one.
+        """
+        if self.is_settled and not self._usable:
+            cpu_s, rss_bytes = self.stop()
+            used_s, self._counted_s, self._pid, self._log = max(0.0, cpu_s - self._counted_s), 0.0, 0, None
+            return used_s, rss_bytes
+        from elasticdl.cli.local.processes.children import used_by  # The first server starts without waiting for it.
+
+        self._write_log()
+        now = used_by(self._pid)
+        used_s, self._counted_s = now.cpu_s - self._counted_s, now.cpu_s
+        return used_s, now.rss_max_bytes
+
+    def _write_log(self) -> None:
+        """Write what the server has printed without a log of its own to that of the job."""
+        if self._memory:
+            with open(self._memory, "r+b", closefd=False) as memory, contextlib.suppress(OSError):
                 memory.seek(0)
                 if self._log and (content := memory.read()):
                     self._log.write_bytes(content)
-            self._memory = 0
-        return resources.ru_utime + resources.ru_stime, resources.ru_maxrss * 1024
+                    memory.truncate(0)
+        self._log = None
 
     def _await_ready(self, server: socket.socket) -> None:
         server.settimeout(READY_S_MAX)
@@ -183,6 +208,9 @@ class ForkServers:
 
     Args:
         environment: all of the environment of a server. Variables that imports read must be those of the service.
+
+    Attributes:
+        serve_several_jobs: whether the servers outlive a job.
     """
 
     def __init__(
@@ -198,6 +226,7 @@ class ForkServers:
         self.take_spare: Callable[[], WaitingProcess | None] = lambda: None
         """Gives a process that can become any worker."""
         self._left_out: set[Service] = set()
+        self.serve_several_jobs = False
 
     def leave_out(self, service: Service) -> None:
         """Start no server for a service of which the job has no processes."""
@@ -214,8 +243,8 @@ class ForkServers:
                 continue
             server, log = self.servers[service], logs and logs / f"{fork_server_name(service)}.log"
             if not server.has_begun:
-                server.begin(environment=self._environment(service), log=log)
-            elif log:
+                server.begin(environment=self._environment(service), log=None if self.serve_several_jobs else log)
+            if log:
                 server.log_to(log)
 
     def keep(self, log: Path, process: WaitingProcess) -> None:
@@ -239,12 +268,29 @@ class ForkServers:
                 return server.start(command, environment=environment, log=log, output=output)
         return self.spawner.start(command, environment=environment, log=log, output=output)
 
-    def stop(self) -> dict[PodName, tuple[float, int]]:
-        """Stop all servers; returns the CPU seconds and the largest memory (bytes) of each."""
+    def end_job(self) -> dict[PodName, tuple[float, int]]:
+        """Stop all servers, unless they serve several jobs.
+
+        Returns:
+            The CPU seconds that each has used for this job, and its largest memory (bytes).
+        """
+        self._kill_waiting()
+        self.take_spare = lambda: None
+        return {
+            fork_server_name(service): server.end_job() if self.serve_several_jobs else server.stop()
+            for service, server in self.servers.items()
+            if server.has_begun
+        }
+
+    def stop(self) -> None:
+        """Stop all servers."""
+        self._kill_waiting()
+        for server in self.servers.values():
+            server.stop()
+
+    def _kill_waiting(self) -> None:
         while self._waiting:
             self._waiting.popitem()[1].kill()
-        begun = {service: server for service, server in self.servers.items() if server.has_begun}
-        return {fork_server_name(service): server.stop() for service, server in begun.items()}
 
     def __enter__(self) -> Self:
         return self

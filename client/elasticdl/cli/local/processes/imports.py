@@ -24,7 +24,7 @@ MODULES: Mapping[Service, str] = {
 _THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _TENSORFLOW_THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
-_HASH_SEEDS = 1 << 32
+HASH_SEEDS = 1 << 32
 """How many values ``PYTHONHASHSEED`` can have. All processes of a job need the same one: the order of a set of strings,
 which may be a vocabulary, depends on it."""
 
@@ -50,8 +50,12 @@ def import_environment(base: Mapping[str, str], *, processes: int, seed: int) ->
 
     In ascending priority: our defaults, the launcher's environment, what all processes of a job need.
     """
-    cache = {"NUMBA_CACHE_DIR": str(_cache_folder(base) / "numba")}
-    return {**import_defaults(threads_each(processes)), **cache, **base, **import_constants(seed)}
+    return {**import_defaults(threads_each(processes)), **numba_cache(base), **base, **import_constants(seed)}
+
+
+def numba_cache(base: Mapping[str, str]) -> dict[str, str]:
+    """The variable that names the folder in which numba keeps what it has compiled."""
+    return {"NUMBA_CACHE_DIR": str(_cache_folder(base) / "numba")}
 
 
 def import_defaults(threads: int, *, hides_gpus: bool = True) -> dict[str, str]:
@@ -77,7 +81,7 @@ def import_constants(seed: int) -> dict[str, str]:
     return {
         "PYTHONFAULTHANDLER": "1",
         "PYTHONUNBUFFERED": "1",
-        "PYTHONHASHSEED": str(seed % _HASH_SEEDS),
+        "PYTHONHASHSEED": str(seed % HASH_SEEDS),
         KERAS_BACKEND: TENSORFLOW,
     }
 

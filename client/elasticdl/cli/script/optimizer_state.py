@@ -1,0 +1,164 @@
+"""The state of an optimizer after a job: ``model.optimizer`` has it as after ``fit()``, and ``save()`` keeps it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+
+from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.model.manifests import (
+    MANIFEST_NAME,
+    ChunkPart,
+    Manifest,
+    manifest_uris,
+    read_chunk,
+    read_manifest,
+    snapshots_folder,
+)
+from elasticdl.shared.model.partitioning import dense_part, mask_of
+from elasticdl.shared.model.placement import ALL
+from elasticdl.shared.model.signature import EMA_MOMENTUM, ModelSignature, VariableKind
+from elasticdl.shared.names import JobId
+from elasticdl.shared.storage import ObjectStore, open_store
+
+Floats = npt.NDArray[np.float32]
+SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "sgd": ("momentum",),
+        "adagrad": ("accumulator",),
+        "adam": ("momentum", "velocity", "velocity_hat"),
+        "adamw": ("momentum", "velocity", "velocity_hat"),
+        "rmsprop": ("velocity", "average_gradient", "momentum"),
+        "ftrl": ("accumulator", "linear"),
+        "adadelta": ("accumulated_grad", "accumulated_delta_var"),
+        "adamax": ("momentum", "norm"),
+        "nadam": ("momentum", "velocity"),
+        "lion": ("momentum",),
+    }
+)
+"""Optimizer -> Keras' names of its variables in the order of the ps. Those that its options leave out are absent."""
+_AVERAGE = "average"
+_NADAM_DECAY = 0.96
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What a job's snapshots say of its optimizer.
+
+    Attributes:
+        slots: float32[slots, trainable elements], in the order of the ps, averages last.
+        iteration: updates.
+    """
+
+    signature: ModelSignature
+    slots: Floats
+    iteration: int
+
+
+def restore(model: Any, storage: str, job: str) -> bool:
+    """Give a model's optimizer the state that it has at the end of a job.
+
+    Args:
+        storage: URI of the folder that holds the job's snapshots.
+
+    Returns:
+        Whether there was one that fits.
+    """
+    try:
+        state = read(open_store(storage), storage, job)
+    except ElasticDLError:
+        return False
+    return state is not None and assign(model, state)
+
+
+def read(store: ObjectStore, storage: str, job: str) -> State | None:
+    """The state in the newest snapshots of a job; None: they lack a part of the model.
+
+    Dense parts only: no kernel of the ps is compiled for it. The model of a script has no tables on the ps.
+
+    Raises:
+        ElasticDLError: a snapshot can't be read.
+    """
+    uris = manifest_uris(store, snapshots_folder(storage, JobId(job)), MANIFEST_NAME)
+    manifests = [(uri, read_manifest(store, uri)) for uri in uris]
+    groups = [
+        (group, number, uri, manifest)
+        for uri, manifest in manifests
+        for number, group in enumerate(manifest.groups)
+        if not group.move
+    ]
+    groups.sort(key=lambda one: -one[0].ledger.step)
+    missing = mask_of(ALL)
+    chosen = []
+    for group, number, uri, manifest in groups:
+        mine = mask_of(group.partitions)
+        if (missing & mine).any():
+            chosen.append((group, number, uri, manifest))
+            missing &= ~mine
+    if missing.any():
+        return None
+    signature = ModelSignature.from_json(chosen[0][3].signature)
+    trainable = sum(one.size for one in signature.dense if one.kind is VariableKind.TRAINABLE)
+    slots = np.zeros((0, trainable), np.float32)
+    for group, number, uri, manifest in reversed(chosen):  # What is newer replaces what is older.
+        values, part = _dense(store, uri, manifest, number), dense_part(signature.dense, group.partitions)
+        count = sum(one.stop - one.start for one in part.gradients)
+        rows = (values.size - part.size) // count if count else 0
+        if len(slots) < rows:
+            slots = np.zeros((rows, trainable), np.float32)
+        found = values[count : count * (1 + rows)].reshape(rows, count)
+        start = 0
+        for place in part.gradients if rows else ():
+            stop = start + place.stop - place.start
+            slots[:, place] = found[:, start:stop]
+            start = stop
+    return State(signature=signature, slots=slots, iteration=min(group.iteration for group, *_ in chosen))
+
+
+def assign(model: Any, state: State) -> bool:
+    """Assign a state to the variables of a model's optimizer; returns whether it fits."""
+    optimizer, signature = model.optimizer, state.signature
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        optimizer = optimizer.inner_optimizer
+    specs = [one for one in signature.dense if one.kind is VariableKind.TRAINABLE]
+    variables = [one for one in model.weights if one.trainable]
+    if [one.shape for one in specs] != [tuple(one.shape) for one in variables]:
+        return False
+    if not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    known: dict[str, list[Any]] = defaultdict(list)
+    for variable in optimizer.variables:
+        known[variable.name].append(variable)
+    possible = SLOTS.get(signature.optimizer.name, ()) if variables else ()
+    names = [name for name in possible if _name(variables[0], name) in known]
+    names += [_AVERAGE] * (EMA_MOMENTUM in signature.optimizer.hyperparameters)
+    if len(names) != len(state.slots):
+        return False
+    stops = np.cumsum([one.size for one in specs])[:-1]
+    for name, values in zip(names, state.slots, strict=True):
+        for variable, value in zip(variables, np.split(values, stops), strict=True):
+            if slots := known.get(_name(variable, name)):  # Several variables may have the same path.
+                slots.pop(0).assign(value.reshape(variable.shape))
+    optimizer.iterations.assign(state.iteration)
+    if isinstance(optimizer, keras.optimizers.Nadam):
+        steps = np.arange(1, state.iteration + 1)
+        optimizer._u_product.assign(np.prod(optimizer.beta_1 * (1.0 - 0.5 * _NADAM_DECAY**steps)))
+    return True
+
+
+def _name(variable: Any, slot: str) -> str:
+    """Keras' name of what an optimizer keeps of a variable."""
+    return f"{variable.path.replace('/', '_')}_{slot}"
+
+
+def _dense(store: ObjectStore, uri: str, manifest: Manifest, group: int) -> Floats:
+    """The dense values of a group: weights, slots and fixed values."""
+    (chunk,) = (one for one in manifest.chunks if one.group == group and one.part is ChunkPart.DENSE)
+    return np.frombuffer(read_chunk(store, uri, chunk), np.float32)

@@ -1,0 +1,81 @@
+"""The optimizer of a script after a job: each of its variables is what Keras' own updates would have made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from elasticdl.cli.script.optimizer_state import SLOTS, State, assign, restore
+from elasticdl.ps.engine.dense import DenseStore
+from elasticdl.ps.engine.optimizers import OPTIMIZERS, Update
+from elasticdl.shared.model.signature import DenseVariable, ModelSignature, VariableKind
+from elasticdl.worker.model.optimizers import translate
+
+pytestmark = pytest.mark.tensorflow
+UPDATES = 3
+KINDS: list[Callable[[], Any]] = [
+    lambda: keras.optimizers.SGD(0.1),
+    lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    lambda: keras.optimizers.Adagrad(0.1),
+    lambda: keras.optimizers.Adam(0.1, amsgrad=True),
+    lambda: keras.optimizers.AdamW(0.1, use_ema=True),
+    lambda: keras.optimizers.RMSprop(0.1, centered=True, momentum=0.9),
+    lambda: keras.optimizers.Ftrl(0.1),
+    lambda: keras.optimizers.Adadelta(0.1),
+    lambda: keras.optimizers.Adamax(0.1),
+    lambda: keras.optimizers.Nadam(0.1),
+    lambda: keras.optimizers.Lion(0.1),
+]
+
+
+def small(optimizer: Any) -> Any:
+    keras.utils.set_random_seed(1)
+    layers = [keras.Input((3,)), keras.layers.Dense(2, name="dense"), keras.layers.BatchNormalization(name="norm")]
+    model = keras.Sequential(layers, name="small")
+    model.compile(optimizer, "mse")
+    return model
+
+
+def trainable(name: str, shape: tuple[int, ...]) -> DenseVariable:
+    return DenseVariable(name=name, shape=shape, kind=VariableKind.TRAINABLE)
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_an_optimizer_gets_the_state_that_keras_would_have_made(make: Callable[[], Any]) -> None:
+    plain, model = small(make()), small(make())
+    variables = plain.trainable_variables
+    rng = np.random.default_rng(1)
+    gradients = [[rng.normal(size=one.shape).astype("float32") for one in variables] for _ in range(UPDATES)]
+    optimizer = translate(make()).optimizer
+    specs = tuple(trainable(one.path, tuple(one.shape)) for one in variables)
+    store = DenseStore(specs, optimizer)
+    store.set(np.concatenate([one.numpy().ravel() for one in variables]))
+    for number, each in enumerate(gradients):
+        store.push(
+            np.concatenate([one.ravel() for one in each]), Update(rate=optimizer.learning_rate, iteration=number)
+        )
+        plain.optimizer.apply(each, variables)
+    signature = ModelSignature(dense=specs, tables=(), optimizer=optimizer, seed=0)
+    assert assign(model, State(signature=signature, slots=store.slots, iteration=UPDATES))
+    assert len(model.optimizer.variables) == len(plain.optimizer.variables)
+    for ours, theirs in zip(model.optimizer.variables, plain.optimizer.variables, strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-4, atol=1e-6, err_msg=ours.name)
+
+
+def test_each_optimizer_of_the_ps_is_known() -> None:
+    assert SLOTS.keys() == OPTIMIZERS.keys()
+
+
+def test_a_state_of_another_model_and_a_job_without_snapshots_are_not_taken(tmp_path: Path) -> None:
+    model = small("adam")
+    spec = trainable("dense/kernel", (5, 2))
+    optimizer = translate(keras.optimizers.Adam()).optimizer
+    signature = ModelSignature(dense=(spec,), tables=(), optimizer=optimizer, seed=0)
+    assert not assign(model, State(signature=signature, slots=np.ones((2, 10), np.float32), iteration=1))
+    assert not restore(model, tmp_path.as_uri(), "job-1")
+    assert not model.optimizer.built
