@@ -33,6 +33,10 @@ class SimMember:
     )
     published: deque[Generation] = field(default_factory=deque)
     reducing: commands.Reduce | None = None
+    checked: events.WeightsChecked | None = None
+    """What its state lane tells the core next."""
+    compared: set[tuple[int, int]] = field(default_factory=set)
+    """Generations and steps that its weights were compared in."""
     kept: set[BatchKey] = field(default_factory=set)
     computed: dict[BatchKey, int] = field(default_factory=dict)
     """Batches that need not be computed again, and the generation that credits them."""
@@ -48,6 +52,11 @@ class SimMember:
     @property
     def name(self) -> str:
         return self.identity.incarnation
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether its state lane has something to finish."""
+        return self.reducing is not None or self.checked is not None
 
     @property
     def runs(self) -> bool:

@@ -9,12 +9,12 @@ from typing import Any
 
 from tests.sim.mutations.registry import replaced
 
+from elasticdl.worker.ring.core import commands, events, formation
 from elasticdl.worker.ring.core import core as rules
-from elasticdl.worker.ring.core import events, formation
 from elasticdl.worker.ring.core.contributions import Contributions
 from elasticdl.worker.ring.core.core import Phase, RingCore
 from elasticdl.worker.ring.core.generations import rank_in
-from elasticdl.worker.ring.core.joiners import Joiners
+from elasticdl.worker.ring.core.joiners import Copy, Joiners
 from elasticdl.worker.ring.core.messages import Near
 from elasticdl.worker.ring.core.positions import Lack, Position, lack
 from elasticdl.worker.ring.core.results import Results
@@ -116,9 +116,9 @@ def interrupts() -> Iterator[None]:
 def breaks_are_reported() -> Iterator[None]:
     original = RingCore._report
 
-    def report(self: Any, reason: str) -> None:
-        if reason == "started" or "formed" in reason:
-            original(self, reason)
+    def report(self: Any, reason: str, *, is_near: bool = False) -> None:
+        if is_near or reason == "started" or "formed" in reason:
+            original(self, reason, is_near=is_near)
 
     with replaced(RingCore, "_report", report):
         yield
@@ -248,4 +248,62 @@ def results_fit() -> Iterator[None]:
         return [self.last] if self.last is not None and position.has_model else None
 
     with replaced(Results, "since", since):
+        yield
+
+
+@mutation("checksums count only in their generation")
+def void_checksums() -> Iterator[None]:
+    original = RingCore._on_event
+
+    def on_event(self: Any, event: Any) -> None:
+        number = self.generation.number if self.generation else 0
+        original(self, replace(event, generation=number) if isinstance(event, events.WeightsChecked) else event)
+
+    with replaced(RingCore, "_on_event", on_event):
+        yield
+
+
+@mutation("a member that catches up compares nothing")
+def only_open_generations() -> Iterator[None]:
+    original = RingCore._commit
+
+    def commit(self: Any, result: Any, *, generation: int | None) -> None:
+        original(self, result, generation=self.generation.number)
+
+    with replaced(RingCore, "_commit", commit):
+        yield
+
+
+@mutation("all weights are compared at the end, also if the last round was committed in a former generation")
+def last_check() -> Iterator[None]:
+    original = RingCore._issue
+
+    def issue(self: Any, command: Any) -> None:
+        if not isinstance(command, commands.CheckLast):
+            original(self, command)
+
+    with replaced(RingCore, "_issue", issue):
+        yield
+
+
+@mutation("a member whose weights differ copies those of the others")
+def copies_others() -> Iterator[None]:
+    def on_difference(self: Any, step: int, tensor: int) -> None:
+        self._issue(commands.TellDifference(step=step, tensor=tensor))
+
+    with replaced(RingCore, "_on_difference", on_difference):
+        yield
+
+
+@mutation("results are kept from the oldest copy on that a joiner may get")
+def kept_since_copies() -> Iterator[None]:
+    original = Joiners.serve
+
+    def serve(self: Any, results: Any, present: Any) -> Iterator[Any]:
+        for rank, given in original(self, results, present):
+            if isinstance(given, Copy):
+                self._joiners[rank].needs = present.step
+            yield rank, given
+
+    with replaced(Joiners, "serve", serve):
         yield

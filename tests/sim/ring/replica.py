@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
 from elasticdl.shared.names import TaskId
-from elasticdl.worker.ring.core.messages import BatchKey
+from elasticdl.worker.ring.core.messages import BatchKey, State
+from elasticdl.worker.ring.core.positions import Position
 from elasticdl.worker.ring.ports import BatchFacts
 
 Committed = tuple[tuple[BatchKey, ...], tuple[int, tuple[BatchKey, ...]]]
@@ -25,6 +28,8 @@ class Replica:
         self.rounds, self.width = rounds, width
         self.history: list[Committed] = []
         self.has_model = False
+        self.error = 0
+        """0: the weights are right."""
 
     @property
     def step(self) -> int:
@@ -34,6 +39,10 @@ class Replica:
     def is_done(self) -> bool:
         return self.has_model and self.step == self.rounds
 
+    @property
+    def checksums(self) -> tuple[int, ...]:
+        return (zlib.crc32(repr((self.history, self.error)).encode()),)
+
     def round_at(self, step: int) -> tuple[BatchKey, ...]:
         return tuple([(TaskId(task), step) for task in range(self.width)])
 
@@ -42,3 +51,21 @@ class Replica:
         if keys != self.round_at(self.step):
             raise AssertionError(f"step {self.step} absorbs {keys}")
         self.history.append((keys, gradient))
+
+
+class Copied:
+    """Copies of replicas by who has sent them in which generation: the memory of each may not be free yet."""
+
+    def __init__(self) -> None:
+        self._states: dict[tuple[str, int], list[State]] = {}
+
+    def take(
+        self, sender: tuple[str, int], replica: Replica, position: Position, *, since: int, chance: random.Random
+    ) -> State:
+        """One with at least ``since`` rounds, or a new one."""
+        states = self._states.setdefault(sender, [])
+        usable = [state for state in states if state.position.step >= since]
+        if usable and chance.random() < 0.5:
+            return chance.choice(usable)
+        states.append(State(position=position, parts=(list(replica.history), replica.error)))
+        return states[-1]

@@ -13,6 +13,7 @@ from tests.sim.ring.replica import Committed
 from tests.sim.ring.world import Choice, World
 
 from elasticdl.shared.errors import InvariantError
+from elasticdl.worker.ring.core import Phase
 
 STEPS_MAX = 2_000
 _TRACE_STEPS = 60
@@ -28,6 +29,7 @@ class Fault(Enum):
     CUT = "cut"
     LEAVE = "leave"
     JOIN = "join"
+    SPOIL = "spoil"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +139,8 @@ def _inject(world: World, injection: Injection) -> None:
             member.is_frozen = False
         case Fault.CUT if member.is_alive:
             world.cut(member)
+        case Fault.SPOIL if member.runs and member.replica.has_model and not member.replica.is_done:
+            world.spoil(member)
         case Fault.LEAVE if member.runs:
             world.leave(member)
         case _:
@@ -153,10 +157,25 @@ def problem_of(world: World) -> str:
     history = working[0].replica.history
     if any(member.replica.history != history for member in working):
         return "replicas differ: " + ", ".join(map(_describe, working))
+    if problem := _not_compared(working):
+        return problem
     keys = [key for batches, _ in history for key in batches]
     if len(keys) != len(set(keys)) or len(keys) != world.rounds * world.width:
         return "a batch was not absorbed exactly once"
     return _bad_sum(history)
+
+
+def _not_compared(working: Sequence[SimMember]) -> str:
+    """Which of the members of the last generation did not compare their weights at the end."""
+    for member in working:
+        generation = member.core.generation
+        if member.core.phase is not Phase.OPEN or generation is None:
+            continue
+        if member.core.comparison.is_waiting:
+            return f"{_describe(member)} waits for checksums"
+        if (generation.number, member.replica.step) not in member.compared:
+            return f"{_describe(member)} was not compared"
+    return "" if len({member.replica.error for member in working}) == 1 else "replicas differ by an error"
 
 
 def _bad_sum(history: Sequence[Committed]) -> str:

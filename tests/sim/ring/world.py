@@ -9,7 +9,7 @@ from typing import Any, assert_never
 
 from tests.sim.ring.member import SimMember, name_of
 from tests.sim.ring.network import Link, Reduction
-from tests.sim.ring.replica import Replica, facts_of
+from tests.sim.ring.replica import Copied, Replica, facts_of
 
 from elasticdl.shared.messages.commands import RingMember
 from elasticdl.shared.names import Incarnation, PodName
@@ -39,6 +39,7 @@ class World:
         """What was sent while a later generation than the first was formed, so that all its members waited."""
         self.copies = 0
         """States that were sent while rounds were committed."""
+        self.copied = Copied()
         self.reductions: dict[tuple[int, int], Reduction] = {}
         self.generations: dict[int, Generation] = {}
         self.log: deque[tuple[str, RingMember, int, bool, bool]] = deque()
@@ -46,7 +47,8 @@ class World:
         self.gone: set[str] = set()
         self.expected = members
         self.assigned: dict[BatchKey, str] = {}
-        self.trace: list[str] = []
+        self.errors = 0
+        """Spoilt replicas so far."""
         for _ in range(members):
             self.add_member()
 
@@ -85,6 +87,11 @@ class World:
         """A process is asked to end."""
         self.post(member, events.LeaveRequested())
 
+    def spoil(self, member: SimMember) -> None:
+        """The memory of a process gets an error."""
+        self.errors += 1
+        member.replica.error = self.errors
+
     def cut(self, member: SimMember) -> None:
         """The connections of a process that works are reset."""
         for link, rank in self._links_of(member):
@@ -109,12 +116,14 @@ class World:
         if member.published:
             found.append((f"{member.name} hears of a generation", lambda: self._publish(member)))
         for lane, queue in member.lanes.items():
-            if queue and (lane is not commands.Lane.STATE or member.reducing is None):
+            if queue and not (lane is commands.Lane.STATE and member.is_busy):
                 found.append((f"{member.name} {lane.value}: {name_of(queue[0])}", self._executed(member, lane)))
         if member.pushed:
             found.append((f"{member.name} contributes", lambda: self.post(member, member.pushed.popleft())))
         if member.initialises:
             found.append((f"{member.name} initialises", lambda: self._initialise(member)))
+        if member.checked is not None:
+            found.append((f"{member.name} has checked {member.checked.step}", lambda: self._checked(member)))
         for link, rank in self._links_of(member):
             found += self._choices_of_link(member, link, rank)
         if member.reducing is not None:
@@ -178,21 +187,36 @@ class World:
                 self._execute_link(member, command)
             case commands.Reduce():
                 self._begin(member, command)
-            case commands.Apply(batches=batches, gradient=gradient):
+            case commands.Apply(generation=generation, batches=batches, gradient=gradient):
                 member.replica.apply(batches, gradient)
                 member.kept -= {(facts.task, facts.batch) for facts in batches}
+                self._check_weights(member, generation)
+            case commands.CheckLast(generation=generation):
+                self._check_weights(member, generation if member.replica.is_done else None)
             case commands.Load(state=state):
                 self._load(member, state)
             case commands.ReportReady(left=left, has_model=has_model, is_near=is_near):
                 self.log.append(("ready", member.identity, left, has_model, is_near))
-            case commands.Lead():
-                member.initialises = not member.replica.has_model
-            case commands.Follow():
-                member.initialises = False
+            case commands.Lead() | commands.Follow():
+                member.initialises = isinstance(command, commands.Lead) and not member.replica.has_model
             case commands.TellDifference():
-                raise AssertionError("nothing is compared here")
+                if not self.errors:
+                    raise AssertionError("equal replicas differ")
+                member.was_gone = True  # Its state is worth nothing, also if it is the newest one.
             case _:
                 assert_never(command)
+
+    def _check_weights(self, member: SimMember, generation: int | None) -> None:
+        if generation is None:
+            return
+        step, checksums = member.replica.step, member.replica.checksums
+        member.checked = events.WeightsChecked(generation=generation, step=step, checksums=checksums)
+
+    def _checked(self, member: SimMember) -> None:
+        event, member.checked = member.checked, None
+        if event is not None:
+            member.compared.add((event.generation, event.step))
+            self.post(member, event)
 
     def _execute_link(self, member: SimMember, command: commands.Connect | commands.Disconnect | commands.Left) -> None:
         match command:
@@ -217,13 +241,15 @@ class World:
             case commands.SendResult(result=result):
                 self._note_pause(member, number, "result")
                 self._send(member, number, rank, result)
-            case commands.SendState(position=position):
+            case commands.SendState(position=position, since=since):
                 if position.step != member.replica.step:
                     raise AssertionError("a state is sent as of another step")
                 self._note_pause(member, number, "state")
                 self.copies += member.core.phase is Phase.OPEN
-                copied = list(member.replica.history)
-                self._send(member, number, rank, State(position=position, parts=copied))
+                state = self.copied.take(
+                    (member.name, number), member.replica, position, since=since, chance=self.chance
+                )
+                self._send(member, number, rank, state)
             case _:
                 assert_never(command)
 
@@ -242,12 +268,13 @@ class World:
 
     def _load(self, member: SimMember, state: State) -> None:
         before = member.replica.history
-        if member.replica.has_model and not member.was_gone and state.parts[: len(before)] != before:
+        history, error = state.parts
+        if member.replica.has_model and not member.was_gone and history[: len(before)] != before:
             raise AssertionError(f"{member.name} survived, and repeats a committed step")
         number = member.core.generation.number if member.core.generation else 0
         if member.was_gone or not member.replica.has_model:
             member.computed = {key: credit for key, credit in member.computed.items() if credit >= number}
-        member.replica.history, member.replica.has_model = list(state.parts), True
+        member.replica.history, member.replica.error, member.replica.has_model = list(history), error, True
         member.kept.clear()
         member.was_gone = False
         member.loads += 1

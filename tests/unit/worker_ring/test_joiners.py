@@ -47,6 +47,31 @@ def test_a_leader_brings_a_joiner_up_to_date_while_rounds_are_committed() -> Non
     assert leader.only(commands.Apply).unneeded == []  # Its result is on its way.
 
 
+def test_joiners_share_a_copy_that_is_being_sent() -> None:
+    leader = open_leader(members=1)
+    leader.receive(1, Hello(position=Position()))
+    assert leader.only(commands.SendState).since == 0
+    commit(leader, 0)
+    commit(leader, 1)
+    leader.receive(2, Hello(position=Position()))
+    assert leader.only(commands.SendState).position.step == 2
+    leader.receive(1, Hello(position=position(1, 0)))
+    leader.receive(3, Hello(position=Position()))
+    third = leader.only(commands.SendState)
+    assert (third.position.step, third.since) == (2, 0)
+    leader.receive(2, Hello(position=position(1, 0)))  # It got the copy of the first one.
+    assert leader.only(commands.SendResult).result.step == 0
+
+
+def test_a_joiner_does_not_share_a_copy_whose_results_are_gone() -> None:
+    leader = open_leader(members=1, kept_bytes_max=2)
+    leader.receive(1, Hello(position=Position()))
+    for step in range(4):
+        commit(leader, step)
+    leader.receive(2, Hello(position=Position()))
+    assert leader.only(commands.SendState).since == 2
+
+
 def test_sums_are_used_again_unless_a_joiner_may_read_them() -> None:
     leader = open_leader(members=1)
     commit(leader, 0)

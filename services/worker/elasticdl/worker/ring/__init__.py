@@ -6,6 +6,7 @@ module                contents
 ``core``              all decisions of a member: ``RingCore.handle(event, now_s)`` returns commands; no threads, no I/O
 ``collective.py``     the sum over a ring; ``streams.py``: how far it is; ``kernels.py``: its compiled loops
 ``blocks.py``         memory that other members on the same machine can read
+``copies.py``         copies of the state for members that join
 ``gradients.py``      own gradients until their rounds are committed, and their sums
 ``links.py``          the connections of one generation; ``listener.py`` accepts them
 ``message_codec.py``  messages between members as frames

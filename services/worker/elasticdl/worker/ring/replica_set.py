@@ -15,14 +15,13 @@ from elasticdl.shared.names import PodName, TaskId
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.core_runner import CoreRunner, Lanes
 from elasticdl.shared.proto import wire_pb2
-from elasticdl.shared.wire.buffers import Bytes
 from elasticdl.shared.wire.connection import Connection
 from elasticdl.worker.ps_client.requests import PushOutcome, PushRequest, TaskProgress
 from elasticdl.worker.ring.collective import RingBrokenError
+from elasticdl.worker.ring.copies import Copies, Copy
 from elasticdl.worker.ring.core import Phase, RingCore, commands, events
 from elasticdl.worker.ring.core.contributions import key_of
 from elasticdl.worker.ring.core.messages import BatchKey, State
-from elasticdl.worker.ring.core.positions import Position
 from elasticdl.worker.ring.gradients import Gradients
 from elasticdl.worker.ring.links import Links
 from elasticdl.worker.ring.listener import Listener, RingSettings
@@ -92,6 +91,7 @@ class ReplicaSet:
         self._has_left = False
         self._unchecked, self._is_comparing = 0, False
         """Checksums that the core has not been told of, and whether it waits for those of other members."""
+        self._copies = Copies()
         self._loads = 0
         self._ring_s, self._rounds, self._formations = 0.0, 0, 0
         self._runner: CoreRunner[events.RingEvent, commands.RingCommand] = CoreRunner(
@@ -136,9 +136,9 @@ class ReplicaSet:
 
     @property
     def is_checking(self) -> bool:
-        """Whether the weights of the members are being compared. A leader knows."""
+        """Whether weights of members are being compared, or will be once a generation is open. A leader knows."""
         with self._changed:
-            return self._unchecked > 0 or self._is_comparing
+            return self._unchecked > 0 or self._is_comparing or self._open is None
 
     def start(self) -> None:
         """Accept connections, report that this member is ready, and follow the generations of the master."""
@@ -277,9 +277,9 @@ class ReplicaSet:
         issued = self._core.handle(event, now_s)
         self._decided_step, self._is_round_under_way = self._core.position.step, self._core.is_round_under_way
         self._is_comparing = self._core.comparison.is_waiting
-        if isinstance(event, events.WeightsChecked):
-            with self._changed:
-                self._unchecked -= 1
+        with self._changed:
+            self._unchecked -= isinstance(event, events.WeightsChecked)
+            self._unchecked += sum(isinstance(command, commands.CheckLast) for command in issued)
         present = self._core.generation if self._core.phase is Phase.OPEN else None
         if present is not self._open:
             with self._changed:
@@ -313,6 +313,8 @@ class ReplicaSet:
                 return self._reduce(command)
             case commands.Apply():
                 return self._apply(command)
+            case commands.CheckLast():
+                return self._check_last(command)
             case commands.Load(state=state):
                 return self._load(state)
             case commands.Connect() | commands.Disconnect():
@@ -354,18 +356,18 @@ class ReplicaSet:
                 links.send(rank, message)
             case commands.SendResult(rank=rank, result=result):
                 links.send(rank, result)
-            case commands.SendState(rank=rank, position=position):
+            case commands.SendState(rank=rank, position=position, since=since):
                 with self._changed:
-                    copy = self._state.save()
-                arguments = (links, rank, position, copy)
+                    copy = self._copies.take(position, links.generation.number, since=since, save=self._state.save)
+                arguments = (links, rank, copy)
                 threading.Thread(target=self._send_state, args=arguments, name="ring-copy", daemon=True).start()
             case _:
                 assert_never(command)
 
-    def _send_state(self, links: Links, rank: int, position: Position, copy: Callable[[], Sequence[Bytes]]) -> None:
+    def _send_state(self, links: Links, rank: int, copy: Copy) -> None:
         """In a thread of its own: rounds are committed meanwhile."""
         try:
-            links.send(rank, State(position=position, parts=copy()))
+            links.send(rank, copy.state())
         except BaseException as error:  # The outermost frame of the thread.
             self._on_failed(error)
 
@@ -429,6 +431,14 @@ class ReplicaSet:
                 return None
             self._unchecked += 1
             return events.WeightsChecked(generation=number, step=step, checksums=self._state.checksums())
+
+    def _check_last(self, command: commands.CheckLast) -> events.WeightsChecked | None:
+        with self._changed:
+            if self._settings.check_steps and self._state.is_complete:
+                step, checksums = self._state.step, self._state.checksums()
+                return events.WeightsChecked(generation=command.generation, step=step, checksums=checksums)
+            self._unchecked -= 1
+            return None
 
     def _load(self, state: State) -> events.StateLoaded:
         with self._changed:

@@ -71,12 +71,17 @@ class SendResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendState:
-    """Send a copy of the state as it is now, at ``position``. Rounds are committed while it is sent."""
+    """Send a copy of the state as it is now, at ``position``. Rounds are committed while it is sent.
+
+    Attributes:
+        since: a copy that is being sent already will do, too, if it has so many rounds: all later results are kept.
+    """
 
     lane: ClassVar[Lane] = Lane.STATE
     generation: int
     rank: int
     position: Position
+    since: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +115,14 @@ class Apply:
     batches: Sequence[BatchFacts]
     gradient: Any
     unneeded: Sequence[Any] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckLast:
+    """If the state has all rounds, answer with ``WeightsChecked``: the generation has just opened with it."""
+
+    lane: ClassVar[Lane] = Lane.STATE
+    generation: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +185,7 @@ RingCommand = (
     | SendState
     | Reduce
     | Apply
+    | CheckLast
     | Load
     | ReportReady
     | TellDifference

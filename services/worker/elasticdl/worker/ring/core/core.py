@@ -282,8 +282,8 @@ class RingCore:
         match given:
             case Result():
                 self._issue(commands.SendResult(generation=number, rank=rank, result=self._results.give(given)))
-            case Copy.STATE:
-                self._issue(commands.SendState(generation=number, rank=rank, position=self.position))
+            case Copy(since=since):
+                self._issue(commands.SendState(generation=number, rank=rank, position=self.position, since=since))
             case Want() | Near():
                 self._send(rank, given)
             case _:
@@ -299,6 +299,7 @@ class RingCore:
         """All states are equal: only joiners need results of former rounds. Batches are offered again."""
         self.phase = Phase.OPEN
         self.position = self.position.opened(generation.number)
+        self._issue(commands.CheckLast(generation=generation.number))
         if self._joiners.keep_from is None:
             self._results.clear()
         for offer in self._contributions.own(self.position.step):
@@ -335,7 +336,7 @@ class RingCore:
                 self._formation.on_hello(rank, position)
                 self._reconcile()
             case Want(kind=kind):
-                self._give(rank, wanted(kind, self._results))
+                self._give(rank, wanted(kind, self._results, self.position))
             case Near():
                 self._report("it has a copy of the model", is_near=True)
             case State():

@@ -23,14 +23,14 @@ class Verdict(Enum):
     """All states are equal."""
 
 
-def wanted(kind: Kind, results: Results) -> Result | Copy:
+def wanted(kind: Kind, results: Results, own: Position) -> Result | Copy:
     """What a follower gives a leader that asks for it.
 
     Raises:
         InvariantError: it has promised a result that it does not have.
     """
     if kind is Kind.STATE:
-        return Copy.STATE
+        return Copy(since=own.step)
     if results.last is None:
         raise InvariantError("a result was promised and is not there")
     return results.last
@@ -81,5 +81,5 @@ class Formation:
             behind += missing != []
             if missing != [] and rank not in self._helped:
                 self._helped.add(rank)
-                given.append((rank, missing[0] if missing else Copy.STATE))
+                given.append((rank, missing[0] if missing else Copy(since=own.step)))
         return Verdict.WAIT if behind else Verdict.OPEN, given

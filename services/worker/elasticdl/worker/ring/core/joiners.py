@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 
 from elasticdl.worker.ring.core.messages import Near, Result
 from elasticdl.worker.ring.core.positions import Position
@@ -29,10 +28,11 @@ class _Joiner:
     is_told: bool = False
 
 
-class Copy(Enum):
-    """What a joiner gets besides messages."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """What a joiner gets besides messages: a state, with at least ``since`` rounds."""
 
-    STATE = "state"
+    since: int
 
 
 class Joiners:
@@ -75,8 +75,9 @@ class Joiners:
                 continue
             missing = results.since(joiner.position, present)
             if missing is None and not joiner.has_copied:
-                joiner.has_copied, joiner.waits, joiner.needs = True, False, present.step
-                yield rank, Copy.STATE
+                since = results.first_step(present) if self._is_copying else present.step
+                joiner.has_copied, joiner.waits, joiner.needs = True, False, since
+                yield rank, Copy(since=since)
                 continue
             joiner.needs = None if missing is None else joiner.position.step
             # One that can't catch up copies the state while the generation is formed that it is in.
@@ -88,6 +89,11 @@ class Joiners:
                 yield rank, missing[0]
         if len(self._joiners) >= len(self._away) or present.step - min(self._away) > AWAY_ROUNDS:
             self._away.clear()
+
+    @property
+    def _is_copying(self) -> bool:
+        """Whether a joiner has not said yet that it has its copy."""
+        return any(joiner.has_copied and not joiner.waits for joiner in self._joiners.values())
 
     def _needs(self) -> list[int]:
         return [joiner.needs for joiner in self._joiners.values() if joiner.needs is not None]

@@ -30,6 +30,10 @@ class Results:
         """The result of the last committed round, if it is kept."""
         return self._kept[-1] if self._kept else None
 
+    def first_step(self, present: Position) -> int:
+        """The first step whose state the kept results bring to the present one."""
+        return self._kept[0].before.step if self._kept else present.step
+
     def since(self, position: Position, present: Position) -> list[Result] | None:
         """What leads from a position to the present one: nothing, or results; None: only a copy of the state does."""
         if position.is_same(present):
