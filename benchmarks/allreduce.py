@@ -1,48 +1,49 @@
-"""Time and CPU of an all-reduce between processes of this machine.
+"""Time and CPU of an all-reduce between processes of this machine, beside Gloo, in turns.
 
-    python benchmarks/allreduce.py [--megabytes 1 10 100] [--members 2 3 4] [--seconds 2]
+    python benchmarks/allreduce.py [--gloo PYTHON] [--megabytes 1 10 100] [--members 2 3 4] [--rounds 7] [--seconds 0.3]
 
 Each member is a process with one thread; they are connected by TCP on the loopback device, as the workers of a job.
 ``memory``: sums are read where they are, as by workers on one machine. ``tcp``: they go through the sockets, as between
-machines. With PyTorch installed, Gloo (PyTorch's CPU backend) is measured as well, in turns. A row has the median and
-the least time of an all-reduce, the CPU seconds of all members per GB of the array, and the time of copying the array
-once within a process.
+machines. ``gloo``: PyTorch's CPU backend, in processes of PYTHON, an interpreter with PyTorch of its own.
+
+Each round has all of them in turns, ``--seconds`` each. A row has the median and the least time of an all-reduce, and
+the CPU seconds of all members per GB of the array. The ratios to Gloo are the medians of the ratios in a round: the
+machine may be shared.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
-import importlib
-import importlib.util
+import json
 import multiprocessing
 import os
 import socket
+import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
 from elasticdl.worker.ring.blocks import Block
 from elasticdl.worker.ring.collective import Ring
 
-GB = 1e9
+GLOO = Path(__file__).parent / "peers/gloo.py"
+Answer = tuple[list[float], float]
+"""Seconds of each all-reduce, and the CPU seconds of all."""
 
 
-def gloo(rank: int, size: int, port: int) -> Callable[[Any], None]:
-    """An all-reduce by PyTorch's CPU backend."""
-    torch, distributed = importlib.import_module("torch"), importlib.import_module("torch.distributed")
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", rank=rank, world_size=size)
+class Members(Protocol):
+    """Processes that reduce together."""
 
-    def reduce(array: Any) -> None:
-        distributed.all_reduce(torch.from_numpy(array))
-
-    return reduce
+    def ask(self, elements: int, repeats: int) -> Answer:
+        """Reduce an array that many times; the time of an all-reduce is that of the slowest member."""
+        ...
 
 
 def connected(rank: int, size: int, parent: Connection) -> Ring:
@@ -58,87 +59,163 @@ def connected(rank: int, size: int, parent: Connection) -> Ring:
     return Ring(rank, size, following=following, preceding=preceding)
 
 
-def member(rank: int, size: int, parent: Connection, port: int) -> None:
+def member(rank: int, size: int, parent: Connection) -> None:
     """One process: reduces what the parent asks for; answers with seconds and CPU seconds."""
     ring = connected(rank, size, parent)
-    reduce: dict[str, Callable[[Any], None]] = {"tcp": ring.all_reduce}
-    if port:
-        reduce["gloo"] = gloo(rank, size, port)
     while (asked := parent.recv()) is not None:
         name, elements, repeats = asked
         block = Block(4 * elements)
         array = block.bytes.view(np.float32)
-        reduce["memory"] = functools.partial(ring.all_reduce, block=block)
-        seconds, cpu_s = [], time.process_time()
+        reduce: Callable[[Any], None] = ring.all_reduce
+        if name == "memory":
+            reduce = functools.partial(ring.all_reduce, block=block)
+        seconds, filling_s, cpu_s = [], 0.0, time.process_time()
         for _ in range(repeats):
+            filled_s = time.thread_time()
             array[:] = 1.0
+            filling_s += time.thread_time() - filled_s
             started_s = time.perf_counter()
-            reduce[name](array)
+            reduce(array)
             seconds.append(time.perf_counter() - started_s)
+        cpu_s = time.process_time() - cpu_s - filling_s
         if not (array == size).all():
             raise SystemExit("the sum is wrong")
-        parent.send((seconds, time.process_time() - cpu_s))
+        parent.send((seconds, cpu_s))
 
 
-def copy_s(elements: int) -> float:
-    """Seconds to copy an array within a process."""
-    source, target = np.ones(elements, np.float32), np.ones(elements, np.float32)
-    seconds = []
-    for _ in range(5):
-        started_s = time.perf_counter()
-        np.copyto(target, source)
-        seconds.append(time.perf_counter() - started_s)
-    return sorted(seconds)[2]
+def slowest(answers: list[Answer]) -> Answer:
+    """Of all members together."""
+    return list(map(max, zip(*[answer[0] for answer in answers], strict=True))), sum(answer[1] for answer in answers)
 
 
-def measure(size: int, megabytes: list[int], seconds: float, port: int) -> None:
-    """Print a row for each size of the array."""
-    context = multiprocessing.get_context("spawn")
-    pipes = [context.Pipe() for _ in range(size)]
-    processes = [context.Process(target=member, args=(rank, size, pipes[rank][1], port)) for rank in range(size)]
-    for process in processes:
-        process.start()
-    parents = [pipe[0] for pipe in pipes]
-    addresses = [parent.recv() for parent in parents]
-    for parent in parents:
-        parent.send(addresses)
+class Rings:
+    """The processes of a ring; see ``Members`` for each way of exchange."""
 
-    def ask(name: str, elements: int, repeats: int) -> tuple[list[float], float]:
-        for parent in parents:
+    def __init__(self, size: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        pipes = [context.Pipe() for _ in range(size)]
+        self._processes = [context.Process(target=member, args=(rank, size, pipes[rank][1])) for rank in range(size)]
+        for process in self._processes:
+            process.start()
+        self._parents = [pipe[0] for pipe in pipes]
+        addresses = [parent.recv() for parent in self._parents]
+        for parent in self._parents:
+            parent.send(addresses)
+
+    def ask(self, name: str, elements: int, repeats: int) -> Answer:
+        """As ``Members.ask``."""
+        for parent in self._parents:
             parent.send((name, elements, repeats))
-        answers = [parent.recv() for parent in parents]
-        return list(map(max, zip(*[answer[0] for answer in answers], strict=True))), sum(a[1] for a in answers)
+        return slowest([parent.recv() for parent in self._parents])
 
+    def close(self) -> None:
+        """End the processes."""
+        for parent in self._parents:
+            parent.send(None)
+        for process in self._processes:
+            process.join()
+
+
+class Gloo:
+    """Processes of another interpreter; see ``Members``."""
+
+    def __init__(self, python: str, size: int) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        self._processes = [
+            subprocess.Popen(
+                [python, str(GLOO), str(rank), str(size), str(port)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=environment,
+            )
+            for rank in range(size)
+        ]
+        for process in self._processes:
+            self._line(process)
+
+    def ask(self, elements: int, repeats: int) -> Answer:
+        """As ``Members.ask``."""
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps([elements, repeats]) + "\n")
+            process.stdin.flush()
+        answers = [json.loads(self._line(process)) for process in self._processes]
+        return slowest([(seconds, cpu_s) for seconds, cpu_s in answers])
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.close()
+        for process in self._processes:
+            process.wait()
+
+    @staticmethod
+    def _line(process: subprocess.Popen[str]) -> str:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            raise SystemExit("a process of Gloo has ended; see above")
+        return line
+
+
+def measure(size: int, megabytes: list[int], rounds: int, seconds: float, python: str) -> None:
+    """Print a row for each size of the array and each way of exchange."""
+    rings = Rings(size)
+    gloo = Gloo(python, size) if python else None
+    ways: dict[str, Callable[[int, int], Answer]] = {
+        "memory": functools.partial(rings.ask, "memory"),
+        "tcp": functools.partial(rings.ask, "tcp"),
+    }
+    if gloo is not None:
+        ways["gloo"] = gloo.ask
     for megabyte in megabytes:
         elements = megabyte * 1_000_000 // 4
-        for name in ("memory", "tcp", "gloo") if port else ("memory", "tcp"):
-            once = sorted(ask(name, elements, 3)[0])[1]
-            repeats = max(3, min(500, int(seconds / once)))
-            times, cpu_s = ask(name, elements, repeats)
-            row = f"{size:7} {megabyte:6} {name:7} {1e3 * sorted(times)[len(times) // 2]:9.2f} {1e3 * min(times):9.2f}"
-            row += f" {cpu_s / (repeats * megabyte / 1e3):9.2f} {1e3 * copy_s(elements):9.2f}"
-            sys.stdout.write(row + "\n")
-            sys.stdout.flush()
-    for parent in parents:
-        parent.send(None)
-    for process in processes:
-        process.join()
+        repeats = {}
+        for name, ask in ways.items():
+            once = statistics.median(ask(elements, 3)[0])
+            repeats[name] = max(2, min(300, int(seconds / once)))
+        found: dict[str, list[Answer]] = {name: [] for name in ways}
+        for _ in range(rounds):
+            for name, ask in ways.items():
+                found[name].append(ask(elements, repeats[name]))
+        for name, answers in found.items():
+            print_row(size, megabyte, name, answers, found.get("gloo"))
+    rings.close()
+    if gloo is not None:
+        gloo.close()
+
+
+def print_row(size: int, megabyte: int, name: str, answers: list[Answer], gloo: list[Answer] | None) -> None:
+    """One way of exchange."""
+    times = [one for answer in answers for one in answer[0]]
+    spent = sum(answer[1] for answer in answers) / (len(times) * megabyte / 1e3)
+    row = f"{size:7} {megabyte:6} {name:7} {1e3 * statistics.median(times):9.2f} {1e3 * min(times):9.2f} {spent:9.2f}"
+    if gloo is not None and gloo is not answers:
+        time_ratio, cpu_ratio = [
+            statistics.median(of(own) / of(theirs) for own, theirs in zip(answers, gloo, strict=True))
+            for of in (lambda one: statistics.median(one[0]), lambda one: one[1] / len(one[0]))
+        ]
+        row += f" {time_ratio:11.2f} {cpu_ratio:10.2f}"
+    sys.stdout.write(row + "\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gloo", default="", metavar="PYTHON", help="an interpreter that has PyTorch")
     parser.add_argument("--megabytes", type=int, nargs="+", default=[1, 10, 100])
     parser.add_argument("--members", type=int, nargs="+", default=[2, 3, 4])
-    parser.add_argument("--seconds", type=float, default=2.0, help="for each row")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=0.3, help="for each way of exchange in a round")
     arguments = parser.parse_args()
-    has_gloo = importlib.util.find_spec("torch") is not None
-    if not has_gloo:
-        sys.stdout.write("PyTorch is not installed: Gloo is left out\n")
-    sys.stdout.write("members     MB         median ms    min ms  CPU-s/GB   copy ms\n")
+    sys.stdout.write(f"load {os.getloadavg()[0]:.1f}\n")
+    sys.stdout.write("members     MB         median ms    min ms  CPU-s/GB  time/Gloo   CPU/Gloo\n")
     for size in arguments.members:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1] if has_gloo else 0
-        measure(size, arguments.megabytes, arguments.seconds, port)
+        measure(size, arguments.megabytes, arguments.rounds, arguments.seconds, arguments.gloo)
 
 
 if __name__ == "__main__":

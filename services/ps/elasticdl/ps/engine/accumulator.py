@@ -27,6 +27,10 @@ RowSums = tuple[NDArray[np.int64], Doubles]
 """ids int64[n], unique, and their float64[n, width]."""
 
 
+_FLOAT_INTEGERS = 1 << 24
+"""Smaller integers are float32 values."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gradients:
     """Gradients of everything on this ps; ``dense``: float32[trainable]; of a mean float32[trainable + statistics]."""
@@ -72,6 +76,7 @@ class Accumulator:
         """Sum of the weights of the batches accumulated since the last ``take``."""
         self._widths = {table.name: table.width for table in tables}
         self._dense = np.zeros(size, np.float64)
+        self._mean = np.empty(size, np.float32)
         self._rows = {name: _RowSums(width) for name, width in self._widths.items()}
 
     def add(self, gradients: Gradients, weight: int = 1, layer_state: Floats | None = None) -> None:
@@ -88,19 +93,36 @@ class Accumulator:
             self._rows[name].add(ids, rows, weight)
         self.weight += weight
 
-    def add_sum(self, dense: Floats | Doubles | None, layer_states: Iterable[tuple[int, Floats]], weight: int) -> None:
-        """Add several batches, whose gradients are summed already.
+    def mean_with(
+        self, dense: Floats | Doubles | None, layer_states: Iterable[tuple[int, Floats]], weight: int
+    ) -> Gradients | None:
+        """Add several batches, whose gradients are summed already, and take the mean of all.
 
         Args:
             dense: sum of weight x gradient, for the dense elements; None: 0.
             layer_states: weight and updates of layer state of each batch that has some.
             weight: of all batches.
+
+        Returns:
+            None: nothing is accumulated. Otherwise as ``take``, and valid until the next call.
         """
-        if dense is not None:
+        is_alone = not self.weight and 0 < weight < _FLOAT_INTEGERS and dense is not None and dense.dtype == np.float32
+        if dense is not None and not is_alone:
             self._dense[: dense.size] += dense
+        size = self._dense.size if dense is None else dense.size
         for each, layer_state in layer_states:
             slabs.add_scaled(self._dense[-layer_state.size :], layer_state, each)
         self.weight += weight
+        if not self.weight:
+            return None
+        if dense is None or not is_alone:
+            return self.take()
+        # The usual case: nothing else is accumulated, so the sum need not become float64 in between.
+        slabs.divide_floats(dense, np.float32(weight), self._mean[:size])
+        slabs.divide(self._dense[size:], weight, self._mean[size:])
+        self._dense[size:] = 0
+        self.weight = 0
+        return Gradients(dense=self._mean, rows={})
 
     def take(self) -> Gradients:
         """The weighted mean of the accumulated batches, which are forgotten; a row absent from a batch is zero there.

@@ -220,8 +220,9 @@ class Group:
             self.ledger.absorb(TaskId(push.task), push.batch, push.batches, push.records, push.checksum)
             if self.metrics is not None:
                 self.metrics.add(push.task, push.records, push.metric_states)
-        self.accumulator.add_sum(gradient, layer_states, weight)
-        self.flush()
+        mean = self.accumulator.mean_with(gradient, layer_states, weight)
+        if mean is not None:
+            self._update_by_mean(mean)
 
     def pull_dense(self, out: NDArray[np.float32], *, averages: bool = False, updates_ahead: int = 0) -> None:
         """``DenseStore.pull``, or with ``updates_ahead`` the values that are expected after this many more updates."""
@@ -233,10 +234,7 @@ class Group:
     def flush(self) -> None:
         """Make an update of what is accumulated, if anything is."""
         if self.accumulator.weight:
-            mean = self.accumulator.take()
-            if self.policy.rounds is not None:
-                self.dense.update_statistics(mean.dense[self.dense.trainable :], averaged=True)
-            self._update(mean, self._base_rate())
+            self._update_by_mean(self.accumulator.take())
 
     def cut(self) -> GroupCut:
         """The present state, without rows."""
@@ -285,6 +283,11 @@ class Group:
         if self.accumulator.weight != other.accumulator.weight:
             self.flush()
             other.flush()
+
+    def _update_by_mean(self, mean: Gradients) -> None:
+        if self.policy.rounds is not None:
+            self.dense.update_statistics(mean.dense[self.dense.trainable :], averaged=True)
+        self._update(mean, self._base_rate())
 
     def _learn(self, gradients: Gradients, push: Push, staleness: int) -> None:
         if self.policy.rounds is not None:
