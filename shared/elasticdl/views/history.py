@@ -130,10 +130,11 @@ def evaluation_rows(state: State) -> list[EvaluationRow]:
 
 def validation_warnings(state: State) -> list[str]:
     """A sentence for each time that the validation loss explodes while the training loss is fine."""
-    training = {row["epoch"]: row["loss"] for row in epoch_rows(state)}
+    evaluations = evaluation_rows(state)
+    training = {row["epoch"]: row["loss"] for row in epoch_rows(state)} if evaluations else {}
     found: list[str] = []
     best, exploded = math.inf, False
-    for row in evaluation_rows(state):
+    for row in evaluations:
         loss, trained = row["metrics"].get("loss"), training.get(max(row["epoch"], 1))
         if loss is None or trained is None:
             continue

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.shared.bus import Bus, BusSettings, MemoryBroker
+from elasticdl.shared.bus import Bus, BusSettings
+from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.nats_bus import connect
 from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.names import JobId, new_job_id

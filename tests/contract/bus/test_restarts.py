@@ -10,7 +10,8 @@ import pytest
 from tests.contract.bus.conftest import SETTINGS
 from tests.contract.bus.values import fact, task
 
-from elasticdl.shared.bus import Bus, MemoryBroker
+from elasticdl.shared.bus import Bus
+from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.nats_bus import connect
 from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.names import JobId, Purpose

@@ -11,7 +11,8 @@ import pytest
 from tests.contract.bus.conftest import SETTINGS
 from tests.contract.bus.values import decision, fact, task
 
-from elasticdl.shared.bus import Bus, MemoryBroker, subjects
+from elasticdl.shared.bus import Bus, subjects
+from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.memory.broker import MemoryBus
 from elasticdl.shared.bus.nats_bus import connect
 from elasticdl.shared.bus.nats_bus.connection import Connection

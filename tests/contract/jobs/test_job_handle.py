@@ -22,7 +22,7 @@ from elasticdl.cli.commands.tensorboard import tensorboard
 from elasticdl.cli.jobs.handle import JobHandle
 from elasticdl.cli.jobs.local_handle import LocalJobHandle
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
-from elasticdl.shared.bus import MemoryBroker
+from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.reading import read_present
 from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.errors import UserError

@@ -9,8 +9,7 @@ import pytest
 
 from elasticdl.cli.commands.jobs import list_jobs
 from elasticdl.cli.jobs.local_handle import LocalJobHandle
-from elasticdl.cli.jobs.resumption import NOTHING_TO_RESUME
-from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
+from elasticdl.cli.jobs.run_directory import NOTHING_TO_RESUME, JobRecord, RunDirectory
 from elasticdl.shared.names import JobId
 
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 from tests.deadline import DEADLINE_S
 
-from elasticdl.shared.bus import Bus, MemoryBroker
+from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.loop_thread import LoopThread
+from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.errors import TransientError
 from elasticdl.shared.job.tasks import TaskMessage, TaskRef
 from elasticdl.shared.messages.events import WorkerStarted

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from elasticdl.shared.bus import MemoryBroker
 from elasticdl.shared.bus.loop_thread import LoopThread
+from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.errors import TransientError
 from elasticdl.shared.messages.events import PodStarted

@@ -16,8 +16,9 @@ from tests.deadline import DEADLINE_S
 from elasticdl.ps.handler import PsHandler
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
-from elasticdl.shared.bus import Bus, MemoryBroker
+from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.loop_thread import LoopThread
+from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.reading import read_spec
 from elasticdl.shared.data import IndexStore, ReaderOptions, plan_sources
 from elasticdl.shared.data.schema import options_of

@@ -16,8 +16,7 @@ from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.handle import Condition, JobHandle, JobNotFoundError
 from elasticdl.cli.jobs.local_handle import shown_state
 from elasticdl.cli.jobs.requests import request
-from elasticdl.cli.jobs.resumption import NOTHING_TO_RESUME
-from elasticdl.cli.jobs.run_directory import INTERRUPTED, RunDirectory
+from elasticdl.cli.jobs.run_directory import INTERRUPTED, NOTHING_TO_RESUME, RunDirectory
 from elasticdl.master.core.pods.state import Pod
 from elasticdl.ps.snapshots.job_recovery import has_snapshots
 from elasticdl.shared.errors import ElasticDLError, UserError

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from elasticdl.cli.jobs.handle import ReadableJob
-from elasticdl.cli.jobs.resumption import NOTHING_TO_RESUME
+from elasticdl.cli.jobs.run_directory import NOTHING_TO_RESUME
 from elasticdl.master.core import State
 from elasticdl.master.core.job.failure import NOT_FINITE_AT_START
 from elasticdl.master.core.training.skipping import failed_for_good
-from elasticdl.ps.snapshots.job_recovery import has_snapshots
 from elasticdl.shared.errors import REBUILD
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.model.manifests import NOTHING_LEFT
 from elasticdl.shared.names import Service
-from elasticdl.shared.storage import open_store
 from elasticdl.views.reading import is_complete
 from elasticdl.views.tasks import tasks_text
 
@@ -97,6 +95,9 @@ def find_next_step(job: ReadableJob, state: State) -> str:
     storage = job.condition().storage
     if not storage:
         return NOTHING_TO_RESUME
+    from elasticdl.ps.snapshots.job_recovery import has_snapshots
+    from elasticdl.shared.storage import open_store
+
     return next_step(job.arguments, state, has_snapshots=has_snapshots(open_store(storage), storage, job.job))
 
 

@@ -25,7 +25,6 @@ from elasticdl.views.files.kept import (
 from elasticdl.views.reading import Reading
 from elasticdl.views.records import HistoryEntry, one_line, task_history
 from elasticdl.views.task_times import TaskTime, TaskTimes
-from elasticdl.views.wall_time.fold import WallTimeFold
 from elasticdl.views.wall_time.one_task import Span, task_spans
 from elasticdl.views.wall_time.values import WallTime
 
@@ -65,6 +64,8 @@ def wall_time(job: ReadableJob) -> tuple[WallTime, Mapping[int, str]]:
         kept = await _kept(job, bus.log)
         if result := kept.read("why", wall_time_of_bytes):
             return result
+        from elasticdl.views.wall_time.fold import WallTimeFold  # Only the first time.
+
         fold = WallTimeFold()
         async for record in present_records(bus.log):
             fold.take(record)

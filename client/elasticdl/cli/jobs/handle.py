@@ -155,12 +155,16 @@ class JobHandle(ReadableJob, Protocol):
 
 def read_bus(job: ReadableJob, read: Callable[[JobReader], Awaitable[T]]) -> T:
     """What ``read`` finds on the bus of a job."""
+    # ``asyncio.run`` restores the handler of SIGINT, for which Python formats the task with its result, twice: the text
+    # of a state takes as long as reading it. So the task has no result.
+    found: list[T] = []
 
-    async def opened() -> T:
+    async def opened() -> None:
         async with job.open() as bus:
-            return await read(bus)
+            found.append(await read(bus))
 
-    return asyncio.run(opened())
+    asyncio.run(opened())
+    return found[0]
 
 
 def read_records(job: ReadableJob, until: int = 0) -> list[LogRecord]:

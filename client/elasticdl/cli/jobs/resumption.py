@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from elasticdl.cli.jobs.former_run import FormerRun
 from elasticdl.cli.jobs.resume_changes import ResumeChanges, check_changes, check_skip
-from elasticdl.cli.jobs.run_directory import LogEnd
+from elasticdl.cli.jobs.run_directory import NOTHING_TO_RESUME, LogEnd
 from elasticdl.master.core import State
 from elasticdl.ps.snapshots.job_recovery import (
     RecoveredJob,
@@ -31,11 +31,6 @@ from elasticdl.shared.words import count
 from elasticdl.views import reading
 from elasticdl.views.history import lost_history
 from elasticdl.views.reading import check_complete
-
-NOTHING_TO_RESUME = (
-    "There is nothing to resume: the job trained nothing, or its event log and its snapshots are lost. "
-    "Start a new job with: elasticdl train"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

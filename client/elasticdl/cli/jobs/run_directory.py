@@ -41,6 +41,10 @@ FORMAT = 1
 """Of ``job.json``."""
 INTERRUPTED = "interrupted"
 """The state of a job whose launcher died."""
+NOTHING_TO_RESUME = (
+    "There is nothing to resume: the job trained nothing, or its event log and its snapshots are lost. "
+    "Start a new job with: elasticdl train"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 May import the codec, the subjects and, in ``nats_bus`` alone, nats. Must not know what events mean or decide anything.
 """
 
-from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.ports import (
     Bus,
     Delivery,
@@ -25,7 +24,6 @@ __all__ = [
     "EventLog",
     "KeyValue",
     "KeyValueEntry",
-    "MemoryBroker",
     "OrderHandler",
     "Signals",
     "StopServing",

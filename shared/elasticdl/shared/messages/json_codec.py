@@ -95,7 +95,7 @@ class JsonCodec:
         self._classes[kind.__name__] = ", ".join(f"{name}: {way.name}" for name, way in fields)
         names = [name for name, _ in fields]
         dumps = [(place, way.dump) for place, (_, way) in enumerate(fields) if way.dump is not _same]
-        loads = [(name, way.load) for name, way in fields]
+        loads = [(place, way.load) for place, (_, way) in enumerate(fields) if way.load is not _same]
 
         def dump(value: Any) -> list[Any]:
             values = [getattr(value, name) for name in names]
@@ -104,7 +104,10 @@ class JsonCodec:
             return values
 
         def load(plain: list[Any]) -> Any:
-            return kind(**{name: load_(each) for (name, load_), each in zip(loads, plain, strict=True)})
+            values = list(plain)
+            for place, load_field in loads:
+                values[place] = load_field(values[place])
+            return kind(**dict(zip(names, values, strict=True)))
 
         return _Conversion(kind.__name__, dump, load)
 
