@@ -292,4 +292,4 @@ def _never_fits(plan: Plan, job: Job) -> str:
             return f"no node has what the node selector, affinity and tolerations of a {role.value} ask for"
         if pods and not plan.rooms.large_enough(request, constraint):
             return f"no node is large enough for a {role.value}"
-    return "" if fits(needed, plan.total) else "the cluster is too small"
+    return "" if fits(needed, plan.rooms.total) else "the cluster is too small"

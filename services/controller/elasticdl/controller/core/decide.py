@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from elasticdl.controller.core.admission import admit, is_whole, make_room, reclaim, return_stuck
 from elasticdl.controller.core.cluster import Cluster, Role, Start
+from elasticdl.controller.core.givers import Givers
 from elasticdl.controller.core.job import Job
 from elasticdl.controller.core.moves import move_ps
 from elasticdl.controller.core.plan import ROLES, Plan
 from elasticdl.controller.core.policy import Policy
-from elasticdl.controller.core.sharing import fill, scale_ps
+from elasticdl.controller.core.sharing import Place, fill, rank_of, scale_ps
 from elasticdl.controller.core.targets import JobTarget, Targets
 from elasticdl.controller.core.view import Changes, View
 
@@ -45,11 +46,19 @@ class Planner:
         """Active jobs in the order in which they are admitted."""
         self._ranks: dict[str, Rank] = {}
         self._ended: set[str] = set()
-        self._unsure: dict[str, set[str]] = {stage: set() for stage in ("limits", "gang", "ps")}
+        self._unsure: dict[str, set[str]] = {stage: set() for stage in ("limits", "gang", "ps", "share")}
         """Stage -> jobs that it looks at; all others need nothing."""
         self._changed: set[str] = set()
         """Jobs that this decision has looked at."""
         self._last: dict[str, JobTarget] = {}
+        self._ordered: set[str] = set()
+        """Jobs whose last target has orders."""
+        self._ranked: list[Place] = []
+        """Running jobs by their shares, but for those that take no more workers."""
+        self._resting: dict[str, Place] = {}
+        """Those that take no more."""
+        self._resized = 0
+        self._givers: Givers | None = None
 
     def decide(self, changes: Changes, now_s: float) -> Targets:
         """What each job should have once these changes are added to all earlier ones; else as ``decide``."""
@@ -92,9 +101,37 @@ class Planner:
             if name in jobs and policy.ps_wanted(jobs[name], plan.workers(name), plan.ps(name)) != plan.ps(name)
         }
         move_ps(plan, running, now_s, policy)
-        fill(plan, running, now_s, policy, reasons)
+        self._look(plan)
+        givers = self._givers = self._givers or Givers(plan)
+        givers.begin(self._unsure["share"], stuck)
+        fill(plan, self._rank(plan, running, stuck), self._resting, givers, now_s, policy, reasons)
         reclaim(plan, running, reasons)  # Others have grown within their quotas meanwhile.
         return self._targets(plan, order, reasons)
+
+    def _rank(self, plan: Plan, running: Sequence[Job], stuck: Set[str]) -> Sequence[Place]:
+        """The running jobs that may take a worker, by share."""
+        changed, stops = self._unsure["share"], plan.stops
+        if plan.quotas.queues or self._resized != plan.resized:
+            kept, looked_at = list[Place](), running
+            self._resting.clear()
+        else:
+            kept = [place for place in self._ranked if place[2].name not in changed]
+            looked_at = [job for name in changed if (job := plan.jobs.get(name)) and name in self._ranks]
+            for name in changed:
+                self._resting.pop(name, None)
+        self._resized = plan.resized
+        kept += [
+            (rank_of(plan, job), self._ranks[job.name], job)
+            for job in looked_at
+            if plan.members[job.name][Role.MASTER]
+        ]
+        if stops:
+            self._resting.update((place[2].name, place) for place in kept if place[2].name in stops)
+            kept = [place for place in kept if place[2].name not in stops]
+        kept.sort()
+        self._ranked = kept
+        changed.clear()
+        return [place for place in kept if place[2].name not in stuck] if stuck else kept
 
     def _look(self, plan: Plan) -> None:
         """Note which jobs have changed since the last look."""
@@ -128,11 +165,11 @@ class Planner:
         for pod, owner in plan.drains.items():
             drains.setdefault(owner, []).append(pod)
         last, found = self._last, []
-        changed = self._changed | plan.touched
-        self._changed = set()
-        for name in [*(rank[3] for rank in order), *sorted(self._ended)]:
-            reason, known = reasons.get(name), last.get(name)
-            if known is None or name in changed or reason != known.reason or known.starts or known.drains:
+        changed = self._changed | plan.touched | self._ordered
+        self._changed, self._ordered, stops = set(), {*starts, *drains}, plan.stops
+        for name in [*[rank[3] for rank in order], *sorted(self._ended)]:
+            reason, known = reasons.get(name) or stops.get(name), last.get(name)
+            if known is None or name in changed or reason != known.reason:
                 known = last[name] = _target(plan, name, reason, starts.get(name, ()), drains.get(name, ()))
             found.append(known)
         return Targets(jobs=tuple(found))

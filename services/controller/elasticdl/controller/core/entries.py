@@ -15,8 +15,7 @@ class Member:
     pod: str
     job: str
     role: Role
-    node: int
-    """Number of the node."""
+    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +29,18 @@ class Staying:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A pod of a job that is about to leave since an earlier decision; node: -1: none."""
+    """A pod of a job that is about to leave since an earlier decision; no node: it has none."""
 
     job: str
     role: Role
-    node: int
+    node: str
 
 
 @dataclass(frozen=True, slots=True)
 class Other:
     """A pod of others that takes room on a node."""
 
-    node: int
+    node: str
     request: Amounts
 
 
@@ -57,3 +56,8 @@ def job_of(entry: Entry | None) -> str:
         case Leaving(job=job):
             return job
     return ""
+
+
+def node_of(entry: Entry) -> str:
+    """The node where a pod stands; empty: it has none."""
+    return entry.member.node if isinstance(entry, Staying) else entry.node

@@ -51,6 +51,8 @@ class Curve:
 
     def gain(self, workers: int) -> float:
         """What one more worker adds, as a fraction of what the first one does."""
+        if not self.points:
+            return 1.0
         return (self.speed(workers + 1) - self.speed(workers)) / max(self.speed(1), 1e-9)
 
 

@@ -21,10 +21,12 @@ def move_ps(plan: Plan, running: Sequence[Job], now_s: float, policy: Policy) ->
     hopeless: dict[tuple[Amounts, Constraint], int] = {}
     """Pods without a better node -> the version of the plan for which that is so."""
     for job in running:
-        if job.name not in movable or plan.leaving[job.name, Role.PS] or not policy.may_grow(job, now_s):
+        if job.name not in movable:
             continue
         alike = plan.requests[job.name][Role.PS], job.ps.constraint
         if hopeless.get(alike) == plan.version:
+            continue
+        if plan.leaving[job.name, Role.PS] or not policy.may_grow(job, now_s):
             continue
         if _target(plan, job) is None:
             hopeless[alike] = plan.version
@@ -37,7 +39,7 @@ def move_ps(plan: Plan, running: Sequence[Job], now_s: float, policy: Policy) ->
             movable = _movable(plan)
 
 
-def _movable(plan: Plan) -> dict[str, set[int]]:
+def _movable(plan: Plan) -> dict[str, set[str]]:
     """Jobs with ps that cost their node a place for a worker -> these nodes."""
     found = plan.movable
     for node in plan.rooms.rebased:
@@ -45,7 +47,7 @@ def _movable(plan: Plan) -> dict[str, set[int]]:
             found[job].discard(node)
             if not found[job]:
                 del found[job]
-        if costly := {member.job for member in plan.ps_on[node].values() if gain(plan, member) >= 1}:
+        if costly := {member.job for member in plan.ps_on.get(node, {}).values() if gain(plan, member) >= 1}:
             plan.costly_on[node] = costly
             for job in costly:
                 found.setdefault(job, set()).add(node)
@@ -59,7 +61,7 @@ def gain(plan: Plan, member: Member) -> int:
     return count(worker, add(room, plan.request(member))) - count(worker, room)
 
 
-def _target(plan: Plan, job: Job) -> int | None:
+def _target(plan: Plan, job: Job) -> str | None:
     """A node that has room for one more ps of the job, and then as many places for workers as now."""
     request = plan.requests[job.name][Role.PS]
     node = plan.rooms.best(request, job.ps.constraint, is_ps=True)

@@ -15,10 +15,10 @@ from elasticdl.controller.core.rooms import Fill
 
 Yields = Callable[[str], bool]
 """Whether a job gives workers above its minimum."""
-Put = Callable[[int], None]
+Put = Callable[[str], None]
 """Put one pod on a node."""
-Score = tuple[float, float, float, int]
-"""Places for workers that are lost for each pod, victims for each pod, waste, number of the node."""
+Score = tuple[float, float, float, str]
+"""Places for workers that are lost for each pod, victims for each pod, waste, the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def _best(plan: Plan, wish: Wish, yields: Yields, best: Offer | None, victims: f
         return best
     for bound, base in rooms.ranked(wish.request, wish.constraint, wish.is_ps, wish.pods):
         least, waste = bound
-        if best is not None and best.score <= (least, victims, waste, -1):
+        if best is not None and best.score <= (least, victims, waste, ""):
             break
         if base.group in wish.closed:
             continue
@@ -130,7 +130,7 @@ def _better(best: Offer | None, other: Offer | None) -> Offer | None:
     return other if other is not None and (best is None or other.score < best.score) else best
 
 
-def _offer(plan: Plan, node: int, fills: list[Fill], room: Amounts, yields: Yields) -> Offer | None:
+def _offer(plan: Plan, node: str, fills: list[Fill], room: Amounts, yields: Yields) -> Offer | None:
     """The best number of pods for a node."""
     if not fills:
         return None
@@ -170,13 +170,13 @@ def start_all(
         giver=giver,
     )
 
-    def put(node: int) -> None:
+    def put(node: str) -> None:
         plan.start(job, role, node)
 
     return place(plan, wish, yields, put)
 
 
-def _victims(plan: Plan, node: int, yields: Yields) -> list[Member]:
+def _victims(plan: Plan, node: str, yields: Yields) -> list[Member]:
     """Workers of a node that may leave: those of the job with the largest share first, its newest first."""
     left: Counter[str] = Counter()
     victims = []

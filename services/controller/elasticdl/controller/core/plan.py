@@ -7,10 +7,10 @@ pod. Every change within a decision can be undone, so that a gang is placed as a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
-from elasticdl.controller.core.cluster import Phase, Pod, Role, Start
-from elasticdl.controller.core.entries import Entry, Leaving, Member, Other, Staying, job_of
+from elasticdl.controller.core.cluster import Node, Phase, Pod, Role, Start
+from elasticdl.controller.core.entries import Entry, Leaving, Member, Other, Staying, job_of, node_of
 from elasticdl.controller.core.job import Group, Job
 from elasticdl.controller.core.placement import Constraint
 from elasticdl.controller.core.queues import Quotas
@@ -19,6 +19,8 @@ from elasticdl.controller.core.rooms import Rooms
 from elasticdl.controller.core.view import Changes, View
 
 ROLES = tuple(Role)
+_INFIXES = {role: f"-{role.value}-" for role in ROLES}
+"""Between the job and the number in the name of a pod."""
 
 
 Trial = tuple[Hashable, ...]
@@ -26,14 +28,12 @@ Trial = tuple[Hashable, ...]
 
 
 class Plan:
-    """Pods per job and room per node, as decisions want them. Nodes have numbers, in the order of their names."""
+    """Pods per job and room per node, as decisions want them."""
 
     def __init__(self, view: View) -> None:
         self.view = view
         self.jobs: dict[str, Job] = {}
-        nodes = sorted(view.nodes.values(), key=lambda node: node.name)
-        self.nodes = [node.name for node in nodes]
-        self.numbers = {name: number for number, name in enumerate(self.nodes)}
+        self.nodes = dict(sorted(view.nodes.items()))
         self.units = Units(self._requests())
         self._workers: Counter[Shape] = Counter()
         self._ps: Counter[Shape] = Counter()
@@ -42,18 +42,18 @@ class Plan:
         self.requests: dict[str, dict[Role, Amounts]] = {}
         self.taken: dict[str, Amounts] = {}
         self.members: dict[str, dict[Role, dict[str, Member]]] = {}
-        self.workers_on: list[dict[str, Member]] = [{} for _ in nodes]
-        self.ps_on: list[dict[str, Member]] = [{} for _ in nodes]
-        self.movable: dict[str, set[int]] = {}
+        self.workers_on: dict[str, dict[str, Member]] = {node: {} for node in self.nodes}
+        self.ps_on: dict[str, dict[str, Member]] = {node: {} for node in self.nodes}
+        self.movable: dict[str, set[str]] = {}
         """Jobs with ps that cost a place for a worker -> their nodes, as ``moves`` has seen them last."""
-        self.costly_on: dict[int, set[str]] = {}
+        self.costly_on: dict[str, set[str]] = {}
         """The same by node."""
         self.starts: dict[str, Start] = {}
         self.drains: dict[str, str] = {}
         """Pod -> job."""
         self.leaving: Counter[tuple[str, Role]] = Counter()
         """Pods that are about to leave since an earlier decision."""
-        self.waiting: dict[int, dict[str, Member]] = {}
+        self.waiting: dict[str, dict[str, Member]] = {}
         """Node -> members that it does not hold yet."""
         self.stuck: dict[str, Member] = {}
         self.pending: dict[str, Pod] = {}
@@ -66,16 +66,22 @@ class Plan:
         """Jobs of which something has changed since the last look."""
         self.stops: dict[str, str] = {}
         """Job -> why it takes no further worker, as long as nothing of it changes."""
+        self.woken: list[str] = []
+        """Jobs whose stops were dropped, for ``sharing`` to look at."""
         self.trials: dict[str, tuple[Trial, float]] = {}
         """Job -> what it takes to give it one more worker, and its share then, likewise."""
         self.version = 0
         """The same number: the same plan, but for what is undone again."""
         self._versions = 0
+        self.resized = 0
+        """The same number: all shares are of the same cluster."""
         self._entries: dict[str, Entry] = {}
-        self._reserved: list[tuple[int, Amounts]] = []
+        self._reserved: list[tuple[str, Amounts]] = []
         self._shares: dict[str, dict[int, float]] = {}
         self._next: dict[tuple[str, Role], int] = {}
-        self._undo: list[tuple[int, Callable[[], None]]] = []
+        self._least: dict[str, int] = {}
+        """Job -> workers without which it is not admitted."""
+        self._undo: list[tuple[int, Callable[..., None], tuple[Hashable, ...]]] = []
         self.quotas = Quotas((), ())
         for job in view.jobs.values():
             self._add_job(job)
@@ -83,24 +89,26 @@ class Plan:
             self._note_pending(pod.name)
         self._usual = self._compute_usual()
         self._known = frozenset(self._constraints)
-        self.rooms = Rooms(nodes, self.units, self._usual, self._known)
-        self.total = self.rooms.total
+        self.rooms = Rooms(self.nodes.values(), self.units, self._usual, self._known)
         self._reconcile([*view.pods, *(name for name in view.starts if name not in view.pods)])
         self._count_quotas()
 
     # --- what has changed ---------------------------------------------------------------------------------------------
 
     def can_follow(self, changes: Changes) -> bool:
-        """Whether a plan may be kept with these changes: nodes and kinds of resources are as before."""
+        """Whether a plan may be kept with these changes: there are no other kinds of resources."""
         known = self.units.names
-        new = [job.group(role).request for job in changes.jobs.values() if job for role in ROLES]
+        new = [node.allocatable for node in changes.nodes.values() if node]
+        new += [job.group(role).request for job in changes.jobs.values() if job for role in ROLES]
         new += [pod.request for pod in changes.pods.values() if pod]
-        return not changes.nodes and all(known.issuperset(request) for request in new)
+        return all(known.issuperset(request) for request in new)
 
     def follow(self, changes: Changes) -> None:
         """Take over what has changed. The view has changed already."""
         names = {*changes.pods, *changes.starts, *changes.drains, *self.starts, *self.drains}
         self._conclude()
+        if changes.nodes:
+            names |= self._replace_nodes(changes.nodes, names)
         replaced = {
             name
             for name, job in changes.jobs.items()
@@ -130,6 +138,29 @@ class Plan:
             self._count_quotas()
         self.rooms.settle()
 
+    def _replace_nodes(self, changed: Mapping[str, Node | None], names: set[str]) -> set[str]:
+        """Nodes come, go or change; returns the pods that stand there. ``names``: other pods that have changed."""
+        entries = self._entries
+        pods = {name for name in names if name in entries and node_of(entries[name]) in changed}
+        pods.update(name for name, pod in self.view.pods.items() if pod.node in changed)
+        pods.update(name for name, start in self.view.starts.items() if start.node in changed)
+        for pod in pods:
+            self._retract(pod)
+        for name, node in changed.items():
+            if self.nodes.pop(name, None) is not None:
+                self.rooms.remove(name)
+                del self.workers_on[name], self.ps_on[name]
+            if node is not None:
+                self.nodes[name] = node
+                self.rooms.add(node)
+                self.workers_on[name], self.ps_on[name] = {}, {}
+        self.rooms.resize()
+        # Shares are of the whole cluster.
+        self._shares.clear()
+        self.trials.clear()
+        self.resized += 1
+        return pods
+
     def _conclude(self) -> None:
         """What the last decision has ordered counts as done, until the changes say otherwise."""
         for node, request in self._reserved:
@@ -137,8 +168,7 @@ class Plan:
         self._reserved.clear()
         for pod, start in self.starts.items():
             member = self.members[start.job][start.role][pod]
-            self._entries[pod] = Staying(member, is_waiting=True)
-            self.waiting.setdefault(member.node, {})[pod] = member
+            self._remember(Staying(member, is_waiting=True))
         for pod in self.drains:
             before = self._entries[pod]
             assert isinstance(before, Staying)
@@ -155,10 +185,18 @@ class Plan:
         entries = self._entries
         for name in names:
             entry = self._entry(name)
-            if entries.get(name) != entry:
-                self._retract(name)
-                if entry is not None:
-                    self._assert(name, entry)
+            before = entries.get(name)
+            if before == entry:
+                continue
+            if isinstance(before, Staying) and isinstance(entry, Staying) and before.member == entry.member:
+                # It takes the same room: most are pods that were ordered and are seen now.
+                self._forget(before)
+                self._remember(Staying(before.member, entry.is_waiting, entry.is_stuck))
+                self._touch(before.member.job)
+                continue
+            self._retract(name)
+            if entry is not None:
+                self._assert(name, entry)
 
     def _entry(self, name: str) -> Entry | None:
         """What a pod is for the plan by the view. Expected starts count as pods, and expected drains as gone."""
@@ -166,18 +204,18 @@ class Plan:
         pod, is_gone = view.pods.get(name), name in view.drains
         if pod is None:
             start = view.starts.get(name)
-            if start is None or is_gone or start.job not in self.jobs or start.node not in self.numbers:
+            if start is None or is_gone or start.job not in self.jobs or start.node not in self.nodes:
                 return None
-            return Staying(Member(name, start.job, start.role, self.numbers[start.node]), is_waiting=True)
-        node, phase = self.numbers.get(pod.node, -1), pod.phase
+            return Staying(Member(name, start.job, start.role, start.node), is_waiting=True)
+        node, phase = pod.node if pod.node in self.nodes else "", pod.phase
         if pod.role and pod.job in self.jobs:
             if is_gone or phase is Phase.LEAVING:
                 return Leaving(pod.job, pod.role, node)
-            if node >= 0:
+            if node:
                 member = Member(name, pod.job, pod.role, node)
                 return Staying(member, phase is Phase.PENDING, phase is Phase.STUCK)
             return None
-        if node >= 0 and phase is not Phase.LEAVING:
+        if node and phase is not Phase.LEAVING:
             return Other(node, self.units.amounts(pod.request))
         return None
 
@@ -186,14 +224,11 @@ class Plan:
         match entry:
             case Staying(member=member):
                 self._put(member)
-                if entry.is_waiting:
-                    self.waiting.setdefault(member.node, {})[name] = member
-                elif entry.is_stuck:
-                    self.stuck[name] = member
+                self._remember(entry)
             case Leaving(job=job, role=role, node=node):
                 self.leaving[job, role] += 1
                 self._touch(job)
-                if role is Role.PS and node >= 0:
+                if role is Role.PS and node:
                     self.rooms.hold(node, self.requests[job][role], 1)
             case Other(node=node, request=request):
                 self.rooms.take(node, request)
@@ -206,10 +241,18 @@ class Plan:
             case Leaving(job=job, role=role, node=node):
                 self.leaving[job, role] -= 1
                 self._touch(job)
-                if role is Role.PS and node >= 0:
+                if role is Role.PS and node:
                     self.rooms.hold(node, self.requests[job][role], -1)
             case Other(node=node, request=request):
                 self.rooms.give(node, request)
+
+    def _remember(self, entry: Staying) -> None:
+        member = entry.member
+        self._entries[member.pod] = entry
+        if entry.is_waiting:
+            self.waiting.setdefault(member.node, {})[member.pod] = member
+        elif entry.is_stuck:
+            self.stuck[member.pod] = member
 
     def _forget(self, entry: Staying) -> None:
         self.stuck.pop(entry.member.pod, None)
@@ -236,6 +279,7 @@ class Plan:
 
     def _add_job(self, job: Job) -> None:
         self.jobs[job.name] = job
+        self._least[job.name] = job.workers_min
         self.requests[job.name] = {role: self.units.amounts(job.group(role).request) for role in ROLES}
         if job.name not in self.members:
             self.taken[job.name] = self.units.zero
@@ -261,7 +305,7 @@ class Plan:
             del self.alike[job.priority, job.queue]
         self._touch(name)
         if is_gone:
-            del self.jobs[name], self.requests[name], self.taken[name], self.members[name]
+            del self.jobs[name], self.requests[name], self.taken[name], self.members[name], self._least[name]
             self.with_surplus.discard(name)
 
     def _requests(self) -> Iterator[Resources]:
@@ -302,25 +346,29 @@ class Plan:
 
     def surplus(self, job: str) -> int:
         """Workers above the minimum."""
-        return max(0, self.workers(job) - self.jobs[job].workers_min)
+        return max(0, len(self.members[job][Role.WORKER]) - self._least[job])
 
     def share(self, job: str, workers: int = 0) -> float:
         """Dominant share by weight, with this many workers more."""
         known = self._shares.get(job)
         if known is None:
             known = self._shares[job] = {}
-        if workers not in known:
-            known[workers] = self._share(job, add(self.taken[job], self.requests[job][Role.WORKER], workers))
-        return known[workers]
+        elif (found := known.get(workers)) is not None:
+            return found
+        taken = self.taken[job]
+        if workers:
+            taken = add(taken, self.requests[job][Role.WORKER], workers)
+        known[workers] = found = self._share(job, taken)
+        return found
 
     def _share(self, job: str, taken: Amounts) -> float:
-        return share(taken, self.total) / self.jobs[job].weight
+        return share(taken, self.rooms.total) / self.jobs[job].weight
 
     def request(self, member: Member) -> Amounts:
         """What a member takes."""
         return self.requests[member.job][member.role]
 
-    def leaves(self, job: str, role: Role, node: int) -> bool:
+    def leaves(self, job: str, role: Role, node: str) -> bool:
         """Whether a pod of the job is about to leave a node since an earlier decision."""
         if not self.leaving[job, role]:
             return False
@@ -337,21 +385,21 @@ class Plan:
 
     # --- changes of a decision ----------------------------------------------------------------------------------------
 
-    def start(self, job: str, role: Role, node: int) -> Member:
+    def start(self, job: str, role: Role, node: str) -> Member:
         """Start a pod of a job on a node."""
-        number = self._next.get((job, role), 0)
-        while self._is_taken(pod := f"{job}-{role.value}-{number}"):
-            number += 1
-        self._next[job, role] = number
-        member = Member(pod, job, role, node)
-        self._note(lambda: self._undo_start(member))
-        self._put(member)
-        self.starts[pod] = Start(pod=pod, job=job, role=role, node=self.nodes[node])
-        return member
-
-    def _is_taken(self, pod: str) -> bool:
+        number, prefix = self._next.get((job, role), 0), job + _INFIXES[role]
+        starts, view = self.starts, self.view
+        pod = f"{prefix}{number}"
         # A pod that was ordered and has to leave again may still come, and leaves later.
-        return any(pod in names for names in (self.starts, self.view.pods, self.view.starts, self.view.drains))
+        while pod in view.pods or pod in starts or pod in view.starts or pod in view.drains:
+            number += 1
+            pod = f"{prefix}{number}"
+        self._next[job, role] = number + 1
+        member = Member(pod, job, role, node)
+        self._note(self._undo_start, member)
+        self._put(member)
+        starts[pod] = Start(pod=pod, job=job, role=role, node=node)
+        return member
 
     def _undo_start(self, member: Member) -> None:
         del self.starts[member.pod]
@@ -362,34 +410,33 @@ class Plan:
         """Let a pod go; a start of this decision is taken back."""
         if (start := self.starts.pop(member.pod, None)) is not None:
             self._next[member.job, member.role] = 0
-
-            def undo() -> None:
-                self.starts[member.pod] = start
-                self._put(member)
-
+            self._note(self._undo_end, member, start)
         else:
             self.drains[member.pod] = member.job
-            held = self.request(member) if member.role is Role.PS else self.units.zero
-            self.rooms.hold(member.node, held, 1)
-
-            def undo() -> None:
-                del self.drains[member.pod]
-                self.rooms.hold(member.node, held, -1)
-                self._put(member)
-
-        self._note(undo)
+            if member.role is Role.PS:
+                self.rooms.hold(member.node, self.request(member), 1)
+            self._note(self._undo_drain, member)
         self._take(member)
 
-    def reserve(self, node: int, request: Amounts) -> None:
+    def _undo_end(self, member: Member, start: Start) -> None:
+        self.starts[member.pod] = start
+        self._put(member)
+
+    def _undo_drain(self, member: Member) -> None:
+        del self.drains[member.pod]
+        if member.role is Role.PS:
+            self.rooms.hold(member.node, self.request(member), -1)
+        self._put(member)
+
+    def reserve(self, node: str, request: Amounts) -> None:
         """Keep room for a pod that the plain scheduler places."""
-
-        def undo() -> None:
-            self._reserved.remove((node, request))
-            self.rooms.give(node, request)
-
-        self._note(undo)
+        self._note(self._undo_reserve, node, request)
         self._reserved.append((node, request))
         self.rooms.take(node, request)
+
+    def _undo_reserve(self, node: str, request: Amounts) -> None:
+        self._reserved.remove((node, request))
+        self.rooms.give(node, request)
 
     def mark(self) -> int:
         """A point to return to."""
@@ -398,24 +445,25 @@ class Plan:
     def undo(self, mark: int) -> None:
         """Return to a mark."""
         while len(self._undo) > mark:
-            version, undo = self._undo.pop()
-            undo()
+            version, undo, arguments = self._undo.pop()
+            undo(*arguments)
             self.version = version
 
-    def _note(self, undo: Callable[[], None]) -> None:
+    def _note(self, undo: Callable[..., None], *arguments: Hashable) -> None:
         """A change begins."""
-        self._undo.append((self.version, undo))
+        self._undo.append((self.version, undo, arguments))
         self._versions += 1
         self.version = self._versions
 
     def _touch(self, job: str) -> None:
         self._shares.pop(job, None)
-        self.stops.pop(job, None)
+        if self.stops.pop(job, None) is not None:
+            self.woken.append(job)
         self.trials.pop(job, None)
         self.touched.add(job)
 
     def _count_surplus(self, job: str) -> None:
-        if len(self.members[job][Role.WORKER]) > self.jobs[job].workers_min:
+        if len(self.members[job][Role.WORKER]) > self._least[job]:
             self.with_surplus.add(job)
         else:
             self.with_surplus.discard(job)

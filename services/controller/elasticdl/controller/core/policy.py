@@ -48,7 +48,7 @@ class Policy:
         """Whether one more worker adds something, and wins back the pause of its arrival."""
         gain = job.curve.gain(workers)
         left_s = min(self.horizon_s, math.inf if job.remaining_s is None else job.remaining_s) - self.start_s
-        lost = job.pause_s * job.curve.speed(workers) / max(job.curve.speed(1), 1e-9)
+        lost = job.pause_s and job.pause_s * job.curve.speed(workers) / max(job.curve.speed(1), 1e-9)
         return gain >= self.gain_min and left_s > 0 and gain * left_s > lost
 
     def ps_wanted(self, job: Job, workers: int, ps: int) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import heapq
 from bisect import insort
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import le
 
 from elasticdl.controller.core.cluster import Node
 from elasticdl.controller.core.placement import Constraint
@@ -15,6 +17,8 @@ _PS_TRIED = 8
 """Most ps that are tried in a room beside workers to see how well these fill it."""
 _IDLE_MAX = 8
 """Decisions after which a search that nothing asked for is dropped."""
+_SCALE_BITS = 9
+"""Waste is a share of the cluster's size, which is rounded to this many bits."""
 _MEMO_MAX = 200_000
 """Most rooms whose costs are remembered."""
 
@@ -27,22 +31,22 @@ class Base:
         group: number of the nodes' labels and taints.
         potential: free room and that of workers.
         held: room that ps hold until their groups have moved. Other ps must not wait for it.
-        nodes: their numbers; empty: it is gone for ever.
+        nodes: their names; empty: it is gone for ever.
     """
 
     group: int
     potential: Amounts
     held: Amounts
     for_ps: Amounts
-    nodes: set[int]
-    order: list[int] | None = None
+    nodes: set[str]
+    order: list[str] | None = None
 
     def room(self, is_ps: bool) -> Amounts:
         """Room for pods if all workers leave."""
         return self.for_ps if is_ps else self.potential
 
-    def in_order(self) -> list[int]:
-        """The nodes by their numbers."""
+    def in_order(self) -> list[str]:
+        """The nodes by their names."""
         if self.order is None:
             self.order = sorted(self.nodes)
         return self.order
@@ -65,7 +69,7 @@ class Fill:
 
 @dataclass(slots=True)
 class _Search:
-    """Nodes with room for one more pod of a shape, best first: (lost, waste), number of the node.
+    """Nodes with room for one more pod of a shape, best first: (lost, waste), name of the node.
 
     Entries that are no longer true are dropped when they come up.
 
@@ -75,7 +79,7 @@ class _Search:
         idle: decisions for which it was not asked.
     """
 
-    heap: list[tuple[tuple[float, float], int]]
+    heap: list[tuple[tuple[float, float], str]]
     scores: dict[Amounts, tuple[float, float] | None]
     seen: int
     idle: int = 0
@@ -91,7 +95,7 @@ class _Ranking:
 
 
 class Rooms:
-    """Room by number of the node.
+    """Room by name of the node.
 
     Args:
         usual: the requests of most workers and of most ps: room that does not hold one is lost for them.
@@ -99,41 +103,101 @@ class Rooms:
     """
 
     def __init__(
-        self, nodes: Sequence[Node], units: Units, usual: tuple[Amounts, Amounts], constraints: Collection[Constraint]
+        self, nodes: Iterable[Node], units: Units, usual: tuple[Amounts, Amounts], constraints: Collection[Constraint]
     ) -> None:
-        self._nodes = nodes
+        self._units = units
+        self._nodes: dict[str, Node] = {}
         self._new: list[Base] = []
         """Bases in the order in which they came up."""
-        self.free = [units.amounts(node.allocatable) for node in nodes]
-        self.potential = list(self.free)
-        self.overbooked: set[int] = set()
+        self.free: dict[str, Amounts] = {}
+        self.potential: dict[str, Amounts] = {}
+        self.overbooked: set[str] = set()
         """Nodes that hold less than what is meant for them."""
-        self.rebased: set[int] = set()
+        self.rebased: set[str] = set()
         """Nodes that have another base since the last look."""
         self.total = units.zero
-        self._held = [units.zero for _ in nodes]
-        self._empty = list(self.free)
-        for amounts in self.free:
-            self.total = add(self.total, amounts)
+        self._held: dict[str, Amounts] = {}
+        """Only of nodes that hold some."""
+        self._empty: dict[str, Amounts] = {}
+        self._grown: list[str] = []
+        """Nodes that got more room, or another base, for searches to look at when they are asked next."""
+        for node in nodes:
+            self._know(node)
         self.index(usual, constraints)
 
     def index(self, usual: tuple[Amounts, Amounts], constraints: Collection[Constraint]) -> None:
         """Begin with other usual pods, or other constraints."""
         self.worker, self.ps = usual
-        self._groups, self._allowed = _groups(self._nodes, list(constraints))
-        self._largest: dict[int, set[Amounts]] = {}
-        for number, amounts in enumerate(self._empty):
-            self._largest.setdefault(self._groups[number], set()).add(amounts)
+        self._constraints = tuple(constraints)
+        self._allowed: dict[Constraint, frozenset[int]] = dict.fromkeys(self._constraints, frozenset())
+        self._kinds: dict[Kind, int] = {}
+        self._sizes: dict[int, Counter[Amounts]] = {}
+        """Group -> what its nodes hold if they are empty -> how many of them."""
+        self._groups = {name: self._join(node) for name, node in self._nodes.items()}
         self._bases: dict[tuple[int, Amounts, Amounts], Base] = {}
-        self._base = [self._enter(number) for number in range(len(self._nodes))]
+        self._new.clear()
+        self._base = {name: self._enter(name) for name in self._nodes}
+        self._begin_searches()
+
+    def _begin_searches(self) -> None:
+        self._scale = _rounded(self.total)
         self._fills: dict[tuple[Amounts, Amounts], list[Fill]] = {}
         self._wastes: dict[Amounts, float] = {}
         self._searches: dict[tuple[Amounts, Constraint, bool], _Search] = {}
         self._rankings: dict[tuple[Amounts, Constraint, bool, int], _Ranking] = {}
-        self._grown: list[int] = []
-        """Nodes that got more room, or another base, for searches to look at when they are asked next."""
+        self._grown.clear()
         self._new.clear()
         self._numbered = 0
+
+    # Nodes.
+
+    def add(self, node: Node) -> None:
+        """A node that holds nothing yet."""
+        name = node.name
+        self._know(node)
+        self._groups[name] = self._join(node)
+        self._base[name] = self._enter(name)
+        self._grown.append(name)
+
+    def remove(self, name: str) -> None:
+        """A node that holds nothing any more."""
+        self._leave(name)
+        del self._base[name], self.free[name], self.potential[name], self._nodes[name]
+        self._held.pop(name, None)
+        self.overbooked.discard(name)
+        self.rebased.add(name)
+        amounts, group = self._empty.pop(name), self._groups.pop(name)
+        self.total = subtract(self.total, amounts)
+        sizes = self._sizes[group]
+        sizes[amounts] -= 1
+        if not sizes[amounts]:
+            del sizes[amounts]
+        if not sizes:
+            del self._sizes[group]
+            self._allowed = {each: groups - {group} for each, groups in self._allowed.items()}
+
+    def resize(self) -> None:
+        """Nodes have come or gone."""
+        if _rounded(self.total) != self._scale:
+            self._begin_searches()
+
+    def _know(self, node: Node) -> None:
+        self._nodes[node.name] = node
+        amounts = self._units.amounts(node.allocatable)
+        self.free[node.name] = self.potential[node.name] = self._empty[node.name] = amounts
+        self.total = add(self.total, amounts)
+
+    def _join(self, node: Node) -> int:
+        """The group of a node."""
+        kind = answers, _ = _kind(node, self._constraints)
+        group = self._kinds.setdefault(kind, len(self._kinds))
+        if group not in self._sizes:
+            self._sizes[group] = Counter()
+            for constraint, answer in zip(self._constraints, answers, strict=True):
+                if answer:
+                    self._allowed[constraint] |= {group}
+        self._sizes[group][self._empty[node.name]] += 1
+        return group
 
     def settle(self) -> None:
         """Between two decisions: searches learn of all changes, and those that nothing asks for are dropped."""
@@ -160,48 +224,54 @@ class Rooms:
 
     # Changes.
 
-    def take(self, node: int, request: Amounts) -> None:
+    def take(self, node: str, request: Amounts) -> None:
         """A pod that is no worker takes room."""
         self.potential[node] = subtract(self.potential[node], request)
         self.take_for_worker(node, request)
         self._changed(node)
 
-    def give(self, node: int, request: Amounts) -> None:
+    def give(self, node: str, request: Amounts) -> None:
         """A pod that is no worker gives its room."""
         self.potential[node] = add(self.potential[node], request)
         self.give_from_worker(node, request)
         self._changed(node)
 
-    def take_for_worker(self, node: int, request: Amounts) -> None:
+    def take_for_worker(self, node: str, request: Amounts) -> None:
         """A worker takes room."""
         self.free[node] = free = subtract(self.free[node], request)
         if min(free, default=0) < 0:
             self.overbooked.add(node)
 
-    def give_from_worker(self, node: int, request: Amounts) -> None:
+    def give_from_worker(self, node: str, request: Amounts) -> None:
         """A worker gives its room."""
         self.free[node] = free = add(self.free[node], request)
         self._grown.append(node)
         if node in self.overbooked and min(free, default=0) >= 0:
             self.overbooked.discard(node)
 
-    def hold(self, node: int, request: Amounts, times: int) -> None:
+    def hold(self, node: str, request: Amounts, times: int) -> None:
         """A ps that leaves holds its room until its groups have moved."""
         if any(request):
-            self._held[node] = add(self._held[node], request, times)
+            self._held[node] = held = add(self._held.get(node, self._units.zero), request, times)
+            if not any(held):
+                del self._held[node]
             self._changed(node)
 
-    def _changed(self, node: int) -> None:
+    def _changed(self, node: str) -> None:
+        self._leave(node)
+        self._base[node] = self._enter(node)
+        self._grown.append(node)
+
+    def _leave(self, node: str) -> None:
         base = self._base[node]
         base.nodes.discard(node)
         base.order = None
         if not base.nodes:
             del self._bases[base.group, base.potential, base.held]
-        self._base[node] = self._enter(node)
-        self._grown.append(node)
 
-    def _enter(self, node: int) -> Base:
-        key = group, potential, held = self._groups[node], self.potential[node], self._held[node]
+    def _enter(self, node: str) -> Base:
+        held = self._held.get(node, self._units.zero)
+        key = group, potential, _ = self._groups[node], self.potential[node], held
         base = self._bases.get(key)
         if base is None:
             base = self._bases[key] = Base(group, potential, held, subtract(potential, held), {node})
@@ -214,15 +284,15 @@ class Rooms:
 
     # Questions.
 
-    def base(self, node: int) -> Base:
+    def base(self, node: str) -> Base:
         """The base of a node now."""
         return self._base[node]
 
-    def room(self, node: int, is_ps: bool = False) -> Amounts:
+    def room(self, node: str, is_ps: bool = False) -> Amounts:
         """Room for a pod if no worker leaves."""
-        return subtract(self.free[node], self._held[node]) if is_ps else self.free[node]
+        return subtract(self.free[node], self._held[node]) if is_ps and node in self._held else self.free[node]
 
-    def allows(self, constraint: Constraint, node: int) -> bool:
+    def allows(self, constraint: Constraint, node: str) -> bool:
         """Whether a node allows such pods."""
         return self._groups[node] in self._allowed[constraint]
 
@@ -235,7 +305,7 @@ class Rooms:
         return {
             group
             for group in self._allowed[constraint]
-            if any(fits(request, amounts) for amounts in self._largest.get(group, ()))
+            if any(fits(request, amounts) for amounts in self._sizes[group])
         }
 
     def fills(self, potential: Amounts, request: Amounts, most: int) -> list[Fill]:
@@ -258,26 +328,27 @@ class Rooms:
         least, left = 1.0, room
         for _ in range(min(count(self.ps, room), _PS_TRIED) + 1):
             rest = add(left, self.worker, -count(self.worker, left))
-            least = min(least, share(rest, self.total))
+            least = min(least, share(rest, self._scale))
             left = subtract(left, self.ps)
         self._wastes[room] = least
         return least
 
-    def best(self, request: Amounts, constraint: Constraint, is_ps: bool = False) -> int | None:
+    def best(self, request: Amounts, constraint: Constraint, is_ps: bool = False) -> str | None:
         """The free node where one more pod costs the fewest places for workers; None: no node has room."""
         key = request, constraint, is_ps
         search = self._searches.get(key)
         if search is None:
             search = self._searches[key] = _Search([], {}, len(self._grown))
-            self._offer(search, range(len(self._nodes)), *key)
+            self._offer(search, self._nodes, *key)
         elif search.seen < len(self._grown):
             self._catch_up(search, *key)
-        search.idle, heap, scores = 0, search.heap, search.scores
+        search.idle, heap, scores, bases, free = 0, search.heap, search.scores, self._base, self.free
         while heap:
             score, node = heap[0]
-            base = self._base[node]
-            if fits(request, self.room(node, is_ps)) and scores.get(base.for_ps if is_ps else base.potential) == score:
-                return node
+            if (base := bases.get(node)) is not None:
+                room = self.room(node, True) if is_ps else free[node]
+                if (all(map(le, request, room)) or fits(request, room)) and scores.get(base.room(is_ps)) == score:
+                    return node
             heapq.heappop(heap)
         return None
 
@@ -289,12 +360,17 @@ class Rooms:
             heapq.heapify(search.heap)
 
     def _offer(
-        self, search: _Search, nodes: Iterable[int], request: Amounts, constraint: Constraint, is_ps: bool
+        self, search: _Search, nodes: Iterable[str], request: Amounts, constraint: Constraint, is_ps: bool
     ) -> None:
         allowed, heap, scores = self._allowed[constraint], search.heap, search.scores
+        bases, frees, push = self._base, self.free, heapq.heappush
         for node in nodes:
-            base = self._base[node]
-            if base.group not in allowed or not fits(request, self.room(node, is_ps)):
+            base = bases.get(node)
+            if base is None or base.group not in allowed:
+                continue
+            room = self.room(node, True) if is_ps else frees[node]
+            # Nearly all are too small. The first test is in C, and called most often.
+            if not all(map(le, request, room)) and (min(room) >= 0 or not fits(request, room)):
                 continue
             potential = base.for_ps if is_ps else base.potential
             try:
@@ -303,7 +379,7 @@ class Rooms:
                 fills = self.fills(potential, request, 1)
                 score = scores[potential] = (fills[0].lost, fills[0].waste) if fills else None
             if score is not None:
-                heapq.heappush(heap, (score, node))
+                push(heap, (score, node))
 
     def ranked(
         self, request: Amounts, constraint: Constraint, is_ps: bool, pods: int
@@ -338,21 +414,16 @@ class Rooms:
                 insort(ranking.entries, (min((fill.lost, fill.waste) for fill in fills), self._numbered, base))
 
 
-def _groups(
-    nodes: Sequence[Node], constraints: Sequence[Constraint]
-) -> tuple[list[int], dict[Constraint, frozenset[int]]]:
-    """The group of each node, and by constraint the groups that allow such pods.
+Kind = tuple[tuple[bool, ...], tuple[str, ...]]
+"""Nodes of a kind allow the same pods, and have the same resources, for example GPUs."""
 
-    Nodes of a group allow the same pods, and have the same resources, for example GPUs.
-    """
-    groups: dict[tuple[tuple[bool, ...], tuple[str, ...]], int] = {}
-    numbers = []
-    for node in nodes:
-        answers = tuple([each.allows(node.name, node.labels, node.taints) for each in constraints])
-        has = tuple(sorted([name for name, amount in node.allocatable.items() if amount]))
-        numbers.append(groups.setdefault((answers, has), len(groups)))
-    allowed = {
-        each: frozenset(number for (answers, _), number in groups.items() if answers[index])
-        for index, each in enumerate(constraints)
-    }
-    return numbers, allowed
+
+def _kind(node: Node, constraints: Sequence[Constraint]) -> Kind:
+    """Whether a node allows pods by their constraints, and the names of what it has."""
+    answers = tuple([each.allows(node.name, node.labels, node.taints) for each in constraints])
+    return answers, tuple(sorted([name for name, amount in node.allocatable.items() if amount]))
+
+
+def _rounded(total: Amounts) -> Amounts:
+    """The size of a cluster to about two digits, so that one node more or less does not change what waste is."""
+    return tuple([amount >> shift << shift for amount in total for shift in (max(0, amount.bit_length() - _SCALE_BITS),)])

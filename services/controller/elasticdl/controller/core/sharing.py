@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import closing
 
 from elasticdl.controller.core.cluster import Role
+from elasticdl.controller.core.givers import Givers, may_take
 from elasticdl.controller.core.job import Job
 from elasticdl.controller.core.moves import gain
 from elasticdl.controller.core.packing import start_all
@@ -14,8 +15,6 @@ from elasticdl.controller.core.plan import Plan
 from elasticdl.controller.core.policy import Policy
 from elasticdl.controller.core.resources import add, fits, plus
 
-_GIVERS_TRIED = 64
-"""Most jobs from which a worker is tried to be taken for one of another job."""
 _REFUSED = "no growth so soon after a refusal"
 
 
@@ -47,48 +46,66 @@ def _only(job: str) -> Callable[[str], bool]:
     return lambda other: other == job
 
 
-def fill(plan: Plan, running: Sequence[Job], now_s: float, policy: Policy, reasons: dict[str, str]) -> None:
+Place = tuple[tuple[bool, float], tuple[int, bool, float, str], Job]
+"""Whether more would be borrowed, share; place in the order in which jobs are admitted; the job."""
+
+
+def fill(
+    plan: Plan,
+    ranked: Sequence[Place],
+    resting: dict[str, Place],
+    givers: Givers,
+    now_s: float,
+    policy: Policy,
+    reasons: dict[str, str],
+) -> None:
     """Give workers one by one to the job with the smallest share, from free room or from a job with a larger share.
 
     Jobs of queues that stay within their quota come first.
+
+    Args:
+        ranked: running jobs that may take a worker, in order.
+        resting: those that take no more, for the reasons in ``plan.stops``, until they give some.
     """
-    givers, hopeless = Givers(plan, running), _Hopeless(plan)
-    ranked = sorted([(_rank(plan, job), number, job) for number, job in enumerate(running)])
-    again: list[tuple[tuple[bool, float], int, Job]] = []
+    hopeless, has_queues = _Hopeless(plan), bool(plan.quotas.queues)
+    touched, stops, trials = plan.touched, plan.stops, plan.trials
+    again: list[Place] = []
     """Those that have got a worker."""
-    has_queues = bool(plan.quotas.queues)
-    for rank, number, job in _merged(ranked, again):
-        may_differ = has_queues or job.name in plan.touched
-        if may_differ and (now := _rank(plan, job)) != rank:  # It gave a worker away meanwhile, or its queue did.
-            heapq.heappush(again, (now, number, job))
+    number, end, woken = 0, len(ranked), plan.woken
+    woken.clear()
+    while again or number < end:
+        if again and (number == end or again[0] < ranked[number]):
+            place = heapq.heappop(again)
+        else:
+            place = ranked[number]
+            number += 1
+        rank, order, job = place
+        name = job.name
+        if has_queues or name in touched:
+            # It gave a worker away meanwhile, or its queue did.
+            now = rank_of(plan, job)
+            if now != rank:
+                heapq.heappush(again, (now, order, job))
+                continue
+        if name in stops:
+            reasons.setdefault(name, stops[name])
             continue
-        if (stop := plan.stops.get(job.name)) is not None:
-            reasons.setdefault(job.name, stop)
-        elif (refusal := hopeless.refusal(job)) is not None:
-            reasons.setdefault(job.name, refusal)
+        if name in trials and (refusal := hopeless.refusal(job)) is not None:
+            reasons.setdefault(name, refusal)
         elif stop := _full(plan, job, now_s, policy):
-            text = f"{plan.workers(job.name)} workers and {plan.ps(job.name)} ps: {stop}"
-            reasons.setdefault(job.name, text)
+            text = f"{plan.workers(name)} workers and {plan.ps(name)} ps: {stop}"
+            reasons.setdefault(name, text)
             if stop != _REFUSED:
-                plan.stops[job.name] = text
+                stops[name] = text
         elif not (refusal := _grow(plan, job, policy, givers)):
-            givers.note(job.name)
-            heapq.heappush(again, (_rank(plan, job), number, job))
+            givers.note(name)
+            heapq.heappush(again, (rank_of(plan, job), order, job))
         else:
             hopeless.note(job, policy, refusal)
-            reasons.setdefault(job.name, refusal)
-
-
-def _merged(
-    ranked: Sequence[tuple[tuple[bool, float], int, Job]], again: list[tuple[tuple[bool, float], int, Job]]
-) -> Iterator[tuple[tuple[bool, float], int, Job]]:
-    """The entries of a sorted list and of a heap, the smallest first. The heap may grow meanwhile."""
-    for entry in ranked:
-        while again and again[0] < entry:
-            yield heapq.heappop(again)
-        yield entry
-    while again:
-        yield heapq.heappop(again)
+            reasons.setdefault(name, refusal)
+        while woken:
+            if (former := resting.pop(woken.pop(), None)) is not None:
+                heapq.heappush(again, former)
 
 
 class _Hopeless:
@@ -123,7 +140,7 @@ class _Hopeless:
         self._found[key] = plan.version, share, refusal
 
 
-def _rank(plan: Plan, job: Job) -> tuple[bool, float]:
+def rank_of(plan: Plan, job: Job) -> tuple[bool, float]:
     """Jobs with the smallest rank get the next worker."""
     return bool(job.queue) and plan.quotas.is_over(job, job.worker.request), plan.share(job.name)
 
@@ -175,85 +192,6 @@ def _start_ps(plan: Plan, job: Job, givers: Givers) -> bool:
     if free is None and not givers.any_of(job):
         return False  # No need to look at all nodes.
     return start_all(plan, job.name, Role.PS, 1, lambda other: may_take(plan, other, job))
-
-
-def may_take(plan: Plan, giver: str, taker: Job) -> bool:
-    """Whether a worker may leave one job for another one.
-
-    A queue within its quota takes from one above it, never the other way round. Otherwise the giver must keep at least
-    the taker's share. So each transfer lowers what is borrowed or raises the smaller share, and two jobs never take
-    from each other in turns.
-    """
-    if giver == taker.name:
-        return False
-    if (job := plan.jobs[giver]).queue != taker.queue:
-        gives_back, borrows = plan.quotas.is_over(job), plan.quotas.is_over(taker, taker.worker.request)
-        if gives_back != borrows:
-            return gives_back
-    return plan.share(giver, -1) >= plan.share(taker.name, 1)
-
-
-class Givers:
-    """The jobs that have workers above their minimum, by share."""
-
-    def __init__(self, plan: Plan, running: Sequence[Job]) -> None:
-        self._plan = plan
-        self._has_queues = bool(plan.quotas.queues)
-        names = [job.name for job in running if job.name in plan.with_surplus]
-        self._heap = [(-plan.share(name), name) for name in names]
-        self._after = [(-plan.share(name, -1), name) for name in names]
-        """By the share that is left after giving one."""
-        heapq.heapify(self._heap)
-        heapq.heapify(self._after)
-
-    def note(self, job: str) -> None:
-        """The share of a job has changed."""
-        if job in self._plan.with_surplus:
-            heapq.heappush(self._heap, (-self._plan.share(job), job))
-            heapq.heappush(self._after, (-self._plan.share(job, -1), job))
-
-    def _can_give(self, wanted: float) -> bool:
-        """Whether a job keeps this share after giving a worker."""
-        plan, heap = self._plan, self._after
-        while heap:
-            share, name = heap[0]
-            if name in plan.with_surplus and -share == plan.share(name, -1):
-                return -share >= wanted
-            heapq.heappop(heap)
-            if name in plan.with_surplus:
-                heapq.heappush(heap, (-plan.share(name, -1), name))
-        return False
-
-    def of(self, taker: Job) -> Generator[str, None, None]:
-        """Those that may give the taker a worker, the largest share first."""
-        plan, heap = self._plan, self._heap
-        found: list[tuple[float, str]] = []
-        names: set[str] = set()
-        wanted = plan.share(taker.name, 1)
-        if not self._has_queues and not self._can_give(wanted):
-            return
-        try:
-            while heap and len(found) < _GIVERS_TRIED:
-                share, name = heap[0]
-                if name in names or name not in plan.with_surplus or -share != plan.share(name):
-                    heapq.heappop(heap)
-                    if name not in names and name in plan.with_surplus:
-                        heapq.heappush(heap, (-plan.share(name), name))
-                    continue
-                if -share < wanted and not self._has_queues:
-                    break  # After giving it would have even less, as would all that follow.
-                names.add(name)
-                found.append(heapq.heappop(heap))
-                if may_take(plan, name, taker):
-                    yield name
-        finally:
-            for entry in found:
-                heapq.heappush(heap, entry)
-
-    def any_of(self, taker: Job) -> bool:
-        """Whether there may be one."""
-        with closing(self.of(taker)) as givers:
-            return next(givers, None) is not None
 
 
 def _transfer(plan: Plan, taker: Job, givers: Givers) -> bool:
