@@ -15,7 +15,7 @@ import keras
 
 from elasticdl.cli.script import arrays, continuing, optimizer_state
 from elasticdl.cli.script.call_data import CallData, data_of, few_of, pass_over
-from elasticdl.cli.script.fit_progress import FitLines
+from elasticdl.cli.script.fit_lines import FitLines
 from elasticdl.cli.script.launcher import Launchers
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.plan import Shuffle

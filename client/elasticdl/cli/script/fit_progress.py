@@ -1,7 +1,4 @@
-"""The progress of a job as ``fit()`` shows it: what the launcher says of it, and Keras' own lines in the script.
-
-The script has imported Keras, and the launcher must not: it would take longer than the start of a job.
-"""
+"""What the launcher says of a job, so that the script can show its progress as ``fit()`` does; see ``fit_lines``."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from elasticdl.views.history import epoch_rows
 from elasticdl.views.progress import progress_snapshot
 
 Facts = Mapping[str, Any]
-"""``steps`` of an epoch, ``batches`` so far, the current ``loss`` or null, and ``epochs``: for each that has ended, what
-the ``History`` has of it."""
+"""``steps`` of an epoch, ``batches`` so far, the current ``loss`` or null, and ``epochs``: for each that has ended,
+what the ``History`` has of it."""
 
 
 def facts_of(state: State, heartbeats: Mapping[PodName, Heartbeat], now_s: float) -> Facts | None:
@@ -47,41 +44,3 @@ class Sender:
         if facts is not None and facts != self._sent:
             self._sent = facts
             self._send(json.dumps(facts).encode() + b"\n")
-
-
-class FitLines:
-    """Keras' lines of a call of ``fit()``.
-
-    Args:
-        given: the arguments of the call, by their names.
-    """
-
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        import keras  # The launcher imports this module, too.
-
-        self._logger = keras.callbacks.ProgbarLogger()
-        self._given = given
-        self._ended = 0
-        self._begun = False
-
-    def show(self, facts: Facts) -> None:
-        """Show the progress, one epoch after the other."""
-        steps = facts["steps"]
-        for logs in facts["epochs"][self._ended :]:
-            self._begin(steps)
-            self._logger.on_epoch_end(self._ended, logs)
-            self._ended += 1
-            self._begun = False
-        batches = min(facts["batches"] - self._ended * steps, steps)
-        if batches > 0:
-            self._begin(steps)
-            loss = {} if facts["loss"] is None else {"loss": facts["loss"]}
-            self._logger.on_train_batch_end(batches - 1, loss)
-
-    def _begin(self, steps: int) -> None:
-        if self._begun:
-            return
-        self._begun = True
-        self._logger.set_params({"verbose": self._given["verbose"], "epochs": self._given["epochs"], "steps": steps})
-        self._logger.on_train_begin()
-        self._logger.on_epoch_begin(self._given["initial_epoch"] + self._ended)
