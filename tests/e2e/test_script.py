@@ -30,6 +30,11 @@ y = (x[:, :1] * 2 + x[:, 1:2]).astype("float32")
 SUBCLASSED = (
     DATA
     + """
+print("the script begins")
+open("effects.txt", "a").write("once ")
+created = []
+
+
 class Wide(keras.layers.Layer):
     def __init__(self, units, function):
         super().__init__()
@@ -42,6 +47,7 @@ class Wide(keras.layers.Layer):
 class Net(keras.Model):
     def __init__(self):
         super().__init__()
+        created.append(1)
         self.wide = Wide(16, lambda inputs: keras.ops.tanh(scaled(inputs)))
         self.head = keras.layers.Dense(1)
 
@@ -83,6 +89,7 @@ results = {
     "error": float(errors.mean()),
     "plain": float(plain.evaluate(x[1000:], y[1000:], verbose=0)),
     "arguments": sys.argv[1:],
+    "created": len(created),
     "updates": int(model.optimizer.iterations),
     "moments": float(np.abs(model.optimizer.variables[2].numpy()).sum()),
 }
@@ -168,6 +175,48 @@ open("results.json", "w").write(json.dumps({"history": history.history}))
 )
 
 
+GENERATOR = (
+    DATA
+    + """
+import itertools
+import warnings
+
+
+def batches():
+    for number in itertools.count():
+        yield np.full((1 + number % 3, 6), float(number)), np.zeros((1 + number % 3, 1))
+
+
+class Numbers(keras.metrics.Metric):
+    def __init__(self, name="numbers", **options):
+        super().__init__(name=name, **options)
+        self.total, self.count = (self.add_weight(name=name, initializer="zeros") for name in ("total", "count"))
+
+    def update_state(self, labels, predictions, sample_weight=None):
+        self.total.assign_add(keras.ops.mean(predictions))
+        self.count.assign_add(1.0)
+
+    def result(self):
+        return self.total / self.count
+
+
+model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1, kernel_initializer="ones", trainable=False)])
+model.add(keras.layers.Rescaling(1 / 6))
+model.add(keras.layers.Dense(1, use_bias=False, kernel_initializer="ones"))
+model.compile(keras.optimizers.Adam(1e-12), "mse", metrics=[Numbers()])
+generator = batches()
+history = model.fit(generator, steps_per_epoch=20, epochs=3)
+model.save("model.keras")
+with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    loaded = keras.models.load_model("model.keras", custom_objects={"Numbers": Numbers})
+results = {"seen": history.history["numbers"], "next": float(next(generator)[0][0, 0])}
+results |= {"loaded": int(loaded.optimizer.iterations)}
+open("results.json", "w").write(json.dumps(results))
+"""
+)
+
+
 def write_script(elastic: Elastic, text: str) -> None:
     (elastic.folder / "script.py").write_text(text)
     (elastic.folder / "helpers.py").write_text("def scaled(values):\n    return values * 0.9\n")
@@ -194,7 +243,10 @@ def test_each_fit_of_a_script_is_a_job_and_the_lines_after_it_see_the_trained_mo
     outcome = elastic.run("run", "--seed=1", "script.py", "--rate", "0.1", "--dry_run=true")
     assert outcome.exit_code == 3, outcome.output
     assert "after fit ['--rate', '0.1', '--dry_run=true']" in outcome.output
+    assert outcome.output.count("the script begins") == 1  # No other process runs the script.
+    assert (elastic.folder / "effects.txt").read_text() == "once "
     results, (first, second) = results_of(elastic), reports(elastic)
+    assert results["created"] == 1
     assert [report["audit"]["exact"] for report in (first, second)] == [True, True]
     records = [[epoch["records"] for epoch in report["history"]["epochs"]] for report in (first, second)]
     assert records == [[1000] * 3, [1200]]
@@ -230,6 +282,35 @@ def test_a_train_step_of_its_own_trains_as_in_fit(elastic: Elastic) -> None:
         finals = [each[name][-1] for each in plain]
         spread = max(finals) - min(finals)
         assert min(finals) - 3 * spread < history[name][-1] < max(finals) + 3 * spread
+
+
+@pytest.mark.thorough
+def test_a_train_step_of_its_own_trains_in_a_ring_and_the_progress_is_that_of_fit(elastic: Elastic) -> None:
+    write_script(elastic, OWN_STEP)
+    outcome = elastic.run("run", "--distribution_strategy=AllreduceStrategy", "--progress=fit", "script.py", "1")
+    assert outcome.exit_code == 0, outcome.output
+    (report,) = reports(elastic)
+    assert report["audit"]["exact"] is True
+    history = results_of(elastic)["history"]
+    assert history["loss"][0] > history["loss"][-1]
+    assert history["val_error"][0] > history["val_error"][-1]
+    assert "Epoch 8/8" in outcome.output
+    assert re.search(rf"38/38.* loss: {history['loss'][-1]:.4f} .*- val_error: ", outcome.output)
+    assert "absorbed exactly once" not in outcome.output
+
+
+@pytest.mark.thorough
+def test_each_epoch_continues_a_generator(elastic: Elastic) -> None:
+    write_script(elastic, GENERATOR)
+    outcome = elastic.run("run", "script.py")
+    assert outcome.exit_code == 0, outcome.output
+    (report,) = reports(elastic)
+    assert report["audit"]["exact"] is True
+    assert "20 batches x 3 epochs" in outcome.output
+    results = results_of(elastic)
+    assert results["next"] == 60
+    assert results["seen"] == pytest.approx([9.5, 29.5, 49.5])
+    assert results["loaded"] == 60  # Keras warns if a file has less of the optimizer; warnings are errors there.
 
 
 @pytest.mark.thorough

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -66,6 +66,14 @@ def run(
             metavar="JOB",
         ),
     ] = "",
+    progress: Annotated[
+        Literal["job", "fit"],
+        Flag(
+            "What a job shows while it runs: job: workers, speed, messages and a report; fit: Keras' lines, with the "
+            "loss and the metrics of each epoch.",
+            metavar="KIND",
+        ),
+    ] = "job",
 ) -> None:
     """Run a Keras script as it is: each fit() in it becomes a job, and the lines after it see the trained model.
 
@@ -85,8 +93,15 @@ def run(
                 hint="Leave it out, or write a model file for elasticdl train.",
                 usage=True,
             )
+    if progress == "fit" and flags.platform == "kubernetes":
+        raise UserError(
+            "--progress=fit shows jobs on this machine only, and --platform=kubernetes is given",
+            hint="Leave one of them out.",
+            usage=True,
+        )
     root = root_of(flags.run_dir)
-    raise typer.Exit(run_script(flags, pods, script, arguments or [], root, resume))
+    as_fit = progress == "fit"
+    raise typer.Exit(run_script(flags, pods, script, arguments or [], root, resume, as_fit=as_fit))
 
 
 _INTERRUPTED = "Interrupted before the job began; nothing is left of it."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ import tensorflow as tf
 
 from elasticdl.cli.script.fit import fit
 from elasticdl.cli.script.fit_job import typed
+from elasticdl.cli.script.launcher import Show
 from elasticdl.cli.script.places import LocalPlace
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import ModelFile
@@ -37,6 +39,7 @@ class Jobs:
     flags: Any = field(default_factory=lambda: SimpleNamespace(job_name=""))
     ran: list[dict[str, Any]] = field(default_factory=list)
     interrupted: str = ""
+    as_fit: bool = False
 
     @property
     def place(self) -> LocalPlace:
@@ -48,8 +51,15 @@ class Jobs:
     def note(self, job: str, script: Path) -> None:
         pass
 
-    def run(self, job: str, values: dict[str, Any], *, quiet: bool, replace: tuple[str, str]) -> None:
+    def run(
+        self, job: str, values: dict[str, Any], *, quiet: bool, replace: tuple[str, str], show: Show | None = None
+    ) -> None:
         self.ran.append(values | {"quiet": quiet})
+        if show:
+            show({"steps": 3, "batches": 2, "loss": 2.5, "epochs": []})
+            show({"steps": 3, "batches": 3, "loss": 2.0, "epochs": []})
+            show({"steps": 3, "batches": 6, "loss": 1.5, "epochs": [{"loss": 2.0, "mae": 1.0}]})
+            show({"steps": 3, "batches": 6, "loss": 1.5, "epochs": [{"loss": 2.0}, {"loss": 1.5, "val_loss": 3.0}]})
         model = load(ModelFile(path=Path(values["model_def"]))).make_model()
         model.set_weights([np.full(one.shape, 0.5) for one in model.get_weights()])
         folder = self.root / job
@@ -153,6 +163,18 @@ def test_the_next_call_continues_the_optimizer_unless_the_script_has_changed_som
     assert second["initial_optimizer"] is True
     assert (jobs.root / second["initial_model"] / "report.json").exists()
     assert not any("initial_model" in values for values in (first, changed, compiled))
+
+
+def test_the_progress_is_that_of_keras_on_request(jobs: Jobs, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs.as_fit = True
+    call(jobs, linear(), X, Y, epochs=4, initial_epoch=2)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).replace("\b", "")
+    ends = [line.rpartition("\r")[2].strip() for line in shown.split("\n") if line.strip()]
+    assert ends[0].startswith("Preparing job script-")
+    assert (ends[1], ends[3]) == ("Epoch 3/4", "Epoch 4/4")
+    assert re.fullmatch(r"3/3 \S+ \d+s \S+ - loss: 2.0000 - mae: 1.0000", ends[2])
+    assert re.fullmatch(r"3/3 \S+ \d+s \S+ - loss: 1.5000 - val_loss: 3.0000", ends[4])
+    assert jobs.ran[0]["quiet"] is True
 
 
 class Trained(keras.Model):  # type: ignore[misc]

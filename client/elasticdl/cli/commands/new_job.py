@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.background import Accept
@@ -20,6 +21,9 @@ from elasticdl.shared.messages.events import JobSubmitted
 from elasticdl.shared.names import JobId, Service
 from elasticdl.shared.storage import display
 
+if TYPE_CHECKING:
+    from elasticdl.cli.local.running import Watch
+
 
 def start(
     flags: CommandFlags,
@@ -28,12 +32,14 @@ def start(
     started_s: float,
     accept: Accept | None,
     job: JobId | None = None,
+    watch: Watch | None = None,
 ) -> int:
     """Plan a job and run it; with ``--dry_run`` print the plan and try the model.
 
     Args:
         flags: with a seed, if the job trains.
         job: id of a job that trains, whose folder has its model and data; None: a new one.
+        watch: see ``RunOptions``.
 
     Raises:
         KeyboardInterrupt: the user interrupted it before it started. It has left nothing behind.
@@ -45,7 +51,7 @@ def start(
     submission = prepare(flags, root, console.print_line, job, forks=forks)
     if flags.dry_run:
         return _dry_run(submission, forks, console)
-    return _run(submission, root, flags, forks, started_s, accept)
+    return _run(submission, root, flags, forks, started_s, accept, watch)
 
 
 def _dry_run(submission: Submission, forks: ForkServers, console: JobConsole) -> int:
@@ -66,6 +72,7 @@ def _run(
     forks: ForkServers,
     started_s: float,
     accept: Accept | None,
+    watch: Watch | None = None,
 ) -> int:
     run = RunDirectory(root, submission.spec.job)
     run.create()
@@ -90,6 +97,7 @@ def _run(
             checks_model=True,
             forks=forks,
             accept=accept,
+            watch=watch,
         )
         return run_job(run, record, spec, (JobSubmitted(spec=spec),), options)
 

@@ -52,6 +52,7 @@ READ_INTERVAL_S = 0.25
 """Seconds between two looks at the log. The launcher only shows it; the master acts on it."""
 SAVE_S = 1.0
 """Minimum seconds between two writes of the job's files while it runs."""
+Watch = Callable[[State, Mapping[PodName, Heartbeat], float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,7 @@ class RunOptions:
         forks: fork servers, that of the workers running; not given: new ones.
         accept: the job runs in the background, and this is called with its id, and the job on a command line, once it
             is accepted.
+        watch: is called with the job, the heartbeats and the time, several times a second and at the end.
     """
 
     started_s: float
@@ -72,6 +74,7 @@ class RunOptions:
     checks_model: bool = False
     forks: ForkServers | None = None
     accept: Callable[[str, str], None] | None = None
+    watch: Watch | None = None
 
 
 def run_job(
@@ -92,7 +95,7 @@ def run_job(
         remove_temporary(run.job, record.temporary)
         record = replace(record, temporary=make_temporary(run.job))
         run.write(record)
-        observer = JobObserver(run, record, view, options.accept)
+        observer = JobObserver(run, record, view, options.accept, options.watch)
         runtime = _runtime(run, record, spec, observer, options)
         if options.checks_model:
             spec = _checked(spec, run, runtime, Path(record.temporary or run.path), view.print_line)
@@ -105,6 +108,8 @@ def run_job(
             raise KeyboardInterrupt
         observer.show_printed()
         observer.save_history(state)
+        if options.watch:
+            options.watch(state, {}, clock.now())
     except (ElasticDLError, KeyboardInterrupt):
         if is_new and not (job and job.has_started):
             run.remove()  # The job did not start, so leave nothing behind.
@@ -265,15 +270,22 @@ class JobObserver:
 
     Args:
         accept: for a job in the background: is called with its id, and the job on a command line, once it is accepted.
+        watch: see ``RunOptions``.
     """
 
     def __init__(
-        self, run: RunDirectory, record: JobRecord, view: JobView, accept: Callable[[str, str], None] | None = None
+        self,
+        run: RunDirectory,
+        record: JobRecord,
+        view: JobView,
+        accept: Callable[[str, str], None] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self._run = run
         self._record = record
         self._view = view
         self._accept = accept
+        self._watch = watch
         self._printed = NewLines(run.logs)
         self._history = ""
         self._log_end = self._log_end_saved = LogEnd()
@@ -321,6 +333,8 @@ class JobObserver:
                 self.update_record(pids=pids)
         self.show_printed()
         self._view.show(state, heartbeats, goodput)
+        if self._watch:
+            self._watch(state, heartbeats, self._view.clock.now())
         if time.monotonic() >= self._saved_s + SAVE_S:
             self._saved_s = time.monotonic()
             self.save_history(state)

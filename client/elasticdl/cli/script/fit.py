@@ -15,6 +15,7 @@ import keras
 
 from elasticdl.cli.script import arrays, continuing, optimizer_state
 from elasticdl.cli.script.call_data import CallData, data_of, few_of, pass_over
+from elasticdl.cli.script.fit_lines import FitLines
 from elasticdl.cli.script.launcher import Launchers
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.plan import Shuffle
@@ -78,7 +79,8 @@ def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script:
         with contextlib.suppress(ElasticDLError):
             launchers.place.remove(job)
         raise
-    launchers.run(job, values, quiet=quiet, replace=(values["model_def"], str(script)))
+    show = FitLines(given).show if launchers.as_fit and not quiet else None
+    launchers.run(job, values, quiet=quiet or show is not None, replace=(values["model_def"], str(script)), show=show)
     return job
 
 

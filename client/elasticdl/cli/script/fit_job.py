@@ -4,7 +4,8 @@ It starts with the script, and imports TensorFlow for the workers while the scri
 imported serves all jobs of the script. Its standard input is a socket:
 
     script -> this process    a line of JSON: a call
-    this process -> script    a line: the job has succeeded
+    this process -> script    lines of JSON: the progress, if the call asks for it
+    this process -> script    an empty line: the job has succeeded
 
 If a job does not succeed, this process ends with the exit code of the job. It also ends when the script does.
 """
@@ -38,11 +39,16 @@ from elasticdl.shared.names import JobId, Service
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.exit_codes import leave
 
+if typing.TYPE_CHECKING:
+    from elasticdl.cli.local.running import Watch
+
 SHOWN_EVERY_S = 0.5
+SUCCEEDED = b"\n"
+"""The answer that ends a job."""
 SEEDS = 1 << 64
 """How many seeds a job can have."""
-Start = Callable[[TrainFlags, JobId, float], int]
-"""(flags, job, when the call began) -> exit code of the job, once it has ended."""
+Start = Callable[[TrainFlags, JobId, float, "Watch | None"], int]
+"""(flags, job, when the call began, watches it) -> exit code of the job, once it has ended."""
 
 
 def main() -> int:
@@ -59,7 +65,7 @@ def main() -> int:
     with socket.socket(fileno=os.dup(0)) as script, open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
 
-        def start_there(flags: TrainFlags, job: JobId, started_s: float) -> int:
+        def start_there(flags: TrainFlags, job: JobId, started_s: float, _: Watch | None) -> int:
             from elasticdl.cli.kubernetes.new_job.start import start
 
             flags.check()
@@ -72,10 +78,10 @@ def main() -> int:
             forks.serve_several_jobs = True
             forks.begin(None, [Service.WORKER])
 
-            def start_here(flags: TrainFlags, job: JobId, started_s: float) -> int:
+            def start_here(flags: TrainFlags, job: JobId, started_s: float, watch: Watch | None) -> int:
                 from elasticdl.cli.commands.new_job import start
 
-                return start(flags, root, forks, started_s, None, job)
+                return start(flags, root, forks, started_s, None, job, watch)
 
             return _serve(script, flags, root, start_here, has_seed=has_seed)
 
@@ -85,10 +91,16 @@ def _serve(script: socket.socket, flags: TrainFlags, root: Path, start: Start, *
     with contextlib.suppress(KeyboardInterrupt), script.makefile("rb") as requests:
         for line in requests:
             request = json.loads(line)
-            if code := _run(request, _seeded(flags, request["number"] - 1, has_seed=has_seed), root, start):
+            watch = None
+            if request["shows_facts"]:
+                from elasticdl.cli.script.fit_progress import Sender
+
+                watch = Sender(script.sendall).watch
+            seeded = _seeded(flags, request["number"] - 1, has_seed=has_seed)
+            if code := _run(request, seeded, root, start, watch):
                 return code
             interrupts.catch()  # The end of a job ignores further signals.
-            script.sendall(b"succeeded\n")
+            script.sendall(SUCCEEDED)
     return exit_codes.INTERRUPTED
 
 
@@ -101,13 +113,13 @@ def _seeded(flags: TrainFlags, number: int, *, has_seed: bool) -> TrainFlags:
     return flags if has_seed else replace(flags, seed=(flags.seed + number * HASH_SEEDS) % SEEDS)
 
 
-def _run(request: dict[str, Any], flags: TrainFlags, root: Path, start: Start) -> int:
+def _run(request: dict[str, Any], flags: TrainFlags, root: Path, start: Start, watch: Watch | None) -> int:
     started_s = SystemClock().now()
     os.chdir(request["folder"])
     job = JobId(request["job"])
     try:
         with _only_prints(root / job / "logs") if request["quiet"] else contextlib.nullcontext():
-            code = start(replace(flags, **typed(request["values"])), job, started_s)
+            code = start(replace(flags, **typed(request["values"])), job, started_s, watch)
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted before training began; nothing is left of the job.\n")
         code = exit_codes.INTERRUPTED

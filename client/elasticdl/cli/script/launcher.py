@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,7 +24,9 @@ from elasticdl.shared.job.options import plain_values
 from elasticdl.shared.kubernetes.options import KubernetesFlags
 
 MODULE = "elasticdl.cli.script.fit_job"
-_ANSWER_BYTES_MAX = 64
+_ANSWER_BYTES_MAX = 1 << 16
+Show = Callable[[Mapping[str, Any]], None]
+"""Shows the facts of a job; see ``fit_progress``."""
 
 
 class JobError(ElasticDLError):
@@ -59,12 +62,15 @@ class Launcher:
         """Whether it can't run a job any more."""
         return self._process.poll() is not None
 
-    def run(self, request: dict[str, Any]) -> int:
+    def run(self, request: dict[str, Any], show: Show | None) -> int:
         """Run a job to its end; returns its exit code. Unless that is 0, the process has ended."""
         with contextlib.suppress(OSError):  # It has died; its exit code says why.
             self._socket.sendall(json.dumps(request).encode() + b"\n")
-        if self._answer():
-            return 0
+        for line in self._lines():
+            if not line:
+                return 0
+            if show:
+                show(json.loads(line))
         return wait_for(self._process, passes_on=_lacks_terminal) or exit_codes.FAILURE
 
     def close(self) -> None:
@@ -73,16 +79,22 @@ class Launcher:
         self._process.terminate()
         self._process.wait()
 
-    def _answer(self) -> bytes:
-        """What it says when the job has succeeded; empty if it has ended instead."""
+    def _lines(self) -> Iterator[bytes]:
+        """What it says, until it ends."""
+        rest = b""
         while True:
             try:
-                return self._socket.recv(_ANSWER_BYTES_MAX)
+                received = self._socket.recv(_ANSWER_BYTES_MAX)
             except KeyboardInterrupt:
                 if _lacks_terminal():
                     self._process.send_signal(signal.SIGINT)
+                continue
             except OSError:
-                return b""
+                received = b""
+            if not received:
+                return
+            *lines, rest = (rest + received).split(b"\n")
+            yield from lines
 
 
 class Launchers:
@@ -94,16 +106,27 @@ class Launchers:
         root: folder of the jobs' folders.
         place: where the jobs run.
         resumed: id of the job that an interrupted run of the script has left; empty: it starts at its first call.
+        as_fit: whether the progress is shown as ``fit()`` shows it.
 
     Raises:
         UserError: there is no such job, or it is not that of a script.
     """
 
-    def __init__(self, flags: Any, pods: KubernetesFlags, root: Path, place: Place, resumed: str = "") -> None:
+    def __init__(
+        self,
+        flags: Any,
+        pods: KubernetesFlags,
+        root: Path,
+        place: Place,
+        resumed: str = "",
+        *,
+        as_fit: bool = False,
+    ) -> None:
         self.flags = flags
         self.pods = pods
         self.root = root
         self.place = place
+        self.as_fit = as_fit
         self._jobs: list[str] = []
         self._former: list[str] = [*place.record(resumed)["before"], resumed] if resumed else []
         self._launcher: Launcher | None = None
@@ -140,13 +163,16 @@ class Launchers:
         self.place.keep(job, {"script": str(script), "before": self._jobs})
         self._jobs.append(job)
 
-    def run(self, job: str, values: dict[str, Any], *, quiet: bool, replace: tuple[str, str]) -> None:
+    def run(
+        self, job: str, values: dict[str, Any], *, quiet: bool, replace: tuple[str, str], show: Show | None = None
+    ) -> None:
         """Run a job to its end, with its progress on this process' output.
 
         Args:
             values: flags of ``train`` that the script's call gives.
             quiet: print errors only.
             replace: the model file, and what messages call it.
+            show: shows the progress in place of that.
 
         Raises:
             JobError: the job has failed, or the user interrupted it.
@@ -156,9 +182,9 @@ class Launchers:
             launcher = self._start()
         refusal = self.root / f".{job}.refused"
         request = {"job": job, "values": values, "quiet": quiet, "replace": replace, "folder": os.getcwd()}
-        request |= {"refusal": str(refusal), "number": len(self._jobs)}
+        request |= {"refusal": str(refusal), "number": len(self._jobs), "shows_facts": show is not None}
         sys.stdout.flush()
-        code = launcher.run(request)
+        code = launcher.run(request, show)
         if code:
             launcher.close()
             self._say_how_to_continue(job, code)

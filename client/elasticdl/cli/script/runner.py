@@ -25,7 +25,14 @@ _OUR_FRAMES = 2
 
 
 def run_script(
-    flags: Any, pods: KubernetesFlags, script: Path, arguments: Sequence[str], root: Path, resumed: str = ""
+    flags: Any,
+    pods: KubernetesFlags,
+    script: Path,
+    arguments: Sequence[str],
+    root: Path,
+    resumed: str = "",
+    *,
+    as_fit: bool = False,
 ) -> int:
     """Run a script to its end.
 
@@ -34,6 +41,7 @@ def run_script(
         arguments: of the script.
         root: folder of the jobs' folders.
         resumed: id of the job at which to continue the script; empty: run it from its beginning.
+        as_fit: whether the progress is shown as ``fit()`` shows it.
 
     Returns:
         The exit code: that of the script, or of a job that has failed.
@@ -47,7 +55,7 @@ def run_script(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault(KERAS_BACKEND, TENSORFLOW)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    with Launchers(flags, pods, root, _place(flags, pods, root), resumed) as launchers:
+    with Launchers(flags, pods, root, _place(flags, pods, root), resumed, as_fit=as_fit) as launchers:
 
         def fit(model: Any, original: Any, args: Any, kwargs: Any) -> Any:
             from elasticdl.cli.script.fit import fit as run  # Keras is there now.

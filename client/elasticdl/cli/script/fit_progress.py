@@ -1,0 +1,46 @@
+"""What the launcher says of a job, so that the script can show its progress as ``fit()`` does; see ``fit_lines``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from elasticdl.master.core import State
+from elasticdl.shared.failure_detection.heartbeats import Heartbeat
+from elasticdl.shared.names import PodName
+from elasticdl.views.history import epoch_rows
+from elasticdl.views.progress import progress_snapshot
+
+Facts = Mapping[str, Any]
+"""``steps`` of an epoch, ``batches`` so far, the current ``loss`` or null, and ``epochs``: for each that has ended,
+what the ``History`` has of it."""
+
+
+def facts_of(state: State, heartbeats: Mapping[PodName, Heartbeat], now_s: float) -> Facts | None:
+    """What there is to show; None: the job has not begun."""
+    if state.spec is None or state.training is None:
+        return None
+    steps, progress = state.spec.plan.batches_per_epoch, progress_snapshot(state, heartbeats, now_s, 0.0)
+    epochs = []
+    for row in epoch_rows(state):
+        if row["batches"] < steps or (state.spec.validation is not None and not row["validation"]):
+            break
+        validation = {f"val_{name}": value for name, value in row["validation"].items()}
+        epochs.append({"loss": row["loss"], **row["metrics"], **validation})
+    return {"steps": steps, "batches": progress.batches[0], "loss": progress.loss, "epochs": epochs}
+
+
+class Sender:
+    """Sends what has changed; see ``RunOptions.watch``."""
+
+    def __init__(self, send: Callable[[bytes], object]) -> None:
+        self._send = send
+        self._sent: Facts | None = None
+
+    def watch(self, state: State, heartbeats: Mapping[PodName, Heartbeat], now_s: float) -> None:
+        """Send the progress, if it is another one than before."""
+        facts = facts_of(state, heartbeats, now_s)
+        if facts is not None and facts != self._sent:
+            self._sent = facts
+            self._send(json.dumps(facts).encode() + b"\n")
