@@ -66,6 +66,7 @@ class RingWorker:
                 host=settings.host,
                 advertised_host=settings.advertised_host,
                 is_deterministic=around.spec.deterministic,
+                precision=around.spec.ring_precision,
                 check_steps=around.spec.replica_check_steps,
             ),
             self.replica,
