@@ -13,6 +13,7 @@ from typing import Any
 from elasticdl.cli.opening import root_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import KERAS_FILE, WEIGHTS_ALONE
+from elasticdl.shared.job.spec import Strategy
 from elasticdl.shared.names import job_name, new_job_id
 
 ALIASES = {"epochs": "num_epochs", "batch_size": "minibatch_size"}
@@ -82,7 +83,8 @@ def written(model: Any, data: Any, values: Mapping[str, Any]) -> tuple[str, dict
     name = str(flags.get("job_name") or job_name(model.name, otherwise="model"))
     job = new_job_id(name)
     folder = _folder(job, flags)
-    made = fit.written(model, call.arguments, folder, _place(), name)
+    has_ring = flags.get("distribution_strategy") == Strategy.ALLREDUCE.value
+    made = fit.written(model, call.arguments, folder, _place(), name, has_ring=has_ring)
     if flags.get("output"):
         del made["output"], made["export_weights"]
     return job, {**made, **flags}

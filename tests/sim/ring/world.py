@@ -24,9 +24,17 @@ class World:
     """Everything. ``choices`` lists what could happen next; a schedule picks."""
 
     def __init__(
-        self, *, members: int, rounds: int, width: int, chance: random.Random, kept_bytes_max: int = 1000
+        self,
+        *,
+        members: int,
+        rounds: int,
+        width: int,
+        chance: random.Random,
+        kept_bytes_max: int = 1000,
+        compares: bool = True,
     ) -> None:
         self.rounds, self.width, self.chance, self.kept_bytes_max = rounds, width, chance, kept_bytes_max
+        self.compares = compares
         self.members: list[SimMember] = []
         self.links: dict[tuple[int, int], Link] = {}
         """By generation and rank of the follower, or of a joiner: beyond those of the members."""
@@ -172,7 +180,7 @@ class World:
         for command in member.core.handle(event, 0.0):
             if isinstance(command, commands.Disconnect):
                 self._close_links(member, resets=self.chance.random() < 0.5)
-            else:
+            elif self.compares or not isinstance(command, commands.CheckLast):
                 member.lanes[command.lane].append(command)
         member.core.check()
 
@@ -207,7 +215,7 @@ class World:
                 assert_never(command)
 
     def _check_weights(self, member: SimMember, generation: int | None) -> None:
-        if generation is None:
+        if generation is None or not self.compares:
             return
         step, checksums = member.replica.step, member.replica.checksums
         member.checked = events.WeightsChecked(generation=generation, step=step, checksums=checksums)

@@ -41,5 +41,13 @@ def test_a_comparison_of_replicas_is_refused_without_a_ring() -> None:
         TrainFlags(model_def="model.py", training_data="data.csv", replica_check_steps=5).check()
 
 
+def test_sums_of_16_bits_are_refused_where_they_mean_nothing() -> None:
+    flags(ring_precision="bfloat16").check()
+    with pytest.raises(UserError, match="--ring_precision needs --distribution_strategy=AllreduceStrategy"):
+        TrainFlags(model_def="model.py", training_data="data.csv", ring_precision="float16").check()
+    with pytest.raises(UserError, match="--ring_precision=bfloat16 rounds sums"):
+        flags(ring_precision="bfloat16", deterministic=True).check()
+
+
 def test_scripts_have_the_options_of_rings() -> None:
     ScriptFlags(distribution_strategy="AllreduceStrategy", deterministic=True, replica_check_steps=5, spare_workers=1)

@@ -231,6 +231,9 @@ def test_several_optimizers_are_refused_before_anything_else(jobs: Jobs) -> None
     model.first, model.second = keras.optimizers.SGD(), keras.optimizers.Adam()
     with pytest.raises(UserError, match=r"Trained has 2 optimizers \(first, second\)"):
         call(jobs, model, object())
+    jobs.flags.distribution_strategy = "AllreduceStrategy"
+    with pytest.raises(UserError, match="object"):
+        call(jobs, model, object())
 
 
 def test_a_call_without_epochs_starts_no_job(jobs: Jobs) -> None:

@@ -36,8 +36,8 @@ def model(optimizer: str = "adam") -> ModelSignature:
     return replace(signature(optimizer), tables=())
 
 
-def splitter() -> Splitter:
-    return Splitter(model(), PLAN.fingerprint, Placement.even(1))
+def splitter(signature: ModelSignature | None = None) -> Splitter:
+    return Splitter(signature or model(), PLAN.fingerprint, Placement.even(1))
 
 
 def request_of(task: int, batch: int) -> PushRequest:
@@ -58,8 +58,8 @@ def facts_of(request: PushRequest) -> BatchFacts:
     )
 
 
-def initialised(core: PsCore) -> None:
-    request = splitter().initialise(initial_dense()).requests[0]
+def initialised(core: PsCore, signature: ModelSignature | None = None) -> None:
+    request = splitter(signature).initialise(initial_dense()).requests[0]
     assert isinstance(request, messages.Initialise)
     core.initialise(request)
     core.start_serving()

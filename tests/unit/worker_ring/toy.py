@@ -163,7 +163,7 @@ class ToyWorker:
     def __init__(self, master: ToyMaster, name: str, incarnation: str, **options: Any) -> None:
         self.master = master
         is_deterministic = options.pop("is_deterministic", False)
-        check_steps = options.pop("check_steps", 0)
+        check_steps, precision = options.pop("check_steps", 0), options.pop("precision", "float32")
         self.state = ToyState(dtype=np.float64 if is_deterministic else np.float32, **options)
         self.errors: list[BaseException] = []
         self.differences: list[tuple[int, int]] = []
@@ -173,6 +173,7 @@ class ToyWorker:
             token="secret",
             is_deterministic=is_deterministic,
             check_steps=check_steps,
+            precision=precision,
         )
         self.ring = ReplicaSet(settings, self.state, self, self, failed=self._fail)
         self.member = RingMember(worker=settings.worker, incarnation=settings.incarnation, address=self.ring.address)

@@ -19,6 +19,12 @@ def note(model: Any, job: str) -> None:
     _last[model.optimizer] = job, _digest(model)
 
 
+def has_ring(flags: Any) -> bool:
+    """Whether the job of ``ScriptFlags`` has replicas of the model in a ring of workers."""
+    strategy: str = getattr(flags, "distribution_strategy", "")
+    return strategy == Strategy.ALLREDUCE.value
+
+
 def flags_to_continue(model: Any, flags: Any) -> dict[str, Any]:
     """The flags of a job that continues the optimizer; none if there is nothing to continue.
 
@@ -28,8 +34,7 @@ def flags_to_continue(model: Any, flags: Any) -> dict[str, Any]:
         flags: ``ScriptFlags``.
     """
     job, digest = _last.get(model.optimizer, ("", ""))
-    strategy = getattr(flags, "distribution_strategy", "")
-    if not job or strategy == Strategy.ALLREDUCE.value or not _has_state(model.optimizer) or digest != _digest(model):
+    if not job or has_ring(flags) or not _has_state(model.optimizer) or digest != _digest(model):
         return {}
     return {"initial_model": job, "initial_optimizer": True}
 

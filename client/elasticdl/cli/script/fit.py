@@ -42,7 +42,7 @@ def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers,
     bound = inspect.signature(original).bind(model, *args, **kwargs)
     bound.apply_defaults()
     given = bound.arguments
-    check(model, given)
+    check(model, given, has_ring=continuing.has_ring(launchers.flags))
     if given["epochs"] <= given["initial_epoch"]:
         return _history(model, [], given)
     if job := launchers.former():
@@ -69,7 +69,15 @@ def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script:
         sys.stdout.write(f"Preparing job {job} for fit() of the model {model.name!r}\n")
         sys.stdout.flush()
     folder = launchers.root / job
-    values = written(model, given, folder, script, name, reads_here=launchers.place.is_here)
+    values = written(
+        model,
+        given,
+        folder,
+        script,
+        name,
+        reads_here=launchers.place.is_here,
+        has_ring=continuing.has_ring(launchers.flags),
+    )
     values |= continuing.flags_to_continue(model, launchers.flags)
     try:
         values = launchers.place.ship(job, values)
@@ -85,7 +93,14 @@ def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script:
 
 
 def written(
-    model: Any, given: Mapping[str, Any], folder: Path, script: Path, name: str, *, reads_here: bool = True
+    model: Any,
+    given: Mapping[str, Any],
+    folder: Path,
+    script: Path,
+    name: str,
+    *,
+    reads_here: bool = True,
+    has_ring: bool = False,
 ) -> dict[str, Any]:
     """Write what workers need of a call into the folder of its job.
 
@@ -94,12 +109,13 @@ def written(
         folder: absent; of an error nothing stays in it.
         script: modules in its folder travel by value.
         name: of the job.
+        has_ring: see ``check``.
         reads_here: whether workers see the files of this machine, so that they can read data by number.
 
     Returns:
         Flags of ``train``.
     """
-    check(model, given)
+    check(model, given, has_ring=has_ring)
     try:
         data = data_of(given, folder, script, reads_here=reads_here)
         _build(model, data.layout, data.few)
@@ -120,8 +136,12 @@ def load_weights(model: Any, file: Path) -> None:
         model.load_weights(file)
 
 
-def check(model: Any, given: Mapping[str, Any]) -> None:
-    """Refuse, by name and before anything is written, what no job can do."""
+def check(model: Any, given: Mapping[str, Any], *, has_ring: bool) -> None:
+    """Refuse, by name and before anything is written, what no job can do.
+
+    Args:
+        has_ring: every worker has a replica of the model (AllreduceStrategy).
+    """
     if keras.backend.backend() != "tensorflow":
         raise UserError(
             f"Keras runs on {keras.backend.backend()} in this script, and jobs run Keras on TensorFlow",
@@ -129,7 +149,7 @@ def check(model: Any, given: Mapping[str, Any]) -> None:
         )
     if not model.compiled:
         raise UserError(f"the model {model.name!r} is not compiled", hint="Call its compile() before fit().")
-    check_optimizers(model)
+    check_optimizers(model, replicated=has_ring)
     is_validated = given["validation_data"] is not None or bool(given["validation_split"])
     if is_validated and not overrides(model, "call") and not overrides(model, "test_step") and has_own_step(model):
         raise UserError(

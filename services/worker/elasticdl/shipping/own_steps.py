@@ -48,20 +48,23 @@ def _numbers(optimizer: Any) -> dict[str, Any]:
     return {name: value for name, value in optimizer.get_config().items() if name != "name"}
 
 
-def check_optimizers(model: Any) -> None:
-    """Refuse a training step with several optimizers.
+def check_optimizers(model: Any, *, replicated: bool = False) -> None:
+    """Refuse a training step with several optimizers, unless every worker has a replica of the model.
 
     Raises:
         UserError: the model has more than one.
     """
     found = optimizers_of(model)
+    if replicated:
+        return
     if overrides(model, "train_step") and len(found) > 1:
         names = [name for name, value in vars(model).items() if any(value is one for one in found)]
         raise UserError(
             f"{type(model).__name__} has {len(found)} optimizers ({', '.join(names)}), and the parameter servers apply "
             "one to all variables",
-            hint="Add the losses up in train_step(), with tf.stop_gradient() between the parts that must not train "
-            "each other, and call apply() of one optimizer. Or call fit() once for each part.",
+            hint="Use --distribution_strategy=AllreduceStrategy, where every worker applies all of them. Or add the "
+            "losses up in train_step(), with tf.stop_gradient() between the parts that must not train each other, and "
+            "call apply() of one optimizer. Or call fit() once for each part.",
         )
 
 
@@ -71,15 +74,17 @@ class Recording:
 
     Attributes:
         scale: what ``scale_loss()`` multiplies by; None: it returns the loss as it is.
-        scaled: whether it was called.
+        scaled: the optimizers whose ``scale_loss()`` was called, by their ``id()``.
         optimizers: those that were applied, by their ``id()``.
+        movers: by the ``id()`` of a variable: the optimizer that is applied to it.
         applied: (gradient, variable), in the order of the calls.
     """
 
     model: Any
     scale: Any = None
-    scaled: bool = False
+    scaled: set[int] = field(default_factory=set)
     optimizers: dict[int, Any] = field(default_factory=dict)
+    movers: dict[int, Any] = field(default_factory=dict)
     applied: list[tuple[Any, Any]] = field(default_factory=list)
     _graph: Any = field(default_factory=tf.compat.v1.get_default_graph)
     _eager: bool = field(default_factory=tf.executing_eagerly)
@@ -95,10 +100,12 @@ class Recording:
         if len(gradients) != len(variables):
             raise UserError(f"train_step() applies {len(gradients)} gradients to {len(variables)} variables")
         self.optimizers[id(optimizer)] = optimizer
-        self.applied += [pair for pair in zip(gradients, variables, strict=True) if pair[0] is not None]
+        applied = [pair for pair in zip(gradients, variables, strict=True) if pair[0] is not None]
+        self.applied += applied
+        self.movers |= {id(variable): optimizer for _, variable in applied}
 
     def gradients(self, variables: Sequence[Any]) -> list[Any]:
-        """Float32 gradients of variables, zeros for those that the step does not train.
+        """Float32 gradients of variables, of the unscaled loss; zeros for those that the step does not train.
 
         Raises:
             UserError: the step applies a gradient twice, or to something else.
@@ -118,7 +125,14 @@ class Recording:
                     hint="Make its layer an attribute of the model, and leave its trainable as it is.",
                 )
             found[id(variable)] = tf.cast(tf.convert_to_tensor(gradient), tf.float32)
+            if self.scale is not None and (id(self.movers[id(variable)]) in self.scaled or self._scales_all):
+                found[id(variable)] /= self.scale
         return [found[id(one)] if id(one) in found else tf.zeros(one.shape) for one in variables]
+
+    @property
+    def _scales_all(self) -> bool:
+        """Whether the only optimizer is applied under another object, which it wraps."""
+        return bool(self.scaled) and len(self.optimizers) == 1
 
 
 @functools.cache
@@ -148,7 +162,7 @@ def _recorded_scale(original: Callable[..., Any]) -> Callable[..., Any]:
         recording = _recording.get()
         if recording is None:
             return original(self, loss)
-        recording.scaled = True
+        recording.scaled.add(id(self))
         return loss if recording.scale is None else loss * tf.cast(recording.scale, loss.dtype)
 
     return scale_loss
@@ -202,11 +216,13 @@ class Trial:
         names: of what it returns -> the metric whose result that is, and the key in a result that is a dict; or None.
         optimizers: those that were applied.
         assigned: the model's weights that it assigns.
+        movers: by the ``id()`` of a variable: the optimizer that is applied to it.
     """
 
     names: Mapping[str, tuple[Any, str] | None]
     optimizers: tuple[Any, ...]
     assigned: tuple[Any, ...]
+    movers: Mapping[int, Any]
 
 
 def try_step(model: Any, method: str, features: Any, labels: Any, weights: Any) -> Trial:
@@ -222,6 +238,7 @@ def try_step(model: Any, method: str, features: Any, labels: Any, weights: Any) 
         names={name: results.get(id(value)) for name, value in logs.items()},
         optimizers=tuple(recording.optimizers.values()),
         assigned=tuple(one for one in assigned if id(one) in own),
+        movers=recording.movers,
     )
 
 

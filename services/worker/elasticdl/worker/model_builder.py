@@ -251,6 +251,7 @@ def _settings(spec: JobSpec, *, has_callbacks: bool) -> RunnerSettings:
         synchronous=spec.synchronous,
         has_callbacks=has_callbacks,
         swap_bytes_min=_swap_bytes_min(spec),
+        replicated=spec.has_ring,
     )
 
 
@@ -272,7 +273,13 @@ def _runner(
         return name_in_first_batch(problem, source.records, source.feeder, running_batches, partial(call, model))
 
     if may_be_about_a_record(problem):
-        raise look_at(module, see, seed=spec.plan.seed, swap_bytes_min=settings.swap_bytes_min) from problem
+        raise look_at(
+            module,
+            see,
+            seed=spec.plan.seed,
+            swap_bytes_min=settings.swap_bytes_min,
+            replicated=settings.replicated,
+        ) from problem
     raise problem
 
 
@@ -387,7 +394,7 @@ def _ports_of(spec: JobSpec, module: UserModule) -> Ports:
         is_compared = compiled is not None and module.value("eval_metrics_fn") is None
         return replace(ports, unlabelled=compiled.unlabelled(ports.output_names)) if compiled and is_compared else ports
 
-    return look_at(module, see, seed=spec.plan.seed, swap_bytes_min=_swap_bytes_min(spec))
+    return look_at(module, see, seed=spec.plan.seed, swap_bytes_min=_swap_bytes_min(spec), replicated=spec.has_ring)
 
 
 def _classes_of(

@@ -240,7 +240,7 @@ class Worker:
                 built.runner,
                 WorkerRoundServices(self.spec.plan, loader, ps, running_batches),
             )
-        ring = self._ring = self._join_ring(signature, ps) if self.spec.has_ring else None
+        ring = self._ring = self._join_ring(built, signature, ps) if self.spec.has_ring else None
         compute = ComputeLane(
             ComputeSettings(
                 plan=self.spec.plan,
@@ -263,7 +263,7 @@ class Worker:
         self._executor.add({commands.InitialiseModel: lambda _: self._initialise(addresses, ps, built)})
         return tuple(start_notes(built, self.settings, gpu))
 
-    def _join_ring(self, signature: ModelSignature, ps: PsClient) -> RingWorker:
+    def _join_ring(self, built: Built, signature: ModelSignature, ps: PsClient) -> RingWorker:
         # Imported here: other jobs need no part of a ps in their workers.
         from elasticdl.worker.replica.ring_worker import RingWorker, Surroundings
 
@@ -282,6 +282,7 @@ class Worker:
             ps,
             publisher=self._publisher,
             failed=self._background_failed,
+            updater=built.runner.updater,
         )
 
     def _exporter(self, built: Built, ps: PsClient, running_batches: RunningBatches) -> Exporter:

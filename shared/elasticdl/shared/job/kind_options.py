@@ -262,6 +262,16 @@ class TrainFlags(JobFlags):
             sets="JobSpec.deterministic",
         ),
     ] = False
+    ring_precision: Annotated[
+        Literal["float32", "bfloat16", "float16"],
+        Flag(
+            "With AllreduceStrategy: the type in which sums of gradients travel to all workers. They are added up in "
+            "float32 and rounded once.",
+            metavar="TYPE",
+            panel=PROCESSES,
+            sets="JobSpec.ring_precision",
+        ),
+    ] = "float32"
     replica_check_steps: Annotated[
         int,
         Flag(
@@ -427,11 +437,18 @@ class TrainFlags(JobFlags):
                 "float64 with --use_async=false.",
                 usage=True,
             )
+        if self.deterministic and self.ring_precision != "float32":
+            raise UserError(
+                f"--ring_precision={self.ring_precision} rounds sums, and --deterministic adds up in float64. Leave "
+                "one of them out.",
+                usage=True,
+            )
         self._refuse_useless(plain_values(self))
 
     def _refuse_useless(self, given: Collection[str]) -> None:
-        if "replica_check_steps" in given and self.strategy is not Strategy.ALLREDUCE:
-            raise UserError("--replica_check_steps needs --distribution_strategy=AllreduceStrategy.", usage=True)
+        for option in ("replica_check_steps", "ring_precision"):
+            if option in given and self.strategy is not Strategy.ALLREDUCE:
+                raise UserError(f"--{option} needs --distribution_strategy=AllreduceStrategy.", usage=True)
         useless = {"num_ps_pods", "lr_staleness_modulation", "max_staleness"} & set(given)
         if useless and self.strategy is Strategy.ALLREDUCE:
             raise UserError(

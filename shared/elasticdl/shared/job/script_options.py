@@ -12,7 +12,7 @@ _TAKEN = (
     "num_workers", "num_ps_pods", "platform", "distribution_strategy", "use_async", "grads_to_wait", "lr_scaling",
     "max_staleness", "lr_staleness_modulation", "num_minibatches_per_task", "prefetch_batches", "batch_deadline_secs",
     "seed", "storage", "checkpoint_steps", "tensorboard_log_dir", "envs", "nats_url", "run_dir", "job_name",
-    "log_level", "debug", "deterministic", "replica_check_steps", "spare_workers",
+    "log_level", "debug", "deterministic", "ring_precision", "replica_check_steps", "spare_workers",
 )  # fmt: skip
 
 

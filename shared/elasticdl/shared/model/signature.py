@@ -23,6 +23,9 @@ _WIDTH_MAX = 1 << 20
 _INT64_MAX = (1 << 63) - 1
 EMA_MOMENTUM, EMA_OVERWRITE_FREQUENCY = EMA = ("ema_momentum", "ema_overwrite_frequency")
 """Hyperparameters of any optimizer that keeps averages of the dense weights."""
+KEPT = "kept_floats"
+"""Hyperparameter of an optimizer that Keras runs: how many floats it keeps."""
+_KERAS = "keras "
 UPDATES_MAX = (1 << 31) - 2
 """Largest ``min_count`` and ``expire_after``: a ps counts updates in 32 bits."""
 
@@ -200,7 +203,7 @@ class Optimizer:
 
     Attributes:
         name: ``sgd``, ``adagrad``, ``adam``, ``adamw``, ``rmsprop``, ``ftrl``, ``adadelta``, ``adamax``, ``nadam`` or
-            ``lion``.
+            ``lion``; or ``keras Lamb``: Keras runs this class itself, on replicas, see ``is_keras``.
         learning_rate: the constant rate, used when ``schedule`` is empty.
         hyperparameters: Keras' own names (``momentum``, ``nesterov``, ``beta_1``, ``epsilon``, ``amsgrad``...).
         schedule: a built-in schedule's class name (``ExponentialDecay``...), or empty.
@@ -219,6 +222,21 @@ class Optimizer:
         maps = isinstance(self.hyperparameters, Mapping) and isinstance(self.schedule_config, Mapping)
         legal = texts and maps and _are_numbers(self.learning_rate) and isinstance(self.rate_from_worker, bool)
         _check(legal, f"optimizer {self.name!r} with the learning rate {self.learning_rate!r}")
+
+    @property
+    def is_keras(self) -> bool:
+        """Whether Keras applies it to whole variables, instead of a formula to each element."""
+        return self.name.startswith(_KERAS)
+
+    @property
+    def kept(self) -> int:
+        """Floats that an optimizer keeps which Keras runs."""
+        return int(self.hyperparameters.get(KEPT, 0))
+
+    def run_by_keras(self, classes: str, kept: int) -> Optimizer:
+        """The same optimizer, run by Keras, which keeps so many floats."""
+        hyperparameters = MappingProxyType({**self.hyperparameters, KEPT: kept})
+        return replace(self, name=_KERAS + classes, hyperparameters=hyperparameters)
 
     def of_table(self, table: RowTable) -> Optimizer:
         """The optimizer of a table's rows."""

@@ -12,7 +12,8 @@ from elasticdl.ps.engine.checks import NotFiniteError, check_array, check_finite
 from elasticdl.ps.engine.kernels import formulas
 from elasticdl.ps.engine.kernels.predictions import predict
 from elasticdl.ps.engine.optimizers import Update, rule_of
-from elasticdl.shared.errors import ProtocolError, UserError
+from elasticdl.ps.engine.updater import Updater
+from elasticdl.shared.errors import InvariantError, ProtocolError, UserError
 from elasticdl.shared.model.partitioning import Block
 from elasticdl.shared.model.signature import (
     EMA_MOMENTUM,
@@ -132,13 +133,21 @@ class DenseStore:
     Args:
         optimizer: how a push moves trainable blocks.
         blocks: what this ps holds; all of every variable when None.
+        updater: applies an optimizer that Keras runs; None: it can't be applied here, only read.
+        rate_scale: see ``Updater.update``.
 
     Raises:
         ProtocolError: a block outside of its variable, or two that overlap.
     """
 
     def __init__(
-        self, variables: Sequence[DenseVariable], optimizer: Optimizer, blocks: Sequence[Block] | None = None
+        self,
+        variables: Sequence[DenseVariable],
+        optimizer: Optimizer,
+        blocks: Sequence[Block] | None = None,
+        *,
+        updater: Updater | None = None,
+        rate_scale: float = 1.0,
     ) -> None:
         if blocks is None:
             blocks = [Block(number, 0, variable.size) for number, variable in enumerate(variables) if variable.size]
@@ -155,11 +164,16 @@ class DenseStore:
         """Elements altogether."""
         self._layer_state = LayerState(variables, by_kind[VariableKind.STATISTIC])
         self._rule = rule_of(optimizer)
+        self._updater, self._rate_scale, self._kept = updater, rate_scale, optimizer.kept
+        self._version = object()
+        """Another one when weights or slots are replaced."""
         self._decayed = tuple(_ranges(variables, by_kind[VariableKind.TRAINABLE], lambda one: one.weight_decay))
         self._average = _average_of(optimizer)
         self._nonnegative = tuple(_ranges(variables, by_kind[VariableKind.TRAINABLE], lambda one: one.nonnegative))
         averages = [0.0] * (self._average is not None)
-        initial = np.array([0.0, *(slot.initial for slot in self._rule.slots), *averages], np.float32)
+        # What Keras' optimizers keep fills whole rows, too, so that the state has one shape.
+        kept_rows = [0.0] * -(-self._kept // max(self.trainable, 1))
+        initial = np.array([0.0, *(slot.initial for slot in self._rule.slots), *kept_rows, *averages], np.float32)
         self._state = np.repeat(initial[:, None], self.trainable, axis=1)
         self._fixed = np.zeros(self.size - self.trainable, np.float32)
 
@@ -201,6 +215,9 @@ class DenseStore:
             row[:] = slot.initial
         if self._average:
             self._state[-1] = self._state[0]  # Until the first update, which begins the averages.
+        if self._updater:
+            self._kept_floats[:] = self._updater.initial
+        self._version = object()
         self._fixed[:] = values[self.trainable :]
 
     @property
@@ -215,6 +232,9 @@ class DenseStore:
 
     def push(self, gradient: Floats, update: Update) -> None:
         """Apply the optimizer with ``gradient`` float32[trainable], as checked."""
+        if self._kept:
+            self._push_by_keras(gradient, update)
+            return
         state = self._state.reshape(-1)
         for start, stop, decay in self._decayed:
             coefficients = self._rule.coefficients(update, decay=decay)
@@ -223,6 +243,21 @@ class DenseStore:
         if self._average:
             self._average.move(self._state[-1], self._state[0], update.iteration)
         self._constrain(self._state[0])
+
+    def _push_by_keras(self, gradient: Floats, update: Update) -> None:
+        """Keras applies constraints itself."""
+        if self._updater is None:
+            raise InvariantError("an optimizer that Keras runs is applied without Keras")
+        weights, kept = self._state[0], self._kept_floats
+        self._updater.update(weights, kept, gradient, rate=update.rate, scale=self._rate_scale, version=self._version)
+        if self._average:
+            self._average.move(self._state[-1], weights, update.iteration)
+            if self._average.overwrite_every:
+                self._version = object()
+
+    @property
+    def _kept_floats(self) -> Floats:
+        return self._state[1:].reshape(-1)[: self._kept]
 
     def _constrain(self, weights: Floats) -> None:
         for start, stop, is_nonnegative in self._nonnegative:
@@ -257,6 +292,7 @@ class DenseStore:
         check_array("dense: state", cut.state, np.float32, self._state.shape)
         check_array("dense: fixed values", cut.fixed, np.float32, self._fixed.shape)
         self._state[:] = cut.state
+        self._version = object()
         self._fixed[:] = cut.fixed
 
 

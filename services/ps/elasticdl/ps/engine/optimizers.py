@@ -83,7 +83,9 @@ _AT_MOST_ONE = frozenset({"momentum", "beta_1", "beta_2", "rho"})
 
 
 def rule_of(optimizer: Optimizer) -> Rule:
-    """The rule of an optimizer."""
+    """The rule of an optimizer; one that Keras runs has no formula and no slots per weight."""
+    if optimizer.is_keras:
+        return Rule(formula=-1, slots=(), weight_decay=0.0, terms=lambda _: ())
     rule = OPTIMIZERS.get(optimizer.name)
     if rule is None:
         raise UserError(

@@ -14,6 +14,7 @@ from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.ps.engine.schedules import schedule_of
 from elasticdl.ps.engine.tracked_rows import TrackedRowStore
+from elasticdl.ps.engine.updater import Updater
 from elasticdl.ps.shard.metric_sums import NO_METRICS, EpochMetricSums, MetricTable, has_metrics
 from elasticdl.ps.shard.staleness_gate import GateSettings, StalenessGate
 from elasticdl.shared.errors import ProtocolError
@@ -39,6 +40,7 @@ class UpdatePolicy:
         rounds: synchronous training: which batches make one update; None: asynchronous.
         gate: asynchronous training: how the staleness of gradients is bounded; None: it is not.
         tasks_per_epoch: of the plan: metric states are added up by epoch.
+        updater: applies an optimizer that Keras runs; None: there is none.
     """
 
     grads_to_wait: int = 1
@@ -47,9 +49,10 @@ class UpdatePolicy:
     rounds: Rounds | None = None
     gate: GateSettings | None = None
     tasks_per_epoch: int = 1
+    updater: Updater | None = None
 
     @classmethod
-    def of(cls, spec: JobSpec) -> UpdatePolicy:
+    def of(cls, spec: JobSpec, updater: Updater | None = None) -> UpdatePolicy:
         """The policy of a job."""
         return cls(
             grads_to_wait=spec.grads_to_wait,
@@ -58,6 +61,7 @@ class UpdatePolicy:
             rounds=spec.rounds,
             gate=_gate_of(spec),
             tasks_per_epoch=spec.plan.tasks_per_epoch,
+            updater=updater,
         )
 
     def new_gate(self) -> StalenessGate | None:
@@ -117,7 +121,13 @@ class Group:
         self.policy = policy
         self.tables = tables
         self.part = dense_part(signature.dense, partitions)
-        self.dense = DenseStore(signature.dense, signature.optimizer, self.part.blocks)
+        self.dense = DenseStore(
+            signature.dense,
+            signature.optimizer,
+            self.part.blocks,
+            updater=policy.updater,
+            rate_scale=policy.learning_rate_scale,
+        )
         trainable = [table for table in signature.tables if table.kind is VariableKind.TRAINABLE]
         self.accumulator = Accumulator(self.dense.trainable + self.dense.statistics, trainable)
         self.ledger = Ledger()

@@ -97,6 +97,8 @@ class WarmStart:
             return f"the model file does not fit the model of {self.initial.source}"
         if self.initial.has_optimizer and signature.tables:
             return "the optimizer's state of tables on parameter servers can't be taken over (--initial_optimizer)"
+        if self.initial.has_optimizer and signature.optimizer.is_keras:
+            return f"the state of the optimizer ({signature.optimizer.name}) can't be taken over (--initial_optimizer)"
         ours, theirs = _slots_of(signature), _slots_of(self.weights.signature)
         if self.initial.has_optimizer and ours != theirs:
             return f"the optimizer is {ours[0]}, and its state can't be that of {theirs[0]} in {self.initial.source}"

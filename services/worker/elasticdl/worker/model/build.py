@@ -57,16 +57,25 @@ class BuiltModel:
     own: OwnStep | None = None
 
 
-def build(module: UserModule, example: Batch, *, seed: int, swap_bytes_min: int, eager: bool = False) -> BuiltModel:
+def build(
+    module: UserModule,
+    example: Batch,
+    *,
+    seed: int,
+    swap_bytes_min: int,
+    eager: bool = False,
+    replicated: bool = False,
+) -> BuiltModel:
     """Make the model, repeatedly until it is known which tables can be served.
 
     Args:
         example: a batch, to build models that wait for their first call.
         eager: call the model eagerly to find its ids.
+        replicated: a training step of its own may have several optimizers.
     """
 
     def attempt(census: Census) -> tuple[Any, RecordedIds, OwnStep | None]:
-        model, own = _made(module, example, census, seed)
+        model, own = _made(module, example, census, seed, replicated=replicated)
         if own is not None:
             _keep_all_dense(model, census)
             recorded = RecordedIds(census)
@@ -85,13 +94,15 @@ def build(module: UserModule, example: Batch, *, seed: int, swap_bytes_min: int,
     return BuiltModel(model=model, census=census, tables=tables, assigned=assigned, own=own)
 
 
-def look_at(module: UserModule, see: Callable[[Any], Made], *, seed: int, swap_bytes_min: int) -> Made:
+def look_at(
+    module: UserModule, see: Callable[[Any], Made], *, seed: int, swap_bytes_min: int, replicated: bool = False
+) -> Made:
     """Make the model before there is a batch, without the tables that will be served, to see inputs and outputs."""
 
     def attempt(census: Census) -> Made:
         with _making(census, seed):
             model = module.make_model()
-            check_optimizers(model)  # Before it asks for columns and labels.
+            check_optimizers(model, replicated=replicated)  # Before it asks for columns and labels.
             return see(model)
 
     return _repeated(module, attempt, swap_bytes_min)[1]
@@ -115,10 +126,12 @@ def _repeated(module: UserModule, attempt: Callable[[Census], Made], swap_bytes_
 
 def make(module: UserModule, example: Batch, census: Census, *, seed: int) -> Any:
     """Make the model once, its variables built; the same seed gives the same names and initial values."""
-    return _made(module, example, census, seed)[0]
+    return _made(module, example, census, seed, replicated=True)[0]
 
 
-def _made(module: UserModule, example: Batch, census: Census, seed: int) -> tuple[Any, OwnStep | None]:
+def _made(
+    module: UserModule, example: Batch, census: Census, seed: int, *, replicated: bool
+) -> tuple[Any, OwnStep | None]:
     """As ``make``, with what trains the model by its own ``train_step()``."""
     if module.weights:
         census.plain = True  # The file has the tables of all layers.
@@ -127,7 +140,7 @@ def _made(module: UserModule, example: Batch, census: Census, seed: int) -> tupl
         if not model.built and (overrides(model, "call") or not has_own_step(model)):
             with user_code(module.path, "the model's first call"):
                 model(example.features, training=False)
-        own = OwnStep.of(module, model, example)
+        own = OwnStep.of(module, model, example, replicated=replicated)
         if module.weights:
             module.weights.load_into(model, module.path)
     _refuse(module, model)

@@ -29,16 +29,24 @@ class DenseVariables:
     Args:
         decays: whether the optimizer's weight decay applies to a variable.
         rules: of the variables that a training step assigns, by their ``id()``.
+        any_constraint: Keras applies constraints.
 
     Raises:
         UserError: a variable with a constraint other than NonNeg, or a trainable one that is not float32.
     """
 
-    def __init__(self, model: Any, decays: Callable[[Any], bool], rules: Mapping[int, StateRule]) -> None:
+    def __init__(
+        self,
+        model: Any,
+        decays: Callable[[Any], bool],
+        rules: Mapping[int, StateRule],
+        *,
+        any_constraint: bool = False,
+    ) -> None:
         found = sorted(_census(model, rules), key=lambda place: _ORDER.index(place.kind))
         self._places = [place.number for place in found]
         self.variables = [place.variable for place in found]
-        self.specs = tuple(_specs(found, decays, rules))
+        self.specs = tuple(_specs(found, decays, rules, any_constraint=any_constraint))
         self._sizes = [spec.size for spec in self.specs]
         self.trainable_count = sum(spec.kind is VariableKind.TRAINABLE for spec in self.specs)
         self.statistic_count = sum(spec.kind is VariableKind.STATISTIC for spec in self.specs)
@@ -48,6 +56,11 @@ class DenseVariables:
         self._nonnegative = tf.constant(np.repeat([spec.state.low == 0.0 for spec in statistics], sizes), tf.bool)
         self.size = sum(self._sizes)
         self.trainable_size = sum(self._sizes[: self.trainable_count])
+
+    @property
+    def trainable(self) -> list[Any]:
+        """The variables that the optimizer moves."""
+        return self.variables[: self.trainable_count]
 
     @property
     def statistics(self) -> list[Any]:
@@ -139,18 +152,19 @@ def _census(model: Any, rules: Mapping[int, StateRule]) -> Iterator[_Place]:
 
 
 def _specs(
-    found: list[_Place], decays: Callable[[Any], bool], rules: Mapping[int, StateRule]
+    found: list[_Place], decays: Callable[[Any], bool], rules: Mapping[int, StateRule], *, any_constraint: bool
 ) -> Iterator[DenseVariable]:
     seen: Counter[str] = Counter()
     for place in found:
         variable, kind = place.variable, place.kind
         trainable = kind is VariableKind.TRAINABLE
-        constraint = variable.constraint if trainable else None
+        constraint = variable.constraint if trainable and not any_constraint else None
         if constraint is not None and type(constraint) is not keras.constraints.NonNeg:
             raise UserError(
                 f"variable {variable.path} has the constraint {type(constraint).__name__}, which needs whole variables "
                 "or code of its own, and a ps holds parts of variables",
-                hint="Use a regularizer, or the constraint NonNeg, which a ps applies to each element.",
+                hint="Use a regularizer, or the constraint NonNeg, which a ps applies to each element. "
+                "With --distribution_strategy=AllreduceStrategy every constraint works.",
             )
         if trainable and variable.dtype != "float32":
             raise UserError(

@@ -32,6 +32,8 @@ _REASONS = {
     "MultiOptimizer": "a job has one optimizer for all variables",
 }
 """Why the formulas of other optimizers of Keras can't be applied element by element on a ps."""
+_NOWHERE = {"ScheduleFreeAdamW", "MultiOptimizer"}
+"""Those that a replica can't run either."""
 _SCHEDULES = (
     keras.optimizers.schedules.ExponentialDecay,
     keras.optimizers.schedules.PiecewiseConstantDecay,
@@ -60,6 +62,7 @@ class TranslatedOptimizer:
             searched in the name of its TensorFlow variable, which has the names of layers, unlike its own.
         rate: learning rate after a number of updates.
         loss_scale: initial loss scale of a LossScaleOptimizer, 0 without one.
+        by_keras: Keras applies it to whole variables, in each replica.
     """
 
     optimizer: Optimizer
@@ -70,17 +73,25 @@ class TranslatedOptimizer:
     rate: Callable[[int], float]
     loss_scale: float = 0.0
     loss_scale_growth_steps: int = 2000
+    by_keras: bool = False
 
 
-def translate(keras_optimizer: Any) -> TranslatedOptimizer:
-    """Split a Keras optimizer between ps and worker. Raises ``UserError`` for what can't be honoured."""
+def translate(keras_optimizer: Any, *, replicated: bool = False, by_keras: bool = False) -> TranslatedOptimizer:
+    """Split a Keras optimizer between ps and worker. Raises ``UserError`` for what can't be honoured.
+
+    Args:
+        replicated: the model is a replica, where Keras may run the optimizers that have no formula here.
+        by_keras: Keras runs it even if it has one. Then it clips the mean gradient of an update itself.
+    """
     loss_scale, growth_steps = 0.0, 2000
     if isinstance(keras_optimizer, keras.optimizers.LossScaleOptimizer):
         loss_scale, growth_steps = float(keras_optimizer.initial_scale), int(keras_optimizer.dynamic_growth_steps)
         keras_optimizer = keras_optimizer.inner_optimizer
     name = _NAMES.get(type(keras_optimizer))
-    if name is None:
-        known, kind = ", ".join(kind.__name__ for kind in _NAMES), type(keras_optimizer).__name__
+    kind = type(keras_optimizer).__name__
+    by_keras = by_keras or (replicated and name is None)
+    if kind in _NOWHERE or (name is None and not by_keras):
+        known = ", ".join(kind.__name__ for kind in _NAMES)
         reason = f": {_REASONS[kind]}" if kind in _REASONS else ""
         raise UserError(f"the optimizer {kind} is not supported{reason}", hint=f"Use one of {known}.")
     schedule = keras_optimizer._learning_rate
@@ -91,17 +102,18 @@ def translate(keras_optimizer: Any) -> TranslatedOptimizer:
     for option, instead in _REFUSED.items():
         if config.pop(option, None):
             raise UserError(f"{option} of the optimizer is not supported", hint=f"Remove it: {instead}.")
-    clipping = {option: float(config.pop(option) or 0.0) for option in _ON_WORKER}
+    clipping = {option: float(config.pop(option, 0.0) or 0.0) for option in _ON_WORKER}
     if not config.pop("use_ema", False):
         for option in EMA:
             config.pop(option, None)
     return TranslatedOptimizer(
         optimizer=Optimizer(
-            name=name,
+            name=name or kind,
             **rate_fields,
-            hyperparameters=MappingProxyType(_hyperparameters(config)),
+            hyperparameters=MappingProxyType(_hyperparameters(config, skips_others=by_keras)),
         ),
-        **clipping,
+        **(dict.fromkeys(_ON_WORKER, 0.0) if by_keras else clipping),
+        by_keras=by_keras,
         decays=lambda variable: bool(keras_optimizer._use_weight_decay(variable.value)),
         rate=rate,
         loss_scale=loss_scale,
@@ -116,12 +128,14 @@ def set_by_tasks(translated: TranslatedOptimizer) -> TranslatedOptimizer:
     return replace(translated, optimizer=replace(translated.optimizer, rate_from_worker=True))
 
 
-def _hyperparameters(config: dict[str, Any]) -> dict[str, Number]:
+def _hyperparameters(config: dict[str, Any], *, skips_others: bool) -> dict[str, Number]:
     numbers: dict[str, Number] = {}
     for option, value in sorted(config.items()):
         if option in _IGNORED or value is None:
             continue
         if not isinstance(value, bool | int | float):
+            if skips_others:
+                continue
             raise UserError(f"the optimizer's option {option}={value!r} is not a number")
         numbers[option] = value
     return numbers

@@ -170,7 +170,8 @@ class OwnStep:
     """A model with a ``train_step()`` of its own, built.
 
     Attributes:
-        optimizer: the one that the step applies.
+        optimizer: the one that the step applies, or the model's own one of several.
+        movers: by the ``id()`` of a variable: the optimizer that the step applies to it.
         assigned: the weights that it assigns.
         results: of ``train_step()``.
         evaluation: of ``test_step()``; None: the model has Keras' own.
@@ -178,14 +179,18 @@ class OwnStep:
 
     model: Any
     optimizer: Any
+    movers: Mapping[int, Any]
     assigned: tuple[Any, ...]
     results: StepResults
     evaluation: StepResults | None
     has_labels: bool
 
     @classmethod
-    def of(cls, module: UserModule, model: Any, example: Batch) -> OwnStep | None:
+    def of(cls, module: UserModule, model: Any, example: Batch, *, replicated: bool = False) -> OwnStep | None:
         """Try out the steps of a model; None: it has none of its own.
+
+        Args:
+            replicated: it may have several optimizers.
 
         Raises:
             UserError: a step is one that no worker can run.
@@ -193,7 +198,7 @@ class OwnStep:
         """
         if not has_own_step(model):
             return None
-        check_optimizers(model)
+        check_optimizers(model, replicated=replicated)
         if not model.compiled:
             if module.value("optimizer") is None:
                 raise UserError(
@@ -203,7 +208,7 @@ class OwnStep:
         given = (example.features, example.labels if example.spec.has_labels else None, example.weights)
         with user_code(module.path, f"{_TRAINING}()"):
             trial = try_step(model, _TRAINING, *given)
-        if len(trial.optimizers) != 1:
+        if not trial.optimizers or (len(trial.optimizers) > 1 and not replicated):
             count = f"applies {len(trial.optimizers)} optimizers" if trial.optimizers else "applies no optimizer"
             raise UserError(
                 f"{module.path}: {_TRAINING}() {count}",
@@ -216,12 +221,18 @@ class OwnStep:
                 evaluation = StepResults(try_step(model, _TESTING, *given), _TESTING)
         return cls(
             model=model,
-            optimizer=trial.optimizers[0],
+            optimizer=next((one for one in trial.optimizers if one is model.optimizer), trial.optimizers[0]),
+            movers=trial.movers,
             assigned=trial.assigned,
             results=StepResults(trial, _TRAINING),
             evaluation=evaluation,
             has_labels=example.spec.has_labels,
         )
+
+    @property
+    def has_several(self) -> bool:
+        """Whether the step applies several optimizers."""
+        return len({id(one) for one in self.movers.values()}) > 1
 
     @property
     def variables(self) -> list[Any]:
@@ -251,8 +262,6 @@ class OwnStep:
         with record(self.model, scale) as recording:
             logs = run_step(self.model, _TRAINING, features, labels if self.has_labels else None, weights)
         gradients = recording.gradients(trainable)
-        if scale is not None and recording.scaled:
-            gradients = [gradient / scale for gradient in gradients]
         loss, states = self.results.flat_states(logs, _records(features))
         return loss, gradients, states
 

@@ -20,6 +20,7 @@ from elasticdl.worker.model.batch import Batch
 from elasticdl.worker.model.build import ServedTable, build
 from elasticdl.worker.model.dense import DenseVariables, Float32Array
 from elasticdl.worker.model.gradients import LOSS_SCALE_MIN, all_finite, loss_scale
+from elasticdl.worker.model.keras_optimizers import KerasOptimizers, needs_keras, trained_by
 from elasticdl.worker.model.layer_state import state_rules
 from elasticdl.worker.model.metrics import MetricSet
 from elasticdl.worker.model.optimizers import set_by_tasks, translate
@@ -48,6 +49,7 @@ class RunnerSettings:
         swap_bytes_min: plain Keras embedding tables from this size on are served by the ps.
         eager: run everything uncompiled, for a debugger.
         has_callbacks: they may set the learning rate, so every push carries it.
+        replicated: every worker has a replica of the model, so Keras can run optimizers on whole variables.
     """
 
     seed: int = 0
@@ -55,6 +57,7 @@ class RunnerSettings:
     eager: bool = False
     synchronous: bool = False
     has_callbacks: bool = False
+    replicated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +106,10 @@ class ModelRunner:
         self.example = example
         self.settings = settings or RunnerSettings()
         seed, swap_bytes_min, eager = self.settings.seed, self.settings.swap_bytes_min, self.settings.eager
-        self.built = build(module, example, seed=seed, swap_bytes_min=swap_bytes_min, eager=eager)
+        replicated = self.settings.replicated
+        self.built = build(
+            module, example, seed=seed, swap_bytes_min=swap_bytes_min, eager=eager, replicated=replicated
+        )
         self.module = module = module.completed_by(self.built.model)
         own = self.built.own
         if not example.spec.has_labels and module.has_loss and own is None:
@@ -111,9 +117,12 @@ class ModelRunner:
                 f"{module.path}: the feed gives no labels, and the loss of the model needs them",
                 hint="Return (features, labels) from the feed. Only a model whose layers call add_loss() needs none.",
             )
-        optimizer = module.make_optimizer() if own is None or module.value("optimizer") else own.optimizer
+        has_several = own is not None and own.has_several
+        is_given = own is None or (module.value("optimizer") and not has_several)
+        optimizer = module.make_optimizer() if own is None or is_given else own.optimizer
+        by_keras = has_several or (replicated and needs_keras(self.built.model))
         with user_code(module.path, "the learning-rate schedule"):
-            self.optimizer = translate(optimizer)
+            self.optimizer = translate(optimizer, replicated=replicated, by_keras=by_keras)
         self.has_schedule = bool(self.optimizer.optimizer.schedule) or self.optimizer.optimizer.rate_from_worker
         """Whether the learning rate follows from the number of updates."""
         if self.settings.has_callbacks:
@@ -124,7 +133,15 @@ class ModelRunner:
         self.synchronizes = synchronizes(self.built.model, module.path, synchronous=self.settings.synchronous)
         """Whether a training step needs the other batches of its round. Such steps may run side by side."""
         rules = state_rules(self.built, example, module.path)
-        self.dense = DenseVariables(self.built.model, self.optimizer.decays, rules)
+        by_keras = self.optimizer.by_keras
+        self.dense = DenseVariables(self.built.model, self.optimizer.decays, rules, any_constraint=by_keras)
+        self.updater: KerasOptimizers | None = None
+        """What runs an optimizer that has no formula, on replicas; None: it has one."""
+        if by_keras:
+            with user_code(module.path, "the optimizer"):
+                self.updater = KerasOptimizers(trained_by(optimizer, self.dense.trainable, own), optimizer)
+            described = self.optimizer.optimizer.run_by_keras(self.updater.classes, self.updater.initial.size)
+            self.optimizer = replace(self.optimizer, optimizer=described)
         self._initial = self.dense.initial()
         self._loss_scale = loss_scale(self.built.model, self.optimizer)
         self._metrics: dict[str, Any] = {purpose: MetricSet(module) for purpose in ("train", "evaluate", "merge")}

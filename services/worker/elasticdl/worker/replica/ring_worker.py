@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from elasticdl.ps.engine.updater import Updater
 from elasticdl.ps.service import HostedReplica
 from elasticdl.shared.errors import TransientError
 from elasticdl.shared.messages.commands import Command, OpenPin, TakeSnapshot
@@ -30,6 +31,7 @@ class RingWorker:
 
     Args:
         ps: the client of ps-0, for everything but training batches.
+        updater: see ``Replica``.
         failed: takes an error that ends this process.
     """
 
@@ -41,10 +43,11 @@ class RingWorker:
         *,
         publisher: EventPublisher,
         failed: Callable[[BaseException], None],
+        updater: Updater | None = None,
     ) -> None:
         settings = around.settings
         self._clock = around.clock
-        self.replica = Replica(around.spec, signature, around.clock)
+        self.replica = Replica(around.spec, signature, around.clock, updater=updater)
         hosted = HostedReplica(core=self.replica.core, on_serving=self._on_serving, before_order=self._before_order)
         self._serving = Serving(around, hosted, failed=failed)
         membership = self._membership = RingMembership(
@@ -63,6 +66,7 @@ class RingWorker:
                 host=settings.host,
                 advertised_host=settings.advertised_host,
                 is_deterministic=around.spec.deterministic,
+                precision=around.spec.ring_precision,
                 check_steps=around.spec.replica_check_steps,
             ),
             self.replica,

@@ -9,6 +9,7 @@ from typing import cast
 
 import numpy as np
 
+from elasticdl.ps.engine.updater import Updater
 from elasticdl.ps.shard.admission import RefusedError, check_same_model
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.ps.shard.replica_core import ReplicaCore
@@ -40,12 +41,16 @@ class Replica:
 
     Args:
         signature: of the model of this worker; every member has to have the same.
+        updater: applies an optimizer that Keras runs; None: the model has one with a formula.
     """
 
-    def __init__(self, spec: JobSpec, signature: ModelSignature, clock: Clock) -> None:
+    def __init__(
+        self, spec: JobSpec, signature: ModelSignature, clock: Clock, *, updater: Updater | None = None
+    ) -> None:
         if spec.rounds is None:
             raise InvariantError("a ring without rounds")
-        self.core = ReplicaCore(plan=spec.plan, placement=Placement.even(1), number=0, policy=UpdatePolicy.of(spec))
+        policy = UpdatePolicy.of(spec, updater)
+        self.core = ReplicaCore(plan=spec.plan, placement=Placement.even(1), number=0, policy=policy)
         self._rounds: Rounds = spec.rounds
         self._signature = signature
         self._clock = clock

@@ -5,6 +5,7 @@ module                contents
 ====================  =================================================================================================
 ``core``              all decisions of a member: ``RingCore.handle(event, now_s)`` returns commands; no threads, no I/O
 ``collective.py``     the sum over a ring; ``streams.py``: how far it is; ``kernels.py``: its compiled loops
+``half.py``           sums of 16 bits
 ``blocks.py``         memory that other members on the same machine can read
 ``copies.py``         copies of the state for members that join
 ``gradients.py``      own gradients until their rounds are committed, and their sums

@@ -10,6 +10,9 @@ receives what is there, adds it, and sends what it may; when neither is possible
 
 Members on one machine read each other's sums in shared memory (``blocks``): each link finds out for itself whether that
 works. The socket then carries only how many bytes are ready, so a break is noticed in the same way.
+
+Sums may be rounded to 16 bits (``half``). Members add up in float32, the one that has all of a segment rounds it, and
+the rounded segments travel round. They always go through the sockets.
 """
 
 from __future__ import annotations
@@ -21,9 +24,12 @@ import socket
 import struct
 from collections import deque
 
+import numpy as np
+
 from elasticdl.shared.errors import ProtocolError, TransientError
 from elasticdl.worker.ring.blocks import KEY_BYTES, Block, Mapped
-from elasticdl.worker.ring.streams import Array, Reduction
+from elasticdl.worker.ring.half import Half
+from elasticdl.worker.ring.streams import Array, Reduction, bounds_of
 
 SHARED_BYTES_MIN = 1 << 16
 """Smaller arrays go through the socket: it is faster than to tell where they are."""
@@ -61,7 +67,9 @@ class Ring:
         for connected in (following, preceding):
             connected.setblocking(False)
 
-    def all_reduce(self, array: Array, *, number: int = 0, block: Block | None = None) -> None:
+    def all_reduce(
+        self, array: Array, *, number: int = 0, block: Block | None = None, half: Half | None = None
+    ) -> None:
         """Replace an array by its sum over all members, in place.
 
         Args:
@@ -69,6 +77,7 @@ class Ring:
             number: equal on all members; tells one reduction from another one.
             block: the memory of the array, from its beginning; None: it is not shared. The array must not change until
                 the block's ``unread`` is 0, and never more after an error.
+            half: round float32 sums before they travel, as all members do; None: they travel as they are.
 
         Raises:
             RingBrokenError: a neighbour is gone. The connections are closed, so that the other neighbour notices.
@@ -76,7 +85,11 @@ class Ring:
         """
         try:
             shared, is_shared = self._agree(number, array, block)
-            Reduction(self, (self._rank, self._size), array, shared=shared, shares=is_shared).run()
+            if half is None:
+                self._reduce(array, (0, 2 * self._size - 2), shared, shares=is_shared)
+            else:
+                self._reduce(array, (0, self._size - 1), shared, shares=is_shared)
+                self._gather_rounded(array, half)
             if shared is not None:
                 self._answer(_READ)
             self._collect_answers()
@@ -138,6 +151,21 @@ class Ring:
                 raise RingBrokenError("the next member has closed its connection")
         if self._is_aborted:
             raise RingBrokenError("the ring was told to stop")
+
+    def _reduce(self, array: Array, phase: tuple[int, int], shared: Array | None, *, shares: bool) -> None:
+        segments = bounds_of(array.nbytes, self._size)
+        place = self._rank, self._size
+        Reduction(self, place, array, segments=segments, phase=phase, shared=shared, shares=shares).run()
+
+    def _gather_rounded(self, array: Array, half: Half) -> None:
+        """Round the segment that this member has added up, and get those of the others."""
+        segments = [(start // 2, end // 2) for start, end in bounds_of(array.nbytes, self._size)]
+        rounded = np.empty(array.size, np.uint16)
+        start, end = segments[(self._rank + 1) % self._size]
+        rounded[start // 2 : end // 2] = half.round(array[start // 2 : end // 2])
+        phase = self._size - 1, 2 * self._size - 2
+        Reduction(self, (self._rank, self._size), rounded, segments=segments, phase=phase).run()
+        half.restore(rounded, array)
 
     # --- how sums travel ----------------------------------------------------------------------------------------------
 

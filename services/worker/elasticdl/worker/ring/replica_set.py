@@ -23,6 +23,7 @@ from elasticdl.worker.ring.core import Phase, RingCore, commands, events
 from elasticdl.worker.ring.core.contributions import key_of
 from elasticdl.worker.ring.core.messages import BatchKey, State
 from elasticdl.worker.ring.gradients import Gradients
+from elasticdl.worker.ring.half import Half
 from elasticdl.worker.ring.links import Links
 from elasticdl.worker.ring.listener import Listener, RingSettings
 from elasticdl.worker.ring.ports import BatchFacts, Generation, Leading, Membership, ReplicaState
@@ -405,7 +406,8 @@ class ReplicaSet:
             if links is None or links.generation.number != number:
                 raise RingBrokenError("the generation has ended")
             if len(links.generation.members) > 1:
-                links.ring().all_reduce(total, number=step, block=self._gradients.block_of(total))
+                half = Half.of(self._settings.precision, command.records)
+                links.ring().all_reduce(total, number=step, block=self._gradients.block_of(total), half=half)
         except (RingBrokenError, ProtocolError) as error:
             self._gradients.discard(total)
             return events.ReduceFailed(generation=number, step=step, reason=str(error))

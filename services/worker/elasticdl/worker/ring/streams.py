@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from elasticdl.shared.errors import InvariantError
 from elasticdl.worker.ring.kernels import ADD
 
 Array = npt.NDArray[Any]
@@ -87,24 +88,33 @@ class Course:
 
 
 class Reduction:
-    """One reduction of one member.
+    """One reduction of one member, or one of its phases.
 
     Args:
+        segments: each member's part of the array.
+        phase: its first step, and the one behind its last. The array is added to in the first ``size - 1`` steps.
         shared: the previous member's array, if it is read where it is; uint8.
         shares: whether the next member reads this one's array where it is.
     """
 
     def __init__(
-        self, sockets: Sockets, place: tuple[int, int], array: Array, *, shared: Array | None, shares: bool
+        self,
+        sockets: Sockets,
+        place: tuple[int, int],
+        array: Array,
+        *,
+        segments: list[Segment],
+        phase: tuple[int, int],
+        shared: Array | None = None,
+        shares: bool = False,
     ) -> None:
         rank, size = place
         self._sockets, self._array = sockets, array
-        bounds = bounds_of(array.nbytes, size)
-        steps = range(2 * (size - 1))
-        self._adding_steps = size - 1
-        self._outgoing = Course([bounds[(rank - step) % size] for step in steps])
-        self._incoming = Course([bounds[(rank - step - 1) % size] for step in steps])
-        self._add = ADD[array.dtype]
+        steps = range(*phase)
+        self._adding_steps = size - 1 - steps.start
+        self._outgoing = Course([segments[(rank - step) % size] for step in steps])
+        self._incoming = Course([segments[(rank - step - 1) % size] for step in steps])
+        self._add = ADD.get(array.dtype, _add_nothing)
         self._bytes = array.data.cast("B")
         self._send: Callable[[int], bool] = self._send_count if shares else self._send_bytes
         self._shares = shares
@@ -216,6 +226,10 @@ class Reduction:
             self._ready = _COUNT.unpack(self._counts)[0]
             self._counts.clear()
         return count > 0
+
+
+def _add_nothing(*_: Array) -> None:
+    raise InvariantError("sums of 16 bits are added up")
 
 
 def bounds_of(size_bytes: int, members: int) -> list[Segment]:

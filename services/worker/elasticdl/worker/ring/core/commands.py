@@ -91,6 +91,7 @@ class Reduce:
     Attributes:
         own: keys of the batches whose gradients this member gives, in the order of the plan; the empty ones left out.
         has_gradient: False: all batches of the round are empty, so members only wait for each other.
+        records: of all batches of the round.
     """
 
     lane: ClassVar[Lane] = Lane.STATE
@@ -98,6 +99,7 @@ class Reduce:
     step: int
     own: Sequence[BatchKey]
     has_gradient: bool
+    records: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

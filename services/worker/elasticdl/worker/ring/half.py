@@ -1,0 +1,49 @@
+"""Sums that travel in 16 bits: rounded once, by the member that has added them up, which uses the rounded ones, too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+DTYPES: Mapping[str, Any] = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float16": np.dtype(np.float16)}
+"""Types of 16 bits by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """How float32 sums are rounded.
+
+    Attributes:
+        scale: a power of two that they are multiplied by before, so that float16 holds sums over many records.
+    """
+
+    dtype: Any
+    scale: float = 1.0
+
+    @classmethod
+    def of(cls, precision: str, records: int) -> Half | None:
+        """The rounding of sums over so many records; None: they are not rounded.
+
+        Args:
+            precision: ``float32``, ``bfloat16`` or ``float16``.
+        """
+        dtype = DTYPES.get(precision)
+        return None if dtype is None else cls(dtype, 2.0 ** -math.ceil(math.log2(max(records, 1))))
+
+    def round(self, values: Array) -> Array:
+        """float32 (n,) as uint16 (n,). What is too large for the type becomes its largest number."""
+        largest = ml_dtypes.finfo(self.dtype).max.astype(np.float32)
+        scaled = np.clip(values * np.float32(self.scale), -largest, largest)  # NaN stays NaN.
+        return scaled.astype(self.dtype).view(np.uint16)
+
+    def restore(self, rounded: Array, out: Array) -> None:
+        """uint16 (n,) as float32 (n,)."""
+        np.multiply(rounded.view(self.dtype).astype(np.float32), np.float32(1 / self.scale), out=out)
