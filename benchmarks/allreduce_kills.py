@@ -128,7 +128,7 @@ class Process:
 
     def on_generation(self, receive: Callable[[Generation], None]) -> None:
         def listen() -> None:
-            with contextlib.suppress(EOFError):  # The launcher has ended.
+            with contextlib.suppress(EOFError, OSError):  # The launcher has ended.
                 while True:
                     self._generation = self._parent.recv()
                     receive(self._generation)
