@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -36,14 +36,8 @@ from elasticdl.worker.ring.collective import Ring
 GLOO = Path(__file__).parent / "peers/gloo.py"
 Answer = tuple[list[float], float]
 """Seconds of each all-reduce, and the CPU seconds of all."""
-
-
-class Members(Protocol):
-    """Processes that reduce together."""
-
-    def ask(self, elements: int, repeats: int) -> Answer:
-        """Reduce an array that many times; the time of an all-reduce is that of the slowest member."""
-        ...
+Ask = Callable[[int, int], Answer]
+"""Has an array of some elements reduced that many times; the time of an all-reduce is that of the slowest member."""
 
 
 def connected(rank: int, size: int, parent: Connection) -> Ring:
@@ -89,7 +83,7 @@ def slowest(answers: list[Answer]) -> Answer:
 
 
 class Rings:
-    """The processes of a ring; see ``Members`` for each way of exchange."""
+    """The processes of a ring."""
 
     def __init__(self, size: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -103,7 +97,7 @@ class Rings:
             parent.send(addresses)
 
     def ask(self, name: str, elements: int, repeats: int) -> Answer:
-        """As ``Members.ask``."""
+        """See ``Ask``; ``name``: the way of exchange."""
         for parent in self._parents:
             parent.send((name, elements, repeats))
         return slowest([parent.recv() for parent in self._parents])
@@ -117,7 +111,7 @@ class Rings:
 
 
 class Gloo:
-    """Processes of another interpreter; see ``Members``."""
+    """Processes of another interpreter."""
 
     def __init__(self, python: str, size: int) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -137,7 +131,7 @@ class Gloo:
             self._line(process)
 
     def ask(self, elements: int, repeats: int) -> Answer:
-        """As ``Members.ask``."""
+        """See ``Ask``."""
         for process in self._processes:
             assert process.stdin is not None
             process.stdin.write(json.dumps([elements, repeats]) + "\n")
@@ -166,7 +160,7 @@ def measure(size: int, megabytes: list[int], rounds: int, seconds: float, python
     """Print a row for each size of the array and each way of exchange."""
     rings = Rings(size)
     gloo = Gloo(python, size) if python else None
-    ways: dict[str, Callable[[int, int], Answer]] = {
+    ways: dict[str, Ask] = {
         "memory": functools.partial(rings.ask, "memory"),
         "tcp": functools.partial(rings.ask, "tcp"),
     }

@@ -1,6 +1,6 @@
 """From the SIGKILL of a member of a ring to the next committed step of the others, and how long a joiner stops them.
 
-    python benchmarks/allreduce_kills.py [--kills 20] [--members 3] [--megabytes 10] [--joins]
+    python benchmarks/allreduce_kills.py [--kills 20] [--members 3] [--megabytes 10] [--joins] [--gloo PYTHON]
 
 Each member is a process with a replica of one vector; its worker computes no gradients but pushes constant ones, so the
 ring reduces all the time. This process forms the generations, and learns of a death as a launcher does: the process has
@@ -10,6 +10,9 @@ killed in turns, so a third of the kills hit the leader.
 With ``--joins``, the replacement is measured as well: the longest time between two commits of a survivor, from the
 start of the new process until it has committed. In turns, the new member copies the state from the leader while the
 others continue, and while the generation is formed that it is in (as in the first version).
+
+With ``--gloo``, a group of as many Gloo processes (see ``gloo_kills.py``) is killed in turns with the ring. Only one of
+both is not suspended. PYTHON is an interpreter with PyTorch.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from typing import Any
 
 import numpy as np
 import structlog
+from gloo_kills import GlooGroup
 
 from elasticdl.shared.messages.commands import RingMember
 from elasticdl.shared.names import Incarnation, PodName, TaskId
@@ -124,7 +128,7 @@ class Process:
 
     def on_generation(self, receive: Callable[[Generation], None]) -> None:
         def listen() -> None:
-            with contextlib.suppress(EOFError):  # The launcher has ended.
+            with contextlib.suppress(EOFError, OSError):  # The launcher has ended.
                 while True:
                     self._generation = self._parent.recv()
                     receive(self._generation)
@@ -189,6 +193,11 @@ class Launcher:
             own.send(Generation(number=self.number, members=self._members))
         self.processes[incarnation] = process, own
         self._started += 1
+
+    def signal(self, number: signal.Signals) -> None:
+        """Suspend all members, or let them continue."""
+        for process, _ in self.processes.values():
+            os.kill(process.pid, number)
 
     def order(self) -> list[str]:
         """Members of the present generation by rank."""
@@ -280,6 +289,28 @@ def kill_one(launcher: Launcher, rank: int) -> float:
     raise SystemExit(f"no step after a kill: {committed_s}; {launcher.reasons[-6:]}")
 
 
+def kill_gloo(launcher: Launcher, group: GlooGroup, rank: int, after_s: float) -> float:
+    """Kill a member of the other group, while the ring is suspended; returns the seconds of its survivors."""
+    launcher.signal(signal.SIGSTOP)
+    group.signal(signal.SIGCONT)
+    time.sleep(after_s)
+    seconds = group.kill(rank)
+    group.replace()
+    group.signal(signal.SIGSTOP)
+    launcher.signal(signal.SIGCONT)
+    return seconds
+
+
+def print_seconds(name: str, seconds: Sequence[float], members: int) -> None:
+    """How long survivors took."""
+    ordered = sorted(seconds)
+    p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+    sys.stdout.write(
+        f"{name}: {len(seconds)} kills of {members}: median {1e3 * statistics.median(seconds):.0f} ms, "
+        f"p99 {1e3 * p99:.0f} ms, greatest {1e3 * max(seconds):.0f} ms\n"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
@@ -287,10 +318,14 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--joins", action="store_true")
+    parser.add_argument("--gloo", default="", metavar="PYTHON")
     arguments = parser.parse_args()
     chance = random.Random(arguments.seed)
+    group = GlooGroup(arguments.gloo, arguments.members, arguments.megabytes * 250_000) if arguments.gloo else None
+    if group is not None:
+        group.signal(signal.SIGSTOP)
     launcher = Launcher(arguments.members, arguments.megabytes * 250_000)
-    seconds = []
+    seconds, gloo_seconds = [], []
     joins: dict[bool, list[tuple[float, float, float]]] = {True: [], False: []}
     for number in range(arguments.kills):
         gaps_s, joined_s = wait_for_all(launcher, arguments.members)
@@ -301,13 +336,13 @@ def main() -> None:
         while time.monotonic() < until_s:
             launcher.events(0.005)
         seconds.append(kill_one(launcher, number % arguments.members))
+        if group is not None:
+            gloo_seconds.append(kill_gloo(launcher, group, number % arguments.members, chance.uniform(0, 0.3)))
         launcher.start_member()
-    ordered = sorted(seconds)
-    p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
-    sys.stdout.write(
-        f"{len(seconds)} kills of {arguments.members}: median {1e3 * statistics.median(seconds):.0f} ms, "
-        f"p99 {1e3 * p99:.0f} ms, greatest {1e3 * max(seconds):.0f} ms\n"
-    )
+    print_seconds("ring", seconds, arguments.members)
+    if group is not None:
+        print_seconds("Gloo", gloo_seconds, arguments.members)
+        group.close()
     for is_near, found in joins.items():
         if arguments.joins and found:
             longest, usual, joined = [[1e3 * one[part] for one in found] for part in range(3)]

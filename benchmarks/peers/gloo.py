@@ -2,8 +2,8 @@
 
     PYTHON benchmarks/peers/gloo.py RANK SIZE PORT
 
-PYTHON has PyTorch; nothing of ElasticDL is needed. Each line of the input asks for all-reduces: ``[elements, repeats]``.
-Each line of the output answers: ``[seconds of each, CPU seconds of all together]``.
+PYTHON has PyTorch; nothing of ElasticDL is needed. Each line of the input asks for all-reduces: ``[elements,
+repeats]``. Each line of the output answers: ``[seconds of each, CPU seconds of all together]``.
 """
 
 from __future__ import annotations

@@ -111,3 +111,27 @@ def test_the_mean_has_the_same_bits_in_whatever_order_batches_arrive() -> None:
         ids, rows = mean.rows["t"]
         means.add((mean.dense.tobytes(), rows[np.argsort(ids)].tobytes()))
     assert len(means) == 1
+
+
+@pytest.mark.parametrize("weight", [3, 7, 512, 1_000_003])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_mean_of_a_summed_round_has_the_bits_of_one_that_was_accumulated(weight: int, dtype: type) -> None:
+    sums = np.random.default_rng(weight).normal(size=1000).astype(np.float32)
+    sums[:5] = [0.0, -0.0, 1e-40, -1.5e-45, 3e38]
+    layer_states = [(weight - 1, np.array([0.25, 3], np.float32)), (1, np.array([1e-3, -3], np.float32))]
+    accumulated, alone, after = Accumulator(1002, []), Accumulator(1002, []), Accumulator(1002, [])
+    accumulated.add(Gradients(dense=sums, rows={}), weight=1)
+    for each, layer_state in layer_states:
+        accumulated.add(Gradients(dense=np.zeros(1000, np.float32), rows={}), weight=each, layer_state=layer_state)
+    accumulated.weight = weight
+    expected = accumulated.take().dense.tobytes()
+    after.add(Gradients(dense=np.zeros(1000, np.float32), rows={}), weight=1)
+    for _ in range(2):
+        mean = alone.mean_with(sums.astype(dtype), layer_states, weight)
+        assert mean is not None
+        assert mean.dense.tobytes() == expected
+        assert alone.weight == 0
+    mean = after.mean_with(sums.astype(dtype), layer_states, weight - 1)
+    assert mean is not None
+    assert mean.dense.tobytes() == expected
+    assert alone.mean_with(None, [], 0) is None
