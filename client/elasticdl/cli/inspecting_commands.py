@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -276,7 +277,8 @@ def replay(
         raise typer.Exit(exit_codes.FAILURE)
 
 
-FIRST, LAST = (status, report, tensorboard, tasks, task), (replay, why, dashboard, metrics, trace)
+FIRST: tuple[Callable[..., None], ...] = (status, report, tensorboard, tasks, task)
+LAST: tuple[Callable[..., None], ...] = (replay, why, dashboard, metrics, trace)
 """The commands in the order of ``elasticdl --help``; those for events and logs are between."""
 
 

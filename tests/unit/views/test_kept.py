@@ -109,7 +109,7 @@ def test_a_field_that_is_not_decoded_can_not_be_read() -> None:
     found = decode(codec.encode_envelope(record.envelope))
     assert isinstance(found.event, TaskFinished)
     assert found.event.batches == record.envelope.event.batches  # type: ignore[union-attr]
-    for read in (lambda: found.name, lambda: found.event.loss_sum):  # type: ignore[union-attr]
+    for read in (lambda: found.name, lambda: found.event.loss_sum):
         with pytest.raises(AttributeError):
             read()
 
