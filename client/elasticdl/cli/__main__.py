@@ -10,6 +10,8 @@ from typing import NoReturn
 from elasticdl.cli import exit_codes, interrupts, surroundings
 from elasticdl.shared.process.exit_codes import leave
 
+INSPECTING = frozenset({"status", "report", "tasks", "task", "why", "replay", "metrics", "trace"})
+"""Commands that start without the flags of new jobs; ``--debug=true`` is a form of those."""
 _OBJECTS_UNTIL_COLLECTED = 50_000
 """Python's 700 let the garbage collector take a tenth of the start: it looks again and again at what was imported."""
 
@@ -21,8 +23,10 @@ def main() -> NoReturn:
     interrupts.catch()
     code: object = exit_codes.SUCCESS
     try:
-        from elasticdl.cli.main import main as run
-
+        if INSPECTING.intersection(sys.argv[1:2]) and not any(each.startswith("--debug=") for each in sys.argv):
+            from elasticdl.cli.inspecting_commands import main as run
+        else:
+            from elasticdl.cli.main import main as run
         run()
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted.\n")

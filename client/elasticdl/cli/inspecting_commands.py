@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from elasticdl.cli import exit_codes
+from elasticdl.cli.application import new_application, run_application
 from elasticdl.cli.opening import open_readable
-from elasticdl.cli.options import POINT, JobOrFile, Json, Until
+from elasticdl.cli.options import POINT, JobOrFile, Json, Until, command
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.job_options import RunDir
 from elasticdl.shared.job.options import Flag
@@ -272,3 +275,22 @@ def replay(
         replay.continue_in_model(found, point, Changes(workers=workers, failures=failures), as_json=as_json)
     elif not replay.replay(found, point, check=verify, as_json=as_json):
         raise typer.Exit(exit_codes.FAILURE)
+
+
+FIRST: tuple[Callable[..., None], ...] = (status, report, tensorboard, tasks, task)
+LAST: tuple[Callable[..., None], ...] = (replay, why, dashboard, metrics, trace)
+"""The commands in the order of ``elasticdl --help``; those for events and logs are between."""
+
+
+def main() -> None:
+    """Run one of these commands, and end the process; see ``main.py``, which has all commands."""
+    run_application(application_of(sys.argv[1]), sys.argv[1:])
+
+
+def application_of(name: str) -> typer.Typer:
+    """An application with one of these commands, because typer makes the options of all commands of an application."""
+    app = new_application()
+    for each in (*FIRST, *LAST):
+        if each.__name__ == name:
+            command(app)(each)
+    return app

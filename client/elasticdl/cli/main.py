@@ -13,16 +13,14 @@ from typing import Annotated
 import typer
 
 from elasticdl.cli import ended_job_commands, exit_codes, inspecting_commands, new_job_commands
+from elasticdl.cli.application import new_application, run_application
 from elasticdl.cli.data_commands import data, zoo
 from elasticdl.cli.event_commands import events
 from elasticdl.cli.fleet_commands import fleet
-from elasticdl.cli.former_flags import refuse_former_flags
 from elasticdl.cli.opening import open_job, open_readable, root_of
 from elasticdl.cli.options import Job, Json, command, plain_switches, split_script, with_default_choice
 from elasticdl.cli.sql_command import sql
-from elasticdl.cli.surroundings import check_working_folder, ensure_home
 from elasticdl.cli.training_job_commands import trainingjob
-from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.job_options import PS_MAX, WORKERS_MAX, RunDir
 from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
 from elasticdl.shared.job.options import UNLIMITED, Flag, Seconds, types_of
@@ -31,18 +29,7 @@ from elasticdl.shared.words import listed
 
 JOBS, DATA, TRAIN, CLUSTERS = "Jobs", "Data and models", "Run", "Shared clusters"
 
-app = typer.Typer(
-    name="elasticdl",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
-    help="Elastic training of Keras models on workers and parameter servers. Every minibatch counts exactly once, "
-    "even when processes are killed.",
-    epilog="First run: [bold]elasticdl zoo data mnist mnist[/bold], then [bold]elasticdl train "
-    "--model_def=mnist_functional_api.custom_model --training_data=mnist/train --output=output[/bold]",
-)
+app = new_application()
 for name, group in (("zoo", zoo), ("data", data)):
     app.add_typer(group, name=name, rich_help_panel=DATA)
 app.add_typer(fleet, name="fleet", rich_help_panel=CLUSTERS)
@@ -54,42 +41,7 @@ def main() -> None:
     given, of_script = split_script(sys.argv[1:])
     arguments = plain_switches(given, TrainFlags, EvaluateFlags, PredictFlags)
     arguments = with_default_choice(arguments, "--trainingjob", types_of(KubernetesFlags)["trainingjob"].choices)
-    try:
-        check_working_folder()
-        if note := ensure_home(os.environ):
-            sys.stderr.write(f"{note}\n")
-        refuse_former_flags(arguments)
-        app(args=[*arguments, *of_script])
-    except ElasticDLError as error:
-        if "--debug" in arguments:
-            raise
-        show_error(error)
-        sys.exit(exit_codes.USAGE if isinstance(error, UserError) and error.usage else exit_codes.FAILURE)
-
-
-def show_error(error: Exception) -> None:
-    """Print an error on stderr: what is wrong, and what to do."""
-    from elasticdl.cli.display.consoles import error_console, error_text
-
-    error_console().print(error_text(str(error)), soft_wrap=True)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"elasticdl {version('elasticdl')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show Python tracebacks of errors.")] = False,
-) -> None:
-    del version, debug
+    run_application(app, arguments, of_script)
 
 
 command(app, panel=TRAIN, bare_help=True)(new_job_commands.train)
@@ -248,13 +200,7 @@ def clean(
         clean(root_of(run_dir), jobs or [], settings)
 
 
-for inspecting in (
-    inspecting_commands.status,
-    inspecting_commands.report,
-    inspecting_commands.tensorboard,
-    inspecting_commands.tasks,
-    inspecting_commands.task,
-):
+for inspecting in inspecting_commands.FIRST:
     command(app, panel=JOBS)(inspecting)
 app.add_typer(events, name="events", rich_help_panel=JOBS)
 
@@ -277,11 +223,8 @@ def logs(
     command.logs(open_job(job, run_dir, namespace), pods or [], lines=lines, follow=follow)
 
 
-command(app, panel=JOBS)(inspecting_commands.replay)
-command(app, panel=JOBS)(inspecting_commands.why)
-command(app, panel=JOBS)(inspecting_commands.dashboard)
-command(app, panel=JOBS)(inspecting_commands.metrics)
-command(app, panel=JOBS)(inspecting_commands.trace)
+for inspecting in inspecting_commands.LAST:
+    command(app, panel=JOBS)(inspecting)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from elasticdl.shared.messages.events import LogRecord, TaskFinished, one_by_one
+from elasticdl.shared.messages.events import Envelope, LogRecord, TaskFinished, TaskTaken, one_by_one
 from elasticdl.shared.names import PodName, Purpose, TaskId
 
+TIME_FIELDS: Mapping[type, Collection[str]] = MappingProxyType(
+    {Envelope: ("name", "event"), TaskTaken: (), TaskFinished: ("task", "times")}
+)
+"""What is read of the most frequent events, see ``codec.envelope_decoder``."""
 TIME_COLUMNS = ("worker", "seconds", "finished", "event")
 
 

@@ -56,6 +56,18 @@ print([name for name in {HEAVY!r} if name in sys.modules])
         assert command in done.stdout
 
 
+def test_commands_that_look_at_a_job_need_no_flags_of_new_jobs() -> None:
+    code = """
+import sys
+sys.argv = ["elasticdl", "status", "--help"]
+sys.modules["elasticdl.shared.job.kind_options"] = sys.modules["elasticdl.cli.main"] = None
+from elasticdl.cli.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Show the status of a job" in done.stdout
+
+
 def test_ctrl_c_while_the_application_is_imported_ends_quietly() -> None:
     code = """
 import os, signal, sys

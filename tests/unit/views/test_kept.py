@@ -12,13 +12,13 @@ from tests.unit.views.recorded import LOGS, Recorded, header_of, job_of, recorde
 
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import codec
-from elasticdl.shared.messages.events import LogRecord
+from elasticdl.shared.messages.events import Envelope, LogRecord, TaskFinished
 from elasticdl.shared.names import Purpose
 from elasticdl.views.files import kept
 from elasticdl.views.files.exported_log import ExportedLog, export
 from elasticdl.views.records import one_line, task_history
-from elasticdl.views.task_times import task_times
-from elasticdl.views.wall_time.fold import wall_time
+from elasticdl.views.task_times import TIME_FIELDS, task_times
+from elasticdl.views.wall_time.fold import FIELDS, wall_time
 
 
 def exported(records: list[LogRecord], path: Path) -> ExportedLog:
@@ -91,8 +91,27 @@ def test_the_filter_of_encoded_records_loses_no_history(name: str, tmp_path: Pat
     for purpose in (Purpose.TRAIN, Purpose.EVALUATE):
         for number in range(6):
             ref = TaskRef(purpose=purpose, number=number)
-            filtered = list(task_history(log.records(0, codec.may_be_about(ref)), ref))
+            filtered = list(task_history(log.about(ref), ref))
             assert filtered == list(task_history(records, ref))
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_folds_need_no_other_fields_than_they_name(path: Path, tmp_path: Path) -> None:
+    records = recorded(path.stem)
+    log = exported(records, tmp_path / "job.edl")
+    assert wall_time(log.records(decode=codec.envelope_decoder(FIELDS))) == wall_time(records)
+    assert task_times(log.records(decode=codec.envelope_decoder(TIME_FIELDS))) == task_times(records)
+
+
+def test_a_field_that_is_not_decoded_can_not_be_read() -> None:
+    record = next(each for each in recorded("plain") if isinstance(each.envelope.event, TaskFinished))
+    decode = codec.envelope_decoder({Envelope: ("event",), TaskFinished: ("batches",)})
+    found = decode(codec.encode_envelope(record.envelope))
+    assert isinstance(found.event, TaskFinished)
+    assert found.event.batches == record.envelope.event.batches  # type: ignore[union-attr]
+    for read in (lambda: found.name, lambda: found.event.loss_sum):
+        with pytest.raises(AttributeError):
+            read()
 
 
 def test_a_long_log_folds_and_names_its_slow_worker(tmp_path: Path) -> None:

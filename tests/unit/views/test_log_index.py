@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import gzip
+import io
+import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
+from tests.histories.long import long_log
 from tests.unit.views.recorded import LOGS, Recorded, header_of, recorded
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import Envelope
+from elasticdl.shared.names import Purpose
 from elasticdl.views import core_snapshot
 from elasticdl.views.files import exported_log, log_index
 from elasticdl.views.files.exported_log import ExportedJob, ExportedLog, Header, export
 from elasticdl.views.files.log_index import TAIL_BYTES, Block, LogIndex
+from elasticdl.views.files.mentions import Mentions
 from elasticdl.views.reading import exact, fold
+from elasticdl.views.records import task_history
+from elasticdl.views.wall_time.fold import wall_time
+from elasticdl.views.wall_time.one_task import task_spans
 
 
 def unchanged(envelope: Envelope) -> Envelope:
@@ -55,9 +65,49 @@ async def test_records_are_found_by_their_blocks(tmp_path: Path, monkeypatch: py
     assert list(log.numbered(())) == []
 
 
+@pytest.mark.parametrize("name", [path.stem for path in LOGS])
+async def test_the_blocks_about_a_task_have_its_whole_history(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, records = await indexed(name, tmp_path / "job.edl", monkeypatch), recorded(name)
+    for purpose, number in product(Purpose, range(30)):
+        task = TaskRef(purpose=purpose, number=number)
+        assert list(task_history(log.about(task), task)) == list(task_history(records, task))
+        assert task_spans(log.about(task), task) == task_spans(records, task)
+
+
+async def test_few_blocks_are_about_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exported_log, "BLOCK_RECORDS", 1500)
+    records = list(long_log(4_000, workers=4))
+    await export(Recorded(records), tmp_path / "job.edl", header_of(records), unchanged)
+    log = ExportedLog(tmp_path / "job.edl")
+    task = TaskRef(purpose=Purpose.TRAIN, number=3_000)
+    assert [block.mentions.has(task) for block in log.index.blocks] == [False, False, False, False, True, False]
+    assert list(task_history(log.about(task), task)) == list(task_history(records, task))
+
+
+@pytest.mark.parametrize("name", [path.stem for path in LOGS])
+async def test_where_the_time_went_is_in_the_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = await indexed(name, tmp_path / "job.edl", monkeypatch)
+    assert log.index.known_wall_time() == wall_time(recorded(name))
+    found, _ = log.index.wall_time
+    assert replace(log.index, wall_time=(found, "another version")).known_wall_time() is None
+    assert replace(log.index, wall_time=({**found, "parts": [["?"]]}, log_index.program())).known_wall_time() is None
+
+
+def test_an_index_of_a_former_version_is_read() -> None:
+    values = {"blocks": [(1, 9)], "snapshots": []}
+    data = gzip.compress(json.dumps(values).encode())
+    index = LogIndex.of_file(io.BytesIO(data + log_index.tail(0)))
+    assert index.block_of(1) is index.blocks[0]
+    assert index.blocks[0].mentions.has(TaskRef(purpose=Purpose.TRAIN, number=3))
+    assert index.known_wall_time() is None
+
+
 def test_blocks_and_snapshots_of_a_number() -> None:
     index = LogIndex(
-        blocks=[Block(first=1, place=9), Block(first=5, place=99)], snapshots=[(4, b"four"), (8, b"eight")]
+        blocks=[Block(first=first, place=place, mentions=Mentions()) for first, place in ((1, 9), (5, 99))],
+        snapshots=[(4, b"four"), (8, b"eight")],
     )
     assert [index.block_of(seq) and index.block_of(seq).first for seq in (0, 1, 4, 5, 99)] == [None, 1, 1, 5, 5]  # type: ignore[union-attr]
     assert [index.snapshot_before(until) for until in (3, 4, 7, 8, 0)] == [None, b"four", b"four", b"eight", b"eight"]

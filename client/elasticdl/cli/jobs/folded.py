@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 
 from elasticdl.cli.jobs.handle import ReadableJob, read_bus
 from elasticdl.shared.bus.ports import JobReader, LogReader
@@ -24,7 +24,8 @@ from elasticdl.views.files.kept import (
 )
 from elasticdl.views.reading import Reading
 from elasticdl.views.records import HistoryEntry, one_line, task_history
-from elasticdl.views.task_times import TaskTime, TaskTimes
+from elasticdl.views.task_times import TIME_FIELDS, TaskTime, TaskTimes
+from elasticdl.views.wall_time.fold import FIELDS, WallTimeFold
 from elasticdl.views.wall_time.one_task import Span, task_spans
 from elasticdl.views.wall_time.values import WallTime
 
@@ -64,18 +65,20 @@ def wall_time(job: ReadableJob) -> tuple[WallTime, Mapping[int, str]]:
         kept = await _kept(job, bus.log)
         if result := kept.read("why", wall_time_of_bytes):
             return result
-        from elasticdl.views.wall_time.fold import WallTimeFold  # Only the first time.
-
-        fold = WallTimeFold()
-        async for record in present_records(bus.log):
-            fold.take(record)
-        found = fold.result()
+        known = bus.log.index.known_wall_time() if isinstance(bus.log, ExportedLog) else None
+        found = known or await _folded_wall_time(bus.log)
         named = {seq for part in found.parts for seq, _ in part.evidence}
         texts = {record.seq: one_line(record) async for record in _numbered(bus.log, named)}
         kept.write("why", wall_time_to_bytes(found, texts))
         return found, texts
 
     return read_bus(job, read)
+
+
+async def _folded_wall_time(log: LogReader) -> WallTime:
+    fold = WallTimeFold()
+    await _take_all(log, fold.take, FIELDS)
+    return fold.result()
 
 
 def task_times(job: ReadableJob) -> Mapping[TaskId, TaskTime]:
@@ -86,8 +89,7 @@ def task_times(job: ReadableJob) -> Mapping[TaskId, TaskTime]:
         if (found := kept.read("times", task_times_of_bytes)) is not None:
             return found
         times = TaskTimes()
-        async for record in present_records(bus.log):
-            times.take(record)
+        await _take_all(bus.log, times.take, TIME_FIELDS)
         kept.write("times", task_times_to_bytes(times.found))
         return times.found
 
@@ -109,7 +111,7 @@ def _about(job: ReadableJob, task: TaskRef) -> list[LogRecord]:
 
     async def read(bus: JobReader) -> list[LogRecord]:
         if isinstance(bus.log, ExportedLog):
-            return list(bus.log.records(0, codec.may_be_about(task)))
+            return list(bus.log.about(task))
         return [record async for record in present_records(bus.log)]
 
     return read_bus(job, read)
@@ -117,6 +119,16 @@ def _about(job: ReadableJob, task: TaskRef) -> list[LogRecord]:
 
 async def _kept(job: ReadableJob, log: LogReader) -> KeptResults:
     return await KeptResults.of(default_folder(os.environ), log, job.job)
+
+
+async def _take_all(log: LogReader, take: Callable[[LogRecord], None], fields: Mapping[type, Collection[str]]) -> None:
+    """Fold a log, of which only some fields are needed; see ``codec.envelope_decoder``."""
+    if isinstance(log, ExportedLog):
+        for record in log.records(decode=codec.envelope_decoder(fields)):
+            take(record)
+        return
+    async for record in present_records(log):
+        take(record)
 
 
 async def _numbered(log: LogReader, numbers: set[int]) -> AsyncIterator[LogRecord]:

@@ -46,12 +46,12 @@ class RangeSet:
         """The ranges in order."""
         return list(zip(self._starts, self._ends, strict=True))
 
-    def add(self, value: int) -> None:
-        """Add one integer."""
+    def add(self, value: int) -> bool:
+        """Add one integer; returns whether it was missing."""
         starts, ends = self._starts, self._ends
         place = bisect_right(starts, value)
         if place and value < ends[place - 1]:
-            return
+            return False
         self._size += 1
         extends_former = place > 0 and ends[place - 1] == value
         extends_next = place < len(starts) and starts[place] == value + 1
@@ -65,6 +65,7 @@ class RangeSet:
         else:
             starts.insert(place, value)
             ends.insert(place, value + 1)
+        return True
 
     def add_range(self, start: int, end: int) -> None:
         """Add ``[start, end)``; empty ranges are ignored."""

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import count
@@ -62,6 +62,7 @@ _SCALARS: Mapping[type, FieldDescriptorProto.Type.ValueType] = {
     bytes: FieldDescriptorProto.TYPE_BYTES,
     bool: FieldDescriptorProto.TYPE_BOOL,
 }
+_ALL: Mapping[type, Collection[str]] = MappingProxyType({})
 
 
 def _same(source: str) -> str:
@@ -142,12 +143,17 @@ class Schema:
     Args:
         file: the path of the published schema below the root of imports.
         roots: dataclasses, and unions with a name. What they contain becomes messages as well.
+        only: dataclass -> its fields that are decoded, of those of which not all are, which saves time. The values lack
+            the other fields: to read one is an ``AttributeError``.
 
     Attributes:
         docs: name of a message or enum -> the first sentences of its class' docstring.
     """
 
-    def __init__(self, file: str, package: str, roots: Iterable[Any]) -> None:
+    def __init__(
+        self, file: str, package: str, roots: Iterable[Any], only: Mapping[type, Collection[str]] = _ALL
+    ) -> None:
+        self._only = only
         self.file = FileDescriptorProto(name=file, package=package, syntax="proto3")
         self.docs: dict[str, str] = {}
         self._values: dict[Any, _Value] = {}
@@ -303,7 +309,8 @@ class Schema:
                 message.oneof_decl.add(name=f"_{field.name}")
         self.file.message_type.append(message)
         self._document(kind)
-        decode = self._function("decode", "message", lambda: self._constructed(kind, fields))
+        decoded = {name: each for name, each in fields.items() if name in self._only.get(kind, fields)}
+        decode = self._function("decode", "message", lambda: self._constructed(kind, decoded))
         return self._as_message(
             kind.__name__, decode, self._function("write", "message, value", lambda: _writes(fields))
         )

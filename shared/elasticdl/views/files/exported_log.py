@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mappi
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby, zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
@@ -28,6 +29,7 @@ from elasticdl.shared.bus.ports import KeyValueEntry, LogReader
 from elasticdl.shared.bus.reading import present_records
 from elasticdl.shared.errors import FormatError, ProtocolError, UserError, file_errors
 from elasticdl.shared.job.spec import DataSpec, JobSpec
+from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.events import Envelope, JobSubmitted, LogRecord
 from elasticdl.shared.names import MASTER, JobId
@@ -211,51 +213,65 @@ class ExportedLog:
             file.seek(max(0, size_bytes - TAIL_BYTES - 8))
             return f"{self.header.job} {self.header.records} {size_bytes} {file.read().hex()}"
 
-    def records(self, after: int = 0, wanted: Callable[[bytes], bool] | None = None) -> Iterator[LogRecord]:
+    def records(
+        self, after: int = 0, decode: Callable[[bytes], Envelope] = codec.decode_envelope
+    ) -> Iterator[LogRecord]:
         """The records above a number.
 
         Args:
-            wanted: which encoded records to decode; the others are left out. None: all.
+            decode: see ``codec.envelope_decoder``.
 
         Raises:
             UserError: the file is damaged, or its end is missing.
         """
-        for seq, data in self._encoded(after + 1):
-            if seq > after and (wanted is None or wanted(data)):
-                yield self._decoded(seq, data)
+        for seq, data in self._encoded(after + 1, self.header.records):
+            yield self._decoded(seq, data, decode)
+
+    def about(self, task: TaskRef) -> Iterator[LogRecord]:
+        """All records that may be about a task, and some others. Raises as ``records``."""
+        wanted, blocks = codec.may_be_about(task), self.index.blocks
+        ranges = [
+            (block.first, following.first - 1 if following else self.header.records)
+            for block, following in zip_longest(blocks, blocks[1:])
+            if block.mentions.has(task)
+        ]
+        for first, last in ranges if blocks else ((1, self.header.records),):
+            for seq, data in self._encoded(first, last):
+                if wanted(data):
+                    yield self._decoded(seq, data, codec.decode_envelope)
 
     def numbered(self, numbers: Collection[int]) -> Iterator[LogRecord]:
         """The records of these numbers. Raises as ``records``."""
-        last = max(numbers, default=0)
-        for seq, data in self._encoded(min(numbers, default=1)) if last else ():
-            if seq in numbers:
-                yield self._decoded(seq, data)
-            if seq >= last:
-                break
+        for _, group in groupby(sorted(numbers), key=self.index.block_of):
+            wanted = list(group)
+            for seq, data in self._encoded(wanted[0], wanted[-1]):
+                if seq in wanted:
+                    yield self._decoded(seq, data, codec.decode_envelope)
 
-    def _decoded(self, seq: int, data: bytes) -> LogRecord:
+    def _decoded(self, seq: int, data: bytes, decode: Callable[[bytes], Envelope]) -> LogRecord:
         try:
-            return LogRecord(seq=seq, envelope=codec.decode_envelope(data))
+            return LogRecord(seq=seq, envelope=decode(data))
         except ProtocolError as error:
             raise UserError(f"record {seq} of {self.path} can't be read: {error}") from error
 
-    def _encoded(self, seq: int) -> Iterator[tuple[int, bytes]]:
-        """The records from this one on, or from an earlier one, with their numbers, as they are encoded.
+    def _encoded(self, seq: int, last: int) -> Iterator[tuple[int, bytes]]:
+        """The records from one on until another, with their numbers, as they are encoded.
 
         The file is read in large pieces, because each reading takes a while.
         """
-        block = self.index.block_of(seq)
+        block, unpack, head = self.index.block_of(seq), _LENGTH.unpack_from, _LENGTH.size
         with self._opened(block.place if block else 0) as file:
             if block is None:
                 file.readline(HEADER_BYTES_MAX)
             piece, place = b"", 0
-            for number in range(block.first if block else 1, self.header.records + 1):
-                if len(piece) - place < _LENGTH.size:
-                    piece, place = self._more(file, piece[place:], _LENGTH.size), 0
-                end = place + _LENGTH.size + _LENGTH.unpack_from(piece, place)[0]
+            for number in range(block.first if block else 1, last + 1):
+                if len(piece) - place < head:
+                    piece, place = self._more(file, piece[place:], head), 0
+                end = place + head + unpack(piece, place)[0]
                 if end > len(piece):
                     piece, end, place = self._more(file, piece[place:], end - place), end - place, 0
-                yield number, piece[place + _LENGTH.size : end]
+                if number >= seq:
+                    yield number, piece[place + head : end]
                 place = end
 
     def _more(self, file: gzip.GzipFile, piece: bytes, size_bytes: int) -> bytes:

@@ -25,8 +25,7 @@ from elasticdl.shared.names import JobId, TaskId
 from elasticdl.shared.storage.atomic import replacing
 from elasticdl.views.files.exported_log import ExportedLog
 from elasticdl.views.task_times import TaskTime
-from elasticdl.views.wall_time.causes import Cause
-from elasticdl.views.wall_time.values import Part, Phase, PhaseTime, WallTime
+from elasticdl.views.wall_time.values import WallTime, wall_time_of_plain, wall_time_to_plain
 
 T = TypeVar("T")
 RECORDS_MIN = 20_000
@@ -108,28 +107,13 @@ def _program() -> str:
 
 def wall_time_to_bytes(found: WallTime, texts: Mapping[int, str]) -> bytes:
     """Where the time went, with a line for each event that is named, as a result that can be kept."""
-    values = {
-        "job": found.job,
-        "wall_s": found.wall_s,
-        "parts": [(part.cause.value, part.seconds, part.evidence) for part in found.parts],
-        "path": [(each.phase.value, each.started_s, each.ended_s, each.seq) for each in found.path],
-        "texts": list(texts.items()),
-    }
-    return json.dumps(values).encode()
+    return json.dumps({"found": wall_time_to_plain(found), "texts": list(texts.items())}).encode()
 
 
 def wall_time_of_bytes(data: bytes) -> tuple[WallTime, dict[int, str]]:
     """Inverse of ``wall_time_to_bytes``."""
     values: dict[str, Any] = json.loads(data)
-    parts = tuple(
-        Part(cause=Cause(cause), seconds=seconds, evidence=tuple((seq, each_s) for seq, each_s in evidence))
-        for cause, seconds, evidence in values["parts"]
-    )
-    path = tuple(
-        PhaseTime(phase=Phase(phase), started_s=started_s, ended_s=ended_s, seq=seq)
-        for phase, started_s, ended_s, seq in values["path"]
-    )
-    return WallTime(job=values["job"], wall_s=values["wall_s"], parts=parts, path=path), dict(values["texts"])
+    return wall_time_of_plain(values["found"]), dict(values["texts"])
 
 
 def task_times_to_bytes(times: Mapping[TaskId, TaskTime]) -> bytes:

@@ -1,7 +1,8 @@
-"""The index at the end of an exported log: where its blocks of records begin, and core snapshots at their ends.
+"""The index at the end of an exported log: where its blocks of records begin, and what was found in them.
 
-With it a reader starts near the record that it looks for, and does not fold what is before. The index only saves time:
-a file without one, or with one that can't be read, is read from its beginning.
+That is which tasks they are about, core snapshots at their ends, and where the wall time went. With it a reader starts
+near the record that it looks for, and does not fold what is before. The index only saves time: a file without one, or
+with one that can't be read, is read from its beginning.
 
 The index is the last gzip stream of the file with content, one JSON object. After it comes an empty gzip stream of
 fixed size, whose header holds the place of the index.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import io
 import json
 import struct
@@ -18,11 +20,18 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
 
+import elasticdl.shared.messages
+import elasticdl.views.wall_time
 from elasticdl.master.core.fold import Fold
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.views import core_snapshot
+from elasticdl.views.files.mentions import Mentions
+from elasticdl.views.wall_time.fold import WallTimeFold
+from elasticdl.views.wall_time.values import WallTime, wall_time_of_plain, wall_time_to_plain
 
 BLOCK_RECORDS = 1 << 14
 """Records in a block: they are decoded and folded in a fifth of a second."""
@@ -44,10 +53,12 @@ class Block:
     Attributes:
         first: number of its first record.
         place: where it begins in the file, in bytes.
+        mentions: the tasks that it may be about.
     """
 
     first: int
     place: int
+    mentions: Mentions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +68,12 @@ class LogIndex:
     Attributes:
         blocks: in their order.
         snapshots: number of the last record that a core snapshot has seen -> the snapshot, in ascending order.
+        wall_time: where the time went, as JSON values, and the ``program`` that has found it.
     """
 
     blocks: Sequence[Block] = ()
     snapshots: Sequence[tuple[int, bytes]] = ()
+    wall_time: tuple[Any, str] = (None, "")
 
     def block_of(self, seq: int) -> Block | None:
         """The block of a record; None without blocks, or before the first one."""
@@ -72,11 +85,23 @@ class LogIndex:
         place = bisect_right(self.snapshots, until, key=lambda each: each[0]) if until else len(self.snapshots)
         return self.snapshots[place - 1][1] if place else None
 
+    def known_wall_time(self) -> WallTime | None:
+        """Where the time went, if this version of the program has found it."""
+        found, its_program = self.wall_time
+        if found is None or its_program != program():
+            return None
+        try:
+            return wall_time_of_plain(found)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return None
+
     def to_bytes(self) -> bytes:
         """The index as one JSON object."""
         values = {
             "blocks": [(each.first, each.place) for each in self.blocks],
+            "mentions": [each.mentions.to_plain() for each in self.blocks],
             "snapshots": [(seq, base64.b64encode(data).decode()) for seq, data in self.snapshots],
+            "wall_time": self.wall_time,
         }
         return json.dumps(values, separators=(",", ":")).encode()
 
@@ -94,12 +119,30 @@ class LogIndex:
         try:
             with gzip.GzipFile(fileobj=file) as packed:
                 values = json.loads(packed.read(INDEX_BYTES_MAX))
+            places = [(int(first), int(place)) for first, place in values["blocks"]]
+            mentions = map(Mentions.of_plain, values.get("mentions", [None] * len(places)))
+            found, program = values.get("wall_time", (None, ""))
             return cls(
-                blocks=[Block(first=int(first), place=int(place)) for first, place in values["blocks"]],
+                blocks=[
+                    Block(first=first, place=place, mentions=each)
+                    for (first, place), each in zip(places, mentions, strict=True)
+                ],
                 snapshots=[(int(seq), base64.b64decode(data)) for seq, data in values["snapshots"]],
+                wall_time=(found, str(program)),
             )
-        except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError):
+        except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError, AttributeError):
             return cls()
+
+
+@cache
+def program() -> str:
+    """Digest of the code that says where the time of a log went."""
+    digest = hashlib.blake2b(digest_size=16)
+    for package in (elasticdl.views.wall_time, elasticdl.shared.messages):
+        for folder in package.__path__:
+            for path in sorted(Path(folder).rglob("*.py")):
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def tail(place: int) -> bytes:
@@ -117,6 +160,7 @@ class Indexing:
     def __init__(self) -> None:
         self.blocks: list[Block] = []
         self._fold = Fold()
+        self._wall_time = WallTimeFold()
         self._snapshots: list[tuple[int, bytes]] = []
 
     def begin_block(self, first: int, place: int) -> None:
@@ -124,17 +168,20 @@ class Indexing:
         last, data = self._snapshots[-1] if self._snapshots else (0, b"")
         if len(data) <= (first - 1 - last) * SNAPSHOT_BYTES_PER_RECORD:
             self._take_snapshot(first - 1)
-        self.blocks.append(Block(first=first, place=place))
+        self.blocks.append(Block(first=first, place=place, mentions=Mentions()))
 
     def take(self, record: LogRecord) -> None:
         """Take the next record, as it stands in the file."""
         self._fold.take(record)
+        self._wall_time.take(record)
+        self.blocks[-1].mentions.take(record.envelope.event)
 
     def finish(self, last: int) -> LogIndex:
         """The index of a file whose last record has this number."""
         self._fold.finish()
         self._take_snapshot(last)
-        return LogIndex(blocks=self.blocks, snapshots=self._snapshots)
+        found = wall_time_to_plain(self._wall_time.result())
+        return LogIndex(blocks=self.blocks, snapshots=self._snapshots, wall_time=(found, program()))
 
     def _take_snapshot(self, seq: int) -> None:
         """The fold holds a few records back, and readers take them once more: see ``Fold``."""

@@ -8,7 +8,8 @@ ends, all of its time has one cause. The causes sum to the wall time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.messages import commands, events
@@ -19,14 +20,22 @@ from elasticdl.shared.messages.sender_times import agreed_s
 from elasticdl.shared.names import JobId, PodName, Purpose, Service
 from elasticdl.views.points import ORDERED_ENDS
 from elasticdl.views.wall_time.accounts import Sum, Worker
-from elasticdl.views.wall_time.causes import Cause
+from elasticdl.views.wall_time.causes import WORK, Cause
 from elasticdl.views.wall_time.slow_workers import Pace, without_slow_workers
 from elasticdl.views.wall_time.task_parts import TaskWork, split
 from elasticdl.views.wall_time.values import Phase, PhaseTime, WallTime
 
+FIELDS: Mapping[type, Collection[str]] = MappingProxyType(
+    {
+        Envelope: ("service", "name", "time_s", "event"),
+        events.TaskTaken: (),
+        TaskFinished: ("task", "batches", "times"),
+    }
+)
+"""What the fold reads of the most frequent events, see ``codec.envelope_decoder``."""
 NOTHING_S = 1e-9
 """Causes of less time are left out: it is what rounding leaves of time that was moved to another cause."""
-_KEEP_TIME = frozenset({Service.MASTER, Service.LAUNCHER})
+_KEEP_TIME = (Service.MASTER, Service.LAUNCHER)
 """Services whose clocks are the job's: those of other machines count if they are near."""
 _CLOSING_CAUSES = {
     Purpose.EXPORT: Cause.EXPORT,
@@ -357,10 +366,7 @@ class WallTimeFold:
 
     def _work(self, name: PodName, finished: Sequence[TaskFinished], seq: int) -> None:
         """A worker reports tasks."""
-        again = [each.task.purpose is Purpose.TRAIN and each.task.number in self._finished for each in finished]
-        for each in finished:
-            if each.task.purpose is Purpose.TRAIN:
-                self._finished.add(each.task.number)
+        again = [each.task.purpose is Purpose.TRAIN and not self._finished.add(each.task.number) for each in finished]
         worker = self._workers.get(name)
         if worker is None:
             return
@@ -394,11 +400,15 @@ class WallTimeFold:
             lost_ps=self._lost_ps - worker.at_lost_ps,
             is_first=not worker.has_finished,
         )
+        sums, shares = self._sums, worker.pace.shares
         for cause, seconds in split(work, own):
-            self._charge(
-                worker.starting if cause is Cause.STARTING else cause, seconds, self._proof(cause, worker, seq)
-            )
-            worker.pace.add(cause, seconds)
+            if cause not in WORK or cause not in sums:
+                charged = worker.starting if cause is Cause.STARTING else cause
+                self._charge(charged, seconds, self._proof(cause, worker, seq))
+            else:  # Nearly always.
+                sums[cause].add(seconds, seq)
+            if cause in WORK:
+                shares[cause] = shares.get(cause, 0.0) + seconds
         batches, own_s = 0, 0.0
         for each, _ in own:
             batches += each.batches

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from elasticdl.shared.names import PodName
-from elasticdl.views.wall_time.causes import WORK, Cause
+from elasticdl.views.wall_time.causes import Cause
 
 SLOW = 1.5
 """A worker is slow if a batch takes it this many times as long as the others' median."""
@@ -20,7 +20,7 @@ class Pace:
     """What a worker's batches have taken.
 
     Attributes:
-        shares: by cause, the share of the job's time.
+        shares: by cause of ``WORK``, the share of the job's time.
         seconds: between its reports; ``own_s``: of these, its work without waiting for other workers' updates.
         batches: that it reported.
         slowest: the report with most seconds for a batch, and these seconds.
@@ -31,11 +31,6 @@ class Pace:
     own_s: float = 0.0
     batches: int = 0
     slowest: tuple[float, int] = (0.0, 0)
-
-    def add(self, cause: Cause, share: float) -> None:
-        """A part of its time."""
-        if cause in WORK:
-            self.shares[cause] = self.shares.get(cause, 0.0) + share
 
     def report(self, batches: int, seconds: float, own_s: float, seq: int) -> None:
         """It has reported batches."""

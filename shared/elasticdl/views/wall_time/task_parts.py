@@ -43,15 +43,16 @@ def split(work: TaskWork, finished: Sequence[tuple[TaskFinished, bool]]) -> list
     """
     parts: list[tuple[Cause, float]] = []
     left = work.share
-    for cause, most in (
-        (Cause.NO_TASK, work.idle),
-        (Cause.EVALUATING, work.aside),
-        (Cause.STALLED, work.stalled),
-    ):
-        if most > 0.0 and left > 0.0:
-            part = min(left, most)
-            left -= part
-            parts.append((cause, part))
+    if work.idle > 0.0 or work.aside > 0.0 or work.stalled > 0.0:  # Few reports have such time.
+        for cause, most in (
+            (Cause.NO_TASK, work.idle),
+            (Cause.EVALUATING, work.aside),
+            (Cause.STALLED, work.stalled),
+        ):
+            if most > 0.0 and left > 0.0:
+                part = min(left, most)
+                left -= part
+                parts.append((cause, part))
     away = max(0.0, work.lost_ps)
     if len(finished) == 1:
         _add_one(parts, finished[0], left, away, work)
@@ -83,12 +84,15 @@ def _add_one(
     whole = data + ps + others
     waited = min(left, whole)
     part = waited / whole if whole else 0.0
-    found = (
-        (Cause.LOST_PS, lost_ps),
-        (Cause.RECOMPUTED if repeated else Cause.COMPUTING, computing),
-        (Cause.RECOMPUTED if repeated else Cause.DATA, data * part),
-        (Cause.RECOMPUTED if repeated else Cause.PS, ps * part),
-        (Cause.RECOMPUTED if repeated else Cause.OTHER_WORKERS, others * part),
-        (Cause.STARTING if work.is_first else Cause.OTHER, left - waited),
-    )
-    parts += [each for each in found if each[1] > 0.0]
+    if lost_ps > 0.0:
+        parts.append((Cause.LOST_PS, lost_ps))
+    if computing > 0.0:
+        parts.append((Cause.RECOMPUTED if repeated else Cause.COMPUTING, computing))
+    if (seconds := data * part) > 0.0:
+        parts.append((Cause.RECOMPUTED if repeated else Cause.DATA, seconds))
+    if (seconds := ps * part) > 0.0:
+        parts.append((Cause.RECOMPUTED if repeated else Cause.PS, seconds))
+    if (seconds := others * part) > 0.0:
+        parts.append((Cause.RECOMPUTED if repeated else Cause.OTHER_WORKERS, seconds))
+    if (seconds := left - waited) > 0.0:
+        parts.append((Cause.STARTING if work.is_first else Cause.OTHER, seconds))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -87,3 +88,26 @@ def wall_time_facts(found: WallTime) -> dict[str, Any]:
             for each in found.path
         ],
     }
+
+
+def wall_time_to_plain(found: WallTime) -> dict[str, Any]:
+    """The wall time as JSON values from which ``wall_time_of_plain`` makes it again, without rounding."""
+    return {
+        "job": found.job,
+        "wall_s": found.wall_s,
+        "parts": [(part.cause.value, part.seconds, part.evidence) for part in found.parts],
+        "path": [(each.phase.value, each.started_s, each.ended_s, each.seq) for each in found.path],
+    }
+
+
+def wall_time_of_plain(values: Mapping[str, Any]) -> WallTime:
+    """Inverse of ``wall_time_to_plain``. Raises ``ValueError``, ``LookupError`` or ``TypeError`` for other values."""
+    parts = tuple(
+        Part(cause=Cause(cause), seconds=seconds, evidence=tuple((seq, each_s) for seq, each_s in evidence))
+        for cause, seconds, evidence in values["parts"]
+    )
+    path = tuple(
+        PhaseTime(phase=Phase(phase), started_s=started_s, ended_s=ended_s, seq=seq)
+        for phase, started_s, ended_s, seq in values["path"]
+    )
+    return WallTime(job=JobId(values["job"]), wall_s=values["wall_s"], parts=parts, path=path)
