@@ -121,9 +121,7 @@ class Planner:
                 self._resting.pop(name, None)
         self._resized = plan.resized
         kept += [
-            (rank_of(plan, job), self._ranks[job.name], job)
-            for job in looked_at
-            if plan.members[job.name][Role.MASTER]
+            (rank_of(plan, job), self._ranks[job.name], job) for job in looked_at if plan.members[job.name][Role.MASTER]
         ]
         if stops:
             self._resting.update((place[2].name, place) for place in kept if place[2].name in stops)
