@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -15,7 +15,19 @@ from typing import Any
 from tests.fleet.run import run_seed
 from tests.sim.mutations.registry import replaced
 
-from elasticdl.controller.core import Constraint, Policy, Role, View, admission, queues, rooms, sharing
+from elasticdl.controller.core import (
+    Constraint,
+    Job,
+    Node,
+    Policy,
+    Role,
+    View,
+    admission,
+    givers,
+    queues,
+    rooms,
+    sharing,
+)
 from elasticdl.controller.core.plan import Plan
 
 SEARCHED = 400
@@ -77,7 +89,10 @@ def nothing_is_undone() -> Iterator[None]:
 
 @mutation("A job gives a worker only if it keeps at least the share of the other one.")
 def every_job_gives() -> Iterator[None]:
-    with replaced(sharing, "may_take", lambda _plan, giver, taker: giver != taker.name):
+    def takes(_plan: Plan, giver: str, taker: Job) -> bool:
+        return giver != taker.name
+
+    with replaced(sharing, "may_take", takes), replaced(givers, "may_take", takes):
         yield
 
 
@@ -149,13 +164,12 @@ def quotas_are_no_reason_to_give() -> Iterator[None]:
 
 @mutation("Pods stand only on nodes that allow them.")
 def selectors_are_ignored() -> Iterator[None]:
-    groups = rooms._groups
+    kind = rooms._kind
 
-    def everywhere(nodes: Any, constraints: list[Constraint]) -> Any:
-        numbers, allowed = groups(nodes, constraints)
-        return numbers, dict.fromkeys(allowed, frozenset(numbers))
+    def everywhere(node: Node, constraints: Sequence[Constraint]) -> rooms.Kind:
+        return tuple(True for _ in constraints), kind(node, constraints)[1]
 
-    with replaced(rooms, "_groups", everywhere):
+    with replaced(rooms, "_kind", everywhere):
         yield
 
 

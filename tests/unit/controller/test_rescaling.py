@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from itertools import product
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from elasticdl.controller.core import Curve, Group, Job, Policy
-from elasticdl.controller.core.gangs import Gang, place
-from elasticdl.controller.core.prices import divide
-from elasticdl.controller.core.rescaling import Rescalable, rescale
+from elasticdl.controller.core import Curve, Group, Job
+from elasticdl.controller.sim.pollux.gangs import Gang, place
+from elasticdl.controller.sim.pollux.prices import divide
+from elasticdl.controller.sim.pollux.rescaling import PausePolicy, Rescalable, rescale
 
 GAINS = st.lists(st.integers(1, 1000), min_size=1, max_size=4)
 
@@ -93,7 +94,7 @@ def workers_to(most: int) -> Group:
 
 def sizes(*jobs: Rescalable, rooms: tuple[int, ...], now_s: float = 1000.0, horizon_s: float = 300.0) -> dict[str, int]:
     """How many workers each job gets."""
-    gangs: dict[str, Gang] = rescale(jobs, rooms, now_s, Policy(horizon_s=horizon_s))
+    gangs: dict[str, Gang] = rescale(jobs, rooms, now_s, PausePolicy(horizon_s=horizon_s))
     return {name: len(gang) for name, gang in gangs.items()}
 
 
@@ -123,3 +124,13 @@ def test_a_job_that_was_paused_often_is_left_alone() -> None:
     often = Rescalable(job=job("a"), gang=(0,), restarts=20)
     assert sizes(often, rooms=(2,)) == {"a": 1}
     assert sizes(often, rooms=(2,), now_s=10_000.0) == {"a": 2}
+
+
+def test_numbers_that_would_be_divided_by_are_refused() -> None:
+    with pytest.raises(ValueError, match="above 0"):
+        PausePolicy(horizon_s=0.0)
+    job = Job(
+        name="a", master=Group(request={}), ps=Group(request={}), worker=Group(request={}), curve=Curve(((1, 0.0),))
+    )
+    with pytest.raises(ValueError, match="job a says that one worker does nothing"):
+        Rescalable(job=job)

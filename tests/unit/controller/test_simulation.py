@@ -168,6 +168,11 @@ def test_an_unknown_scenario_names_those_that_exist() -> None:
         load("nothing")
 
 
+def test_an_unknown_scenario_with_a_similar_name_is_corrected() -> None:
+    with pytest.raises(UserError, match=r"no scenario polux-1.0.\n.*Did you mean 'pollux-1.0'\?"):
+        load("polux-1.0")
+
+
 def test_the_shipped_scenarios_are_those_of_the_reports() -> None:
     for name in shipped():
         scenario = read(name)

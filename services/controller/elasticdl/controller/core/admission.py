@@ -12,6 +12,7 @@ from elasticdl.controller.core.placement import Constraint
 from elasticdl.controller.core.plan import Plan
 from elasticdl.controller.core.policy import Policy
 from elasticdl.controller.core.resources import Amounts, Resources, add, fits, plus
+from elasticdl.shared.words import count
 
 
 def return_stuck(plan: Plan, reasons: dict[str, str]) -> None:
@@ -265,7 +266,7 @@ def _start_gang(plan: Plan, job: Job, closed: frozenset[int], failed: list[Role 
 
 
 def _gang(job: Job) -> str:
-    return f"1 master, {job.ps.min} ps and {job.workers_min} workers"
+    return f"1 master, {job.ps.min} ps and {count(job.workers_min, 'worker')}"
 
 
 def _claim(plan: Plan, job: Job) -> str:

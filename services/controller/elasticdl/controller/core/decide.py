@@ -12,7 +12,7 @@ from elasticdl.controller.core.moves import move_ps
 from elasticdl.controller.core.plan import ROLES, Plan
 from elasticdl.controller.core.policy import Policy
 from elasticdl.controller.core.sharing import Place, fill, rank_of, scale_ps
-from elasticdl.controller.core.targets import JobTarget, Targets
+from elasticdl.controller.core.targets import JobTarget, Targets, pods_text
 from elasticdl.controller.core.view import Changes, View
 
 Rank = tuple[int, bool, float, str]
@@ -121,9 +121,7 @@ class Planner:
                 self._resting.pop(name, None)
         self._resized = plan.resized
         kept += [
-            (rank_of(plan, job), self._ranks[job.name], job)
-            for job in looked_at
-            if plan.members[job.name][Role.MASTER]
+            (rank_of(plan, job), self._ranks[job.name], job) for job in looked_at if plan.members[job.name][Role.MASTER]
         ]
         if stops:
             self._resting.update((place[2].name, place) for place in kept if place[2].name in stops)
@@ -227,7 +225,7 @@ def _target(plan: Plan, name: str, reason: str | None, starts: Sequence[Start], 
         admitted=plan.admitted(name),
         workers=workers,
         ps=ps,
-        reason=reason or f"{workers} workers and {ps} ps",
+        reason=reason or pods_text(workers, ps),
         starts=tuple(starts),
         drains=tuple(drains),
     )

@@ -11,11 +11,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
 from elasticdl.controller.core.cluster import Node, Phase, Pod, Role, Start
 from elasticdl.controller.core.entries import Entry, Leaving, Member, Other, Staying, job_of, node_of
-from elasticdl.controller.core.job import Group, Job
-from elasticdl.controller.core.placement import Constraint
+from elasticdl.controller.core.job import Job
 from elasticdl.controller.core.queues import Quotas
-from elasticdl.controller.core.resources import Amounts, Resources, Shape, Units, add, shape_of, share, subtract
+from elasticdl.controller.core.resources import Amounts, Resources, Units, add, share, subtract
 from elasticdl.controller.core.rooms import Rooms
+from elasticdl.controller.core.usual import Usual
 from elasticdl.controller.core.view import Changes, View
 
 ROLES = tuple(Role)
@@ -35,10 +35,7 @@ class Plan:
         self.jobs: dict[str, Job] = {}
         self.nodes = dict(sorted(view.nodes.items()))
         self.units = Units(self._requests())
-        self._workers: Counter[Shape] = Counter()
-        self._ps: Counter[Shape] = Counter()
-        """Pods of active jobs by their requests."""
-        self._constraints: Counter[Constraint] = Counter()
+        self._pods = Usual()
         self.requests: dict[str, dict[Role, Amounts]] = {}
         self.taken: dict[str, Amounts] = {}
         self.members: dict[str, dict[Role, dict[str, Member]]] = {}
@@ -87,8 +84,7 @@ class Plan:
             self._add_job(job)
         for pod in view.pods.values():
             self._note_pending(pod.name)
-        self._usual = self._compute_usual()
-        self._known = frozenset(self._constraints)
+        self._usual, self._known = self._pods.requests(self.units), self._pods.constraints()
         self.rooms = Rooms(self.nodes.values(), self.units, self._usual, self._known)
         self._reconcile([*view.pods, *(name for name in view.starts if name not in view.pods)])
         self._count_quotas()
@@ -129,7 +125,7 @@ class Plan:
         for name in changes.jobs:
             for pod in self.view.pods_of.get(name, ()):
                 self._note_pending(pod)
-        usual, known = self._compute_usual(), frozenset(self._constraints)
+        usual, known = self._pods.requests(self.units), self._pods.constraints()
         if (usual, known) != (self._usual, self._known):
             self._usual, self._known = usual, known
             self.rooms.index(usual, known)
@@ -264,18 +260,13 @@ class Plan:
 
     def _note_pending(self, name: str) -> None:
         if (before := self.pending.pop(name, None)) is not None:
-            self._uncount(before.constraint)
+            self._pods.count_constraint(before.constraint, -1)
         pod = self.view.pods.get(name)
         if pod is None or pod.phase is not Phase.PENDING:
             return
         if pod.job not in self.jobs and not pod.node:
             self.pending[name] = pod
-            self._constraints[pod.constraint] += 1
-
-    def _uncount(self, constraint: Constraint) -> None:
-        self._constraints[constraint] -= 1
-        if not self._constraints[constraint]:
-            del self._constraints[constraint]
+            self._pods.count_constraint(pod.constraint, 1)
 
     def _add_job(self, job: Job) -> None:
         self.jobs[job.name] = job
@@ -284,21 +275,14 @@ class Plan:
         if job.name not in self.members:
             self.taken[job.name] = self.units.zero
             self.members[job.name] = {role: {} for role in ROLES}
-        self._constraints.update(job.group(role).constraint for role in ROLES)
-        if not (job.finished or job.suspended):
-            _count(self._workers, job.worker, 1)
-            _count(self._ps, job.ps, 1)
+        self._pods.count(job, 1)
         self.alike.setdefault((job.priority, job.queue), {})[job.name] = None
         self._count_surplus(job.name)
         self._touch(job.name)
 
     def _remove_job(self, name: str, *, is_gone: bool) -> None:
         job = self.jobs[name]
-        for role in ROLES:
-            self._uncount(job.group(role).constraint)
-        if not (job.finished or job.suspended):
-            _count(self._workers, job.worker, -1)
-            _count(self._ps, job.ps, -1)
+        self._pods.count(job, -1)
         alike = self.alike[job.priority, job.queue]
         del alike[name]
         if not alike:
@@ -313,10 +297,6 @@ class Plan:
         yield from (node.allocatable for node in self.view.nodes.values())
         yield from (job.group(role).request for job in self.view.jobs.values() for role in ROLES)
         yield from (pod.request for pod in self.view.pods.values())
-
-    def _compute_usual(self) -> tuple[Amounts, Amounts]:
-        """The requests of most workers and of most ps."""
-        return self.units.amounts(_most_common(self._workers)), self.units.amounts(_most_common(self._ps))
 
     def _count_quotas(self) -> None:
         self.quotas = Quotas(self.view.queues, self.view.budgets)
@@ -508,16 +488,3 @@ class Plan:
 def _is_same_for_pods(job: Job, other: Job) -> bool:
     """Whether the pods of a job take the same room."""
     return all(job.group(role).request == other.group(role).request for role in ROLES)
-
-
-def _most_common(numbers: Counter[Shape]) -> Resources:
-    """The request of most pods."""
-    most: Shape = max(numbers, key=lambda shape: (numbers[shape], shape), default=())
-    return dict(most)
-
-
-def _count(numbers: Counter[Shape], group: Group, times: int) -> None:
-    shape = shape_of(group.request)
-    numbers[shape] += times * group.max
-    if not numbers[shape]:
-        del numbers[shape]

@@ -28,15 +28,6 @@ class Policy:
     """Workers that one ps is trusted with until its load is measured."""
     ps_moves: int = 4
     """Most ps of one job that move at the same time."""
-    worker_worth: float = 3.0
-    """What a first worker is worth, as a natural logarithm of a speedup: it goes before a 20-fold speedup of others."""
-    service_s: float = 3600.0
-    """A job that had this many seconds of one worker is worth 2 ** -service_power of a new one, where all workers pause
-    when their number changes."""
-    service_power: float = 0.5
-    """0: all are worth the same."""
-    service_max_s: float = 100_000.0
-    """Beyond this, a job is not worth less any more: jobs that all had much do not wait for each other."""
 
     def may_grow(self, job: Job, now_s: float) -> bool:
         """Whether nothing was refused lately, or would be now."""

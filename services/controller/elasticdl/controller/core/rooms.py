@@ -17,8 +17,9 @@ _PS_TRIED = 8
 """Most ps that are tried in a room beside workers to see how well these fill it."""
 _IDLE_MAX = 8
 """Decisions after which a search that nothing asked for is dropped."""
-_SCALE_BITS = 9
-"""Waste is a share of the cluster's size, which is rounded to this many bits."""
+_EXACT_NODES = 1000
+_SCALE_BITS = 6
+"""Waste is a share of the cluster's size. That of a cluster with more nodes is rounded to this many bits."""
 _MEMO_MAX = 200_000
 """Most rooms whose costs are remembered."""
 
@@ -140,7 +141,7 @@ class Rooms:
         self._begin_searches()
 
     def _begin_searches(self) -> None:
-        self._scale = _rounded(self.total)
+        self._scale = self._size()
         self._fills: dict[tuple[Amounts, Amounts], list[Fill]] = {}
         self._wastes: dict[Amounts, float] = {}
         self._searches: dict[tuple[Amounts, Constraint, bool], _Search] = {}
@@ -178,8 +179,12 @@ class Rooms:
 
     def resize(self) -> None:
         """Nodes have come or gone."""
-        if _rounded(self.total) != self._scale:
+        if self._size() != self._scale:
             self._begin_searches()
+
+    def _size(self) -> Amounts:
+        """The size of the cluster for comparisons of waste; in a large one, one node more changes nothing."""
+        return self.total if len(self._nodes) <= _EXACT_NODES else _rounded(self.total)
 
     def _know(self, node: Node) -> None:
         self._nodes[node.name] = node
@@ -425,5 +430,5 @@ def _kind(node: Node, constraints: Sequence[Constraint]) -> Kind:
 
 
 def _rounded(total: Amounts) -> Amounts:
-    """The size of a cluster to about two digits, so that one node more or less does not change what waste is."""
-    return tuple([amount >> shift << shift for amount in total for shift in (max(0, amount.bit_length() - _SCALE_BITS),)])
+    shifts = [max(0, amount.bit_length() - _SCALE_BITS) for amount in total]
+    return tuple([amount >> shift << shift for amount, shift in zip(total, shifts, strict=True)])

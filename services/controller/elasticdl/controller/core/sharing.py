@@ -14,6 +14,7 @@ from elasticdl.controller.core.packing import start_all
 from elasticdl.controller.core.plan import Plan
 from elasticdl.controller.core.policy import Policy
 from elasticdl.controller.core.resources import add, fits, plus
+from elasticdl.controller.core.targets import pods_text
 
 _REFUSED = "no growth so soon after a refusal"
 
@@ -93,7 +94,7 @@ def fill(
         if name in trials and (refusal := hopeless.refusal(job)) is not None:
             reasons.setdefault(name, refusal)
         elif stop := _full(plan, job, now_s, policy):
-            text = f"{plan.workers(name)} workers and {plan.ps(name)} ps: {stop}"
+            text = f"{pods_text(plan.workers(name), plan.ps(name))}: {stop}"
             reasons.setdefault(name, text)
             if stop != _REFUSED:
                 stops[name] = text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticdl.controller.core.cluster import Start
+from elasticdl.shared.words import count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,3 +31,8 @@ class Targets:
     def of(self, job: str) -> JobTarget:
         """The target of a job."""
         return next(each for each in self.jobs if each.job == job)
+
+
+def pods_text(workers: int, ps: int) -> str:
+    """``1 worker and 2 ps``."""
+    return f"{count(workers, 'worker')} and {ps} ps"

@@ -10,6 +10,7 @@ from elasticdl.controller.core import Job, JobTarget, Phase, Pod, Role
 from elasticdl.controller.core.resources import plus
 from elasticdl.controller.history.records import Record
 from elasticdl.controller.history.replay import Fleet
+from elasticdl.shared.words import count
 
 INTERVAL = 500
 """Decisions between two copies of the fleet: any decision is a short fold away."""
@@ -97,7 +98,7 @@ def what(target: JobTarget) -> str:
     """A target in words."""
     parts = [f"starts {len(target.starts)}"] if target.starts else []
     parts += [f"drains {len(target.drains)}"] if target.drains else []
-    numbers = f"{target.workers} workers, {target.ps} ps" if target.admitted else "no pods"
+    numbers = f"{count(target.workers, 'worker')}, {target.ps} ps" if target.admitted else "no pods"
     return f"{numbers} ({', '.join(parts)})" if parts else numbers
 
 

@@ -19,6 +19,7 @@ from elasticdl.cli.kubernetes.condition import RUNNING
 from elasticdl.controller.core import Budget, Cluster, Drain, JobTarget, Planner, Pod, Queue, Role, Start
 from elasticdl.controller.core import Phase as PodPhase
 from elasticdl.controller.core.resources import Resources, plus
+from elasticdl.controller.core.targets import pods_text
 from elasticdl.controller.history.recording import RecordingPlanner
 from elasticdl.controller.service import steps
 from elasticdl.controller.service.informer import BACKOFF, Informer
@@ -485,9 +486,9 @@ def _named(step: Step) -> str:
     """A step in words."""
     match step:
         case Create(workers=workers, ps=ps):
-            return f"started with {workers} workers and {ps} ps"
+            return f"started with {pods_text(workers, ps)}"
         case Scale(workers=workers, ps=ps):
-            return f"asked for {workers} workers and {ps} ps"
+            return f"asked for {pods_text(workers, ps)}"
         case Suspend(reason=reason):
             return f"suspended ({reason})"
         case Stop(reason=reason):

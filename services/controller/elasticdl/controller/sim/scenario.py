@@ -11,6 +11,7 @@ from typing import Any
 from elasticdl.controller.core import ANYWHERE, Constraint, Curve, Group, Queue
 from elasticdl.controller.core.resources import Resources, has_room, plus
 from elasticdl.shared.errors import UserError, file_errors
+from elasticdl.shared.words import did_you_mean
 
 _SCENARIOS = resources.files("elasticdl.controller.sim") / "scenarios"
 _SCALE = {"cpu": 1000}
@@ -128,7 +129,8 @@ def read(name: str) -> Scenario | Published:
         with file_errors(f"Scenario {name} can't be read"):
             text, stem = Path(name).read_bytes().decode(errors="replace"), Path(name).stem
     else:
-        raise UserError(f"There is no scenario {name}. Give a file, or one of: {', '.join(shipped())}.")
+        known = f"Give a file, or one of: {', '.join(shipped())}."
+        raise UserError(f"There is no scenario {name}.", hint=did_you_mean(name, shipped(), known))
     try:
         data = _Fields.of(yaml.safe_load(text), "the scenario")
         if "published" in data.values:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from elasticdl.controller.core.gangs import Gang
 from elasticdl.controller.sim.pollux.applications import Placement
+from elasticdl.controller.sim.pollux.gangs import Gang
 from elasticdl.controller.sim.pollux.jobs import SimJob, split
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from elasticdl.controller.core import Curve, Group, Job, Policy
-from elasticdl.controller.core.gangs import Gang
-from elasticdl.controller.core.rescaling import Rescalable, rescale
+from elasticdl.controller.core import Curve, Group, Job
 from elasticdl.controller.sim.pollux.applications import Placement
+from elasticdl.controller.sim.pollux.gangs import Gang
 from elasticdl.controller.sim.pollux.jobs import SimJob, split
 from elasticdl.controller.sim.pollux.model import Model
+from elasticdl.controller.sim.pollux.rescaling import PausePolicy, Rescalable, rescale
 
-POLICY = Policy(horizon_s=300.0)
+POLICY = PausePolicy()
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 """Numbers of GPUs that are compared: parts of a node, then whole nodes."""
 START_GPUS = 4
@@ -31,10 +31,10 @@ class Ours:
     Args:
         node_gpus: GPUs of each node.
         pause_s: how long a job does not train after its GPUs have changed.
-        policy: the numbers of the core.
+        policy: what a number of workers is worth.
     """
 
-    def __init__(self, node_gpus: Sequence[int], pause_s: int, policy: Policy = POLICY) -> None:
+    def __init__(self, node_gpus: Sequence[int], pause_s: int, policy: PausePolicy = POLICY) -> None:
         self._node_gpus, self._pause_s, self._policy = node_gpus, pause_s, policy
         self._models: dict[str, Model] = {}
 

@@ -8,10 +8,10 @@ from functools import cache
 from itertools import groupby
 from typing import Protocol
 
-from elasticdl.controller.core.gangs import Gang
 from elasticdl.controller.sim.pollux.applications import Application
 from elasticdl.controller.sim.pollux.baselines import Optimus, Tiresias
 from elasticdl.controller.sim.pollux.data import Data
+from elasticdl.controller.sim.pollux.gangs import Gang
 from elasticdl.controller.sim.pollux.jobs import AsSubmitted, Batching, SimJob
 from elasticdl.controller.sim.pollux.ours import Ours
 

@@ -11,10 +11,30 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from elasticdl.controller.core.gangs import Gang, place
 from elasticdl.controller.core.job import Job
-from elasticdl.controller.core.policy import Policy
-from elasticdl.controller.core.prices import Worth, divide
+from elasticdl.controller.sim.pollux.gangs import Gang, place
+from elasticdl.controller.sim.pollux.prices import Worth, divide
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PausePolicy:
+    """What a number of workers is worth."""
+
+    horizon_s: float = 300.0
+    """How long a number of workers is expected to stay."""
+    worker_worth: float = 3.0
+    """What a first worker is worth, as a natural logarithm of a speedup: it goes before a 20-fold speedup of others."""
+    service_s: float = 3600.0
+    """A job that had this many seconds of one worker is worth 2 ** -service_power of a new one."""
+    service_power: float = 0.5
+    """0: all are worth the same."""
+    service_max_s: float = 100_000.0
+    """Beyond this, a job is not worth less any more: jobs that all had much do not wait for each other."""
+
+    def __post_init__(self) -> None:
+        """Check what decisions divide by."""
+        if self.horizon_s <= 0 or self.service_s <= 0:
+            raise ValueError("horizon_s and service_s are above 0.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,22 +49,26 @@ class Rescalable:
     service_s: float = 0.0
     """Seconds of one worker that it has had."""
 
+    def __post_init__(self) -> None:
+        """Check what decisions divide by."""
+        if self.job.curve.speed(1) <= 0:
+            raise ValueError(f"The curve of job {self.job.name} says that one worker does nothing.")
 
-def rescale(jobs: Sequence[Rescalable], rooms: Sequence[int], now_s: float, policy: Policy) -> dict[str, Gang]:
+
+def rescale(jobs: Sequence[Rescalable], rooms: Sequence[int], now_s: float, policy: PausePolicy) -> dict[str, Gang]:
     """The workers of each job from now on.
 
     Args:
         jobs: all that want workers.
         rooms: how many workers each node takes.
         now_s: on the clock of ``Job.created_s``.
-        policy: its ``horizon_s`` is how long a number of workers is expected to stay.
     """
     worths = {each.job.name: _worth(each, now_s, policy) for each in jobs}
     held: Mapping[str, Gang] = {each.job.name: each.gang for each in jobs}
     return place(divide(worths, sum(rooms)), held, rooms)
 
 
-def _worth(each: Rescalable, now_s: float, policy: Policy) -> Worth:
+def _worth(each: Rescalable, now_s: float, policy: PausePolicy) -> Worth:
     """What each number of workers is worth; one worker that is never paused: ``worker_worth`` times the weight."""
     job, held = each.job, len(each.gang)
     weight = job.weight * (1 + min(each.service_s, policy.service_max_s) / policy.service_s) ** -policy.service_power
@@ -56,7 +80,7 @@ def _worth(each: Rescalable, now_s: float, policy: Policy) -> Worth:
     return worth
 
 
-def _kept(each: Rescalable, now_s: float, policy: Policy) -> float:
+def _kept(each: Rescalable, now_s: float, policy: PausePolicy) -> float:
     """The fraction of a speed that one more pause leaves.
 
     It is lost from the time until the next change, and from the time since the job was submitted: so a job that was
