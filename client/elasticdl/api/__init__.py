@@ -15,8 +15,11 @@ runs an event loop, does not disturb it. ``sql`` does so for the jobs of its sta
 from elasticdl.api.job import History, Job
 from elasticdl.api.starting import evaluate, predict, train
 from elasticdl.api.statements import load_ipython_extension, sql
+from elasticdl.cli.script.replacing import note_datasets
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.sql.results import Result
+
+note_datasets()  # The workers of train(model, dataset) read files and windows by number, and nothing is copied.
 
 __all__ = [
     "ElasticDLError",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -50,7 +51,8 @@ def written(model: Any, data: Any, values: Mapping[str, Any]) -> tuple[str, dict
         )
     if values.get("platform") == "kubernetes":
         raise UserError(
-            "data in memory can't be given to a job on Kubernetes", hint="Write it to files in object storage."
+            "data in memory can't be given to a job on Kubernetes",
+            hint="Write it to files in object storage, or call fit() in a script: elasticdl run --platform=kubernetes.",
         )
     import keras
 
@@ -102,13 +104,16 @@ def removed_unless_started(job: str, flags: Mapping[str, Any]) -> Iterator[None]
         raise
 
 
-def load_weights(model: Any, flags: Mapping[str, Any]) -> None:
-    """Give the model the trained weights, if the job has left them on this machine."""
-    from elasticdl.cli.script import fit
+def load_weights(model: Any, job: str, flags: Mapping[str, Any]) -> None:
+    """Give the model the trained weights and its optimizer its state, if the job has left them on this machine."""
+    from elasticdl.cli.script import fit, optimizer_state
 
     file = Path(flags["output"]) / (WEIGHTS_ALONE if flags.get("export_weights") else KERAS_FILE)
     if file.exists():
         fit.load_weights(model, file)
+        record = _folder(job, flags) / "job.json"
+        if record.exists():
+            optimizer_state.restore(model, json.loads(record.read_text())["storage"], job)
 
 
 def _folder(job: str, flags: Mapping[str, Any]) -> Path:

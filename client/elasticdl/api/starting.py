@@ -50,7 +50,7 @@ def train(model_def: Any, training_data: Any, *, wait: bool = True, shows: bool 
     with in_memory.removed_unless_started(job_id, values):
         job = _start("train", known, values, wait, shows, job_id)
     if wait:
-        in_memory.load_weights(model_def, values)
+        in_memory.load_weights(model_def, job_id, values)
     return job
 
 

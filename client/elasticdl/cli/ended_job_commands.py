@@ -108,6 +108,9 @@ def export(
 
         kubernetes.export(in_cluster, settings)
         return
+    from elasticdl.cli.local.processes.imports import use_numba_cache
+
+    use_numba_cache()
     from elasticdl.cli.commands.export import export
 
     export(job, root_of(run_dir), settings)

@@ -42,8 +42,15 @@ def test_arguments_of_fit_become_files_and_flags(tmp_path: Path) -> None:
     model = linear()
     Path(flags["output"]).mkdir()
     made.save_weights(Path(flags["output"]) / "model.weights.h5")
-    load_weights(model, flags)
+    load_weights(model, job, flags)
     np.testing.assert_array_equal(model.get_weights()[0], made.get_weights()[0])
+
+
+def test_windows_are_read_by_the_workers_and_not_copied(tmp_path: Path) -> None:
+    windows = keras.utils.timeseries_dataset_from_array(X[:, 0], Y[3:], 4, batch_size=2)
+    _, flags = written(linear(), windows, {"run_dir": tmp_path})
+    with np.load(flags["training_data"]) as training:
+        assert {name: column.tolist() for name, column in training.items()} == {"number": [0, 1, 2, 3, 4, 5, 6]}
 
 
 def test_a_job_is_named_after_the_model_however_long_its_name_is(tmp_path: Path) -> None:

@@ -55,6 +55,15 @@ def test_a_script_is_told_of_an_option_that_it_has(tmp_path: Path) -> None:
         assert f"--use_async=false {option}" in start_lines(each, run)[-1]
 
 
+def test_records_that_are_batches_are_called_batches(log: Log) -> None:
+    plan = replace(PLAN, sources=(replace(PLAN.sources[0], records=44),), minibatch_size=1, epochs=4)
+    lines = start_lines(replace(SPEC, plan=plan, workers=2, max_staleness=None))
+    assert lines[0].startswith("Job digits-abcdef: 44 batches x 4 epochs in ")
+    assert "--use_async=false --grads_to_wait=1 makes" in lines[-1]  # Also in a cluster.
+    seen = replace(progress_snapshot(log.state, {}, 120.0, 5.0), counts_batches=plan.counts_batches)
+    assert "5 batches/s" in progress_line(seen)
+
+
 def test_important_events_are_reported_once(log: Log) -> None:
     finish(log)
     assert len(log.shown) == 2, "the metrics of the epoch are not computed yet"

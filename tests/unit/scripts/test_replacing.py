@@ -12,6 +12,7 @@ from elasticdl.cli.options import split_script
 from elasticdl.cli.script import replacing
 from elasticdl.cli.script.launcher import Launchers
 from elasticdl.cli.script.places import LocalPlace
+from elasticdl.cli.script.runner import place_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.script_options import ScriptFlags
 from elasticdl.shared.kubernetes.options import KubernetesFlags
@@ -54,3 +55,10 @@ def test_what_follows_a_script_is_its_own() -> None:
 def test_only_the_job_of_a_script_continues_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--resume=job-1: .* has no job with this id"):
         Launchers(ScriptFlags(), KubernetesFlags(), tmp_path, LocalPlace(tmp_path), "job-1")
+
+
+def test_the_command_that_continues_a_script_has_its_options(tmp_path: Path) -> None:
+    flags = ScriptFlags(num_workers=3, use_async="false", run_dir=Path("elsewhere"))
+    place = place_of(flags, KubernetesFlags(), tmp_path, as_fit=True)
+    assert place.arguments == [f"--run_dir={tmp_path}", "--num_workers=3", "--use_async=false", "--progress=fit"]
+    assert place_of(ScriptFlags(), KubernetesFlags(), tmp_path).arguments == [f"--run_dir={tmp_path}"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +12,7 @@ from elasticdl.cli.jobs.former_run import FormerRun, former_run
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.resumption import recover_without_log
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
-from elasticdl.cli.local.processes.imports import numba_cache
+from elasticdl.cli.local.processes.imports import use_numba_cache
 from elasticdl.master.core import State
 from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.reading import read_spec
@@ -45,8 +44,7 @@ class EndedJob:
     @cached_property
     def versions(self) -> list[KeptVersion]:
         """The kept versions of its model, the newest first."""
-        # Without the cache of the ps, which have compiled the same code, the import takes half a minute.
-        os.environ.update({**numba_cache(os.environ), **os.environ})
+        use_numba_cache()
         from elasticdl.ps.snapshots.kept_versions import kept_versions  # Compiled parts of ps: most jobs need none.
 
         return kept_versions(self.store, self.spec, self.registers)

@@ -100,16 +100,18 @@ class LocalPlace:
 
     Args:
         root: folder of the jobs' folders.
+        options: those of the command, for the jobs of later calls of ``fit()``.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, options: Sequence[str] = ()) -> None:
         self._root = root
+        self._options = options
         self.is_here = True
 
     @property
     def arguments(self) -> Sequence[str]:
         """See ``Place``."""
-        return [f"--run_dir={self._root}"]
+        return [f"--run_dir={self._root}", *self._options]
 
     def keep(self, job: str, record: Mapping[str, Any]) -> None:
         """See ``Place``."""

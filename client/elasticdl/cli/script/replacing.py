@@ -35,23 +35,33 @@ MADE_BY = "_elasticdl_made_by"
 
 def replace_fit(fit: Fit) -> None:
     """Replace ``keras.Model.fit`` in this process, now or once Keras is imported."""
-    for name in (*TRAINERS, *UTILITIES):
+    _install((*TRAINERS, *UTILITIES), fit)
+
+
+def note_datasets() -> None:
+    """Have Keras' utilities note how they made a dataset, and leave ``fit()`` as it is."""
+    _install(tuple(UTILITIES), None)
+
+
+def _install(names: tuple[str, ...], fit: Fit | None) -> None:
+    for name in names:
         if name in sys.modules:
             _change(sys.modules[name], fit)
-    sys.meta_path.insert(0, _Finder(fit))
+    sys.meta_path.insert(0, _Finder(names, fit))
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules in ``TRAINERS`` and ``UTILITIES`` as Python does, and has them changed once they are loaded."""
+    """Finds modules of ``TRAINERS`` and ``UTILITIES`` as Python does, and has them changed once they are loaded."""
 
-    def __init__(self, fit: Fit) -> None:
+    def __init__(self, names: tuple[str, ...], fit: Fit | None) -> None:
+        self._names = names
         self._fit = fit
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """See ``importlib``."""
-        if fullname not in TRAINERS and fullname not in UTILITIES:
+        if fullname not in self._names:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
@@ -60,7 +70,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    def __init__(self, loader: Any, fit: Fit) -> None:
+    def __init__(self, loader: Any, fit: Fit | None) -> None:
         self._loader = loader
         self._fit = fit
 
@@ -75,11 +85,11 @@ class _Loader(importlib.abc.Loader):
         _change(module, self._fit)
 
 
-def _change(module: ModuleType, fit: Fit) -> None:
-    if module.__name__ in TRAINERS:
+def _change(module: ModuleType, fit: Fit | None) -> None:
+    if fit is not None and module.__name__ in TRAINERS:
         _replace(module, TRAINERS[module.__name__], fit)
-    elif hasattr(module, name := UTILITIES[module.__name__]):
-        setattr(module, name, _noting(getattr(module, name)))
+    elif (original := getattr(module, UTILITIES[module.__name__], None)) and not hasattr(original, "__wrapped__"):
+        setattr(module, UTILITIES[module.__name__], _noting(original))
 
 
 def _noting(original: Any) -> Any:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.cli import exit_codes
+from elasticdl.cli.flag_values import as_flags
 from elasticdl.cli.script.launcher import JobError, Launchers
 from elasticdl.cli.script.places import LocalPlace, Place
 from elasticdl.cli.script.replacing import replace_fit
@@ -55,7 +56,8 @@ def run_script(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault(KERAS_BACKEND, TENSORFLOW)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    with Launchers(flags, pods, root, _place(flags, pods, root), resumed, as_fit=as_fit) as launchers:
+    place = place_of(flags, pods, root, as_fit=as_fit)
+    with Launchers(flags, pods, root, place, resumed, as_fit=as_fit) as launchers:
 
         def fit(model: Any, original: Any, args: Any, kwargs: Any) -> Any:
             from elasticdl.cli.script.fit import fit as run  # Keras is there now.
@@ -84,12 +86,15 @@ def run_script(
         return code
 
 
-def _place(flags: Any, pods: KubernetesFlags, root: Path) -> Place:
+def place_of(flags: Any, pods: KubernetesFlags, root: Path, *, as_fit: bool = False) -> Place:
+    """Where the jobs of a script run."""
+    known = {**flags_of(type(flags)), **flags_of(KubernetesFlags)}
     if flags.platform != "kubernetes":
-        return LocalPlace(root)
+        given = {name: value for name, value in plain_values(flags).items() if not known[name].is_secret}
+        given.pop("run_dir", None)
+        return LocalPlace(root, [*as_flags(given, known, "run"), *["--progress=fit"] * as_fit])
     from elasticdl.cli.script.cluster import ClusterPlace
 
-    known = {**flags_of(type(flags)), **flags_of(KubernetesFlags)}
     return ClusterPlace({**plain_values(flags), **plain_values(pods)}, known)
 
 

@@ -58,6 +58,11 @@ def numba_cache(base: Mapping[str, str]) -> dict[str, str]:
     return {"NUMBA_CACHE_DIR": str(_cache_folder(base) / "numba")}
 
 
+def use_numba_cache() -> None:
+    """Have this process use that folder once it imports numba: the ps have compiled there what takes half a minute."""
+    os.environ.update(numba_cache(os.environ) | dict(os.environ))
+
+
 def import_defaults(threads: int, *, hides_gpus: bool = True) -> dict[str, str]:
     """Variables that a user may set to something else.
 
