@@ -17,7 +17,7 @@ from elasticdl.shared.bus import subjects
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("shared", "client", "services")
 LINES_MAX = 500
-CATALOGUES = {"shared/elasticdl/shared/job/kind_options.py": 650, "shared/elasticdl/shared/messages/events.py": 680}
+CATALOGUES = {"shared/elasticdl/shared/job/kind_options.py": 680, "shared/elasticdl/shared/messages/events.py": 680}
 """Files that list values and hold no logic may be longer: to split them would only hide where something is."""
 FUNCTION_LINES_MAX = 60
 FOLDER_MODULES_MAX = 20
@@ -31,6 +31,7 @@ TEXT_SUFFIXES = {".py", ".md", ".toml", ".proto", ".txt", ".svg", ".yaml", ".yml
 DISTRIBUTIONS = {
     "google": "protobuf",
     "google_crc32c": "google-crc32c",
+    "ml_dtypes": "ml-dtypes",
     "nats": "nats-py",
     "sklearn": "scikit-learn",
     "websocket": "websocket-client",

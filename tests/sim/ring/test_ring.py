@@ -148,7 +148,7 @@ def test_one_fault_while_a_joiner_copies(fault: Fault, stride: int) -> None:
 @pytest.mark.parametrize("members", [2, 3])
 def test_a_replica_with_an_error_copies_the_others(members: int) -> None:
     last = simulate(1, members=members, rounds=3, faults=[]).steps
-    for step in range(0, last, 2):
+    for step in range(0, last, 4):
         for victim in range(members):
             spoilt = Injection(step=step, fault=Fault.SPOIL, member=victim)
             outcome = simulate(1, members=members, rounds=3, faults=[spoilt])

@@ -178,3 +178,43 @@ def test_what_a_replica_can_not_run_is_refused_by_name(write_module: WriteModule
     broken = MODEL.replace("return {}", "return Broken(0.1)")
     with pytest.raises(UserCodeError, match="the optimizer"):
         runner_of(write_module(broken, name="broken"), RAW, replicated=True)
+
+
+RNN = """
+class Mine(keras.optimizers.Adam):
+    pass
+
+def custom_model():
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        inputs = keras.Input((5,), name="numbers")
+        hidden = layers.BatchNormalization()(layers.GRU(4)(layers.Reshape((5, 1))(inputs)))
+        model = keras.Model({"numbers": inputs}, layers.Dense(1, "sigmoid", dtype="float32")(hidden))
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    model.spare = model.add_weight(shape=(2,), name="spare")
+    return model
+
+def optimizer():
+    return keras.optimizers.LossScaleOptimizer(Mine(0.1, use_ema=True, ema_momentum=0.5), initial_scale=8.0)
+"""
+
+
+def test_recurrent_layers_mixed_precision_and_averages_work_with_an_optimizer_of_the_users(
+    write_module: WriteModule,
+) -> None:
+    runner, batch = runner_of(write_module(RNN), RAW, replicated=True)
+    optimizer = runner.signature().optimizer
+    assert optimizer.name == "keras Mine"
+    assert optimizer.hyperparameters["ema_momentum"] == 0.5
+    result = runner.train(batch, runner.initial_dense(), step_seed=1)
+    assert (result.finite, result.loss_scale) == (True, 8.0)
+    assert runner.updater is not None
+    weights = runner.initial_dense()[: runner.dense.trainable_size]
+    before = weights.copy()
+    runner.updater.update(weights, runner.updater.initial, result.dense_gradient, rate=0.1, scale=1.0, version=object())
+    moved = weights - before
+    has_gradient = np.abs(result.dense_gradient) > 1e-4
+    np.testing.assert_allclose(moved[has_gradient], -0.1 * np.sign(result.dense_gradient[has_gradient]), rtol=5e-2)
+    assert not moved[result.dense_gradient == 0.0].any()  # Adam's first step: nothing without a gradient moves.
+    assert np.sum(result.dense_gradient == 0.0) >= 2

@@ -23,7 +23,7 @@ from elasticdl.worker.model.gradients import LOSS_SCALE_MIN, all_finite, loss_sc
 from elasticdl.worker.model.keras_optimizers import KerasOptimizers, needs_keras, trained_by
 from elasticdl.worker.model.layer_state import state_rules
 from elasticdl.worker.model.metrics import MetricSet
-from elasticdl.worker.model.optimizers import set_by_tasks, translate
+from elasticdl.worker.model.optimizers import TranslatedOptimizer, set_by_tasks, translate
 from elasticdl.worker.model.step import NOTHING, CompiledStep, Gradients, PulledTensors
 from elasticdl.worker.model.synchronized import Alone, synchronizes
 from elasticdl.worker.model.tensors import lend
@@ -106,9 +106,8 @@ class ModelRunner:
         self.example = example
         self.settings = settings or RunnerSettings()
         seed, swap_bytes_min, eager = self.settings.seed, self.settings.swap_bytes_min, self.settings.eager
-        replicated = self.settings.replicated
         self.built = build(
-            module, example, seed=seed, swap_bytes_min=swap_bytes_min, eager=eager, replicated=replicated
+            module, example, seed=seed, swap_bytes_min=swap_bytes_min, eager=eager, replicated=self.settings.replicated
         )
         self.module = module = module.completed_by(self.built.model)
         own = self.built.own
@@ -117,12 +116,7 @@ class ModelRunner:
                 f"{module.path}: the feed gives no labels, and the loss of the model needs them",
                 hint="Return (features, labels) from the feed. Only a model whose layers call add_loss() needs none.",
             )
-        has_several = own is not None and own.has_several
-        is_given = own is None or (module.value("optimizer") and not has_several)
-        optimizer = module.make_optimizer() if own is None or is_given else own.optimizer
-        by_keras = has_several or (replicated and needs_keras(self.built.model))
-        with user_code(module.path, "the learning-rate schedule"):
-            self.optimizer = translate(optimizer, replicated=replicated, by_keras=by_keras)
+        optimizer, self.optimizer = self._translated()
         self.has_schedule = bool(self.optimizer.optimizer.schedule) or self.optimizer.optimizer.rate_from_worker
         """Whether the learning rate follows from the number of updates."""
         if self.settings.has_callbacks:
@@ -133,15 +127,10 @@ class ModelRunner:
         self.synchronizes = synchronizes(self.built.model, module.path, synchronous=self.settings.synchronous)
         """Whether a training step needs the other batches of its round. Such steps may run side by side."""
         rules = state_rules(self.built, example, module.path)
-        by_keras = self.optimizer.by_keras
-        self.dense = DenseVariables(self.built.model, self.optimizer.decays, rules, any_constraint=by_keras)
-        self.updater: KerasOptimizers | None = None
+        any_constraint = self.optimizer.by_keras
+        self.dense = DenseVariables(self.built.model, self.optimizer.decays, rules, any_constraint=any_constraint)
+        self.updater = self._updater_of(optimizer) if self.optimizer.by_keras else None
         """What runs an optimizer that has no formula, on replicas; None: it has one."""
-        if by_keras:
-            with user_code(module.path, "the optimizer"):
-                self.updater = KerasOptimizers(trained_by(optimizer, self.dense.trainable, own), optimizer)
-            described = self.optimizer.optimizer.run_by_keras(self.updater.classes, self.updater.initial.size)
-            self.optimizer = replace(self.optimizer, optimizer=described)
         self._initial = self.dense.initial()
         self._loss_scale = loss_scale(self.built.model, self.optimizer)
         self._metrics: dict[str, Any] = {purpose: MetricSet(module) for purpose in ("train", "evaluate", "merge")}
@@ -400,6 +389,24 @@ class ModelRunner:
                 f"{self.module.path}: evaluations may have no sample weights, but loss needs them",
                 hint="Define loss(labels, predictions, sample_weight=None).",
             )
+
+    def _translated(self) -> tuple[Any, TranslatedOptimizer]:
+        """The user's optimizer, or the first one of several, and how it is split."""
+        own, module, replicated = self.built.own, self.module, self.settings.replicated
+        has_several = own is not None and own.has_several
+        is_given = own is None or (module.value("optimizer") and not has_several)
+        optimizer = module.make_optimizer() if own is None or is_given else own.optimizer
+        by_keras = has_several or (replicated and needs_keras(self.built.model))
+        with user_code(module.path, "the learning-rate schedule"):
+            return optimizer, translate(optimizer, replicated=replicated, by_keras=by_keras)
+
+    def _updater_of(self, optimizer: Any) -> KerasOptimizers:
+        """What runs the optimizer, or several ones of which it is the first."""
+        with user_code(self.module.path, "the optimizer"):
+            updater = KerasOptimizers(trained_by(optimizer, self.dense.trainable, self.built.own), optimizer)
+        described = self.optimizer.optimizer.run_by_keras(updater.classes, updater.initial.size)
+        self.optimizer = replace(self.optimizer, optimizer=described)
+        return updater
 
     def _check_range(self, name: str, low: int, high: int, input_dim: int) -> None:
         if low < 0 or high >= input_dim:

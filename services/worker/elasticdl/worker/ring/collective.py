@@ -29,7 +29,7 @@ import numpy as np
 from elasticdl.shared.errors import ProtocolError, TransientError
 from elasticdl.worker.ring.blocks import KEY_BYTES, Block, Mapped
 from elasticdl.worker.ring.half import Half
-from elasticdl.worker.ring.streams import Array, Reduction, bounds_of
+from elasticdl.worker.ring.streams import Array, Reduction, Steps, bounds_of
 
 SHARED_BYTES_MIN = 1 << 16
 """Smaller arrays go through the socket: it is faster than to tell where they are."""
@@ -153,9 +153,8 @@ class Ring:
             raise RingBrokenError("the ring was told to stop")
 
     def _reduce(self, array: Array, phase: tuple[int, int], shared: Array | None, *, shares: bool) -> None:
-        segments = bounds_of(array.nbytes, self._size)
-        place = self._rank, self._size
-        Reduction(self, place, array, segments=segments, phase=phase, shared=shared, shares=shares).run()
+        steps = Steps(bounds_of(array.nbytes, self._size), *phase)
+        Reduction(self, (self._rank, self._size), array, steps=steps, shared=shared, shares=shares).run()
 
     def _gather_rounded(self, array: Array, half: Half) -> None:
         """Round the segment that this member has added up, and get those of the others."""
@@ -163,8 +162,8 @@ class Ring:
         rounded = np.empty(array.size, np.uint16)
         start, end = segments[(self._rank + 1) % self._size]
         rounded[start // 2 : end // 2] = half.round(array[start // 2 : end // 2])
-        phase = self._size - 1, 2 * self._size - 2
-        Reduction(self, (self._rank, self._size), rounded, segments=segments, phase=phase).run()
+        steps = Steps(segments, self._size - 1, 2 * self._size - 2)
+        Reduction(self, (self._rank, self._size), rounded, steps=steps).run()
         half.restore(rounded, array)
 
     # --- how sums travel ----------------------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ Array = npt.NDArray[Any]
 
 DTYPES: Mapping[str, Any] = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float16": np.dtype(np.float16)}
 """Types of 16 bits by name."""
+_LARGEST = {"bfloat16": 0x7F7F, "float16": 0x7BFF}
+"""The bits of their largest numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Half:
         scale: a power of two that they are multiplied by before, so that float16 holds sums over many records.
     """
 
-    dtype: Any
+    precision: str
     scale: float = 1.0
 
     @classmethod
@@ -35,12 +37,16 @@ class Half:
         Args:
             precision: ``float32``, ``bfloat16`` or ``float16``.
         """
-        dtype = DTYPES.get(precision)
-        return None if dtype is None else cls(dtype, 2.0 ** -math.ceil(math.log2(max(records, 1))))
+        return cls(precision, 2.0 ** -math.ceil(math.log2(max(records, 1)))) if precision in DTYPES else None
+
+    @property
+    def dtype(self) -> Any:
+        """The type of 16 bits."""
+        return DTYPES[self.precision]
 
     def round(self, values: Array) -> Array:
         """float32 (n,) as uint16 (n,). What is too large for the type becomes its largest number."""
-        largest = ml_dtypes.finfo(self.dtype).max.astype(np.float32)
+        largest = np.array(_LARGEST[self.precision], np.uint16).view(self.dtype).astype(np.float32)
         scaled = np.clip(values * np.float32(self.scale), -largest, largest)  # NaN stays NaN.
         return scaled.astype(self.dtype).view(np.uint16)
 

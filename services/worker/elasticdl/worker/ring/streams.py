@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -87,12 +87,22 @@ class Course:
             self.step, self.done = self.step + 1, 0
 
 
+class Steps(NamedTuple):
+    """The steps of a reduction, or of one of its phases. The array is added to in the first ``size - 1`` steps of all.
+
+    Attributes:
+        segments: each member's part of the array.
+    """
+
+    segments: list[Segment]
+    first: int
+    behind_last: int
+
+
 class Reduction:
     """One reduction of one member, or one of its phases.
 
     Args:
-        segments: each member's part of the array.
-        phase: its first step, and the one behind its last. The array is added to in the first ``size - 1`` steps.
         shared: the previous member's array, if it is read where it is; uint8.
         shares: whether the next member reads this one's array where it is.
     """
@@ -103,17 +113,16 @@ class Reduction:
         place: tuple[int, int],
         array: Array,
         *,
-        segments: list[Segment],
-        phase: tuple[int, int],
+        steps: Steps,
         shared: Array | None = None,
         shares: bool = False,
     ) -> None:
         rank, size = place
         self._sockets, self._array = sockets, array
-        steps = range(*phase)
-        self._adding_steps = size - 1 - steps.start
-        self._outgoing = Course([segments[(rank - step) % size] for step in steps])
-        self._incoming = Course([segments[(rank - step - 1) % size] for step in steps])
+        numbers, segments = range(steps.first, steps.behind_last), steps.segments
+        self._adding_steps = size - 1 - steps.first
+        self._outgoing = Course([segments[(rank - step) % size] for step in numbers])
+        self._incoming = Course([segments[(rank - step - 1) % size] for step in numbers])
         self._add = ADD.get(array.dtype, _add_nothing)
         self._bytes = array.data.cast("B")
         self._send: Callable[[int], bool] = self._send_count if shares else self._send_bytes
