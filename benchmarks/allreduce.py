@@ -189,10 +189,9 @@ def print_row(size: int, megabyte: int, name: str, answers: list[Answer], gloo: 
     spent = sum(answer[1] for answer in answers) / (len(times) * megabyte / 1e3)
     row = f"{size:7} {megabyte:6} {name:7} {1e3 * statistics.median(times):9.2f} {1e3 * min(times):9.2f} {spent:9.2f}"
     if gloo is not None and gloo is not answers:
-        time_ratio, cpu_ratio = [
-            statistics.median(of(own) / of(theirs) for own, theirs in zip(answers, gloo, strict=True))
-            for of in (lambda one: statistics.median(one[0]), lambda one: one[1] / len(one[0]))
-        ]
+        pairs = list(zip(answers, gloo, strict=True))
+        time_ratio = statistics.median(statistics.median(own[0]) / statistics.median(one[0]) for own, one in pairs)
+        cpu_ratio = statistics.median(own[1] / len(own[0]) * len(one[0]) / one[1] for own, one in pairs)
         row += f" {time_ratio:11.2f} {cpu_ratio:10.2f}"
     sys.stdout.write(row + "\n")
     sys.stdout.flush()

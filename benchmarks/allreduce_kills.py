@@ -30,11 +30,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import structlog
-from gloo_kills import GlooGroup
 
 from elasticdl.shared.messages.commands import RingMember
 from elasticdl.shared.names import Incarnation, PodName, TaskId
@@ -43,6 +43,9 @@ from elasticdl.worker.ps_client.requests import PushRequest
 from elasticdl.worker.ring.listener import RingSettings
 from elasticdl.worker.ring.ports import BatchFacts, Generation
 from elasticdl.worker.ring.replica_set import ReplicaSet
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.gloo_kills import GlooGroup
 
 BATCHES = 1 << 40
 GIVE_UP_S = 30.0

@@ -12,7 +12,9 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from benchmarks.peers.counter import Counter
@@ -35,17 +37,21 @@ def main() -> None:
         model = custom_model(kind)
     batches = strategy.distribute_datasets_from_function(lambda _: own) if strategy else own
     model.make_train_function()
-    step = model.train_function
-    if strategy:  # Keras' own reduces the loss in a way that MultiWorkerMirroredStrategy refuses.
-
-        @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator,misc,unused-ignore]
-        def step(iterator: object) -> None:
-            strategy.run(model.train_step, (next(iterator),))
-
+    # Keras' own function reduces the loss in a way that MultiWorkerMirroredStrategy refuses.
+    step = tf.function(distributed_step(strategy, model)) if strategy else model.train_function
     iterator, counted = iter(batches), Counter(Path(counter))
     while True:
         step(iterator)
         counted.add()
+
+
+def distributed_step(strategy: Any, model: Any) -> Callable[[Iterator[Any]], None]:
+    """A training step on all workers."""
+
+    def step(iterator: Iterator[Any]) -> None:
+        strategy.run(model.train_step, (next(iterator),))
+
+    return step
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def resnet20() -> keras.Model:
 
 
 @keras.saving.register_keras_serializable("benchmark")
-class Places(keras.layers.Layer):
+class Places(keras.layers.Layer):  # type: ignore[misc]
     """Adds a vector for each place, (batch, places, width)."""
 
     def build(self, shape: tuple[int, ...]) -> None:

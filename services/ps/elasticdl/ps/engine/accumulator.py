@@ -118,7 +118,7 @@ class Accumulator:
         if dense is None or not is_alone:
             return self.take()
         # The usual case: nothing else is accumulated, so the sum need not become float64 in between.
-        slabs.divide_floats(dense, np.float32(weight), self._mean[:size])
+        slabs.divide_floats(dense.view(np.float32), weight, self._mean[:size])
         slabs.divide(self._dense[size:], weight, self._mean[size:])
         self._dense[size:] = 0
         self.weight = 0
