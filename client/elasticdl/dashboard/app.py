@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict
 from hashlib import sha256
@@ -26,6 +27,9 @@ from elasticdl.shared.errors import ElasticDLError, UserError
 STATIC = Path(__file__).with_name("static")
 STREAM_S = 1.0
 """Seconds between two messages of a stream, at least, so that a busy job does not flood pages."""
+STREAM_S_MAX = 5.0
+CPU_PART_MAX = 0.01
+"""Part of one core that the pages of a running job may take: they are told of news less often, if that costs more."""
 IDLE_S = 15.0
 """Seconds after which a stream without news sends a comment, so that proxies keep the connection open."""
 VIEWS_MAX = 8
@@ -190,9 +194,12 @@ class Dashboard:
             while not await request.is_disconnected():
                 message = json.dumps(view.facts())
                 yield f"data: {message}\n\n" if message != told else ": here\n\n"
-                told = message
+                told, before_s = message, time.process_time()
                 await view.changed(IDLE_S)
                 await asyncio.sleep(STREAM_S if view.is_complete else STREAM_S / 4)
+                if view.is_complete:  # A running job: what the page asked for meanwhile takes time from it.
+                    spent_s = time.process_time() - before_s
+                    await asyncio.sleep(max(0.0, min(STREAM_S_MAX, spent_s / CPU_PART_MAX) - STREAM_S))
 
         return StreamingResponse(messages(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
