@@ -2,6 +2,7 @@
 
 From scratch in an empty cluster and in a full one, and with a plan that is kept: then some jobs change before each
 decision. They end and others are submitted (``replaced``), or have another maximum or new measurements (``edited``).
+Last, one node vanishes with its pods before each decision.
 """
 
 from __future__ import annotations
@@ -126,6 +127,18 @@ def main() -> None:
             f"worst of {len(taken)} {1e3 * max(taken):.0f} ms of CPU, {statistics.median(starts):.0f} pods start; "
             f"{1e3 * statistics.median(found):.0f} ms to find what has changed; load {os.getloadavg()[0]:.1f}"
         )
+    taken = []
+    for turn in range(arguments.decisions):
+        gone = cluster.nodes[turn * len(cluster.nodes) // arguments.decisions].name
+        nodes = tuple(node for node in cluster.nodes if node.name != gone)
+        cluster = replace(cluster, nodes=nodes, pods=tuple(pod for pod in cluster.pods if pod.node != gone))
+        targets, taken_s, _ = decision()
+        taken.append(taken_s)
+        cluster = _after(cluster, jobs, targets)
+    _say(
+        f"a node vanishes: median {1e3 * statistics.median(taken):.0f} ms, worst of {len(taken)} "
+        f"{1e3 * max(taken):.0f} ms of CPU"
+    )
 
 
 def _edited(job: Job, turn: int) -> Job:

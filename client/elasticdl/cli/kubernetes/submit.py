@@ -1,4 +1,4 @@
-"""``python -m elasticdl.cli.kubernetes.submit``: the container that plans a job, before its master starts.
+"""The container ``submit``, which plans a job before its master starts; ``submit_container`` is its first process.
 
 Every master of the job has such a container before it. The first one does what ``elasticdl train`` does on one machine
 before it starts processes, and opens the run on the event log. Later ones find the run there, and end.
@@ -45,8 +45,6 @@ from elasticdl.shared.process.settings import ProcessSettings, from_environment,
 from elasticdl.shared.storage import display, open_store, scheme_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from elasticdl.cli.local.processes.fork_server import ForkServers
     from elasticdl.master.core import State
 
@@ -58,9 +56,9 @@ class NatsRefusedError(UserError):
     """The NATS server refuses this client, or can't serve it."""
 
 
-async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None:
-    """Open the run of a job on its log, unless that is done."""
-    with _forks(file) as forks:
+async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1, begun: ForkServers | None = None) -> None:
+    """Open the run of a job on its log, unless that is done; ``begun``: the server that checks the model."""
+    with begun or _forks(file) as forks:
         await _submit(file, forks, nats_url, replicas)
 
 
@@ -107,16 +105,12 @@ async def _source_version(file: SubmissionFile, nats_url: str, replicas: int) ->
         return await newest_version(bus, file.source)
 
 
-@contextlib.contextmanager
-def _forks(file: SubmissionFile) -> Iterator[ForkServers]:
-    """The server that checks the model. For a new run it begins to import TensorFlow now, while the log is read."""
+def _forks(file: SubmissionFile) -> ForkServers:
+    """A server that could check the model; it has not begun."""
     from elasticdl.cli.local.processes.fork_server import fork_servers
     from elasticdl.cli.submission.seed import seed_of
 
-    with fork_servers(processes=file.flags.processes, seed=seed_of(file.flags), envs={}) as forks:
-        if file.resumption is None:
-            forks.begin(None, [Service.WORKER])
-        yield forks
+    return fork_servers(processes=file.flags.processes, seed=seed_of(file.flags), envs={})
 
 
 def plan(file: SubmissionFile, forks: ForkServers, version: tuple[InitialModel, JobSpec] | None = None) -> JobSpec:
@@ -212,12 +206,12 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def main() -> int:
+def main(begun: ForkServers | None = None) -> int:
     """Entry point. Returns 0, or the exit code of the error, which is in the container's termination message."""
     hide_details()  # The client shows the log of this container.
     try:
         file, settings = read_job()
-        asyncio.run(submit(file, settings.nats_url, settings.nats_replicas))
+        asyncio.run(submit(file, settings.nats_url, settings.nats_replicas, begun))
     except Exception as error:  # The outermost frame: Python's own exit code looks like that of a job that has failed.
         report_error(error)
         # Whether a refused connection ends the job is decided by the next container ``prepare``.
@@ -241,7 +235,3 @@ def report_error(error: Exception, note: str = "", message_file: Path = Path(TER
     text = without_pod_folders(f"{text}\n{note}".rstrip())
     sys.stderr.write(f"{ERROR_PREFIX}{text}\n")
     write_message(text, keeps_end=True, path=message_file)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -97,7 +97,7 @@ def master_template(job: JobSettings, master: PodSettings, worker: PodSettings) 
     submit = _container(
         job,
         SUBMIT_CONTAINER,
-        "elasticdl.cli.kubernetes.submit",
+        "elasticdl.cli.kubernetes.submit_container",
         PodSettings(service=Service.MASTER, image=worker.image, resources=may_use),
     )
     submit["env"] = _env({**_imports(job, may_use), **job.envs, **own})

@@ -31,8 +31,9 @@ OTHERS: Mapping[Service, Sequence[str]] = {Service.WORKER: (MODEL_CHECK, DATA_PL
 """Modules that are run by the fork server of a service, besides that of the service."""
 FORKED = (Service.MASTER, Service.PS, Service.WORKER)
 
-READY_S_MAX = 30.0
-"""Seconds until a fork server has to be ready. On a busy machine, one slow import is still faster than several."""
+READY_S_MAX = 120.0
+"""Seconds until a fork server has to be ready. On a busy machine, one slow import is still faster than several: with a
+load of 12 on two cores that of TensorFlow takes 20 to 31 s, and begins again in each process if this is too short."""
 _ANSWER_S_MAX = 5.0
 _ANSWER_BYTES_MAX = 64
 _PR_SET_CHILD_SUBREAPER = 36

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
-from elasticdl.controller.core.cluster import Role
-from elasticdl.controller.core.resources import Amounts
+from elasticdl.controller.core.cluster import Phase, Role
+from elasticdl.controller.core.resources import Amounts, Units
+from elasticdl.controller.core.view import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +63,24 @@ def job_of(entry: Entry | None) -> str:
 def node_of(entry: Entry) -> str:
     """The node where a pod stands; empty: it has none."""
     return entry.member.node if isinstance(entry, Staying) else entry.node
+
+
+def entry_of(name: str, view: View, jobs: Container[str], nodes: Container[str], units: Units) -> Entry | None:
+    """What a pod is for the plan by the view. Expected starts count as pods, and expected drains as gone."""
+    pod, is_gone = view.pods.get(name), name in view.drains
+    if pod is None:
+        start = view.starts.get(name)
+        if start is None or is_gone or start.job not in jobs or start.node not in nodes:
+            return None
+        return Staying(Member(name, start.job, start.role, start.node), is_waiting=True)
+    node, phase = pod.node if pod.node in nodes else "", pod.phase
+    if pod.role and pod.job in jobs:
+        if is_gone or phase is Phase.LEAVING:
+            return Leaving(pod.job, pod.role, node)
+        if node:
+            member = Member(name, pod.job, pod.role, node)
+            return Staying(member, phase is Phase.PENDING, phase is Phase.STUCK)
+        return None
+    if node and phase is not Phase.LEAVING:
+        return Other(node, units.amounts(pod.request))
+    return None

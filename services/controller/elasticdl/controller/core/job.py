@@ -101,6 +101,10 @@ class Job:
             return self.worker
         return self.ps if role is Role.PS else self.master
 
+    def has_requests_of(self, other: Job) -> bool:
+        """Whether the pods of both jobs take the same room."""
+        return all(self.group(role).request == other.group(role).request for role in Role)
+
     @property
     def workers_min(self) -> int:
         """Workers without which the job is not admitted: at least one."""

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
 from elasticdl.controller.core.cluster import Node, Phase, Pod, Role, Start
-from elasticdl.controller.core.entries import Entry, Leaving, Member, Other, Staying, job_of, node_of
+from elasticdl.controller.core.entries import Entry, Leaving, Member, Other, Staying, entry_of, job_of, node_of
 from elasticdl.controller.core.job import Job
 from elasticdl.controller.core.queues import Quotas
 from elasticdl.controller.core.resources import Amounts, Resources, Units, add, share, subtract
@@ -21,7 +21,6 @@ from elasticdl.controller.core.view import Changes, View
 ROLES = tuple(Role)
 _INFIXES = {role: f"-{role.value}-" for role in ROLES}
 """Between the job and the number in the name of a pod."""
-
 
 Trial = tuple[Hashable, ...]
 """Jobs with the same one, and as large a share, get a further worker or not alike."""
@@ -83,11 +82,45 @@ class Plan:
         for job in view.jobs.values():
             self._add_job(job)
         for pod in view.pods.values():
-            self._note_pending(pod.name)
+            if pod.phase is Phase.PENDING:
+                self._note_pending(pod.name)
         self._usual, self._known = self._pods.requests(self.units), self._pods.constraints()
         self.rooms = Rooms(self.nodes.values(), self.units, self._usual, self._known)
-        self._reconcile([*view.pods, *(name for name in view.starts if name not in view.pods)])
+        self._begin([*view.pods, *(name for name in view.starts if name not in view.pods)])
         self._count_quotas()
+
+    def _begin(self, names: Iterable[str]) -> None:
+        """Add all pods, as ``_reconcile`` would one by one."""
+        used: dict[str, Amounts] = {}
+        of_others: dict[str, Amounts] = {}
+        """What pods that are no workers take of it."""
+        pods_on, zero = {Role.WORKER: self.workers_on, Role.PS: self.ps_on}, self.units.zero
+        for name in names:
+            entry, role = self._entry(name), None
+            if isinstance(entry, Staying):
+                member, role = entry.member, entry.member.role
+                self._remember(entry)
+                self.members[member.job][role][name] = member
+                if role in pods_on:
+                    pods_on[role][member.node][name] = member
+                node, request = member.node, self.request(member)
+            elif isinstance(entry, Other):
+                self._entries[name] = entry
+                node, request = entry.node, entry.request
+            else:
+                if entry is not None:
+                    self._assert(name, entry)
+                continue
+            for amounts in (used,) if role is Role.WORKER else (used, of_others):
+                amounts[node] = add(amounts.get(node, zero), request)
+        for job, members in self.members.items():
+            for role, pods in members.items():
+                self.taken[job] = add(self.taken[job], self.requests[job][role], len(pods))
+            self._count_surplus(job)
+        for node, request in used.items():
+            self.rooms.take_for_worker(node, request)
+        for node, request in of_others.items():
+            self.rooms.lose(node, request)
 
     # --- what has changed ---------------------------------------------------------------------------------------------
 
@@ -108,7 +141,7 @@ class Plan:
         replaced = {
             name
             for name, job in changes.jobs.items()
-            if (before := self.jobs.get(name)) is None or job is None or not _is_same_for_pods(before, job)
+            if (before := self.jobs.get(name)) is None or job is None or not before.has_requests_of(job)
         }
         for name in replaced:
             names |= self.view.pods_of.get(name, set())
@@ -195,25 +228,7 @@ class Plan:
                 self._assert(name, entry)
 
     def _entry(self, name: str) -> Entry | None:
-        """What a pod is for the plan by the view. Expected starts count as pods, and expected drains as gone."""
-        view = self.view
-        pod, is_gone = view.pods.get(name), name in view.drains
-        if pod is None:
-            start = view.starts.get(name)
-            if start is None or is_gone or start.job not in self.jobs or start.node not in self.nodes:
-                return None
-            return Staying(Member(name, start.job, start.role, start.node), is_waiting=True)
-        node, phase = pod.node if pod.node in self.nodes else "", pod.phase
-        if pod.role and pod.job in self.jobs:
-            if is_gone or phase is Phase.LEAVING:
-                return Leaving(pod.job, pod.role, node)
-            if node:
-                member = Member(name, pod.job, pod.role, node)
-                return Staying(member, phase is Phase.PENDING, phase is Phase.STUCK)
-            return None
-        if node and phase is not Phase.LEAVING:
-            return Other(node, self.units.amounts(pod.request))
-        return None
+        return entry_of(name, self.view, self.jobs, self.nodes, self.units)
 
     def _assert(self, name: str, entry: Entry) -> None:
         self._entries[name] = entry
@@ -483,8 +498,3 @@ class Plan:
             if role is Role.PS:
                 del self.ps_on[member.node][member.pod]
             self.rooms.give(member.node, request)
-
-
-def _is_same_for_pods(job: Job, other: Job) -> bool:
-    """Whether the pods of a job take the same room."""
-    return all(job.group(role).request == other.group(role).request for role in ROLES)

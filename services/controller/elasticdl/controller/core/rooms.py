@@ -17,7 +17,7 @@ _PS_TRIED = 8
 """Most ps that are tried in a room beside workers to see how well these fill it."""
 _IDLE_MAX = 8
 """Decisions after which a search that nothing asked for is dropped."""
-_EXACT_NODES = 1000
+_EXACT_NODES = 1_000
 _SCALE_BITS = 6
 """Waste is a share of the cluster's size. That of a cluster with more nodes is rounded to this many bits."""
 _MEMO_MAX = 200_000
@@ -231,8 +231,12 @@ class Rooms:
 
     def take(self, node: str, request: Amounts) -> None:
         """A pod that is no worker takes room."""
-        self.potential[node] = subtract(self.potential[node], request)
         self.take_for_worker(node, request)
+        self.lose(node, request)
+
+    def lose(self, node: str, request: Amounts) -> None:
+        """A node has less room for workers, however many of them stand there."""
+        self.potential[node] = subtract(self.potential[node], request)
         self._changed(node)
 
     def give(self, node: str, request: Amounts) -> None:

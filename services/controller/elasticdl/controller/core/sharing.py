@@ -162,10 +162,10 @@ def _full(plan: Plan, job: Job, now_s: float, policy: Policy) -> str:
 
 def _grow(plan: Plan, job: Job, policy: Policy, givers: Givers) -> str:
     """Start one worker, and the ps that it needs; or nothing: why not."""
-    mark, more = plan.mark(), job.worker.request
-    if needs_ps := _needs_ps(plan, job, policy):
-        more = plus(more, job.ps.request)
-    refusal = plan.quotas.refusal(job, more)
+    mark, needs_ps, refusal = plan.mark(), _needs_ps(plan, job, policy), ""
+    if plan.quotas.is_limiting:
+        more = plus(job.worker.request, job.ps.request) if needs_ps else job.worker.request
+        refusal = plan.quotas.refusal(job, more)
     if needs_ps and (refusal or not _start_ps(plan, job, givers)):
         plan.undo(mark)
         return refusal or "its share: no room for the ps that one more worker needs"
