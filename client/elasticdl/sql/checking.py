@@ -16,7 +16,7 @@ from elasticdl.sql.inspection import find_model
 from elasticdl.sql.jobs import KUBERNETES
 from elasticdl.sql.parsing.sources import named_tables
 from elasticdl.sql.parsing.tokens import Text, tokenize
-from elasticdl.sql.registry import ModelVersion
+from elasticdl.sql.registry import ModelVersion, check_name
 from elasticdl.sql.statements import (
     Attribute,
     Fault,
@@ -56,6 +56,10 @@ def schema_of(session: Session, database: Database, query: Query) -> pa.Schema:
             for name, at, length in _tables(query)
             if name.lower() not in lower and name.lower().rpartition(".")[2] in told
         ]
+        for name, at, length in _tables(query):
+            if name.lower().rpartition(".")[2] in told and (other := session.databases.elsewhere(name, database)):
+                message = f"the table {name!r} is in {other.url}, and the SELECT reads {database.url}."
+                faults.append(Fault(message, at, length, "All tables of a SELECT are in one database."))
         if faults:
             raise StatementError(faults) from error
         raise
@@ -78,7 +82,7 @@ def checked(session: Session, statement: JobStatement, database: Database) -> Ch
             Request.of(replace(statement, attributes=with_current_names(statement.attributes)), schema)
         except StatementError as error:
             faults += [fault for fault in error.faults if fault.position not in {each.position for each in faults}]
-        faults += _validation_faults(statement, database, schema)
+        faults += [*_validation_faults(statement, database, schema), *_name_faults(statement.into)]
     elif statement.into is not None:
         is_replacing = bool(found.settings.get("table.replace"))
         faults += _target_faults(statement.query, statement.into, database, is_replacing=is_replacing)
@@ -116,6 +120,13 @@ def version_of(session: Session, name: ModelName) -> ModelVersion:
         raise StatementError([fault]) from error
 
 
+def _name_faults(model: Name) -> Iterator[Fault]:
+    try:
+        check_name(model.text)
+    except UserError as error:
+        yield Fault(f"{error.args[0]}.", model.position, len(model.text), error.hint)
+
+
 def _validation_faults(statement: Train, database: Database, schema: pa.Schema) -> Iterator[Fault]:
     """What is wrong with the SELECT of the rows for validation."""
     for each in with_current_names(statement.attributes):
@@ -148,13 +159,20 @@ def _target_faults(query: Query, into: Name, database: Database, *, is_replacing
     if found.obstacle:
         message = f"the table {into} can't be replaced: {found.obstacle}."
         yield Fault(message, into.position, len(into.text), "Name another table.")
-    elif any(_is_same(name, found.reference, database) for name, _, _ in _tables(query)):
+    elif any(_is_same(name, found.reference, database) for name in _sources(query, database)):
         message = f"the SELECT reads the table {into}, which the result would replace."
         yield Fault(message, into.position, len(into.text), "Name another table.")
     elif not found.is_written and not is_replacing:
         message = f"there is a table {into} that no statement has written."
         hint = "Name another table, or replace it: WITH table.replace = true."
         yield Fault(message, into.position, len(into.text), hint)
+
+
+def _sources(query: Query, database: Database) -> Iterator[str]:
+    """The tables that a SELECT names, and those behind its views."""
+    yield from (name for name, _, _ in _tables(query))
+    for spelled in database.sources(query.text):
+        yield from (found.name for found in named_tables(tokenize(Text(f"FROM {spelled}"))))
 
 
 def _is_same(name: str, reference: str, database: Database) -> bool:
