@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from elasticdl.sql.run import Session
 
 _UNREACHABLE = "models and rows are on this machine, where pods can't read them."
+_NOT_UNDERSTOOD = re.compile(
+    r'near "([^"]+)"|[Rr]eferenced column "([^"]+)" not found|no such column: (\S+)|column "?([^" ]+)"? does not exist'
+)
+"""What DuckDB, SQLite and Postgres say of a syntax error and of an unknown column."""
 _GIVE_STORAGE = "Give a place in object storage: elasticdl sql --storage=s3://BUCKET/PREFIX."
 
 
@@ -60,9 +65,23 @@ def schema_of(session: Session, database: Database, query: Query) -> pa.Schema:
             if name.lower().rpartition(".")[2] in told and (other := session.databases.elsewhere(name, database)):
                 message = f"the table {name!r} is in {other.url}, and the SELECT reads {database.url}."
                 faults.append(Fault(message, at, length, "All tables of a SELECT are in one database."))
+        faults = faults or list(_named_in(error, query))
         if faults:
             raise StatementError(faults) from error
         raise
+
+
+def _named_in(error: UserError, query: Query) -> Iterator[Fault]:
+    """The place of what the database does not understand, where its message names it and the SELECT has it once."""
+    found = _NOT_UNDERSTOOD.search(error.args[0])
+    if found is None:
+        return
+    name = next(filter(None, found.groups())).rpartition(".")[2].lower()
+    text = Text(query.text)
+    if len(named := [token for token in tokenize(text) if token.text.lower() == name]) == 1:
+        (token,) = named
+        place, message = _position(text, token.start, query), error.args[0].rstrip("?!.")
+        yield Fault(f"{message}.", place, token.end - token.start, error.hint)
 
 
 def checked(session: Session, statement: JobStatement, database: Database) -> CheckedAttributes:
@@ -190,7 +209,11 @@ def _tables(query: Query) -> Iterator[tuple[str, Position, int]]:
     except StatementError:
         return
     for found in named_tables(tokens):
-        start, at = text.position(found.start), query.position
-        column = start.column + (at.column - 1 if start.line == 1 else 0)
-        position = Position(at.line + start.line - 1, column, at.offset + start.offset)
-        yield found.name, position, found.end - found.start
+        yield found.name, _position(text, found.start, query), found.end - found.start
+
+
+def _position(text: Text, offset: int, query: Query) -> Position:
+    """Where a character of a SELECT is in the script."""
+    start, at = text.position(offset), query.position
+    column = start.column + (at.column - 1 if start.line == 1 else 0)
+    return Position(at.line + start.line - 1, column, at.offset + start.offset)

@@ -224,6 +224,24 @@ def test_enums_and_lists_of_one_length_are_texts_and_lists(session: Session, tmp
         assert len(rows(run(other, "SELECT k, xs, y FROM guesses WHERE k = 'a' AND len(xs) = 2")[0])) == 20
 
 
+@pytest.mark.parametrize("place", ["", "staff.sqlite"])
+@pytest.mark.parametrize(
+    ("select", "column"),
+    [("SELECT age FRM employee", 16), ("SELECT ag FROM employee", 8), ("SELECT age FROM employee x y", 28)],
+)
+def test_what_a_database_does_not_understand_has_a_place(
+    session: Session, tmp_path: Path, place: str, select: str, column: int
+) -> None:
+    if place:
+        with closing(sqlite3.connect(tmp_path / place)) as file, file:
+            file.execute("CREATE TABLE employee AS SELECT 40 AS age, 1 AS income")
+    with Attached([str(tmp_path / place)] if place else []) as databases:
+        for clauses in ("", " LABEL income INTO m"):
+            with pytest.raises(StatementError, match="the query fails") as caught:
+                run(replace(session, databases=databases), select + clauses)
+            assert [fault.position.column for fault in caught.value.faults] == [column]
+
+
 def test_a_plan_of_an_explanation_has_no_job(session: Session) -> None:
     (*_, plan) = run(session, f"{TRAINED}; EXPLAIN PLAN SELECT * FROM employee TO EXPLAIN pay")
     assert plan.text.startswith("TO EXPLAIN runs no job")
