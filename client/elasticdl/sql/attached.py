@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from elasticdl.shared.errors import UserError
-from elasticdl.sql.parsing.tokens import Kind, Text, tokenize
+from elasticdl.sql.parsing.sources import named_tables
+from elasticdl.sql.parsing.tokens import Text, tokenize
 from elasticdl.sql.statements import StatementError
 
 if TYPE_CHECKING:
@@ -44,14 +45,18 @@ class Attached:
         databases = self.all()
         if len(databases) == 1:
             return databases[0]
-        words = _words(query)
-        return max(databases, key=lambda each: sum(_last(table) in words for table in each.tables()))
+        named = _named(query)
+        return max(databases, key=lambda each: len(named & {table.lower() for table in each.tables()}))
+
+    def elsewhere(self, table: str, database: Database) -> Database | None:
+        """Another database that has a table, which this one has not."""
+        found = self.with_table(table)
+        return found if found is not database and has_table(found, table) and not has_table(database, table) else None
 
     def with_table(self, table: str) -> Database:
         """The database that has a table; the first if none has."""
         databases = self.all()
-        found = (each for each in databases if table.lower() in {name.lower() for name in each.tables()})
-        return next(found, databases[0])
+        return next((each for each in databases if has_table(each, table)), databases[0])
 
     def tables(self) -> list[str]:
         """The tables of all databases."""
@@ -75,14 +80,15 @@ class Attached:
         self.close()
 
 
-def _last(table: str) -> str:
-    return table.rpartition(".")[2].lower()
+def has_table(database: Database, table: str) -> bool:
+    """Whether a database has a table, in any case of letters."""
+    return table.lower() in {name.lower() for name in database.tables()}
 
 
-def _words(query: str) -> set[str]:
-    """Every name in a query, in lower case."""
+def _named(query: str) -> set[str]:
+    """The tables that a query names, in lower case."""
     try:
         tokens = tokenize(Text(query))
     except StatementError as error:
         raise UserError(str(error)) from error
-    return {token.text.lower() for token in tokens if token.kind in (Kind.WORD, Kind.QUOTED)}
+    return {found.name.lower() for found in named_tables(tokens)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +17,7 @@ from elasticdl.sql.inspection import find_model
 from elasticdl.sql.jobs import KUBERNETES
 from elasticdl.sql.parsing.sources import named_tables
 from elasticdl.sql.parsing.tokens import Text, tokenize
-from elasticdl.sql.registry import ModelVersion
+from elasticdl.sql.registry import ModelVersion, check_name
 from elasticdl.sql.statements import (
     Attribute,
     Fault,
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from elasticdl.sql.run import Session
 
 _UNREACHABLE = "models and rows are on this machine, where pods can't read them."
+_NOT_UNDERSTOOD = re.compile(
+    r'near "([^"]+)"|[Rr]eferenced column "([^"]+)" not found|no such column: (\S+)|column "?([^" ]+)"? does not exist'
+)
+"""What DuckDB, SQLite and Postgres say of a syntax error and of an unknown column."""
 _GIVE_STORAGE = "Give a place in object storage: elasticdl sql --storage=s3://BUCKET/PREFIX."
 
 
@@ -56,9 +61,27 @@ def schema_of(session: Session, database: Database, query: Query) -> pa.Schema:
             for name, at, length in _tables(query)
             if name.lower() not in lower and name.lower().rpartition(".")[2] in told
         ]
+        for name, at, length in _tables(query):
+            if name.lower().rpartition(".")[2] in told and (other := session.databases.elsewhere(name, database)):
+                message = f"the table {name!r} is in {other.url}, and the SELECT reads {database.url}."
+                faults.append(Fault(message, at, length, "All tables of a SELECT are in one database."))
+        faults = faults or list(_named_in(error, query))
         if faults:
             raise StatementError(faults) from error
         raise
+
+
+def _named_in(error: UserError, query: Query) -> Iterator[Fault]:
+    """The place of what the database does not understand, where its message names it and the SELECT has it once."""
+    found = _NOT_UNDERSTOOD.search(error.args[0])
+    if found is None:
+        return
+    name = next(filter(None, found.groups())).rpartition(".")[2].lower()
+    text = Text(query.text)
+    if len(named := [token for token in tokenize(text) if token.text.lower() == name]) == 1:
+        (token,) = named
+        place, message = _position(text, token.start, query), error.args[0].rstrip("?!.")
+        yield Fault(f"{message}.", place, token.end - token.start, error.hint)
 
 
 def checked(session: Session, statement: JobStatement, database: Database) -> CheckedAttributes:
@@ -78,7 +101,7 @@ def checked(session: Session, statement: JobStatement, database: Database) -> Ch
             Request.of(replace(statement, attributes=with_current_names(statement.attributes)), schema)
         except StatementError as error:
             faults += [fault for fault in error.faults if fault.position not in {each.position for each in faults}]
-        faults += _validation_faults(statement, database, schema)
+        faults += [*_validation_faults(statement, database, schema), *_name_faults(statement.into)]
     elif statement.into is not None:
         is_replacing = bool(found.settings.get("table.replace"))
         faults += _target_faults(statement.query, statement.into, database, is_replacing=is_replacing)
@@ -116,6 +139,13 @@ def version_of(session: Session, name: ModelName) -> ModelVersion:
         raise StatementError([fault]) from error
 
 
+def _name_faults(model: Name) -> Iterator[Fault]:
+    try:
+        check_name(model.text)
+    except UserError as error:
+        yield Fault(f"{error.args[0]}.", model.position, len(model.text), error.hint)
+
+
 def _validation_faults(statement: Train, database: Database, schema: pa.Schema) -> Iterator[Fault]:
     """What is wrong with the SELECT of the rows for validation."""
     for each in with_current_names(statement.attributes):
@@ -148,13 +178,20 @@ def _target_faults(query: Query, into: Name, database: Database, *, is_replacing
     if found.obstacle:
         message = f"the table {into} can't be replaced: {found.obstacle}."
         yield Fault(message, into.position, len(into.text), "Name another table.")
-    elif any(_is_same(name, found.reference, database) for name, _, _ in _tables(query)):
+    elif any(_is_same(name, found.reference, database) for name in _sources(query, database)):
         message = f"the SELECT reads the table {into}, which the result would replace."
         yield Fault(message, into.position, len(into.text), "Name another table.")
     elif not found.is_written and not is_replacing:
         message = f"there is a table {into} that no statement has written."
         hint = "Name another table, or replace it: WITH table.replace = true."
         yield Fault(message, into.position, len(into.text), hint)
+
+
+def _sources(query: Query, database: Database) -> Iterator[str]:
+    """The tables that a SELECT names, and those behind its views."""
+    yield from (name for name, _, _ in _tables(query))
+    for spelled in database.sources(query.text):
+        yield from (found.name for found in named_tables(tokenize(Text(f"FROM {spelled}"))))
 
 
 def _is_same(name: str, reference: str, database: Database) -> bool:
@@ -172,7 +209,11 @@ def _tables(query: Query) -> Iterator[tuple[str, Position, int]]:
     except StatementError:
         return
     for found in named_tables(tokens):
-        start, at = text.position(found.start), query.position
-        column = start.column + (at.column - 1 if start.line == 1 else 0)
-        position = Position(at.line + start.line - 1, column, at.offset + start.offset)
-        yield found.name, position, found.end - found.start
+        yield found.name, _position(text, found.start, query), found.end - found.start
+
+
+def _position(text: Text, offset: int, query: Query) -> Position:
+    """Where a character of a SELECT is in the script."""
+    start, at = text.position(offset), query.position
+    column = start.column + (at.column - 1 if start.line == 1 else 0)
+    return Position(at.line + start.line - 1, column, at.offset + start.offset)

@@ -18,7 +18,7 @@ from elasticdl.shared.words import count, listed
 from elasticdl.sql.attributes import CheckedAttributes, with_current_names
 from elasticdl.sql.checking import checked, schema_of, version_of
 from elasticdl.sql.jobs import KUBERNETES, JobRefusedError, flags_of_command
-from elasticdl.sql.registry import WORK, FinishedJob, Training, TrainingRecord, check_name
+from elasticdl.sql.registry import WORK, FinishedJob, Training, TrainingRecord
 from elasticdl.sql.results import Result, Table, from_arrow, metrics_table
 from elasticdl.sql.statements import (
     Evaluate,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _UNWRITTEN, _PREDICTIONS = "unwritten", "predictions"
 """Folder of the registry, and name of the table, for predictions that a database did not take."""
 _REPORT, _MODEL = "report.json", "model"
+_NO_JOB = "TO EXPLAIN runs no job: this process computes the importances.\n"
 _TOKEN = 6
 """Last characters of a training's id, which are in the names of its job on Kubernetes."""
 
@@ -62,7 +63,6 @@ def run(session: Session, statement: JobStatement | ExplainPlan, text: str) -> R
 def _train(session: Session, statement: Train, text: str) -> Result:
     from elasticdl.sql.preparation import prepare_training
 
-    check_name(statement.into.text)
     database = session.databases.of_query(statement.query.text)
     found = checked(session, statement, database)
     initial = _initial_model(session, statement)
@@ -264,7 +264,6 @@ def _plan(session: Session, statement: JobStatement, text: str) -> Result:
     if isinstance(statement, Train):
         from elasticdl.sql.preparation import plan_training
 
-        check_name(statement.into.text)
         initial = _initial_model(session, statement)
         planned = plan_training(replace(statement, attributes=with_current_names(statement.attributes)), database)
         rows = _columns(planned)
@@ -283,13 +282,14 @@ def _plan(session: Session, statement: JobStatement, text: str) -> Result:
     model = _model(session, statement.using)
     schema = schema_of(session, database, statement.query)
     rows = tuple((each.name, str(each.type), "") for each in schema)
-    command = "evaluate" if isinstance(statement, Explain) else command
-    values = {"model": model.training.export, **_options(command, {**session.options, **found.options})}
+    values: dict[str, Any] = {"model": model.training.export}
+    if not isinstance(statement, Explain):
+        values |= _options(command, {**session.options, **found.options})
     return Result(
         statement=text,
         kind="explain plan",
         table=Table(("column", "type", "reason"), rows),
-        text=_job_file(command, values),
+        text=_NO_JOB if isinstance(statement, Explain) else _job_file(command, values),
         model=model.name,
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from elasticdl.shared.words import did_you_mean, plain_number
 from elasticdl.sql.attributes import MODEL
 from elasticdl.sql.columns.functions import Described, read_clauses
-from elasticdl.sql.network.catalogue import DEFAULT, NETWORKS, TRAINING, Argument, arguments_of
+from elasticdl.sql.network.catalogue import DEFAULT, NETWORKS, Argument, arguments_of
 from elasticdl.sql.network.sizing import Size
 from elasticdl.sql.snapshot import Split
 from elasticdl.sql.statements import Attribute, Fault, Position, StatementError, Train, Value
@@ -53,7 +53,8 @@ class Request:
         faults: list[Fault] = []
         label = _label(statement, schema, faults)
         network = _network(statement, faults)
-        split_by = _split_by(statement, schema, faults)
+        split_by = _split_by(statement, schema, label, faults)
+        _check_validation(statement, faults)
         described, has_rest = read_clauses(statement.columns, schema, {label, *split_by}, faults)
         attributes = {each.name.text: each.value for each in statement.attributes}
         for each in statement.attributes:
@@ -167,7 +168,16 @@ def _network(statement: Train, faults: list[Fault]) -> str:
     return found
 
 
-def _split_by(statement: Train, schema: pa.Schema, faults: list[Fault]) -> tuple[str, ...]:
+def _check_validation(statement: Train, faults: list[Fault]) -> None:
+    """The rows for validation have one origin."""
+    given = {each.name.text: each.name for each in statement.attributes}
+    if "validation.select" in given:
+        for name in (given[each] for each in ("validation.split", "validation.split_by") if each in given):
+            message = f"{name} has no meaning beside validation.select, which has all rows for validation."
+            faults.append(Fault(message, name.position, len(name.text), "Leave one of them out."))
+
+
+def _split_by(statement: Train, schema: pa.Schema, label: str, faults: list[Fault]) -> tuple[str, ...]:
     found = []
     for each in statement.attributes:
         if each.name.text != "validation.split_by":
@@ -177,30 +187,34 @@ def _split_by(statement: Train, schema: pa.Schema, faults: list[Fault]) -> tuple
             column = find_column(name, schema)
             if not column:
                 faults.append(_unknown(name, each.position, schema.names, "the SELECT has no column"))
+            elif column == label:
+                message = "validation.split_by is the label, so validation would have values that training has not."
+                faults.append(Fault(message, each.position, len(name) + 2, "Name another column."))
             found.append(column)
     return tuple(found)
 
 
 def _check_argument(attribute: Attribute, network: str, faults: list[Fault]) -> None:
     name = attribute.name.text.removeprefix(MODEL)
-    known = arguments_of(network) if network else {**TRAINING}
+    networks = (network,) if network else tuple(NETWORKS)  # An unknown one may be any of them.
+    known = {name: argument for each in networks for name, argument in arguments_of(each).items()}
     if ":" in network and name not in known:
         return  # ``networks.own`` checks the signature in the file.
     if name not in known:
-        faults.append(
-            _unknown(
-                attribute.name.text, attribute.name.position, [MODEL + each for each in known], f"{network} has no"
-            )
-        )
-    elif network and (problem := _wrong(attribute.value, known[name])):
-        faults.append(Fault(f"{attribute.name.text} {problem}.", attribute.position))
+        message = f"{network or 'the network'} has no"
+        arguments = [MODEL + each for each in known]
+        faults.append(_unknown(attribute.name.text, attribute.name.position, arguments, message))
+    elif problem := _wrong(attribute.value, known[name]):
+        value = "[" if isinstance(attribute.value, tuple) else str(attribute.value)
+        hint = did_you_mean(value, known[name].choices)
+        faults.append(Fault(f"{attribute.name.text} {problem}.", attribute.position, len(value), hint))
 
 
 def _wrong(value: Value, argument: Argument) -> str:
     """What is wrong with the value of an argument; empty: nothing."""
     if argument.choices:
         fits = isinstance(value, str) and value.lower() in argument.choices
-        return "" if fits else f"is one of {', '.join(argument.choices)}"
+        return "" if fits else f"is one of {', '.join(argument.choices)}, not {value}"
     values: Sequence[Value] = value if isinstance(value, tuple) and argument.kind == "ints" else (value,)
     numbers = [each for each in values if isinstance(each, int | float) and not isinstance(each, bool)]
     whole = argument.kind == "float" or all(float(each).is_integer() for each in numbers)

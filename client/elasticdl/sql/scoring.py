@@ -74,7 +74,8 @@ def check_columns(schema: pa.Schema, features: Features, *, label: bool) -> None
     wanted = [*used_columns(features.inputs), *((features.label.column,) if label else ())]
     missing = [name for name in wanted if not find_column(name, schema)]
     if missing:
-        hint = did_you_mean(missing[0], schema.names, "Select the columns of the training, under the same names.")
+        others = [name for name in schema.names if name.lower() not in {each.lower() for each in wanted}]
+        hint = did_you_mean(missing[0], others, "Select the columns of the training, under the same names.")
         raise UserError(f"the SELECT lacks columns that the model takes: {some_of(missing, _SHOWN_MAX)}", hint=hint)
     lists = ("numbers", "texts")
     for one in features.inputs:

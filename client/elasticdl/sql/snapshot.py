@@ -156,10 +156,26 @@ def take(database: Database, query: str, file: Path, say: Callable[[str], None])
         QueryError: the database refuses the query, or Parquet has no such type as one of its columns.
         PermanentError: the file can't be written.
     """
-    schema = database.schema(query)
-    for column in schema:
+    given = database.schema(query)
+    for column in given:
         _check_type(column)
-    return write(_counted(database.batches(query), say), schema, file)
+    schema = _stored(given)
+    batches = _counted(database.batches(query), say)
+    return write(batches if schema == given else (batch.cast(schema) for batch in batches), schema, file)
+
+
+def _stored(schema: pa.Schema) -> pa.Schema:
+    """The types with which rows come back from a Parquet file: those of enums and of lists of one length do not."""
+    import pyarrow as pa
+
+    def stored(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_dictionary(kind):
+            return stored(kind.value_type)
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+            return pa.list_(stored(kind.value_type))
+        return kind
+
+    return pa.schema([field.with_type(stored(field.type)) for field in schema])
 
 
 def _check_type(column: pa.Field) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
@@ -153,3 +155,27 @@ def test_a_name_with_a_dot_is_found(kind: str, database: Database, foreign: Fore
     assert found is not None
     assert (found.columns, found.reference.endswith('"a.b"')) == (("a",), True), kind
     assert "a.b" in database.tables()
+
+
+def test_the_tables_behind_views_are_sources(kind: str, database: Database, foreign: Foreign) -> None:
+    if kind == "postgres":
+        pytest.skip("it replaces no table that a view depends on")
+    foreign("CREATE TABLE theirs AS SELECT 1 AS a", 'CREATE TABLE "a.b" AS SELECT 2 AS a')
+    foreign(
+        "CREATE VIEW seen AS SELECT * FROM theirs",
+        'CREATE VIEW seen_twice AS SELECT * FROM seen UNION ALL SELECT * FROM "a.b"',
+    )
+    for query in ("SELECT * FROM seen_twice", "WITH x AS (SELECT * FROM seen_twice) SELECT count(*) AS n FROM x"):
+        database.schema(query)
+        assert {name.strip('"') for name in database.sources(query)} - {"seen", "seen_twice"} == {"theirs", "a.b"}
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "folder", "sqlite"])
+def test_ctrl_c_ends_a_query(kind: str, database: Database) -> None:
+    list(database.batches("SELECT 1 AS a"))  # Everything is imported.
+    numbers = (
+        "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 30000000) SELECT max(i) AS m FROM c"
+    )
+    threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        list(database.batches(numbers))

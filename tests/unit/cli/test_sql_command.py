@@ -5,16 +5,20 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from elasticdl.cli.sql.command import run_sql, session_of
+from elasticdl.cli.sql.command import run_script, run_sql, session_of
+from elasticdl.cli.sql.jobs import CommandJobs
 from elasticdl.cli.sql.shell import catalogue_of, run_shell
 from elasticdl.shared.errors import UserError
 from elasticdl.sql.attached import Attached
 from elasticdl.sql.completion import completions
+from elasticdl.sql.jobs import EndedJob, JobOfTraining
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +58,24 @@ def test_results_are_json_and_a_wrong_script_runs_nothing(folder: Path, capsys: 
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "Did you mean SHOW MODELS?" in shown.err
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_only_a_training_that_is_there_can_be_resumed(
+    folder: Path, capsys: pytest.CaptureFixture[str], begins: bool
+) -> None:
+    class Stopped(CommandJobs):
+        def run(self, command: str, flags: Mapping[str, Any], report: Path) -> EndedJob:
+            raise KeyboardInterrupt
+
+        def find(self, output: str, options: Mapping[str, Any]) -> JobOfTraining | None:
+            return JobOfTraining(job="m-1", state="stopped", resume="elasticdl resume m-1") if begins else None
+
+    script = "SELECT i % 7 AS x, i % 2 AS y FROM range(40) t(i) LABEL y INTO m"
+    with Attached([str(folder / "shop")]) as databases:
+        session = replace(session_of(databases, folder / "jobs", {}), jobs=Stopped(folder / "jobs"))
+        assert run_script(session, script, [], shows=True) == 130
+    assert ("If the training is resumed" in capsys.readouterr().err) is begins
 
 
 @pytest.fixture

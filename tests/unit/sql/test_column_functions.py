@@ -156,11 +156,36 @@ def test_all_faults_of_a_statement_are_reported_together(tmp_path: Path) -> None
     assert any("DNNClassifier" in fault.hint for fault in raised.value.faults)
 
 
+@pytest.mark.parametrize(
+    ("attributes", "says"),
+    [
+        ({"validation__split_by": "y"}, "validation.split_by is the label"),
+        ({"validation__select": "SELECT 1", "validation__split": 0.3}, "validation.split has no meaning beside"),
+        ({"validation__select": "SELECT 1", "validation__split_by": "city"}, "validation.split_by has no meaning"),
+    ],
+)
+def test_rows_for_validation_have_one_origin(tmp_path: Path, attributes: dict[str, Any], says: str) -> None:
+    with pytest.raises(StatementError, match=says):
+        prepare(tmp_path, TABLE, statement(**attributes))
+
+
 def test_arguments_of_networks_are_checked(tmp_path: Path) -> None:
     wrong = statement(model="DNNRegressor", model__hidden_units=(8, 0), model__dropout=2, model__hiden_units=3)
     with pytest.raises(StatementError) as raised:
         prepare(tmp_path, TABLE, wrong)
-    assert len(raised.value.faults) == 3
+    assert [fault.message for fault in raised.value.faults] == [
+        "model.hidden_units is between 1 and 65,536.",
+        "model.dropout is between 0 and 0.95.",
+        "DNNRegressor has no 'model.hiden_units'.",
+    ]
+    wrong = statement(model="DCM", model__hidden_units=(8,), model__hiden_units=3, model__optimizer="adm")
+    with pytest.raises(StatementError) as raised:
+        prepare(tmp_path, TABLE, wrong)
+    assert [(fault.message[:30], fault.hint) for fault in raised.value.faults] == [
+        ("there is no network 'DCM'.", "Did you mean 'DCN'?"),
+        ("the network has no 'model.hide", "Did you mean 'model.hidden_units'?"),
+        ("model.optimizer is one of adam", "Did you mean 'adam'?"),
+    ]
     right = prepare(tmp_path, TABLE, statement(model="DNNRegressor", model__hidden_units=(8,), model__optimizer="sgd"))
     arguments = Features.of_json(right.features.read_text()).arguments
     assert (arguments["hidden_units"], arguments["optimizer"]) == ([8], "sgd")

@@ -182,9 +182,69 @@ def test_a_table_is_replaced_if_a_statement_has_written_it_or_is_told_to(session
         other,
         f"{predict} WITH table.replace = true; {predict}; SELECT *, 1 AS income FROM p TO EVALUATE pay INTO scores",
     )
-    with pytest.raises(StatementError, match="the SELECT reads the table p"):
-        run(other, "SELECT * FROM p TO PREDICT p USING pay WITH table.replace = true")
     other.databases.close()
+    with duckdb.connect(str(tmp_path / "people.duckdb")) as connection:
+        connection.execute("CREATE VIEW behind AS SELECT * FROM p")
+    for read in ("p", "behind", "(SELECT * FROM behind)"):
+        with pytest.raises(StatementError, match="the SELECT reads the table p"):
+            run(other, f"SELECT * FROM {read} TO PREDICT p USING pay WITH table.replace = true")
+    other.databases.close()
+
+
+def test_tables_with_the_names_of_columns_do_not_choose_the_database(session: Session, tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "words.duckdb")) as connection:  # Tables with the names of columns and keywords.
+        connection.execute('CREATE TABLE age AS SELECT 1 AS a; CREATE TABLE "select" AS SELECT 1 AS a')
+    with closing(sqlite3.connect(tmp_path / "staff.sqlite")) as file, file:
+        file.execute("CREATE TABLE staff AS SELECT 40 AS age")
+    places = [str(tmp_path / name) for name in ("words.duckdb", "staff.sqlite")]
+    with Attached(places) as databases:
+        other = replace(session, databases=databases)
+        assert rows(run(other, "SELECT age FROM staff")[0]) == ((40,),)
+        with pytest.raises(StatementError) as caught:
+            run(other, "SELECT * FROM age JOIN staff ON true LABEL age INTO m")
+        (fault,) = caught.value.faults
+        assert fault.message == f"the table 'staff' is in {places[1]}, and the SELECT reads {places[0]}."
+        assert fault.position.column == 24
+
+
+def test_enums_and_lists_of_one_length_are_texts_and_lists(session: Session, tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "typed.duckdb")) as connection:
+        connection.execute("CREATE TYPE kind AS ENUM ('a', 'b')")
+        connection.execute(
+            "CREATE TABLE typed AS SELECT (CASE WHEN i % 2 = 0 THEN 'a' ELSE 'b' END)::kind AS k, "
+            "[i % 5, i % 7]::DOUBLE[2] AS xs, "
+            "CASE WHEN i % 3 = 0 THEN ['b']::kind[] ELSE [] END AS ks, i % 3 AS y FROM range(40) t(i)"
+        )
+    with Attached([str(tmp_path / "typed.duckdb")]) as databases:
+        other = replace(session, databases=databases)
+        trained = run(other, "SELECT * FROM typed LABEL y INTO m; SELECT * FROM typed LABEL k INTO m")
+        assert [name for name, use, _ in trained[0].columns if use == "left out"] == []
+        assert "classification: text label" in str(trained[1].columns)
+        run(other, "SELECT * FROM typed TO PREDICT guesses.y USING m@1")
+        assert len(rows(run(other, "SELECT k, xs, y FROM guesses WHERE k = 'a' AND len(xs) = 2")[0])) == 20
+
+
+@pytest.mark.parametrize("place", ["", "staff.sqlite"])
+@pytest.mark.parametrize(
+    ("select", "column"),
+    [("SELECT age FRM employee", 16), ("SELECT ag FROM employee", 8), ("SELECT age FROM employee x y", 28)],
+)
+def test_what_a_database_does_not_understand_has_a_place(
+    session: Session, tmp_path: Path, place: str, select: str, column: int
+) -> None:
+    if place:
+        with closing(sqlite3.connect(tmp_path / place)) as file, file:
+            file.execute("CREATE TABLE employee AS SELECT 40 AS age, 1 AS income")
+    with Attached([str(tmp_path / place)] if place else []) as databases:
+        for clauses in ("", " LABEL income INTO m"):
+            with pytest.raises(StatementError, match="the query fails") as caught:
+                run(replace(session, databases=databases), select + clauses)
+            assert [fault.position.column for fault in caught.value.faults] == [column]
+
+
+def test_a_plan_of_an_explanation_has_no_job(session: Session) -> None:
+    (*_, plan) = run(session, f"{TRAINED}; EXPLAIN PLAN SELECT * FROM employee TO EXPLAIN pay")
+    assert plan.text.startswith("TO EXPLAIN runs no job")
 
 
 def test_one_bad_file_of_a_folder_is_named_by_the_statements_that_read_it(session: Session, tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ def test_a_column_of_the_name_of_the_prediction_is_replaced(tmp_path: Path) -> N
     ("query", "label", "says"),
     [
         ("SELECT id FROM things", False, r"lacks columns that the model takes: a, on"),
+        ("SELECT a, kind FROM things", True, r"takes: on\n  Select the columns of the training"),
         ('SELECT a, "on" FROM things', True, r"lacks columns that the model takes: kind"),
         ('SELECT [a] AS a, "on" FROM things', False, r"'a' is list<.*and was integer when the model was trained"),
         ('SELECT a, "on", 5 AS kind FROM things', True, r"(?s)NULL in 30 rows of 30 or no class of the model.*7, 8, 9"),

@@ -117,11 +117,17 @@ def run_script(session: Session, script: str, results: list[Result], *, shows: b
         _say_what_is_left(len(parsed) - done - 1)
         return error.code
     except KeyboardInterrupt:
-        trains = len(parsed) > done and isinstance(parsed[done].statement, Train)
-        registered = " If the training is resumed, its model is registered when it has succeeded." if trains else ""
+        training = len(parsed) > done and _can_be_resumed(session, parsed[done])
+        registered = " If the training is resumed, its model is registered when it has succeeded." if training else ""
         sys.stderr.write(f"Interrupted.{registered}\n")
         return exit_codes.INTERRUPTED
     return exit_codes.SUCCESS
+
+
+def _can_be_resumed(session: Session, interrupted: ParsedStatement) -> bool:
+    """Whether a statement has left a training: there is none if it was interrupted before its job began."""
+    statement = interrupted.statement
+    return isinstance(statement, Train) and bool(session.registry.complete(statement.into.text, lambda _: None))
 
 
 def _say_what_is_left(left: int) -> None:

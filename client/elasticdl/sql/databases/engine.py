@@ -21,6 +21,7 @@ SNAPSHOT_MIB = 80
 _THREADS = 2
 _LOCKED = re.compile(r"set lock on file.*?(?:PID (\d+)|$)", re.DOTALL)
 _OPEN_HERE = "different configuration"
+_INTERRUPTED = "Query interrupted"
 
 
 class Queries:
@@ -37,6 +38,11 @@ class Queries:
     def batches(self, query: str) -> Iterator[pa.RecordBatch]:
         """See ``Database``."""
         return arrow_batches(self._selected(query), BATCH_ROWS)
+
+    def sources(self, query: str) -> frozenset[str]:
+        """See ``Database``."""
+        with query_errors():
+            return frozenset(self._connected().get_table_names(check_query(query), qualified=True))
 
     def _selected(self, query: str) -> Any:
         return select(self._connected(), query)
@@ -135,10 +141,16 @@ def arrow_batches(relation: Any, rows: int) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def query_errors() -> Iterator[None]:
-    """Errors of DuckDB, as ours."""
+    """Errors of DuckDB, as ours. Of Ctrl-C it makes an error of its own, which is a ``KeyboardInterrupt`` again."""
     import duckdb
 
     try:
         yield
+    except duckdb.InterruptException as error:
+        raise KeyboardInterrupt from error
+    except RuntimeError as error:
+        if str(error) != _INTERRUPTED:
+            raise
+        raise KeyboardInterrupt from error
     except duckdb.Error as error:
         raise QueryError(f"the query fails: {message_of(error)}") from error

@@ -60,6 +60,9 @@ class Database(Protocol):
             UserError: the query is not one SELECT, or the database refuses it.
         """
 
+    def sources(self, query: str) -> frozenset[str]:
+        """The tables that a query reads, also those behind its views, as SQL spells their names."""
+
     def batches(self, query: str) -> Iterator[pa.RecordBatch]:
         """The rows of a query, some at a time. They have the types of ``schema``."""
 

@@ -34,6 +34,8 @@ _TABLES = (
 )
 _SCHEMAS = ("", "main")
 _BUSY_S = 10
+_STEPS_UNINTERRUPTED = 1_000_000
+"""Instructions of SQLite's machine, some hundredths of a second."""
 _COLUMNS_AT_ONCE = 200
 
 
@@ -88,6 +90,21 @@ class SQLiteFile:
         for start in range(0, len(names), _COLUMNS_AT_ONCE):
             kinds += self._types(query, names[start : start + _COLUMNS_AT_ONCE])
         return pa.schema(list(zip(names, kinds, strict=True)))
+
+    def sources(self, query: str) -> frozenset[str]:
+        """See ``Database``."""
+        read = set[str]()
+
+        def note(action: int, first: str | None, second: str | None, *_: object) -> int:
+            if action == sqlite3.SQLITE_READ and first:
+                read.add(quoted(first))
+            return _authorize(action, first, second)
+
+        # The open connection keeps statements, and asks about each of them once.
+        with closing(_open(self._path, "ro")) as connection, _query_errors():
+            connection.set_authorizer(note)
+            connection.execute(f"{_wrapped(query)} LIMIT 0")
+        return frozenset(read)
 
     def batches(self, query: str) -> Iterator[pa.RecordBatch]:
         """See ``Database``."""
@@ -155,9 +172,17 @@ def _as_selected(name: str, before: Sequence[str]) -> str:
 def _open(path: Path, mode: str) -> sqlite3.Connection:
     try:
         uri = f"file:{quote(str(path.resolve()))}?mode={mode}"
-        return sqlite3.connect(uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+        found = sqlite3.connect(uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
         raise UserError(f"{path} can't be opened: {error}") from error
+    # Python handles Ctrl-C between two of its own instructions, and a query is one of them.
+    found.set_progress_handler(_go_on, _STEPS_UNINTERRUPTED)
+    return found
+
+
+def _go_on() -> int:
+    """Called while a query runs. Ctrl-C raises an exception in it, and SQLite ends the query."""
+    return 0
 
 
 def _authorize(action: int, _: str | None, second: str | None, *__: object) -> int:
@@ -177,6 +202,8 @@ def _query_errors() -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, sqlite3.Warning) as error:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
+            raise KeyboardInterrupt from error
         raise QueryError(f"the query fails: {error}") from error
 
 
