@@ -52,11 +52,13 @@ class Contender:
 
     Attributes:
         steps: how many they have made so far.
+        end: the signal that ends them. TensorFlow takes SIGTERM for a notice of preemption.
     """
 
     name: str
     processes: Sequence[subprocess.Popen[bytes]]
     steps: Callable[[], int]
+    end: signal.Signals = signal.SIGKILL
     seconds: float = 0.0
     began: tuple[int, float] = (0, 0.0)
     ended: tuple[int, float] = (0, 0.0)
@@ -87,7 +89,7 @@ class Contender:
     def close(self) -> None:
         """End all processes."""
         for process in self.processes:
-            process.terminate()
+            process.send_signal(self.end)
         self.signal(signal.SIGCONT)
         for process in self.processes:
             try:
@@ -116,7 +118,9 @@ class Starter:
         command += ["--distribution_strategy=AllreduceStrategy", "--label=label", "--seed=1"]
         command += [f"--num_minibatches_per_task={PER_TASK}"]
         environment = {"ELASTICDL_RUN_DIR": str(runs)}
-        return self._start(name, [command], lambda: computed(runs) // workers, environment)
+        job = self._start(name, [command], lambda: computed(runs) // workers, environment)
+        job.end = signal.SIGTERM
+        return job
 
     def loop(self) -> Contender:
         """Keras in one process."""
