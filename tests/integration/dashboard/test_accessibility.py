@@ -1,4 +1,4 @@
-"""axe-core finds nothing on the dashboard's pages that keeps people with screen readers or keyboards from using them."""
+"""axe-core finds nothing on the dashboard's pages that keeps people with screen readers or keyboards from them."""
 
 from __future__ import annotations
 
