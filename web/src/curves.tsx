@@ -85,7 +85,7 @@ function Plot({ chart, at, bySteps, stepped }: { chart: Chart; at: number; bySte
       <figcaption>
         {chart.title}
         {chart.curves.map((curve, index) => (
-          <span key={curve.name} style={{ color: curve.color }}> {chart.curves.length > 1 ? `${curve.name} ` : ""}{number(last[index] ?? null)}</span>
+          <span key={curve.name} style={{ color: `color-mix(in srgb, ${curve.color} 55%, currentColor)` }}> {chart.curves.length > 1 ? `${curve.name} ` : ""}{number(last[index] ?? null)}</span>
         ))}
         {sampled.map((curve) => <span key={curve.name} class="quiet"> {curve.points.length} of {curve.count} points</span>)}
       </figcaption>

@@ -51,7 +51,7 @@ export function Pods({ job, at }: { job: string; at: number }) {
         {pods && <span class="quiet">{number(pods.count)} processes</span>}
       </form>
       {problem && <p class="problem" role="alert">{problem}</p>}
-      {pods && <LongTable caption="Processes" head={["process", "phase", "starts", "tasks"]} first={pods.from} count={pods.count} height={HEIGHT} scrolled={scrolled} rows={rows ?? []} />}
+      {pods && <LongTable caption="List of processes" head={["process", "phase", "starts", "tasks"]} first={pods.from} count={pods.count} height={HEIGHT} scrolled={scrolled} rows={rows ?? []} />}
     </>
   );
 }

@@ -83,7 +83,7 @@ export function Events({ job, at, go }: Props) {
         <label>text <input type="search" value={text} onInput={(event) => setText(event.currentTarget.value)} /></label>
       </form>
       {problem && <p class="problem" role="alert">{problem}</p>}
-      <div class="scroll" tabIndex={0} role="region" aria-label="Events" onScroll={({ currentTarget: each }) => {
+      <div class="scroll" tabIndex={0} role="region" aria-label="List of events" onScroll={({ currentTarget: each }) => {
         // The next ones come before their place is reached.
         if (found?.more && each.scrollTop + 2 * each.clientHeight > each.scrollHeight) setLimit(Math.min(EVENTS_MAX, found.events.length + 2 * EVENTS));
       }}>

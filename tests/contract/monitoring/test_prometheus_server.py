@@ -6,17 +6,14 @@ import asyncio
 import json
 import subprocess
 import sys
-import time
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from tests.contract.servers import prometheus
+from tests.contract.servers.prometheus import ask, get, wait_for
 from tests.contract.servers.s3 import free_port
 from tests.unit.views.recorded import LOGS, Recorded, header_of, recorded
 from tests.unit.views.test_prometheus import HEARTBEATS, text
@@ -24,7 +21,6 @@ from tests.unit.views.test_prometheus import HEARTBEATS, text
 from elasticdl.views.files.exported_log import export
 
 MONITORING = Path(__file__).parents[3] / "deploy/monitoring"
-SCRAPED_LIMIT_S = 120
 LATER = ("elasticdl_process_", "elasticdl_job_staleness_updates", "elasticdl_job_metric")
 """Series that an ended job without metrics, and with synchronous or few updates, has not."""
 
@@ -106,23 +102,3 @@ def dashboard_queries() -> list[str]:
     queries = [target["expr"] for panel in values["panels"] for target in panel.get("targets", ())]
     assert len(queries) > 10
     return [query.replace("$training_job", ".*") for query in queries]
-
-
-def get(address: str, path: str) -> Any:
-    with urllib.request.urlopen(f"{address}{path}", timeout=60) as response:
-        answer = json.load(response)
-    assert answer["status"] == "success", answer
-    return answer["data"]
-
-
-def ask(address: str, query: str) -> list[Any]:
-    """The result of a query; one that is not valid is an error."""
-    found: list[Any] = get(address, f"/api/v1/query?{urllib.parse.urlencode({'query': query})}")["result"]
-    return found
-
-
-def wait_for(address: str, query: str) -> None:
-    deadline = time.monotonic() + SCRAPED_LIMIT_S
-    while not ask(address, query):
-        assert time.monotonic() < deadline, get(address, "/api/v1/targets")
-        time.sleep(0.2)  # Prometheus scrapes at its own pace.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,10 +10,12 @@ import sys
 import tempfile
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.contract.servers.go_programs import cache_folder
 from tests.contract.servers.s3 import free_port
@@ -59,6 +62,28 @@ def _wait_until_ready(process: subprocess.Popen[bytes], address: str, log: Path)
         except (urllib.error.URLError, OSError):
             time.sleep(0.05)  # polling another process, which has no event to wait for
     raise RuntimeError(f"Prometheus did not start: {log.read_text(errors='replace')[-2000:]}")
+
+
+def get(address: str, path: str) -> Any:
+    """The data of an answer of the server's API."""
+    with urllib.request.urlopen(f"{address}{path}", timeout=60) as response:
+        answer = json.load(response)
+    assert answer["status"] == "success", answer
+    return answer["data"]
+
+
+def ask(address: str, query: str) -> list[Any]:
+    """The result of a query; one that is not valid is an error."""
+    found: list[Any] = get(address, f"/api/v1/query?{urllib.parse.urlencode({'query': query})}")["result"]
+    return found
+
+
+def wait_for(address: str, query: str) -> None:
+    """Until a query has a result: the server scrapes at its own pace."""
+    deadline = time.monotonic() + START_LIMIT_S
+    while not ask(address, query):
+        assert time.monotonic() < deadline, get(address, "/api/v1/targets")
+        time.sleep(0.2)  # polling another process, which has no event to wait for
 
 
 def provide() -> bool:
