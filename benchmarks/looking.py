@@ -2,7 +2,7 @@
 
     python -m benchmarks.looking [--seconds 40] [--workers 2]
 
-Trains MNIST in one job. The CPU time of all its processes is read over a while without anybody who looks, then over a
+Trains MNIST in one job. The CPU time of all its processes is read over a while by itself, then over a
 while with ``elasticdl metrics`` and ``elasticdl dashboard``, whose page is open in Chromium. Both read the log, so the
 job's nats-server works for them, too: its part of the job's time is printed for both. Prints one line of JSON.
 """
