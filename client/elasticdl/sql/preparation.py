@@ -215,6 +215,10 @@ class _Training:
             raise UserError(
                 f"the label {label!r} has the same value in all {profile.rows:,} rows, so there is nothing to learn"
             )
+        if is_class and profile.source == "text" and profile.unique and profile.rows >= _ROWS_FOR_VALIDATION:
+            raise UserError(
+                f"the label {label!r} has another text in each of the {profile.rows:,} rows, so no class can be learned"
+            )
         if is_class and profile.distinct > CLASSES_MAX:
             raise UserError(
                 f"the label {label!r} has {profile.distinct:,} classes, the limit is {CLASSES_MAX:,}",

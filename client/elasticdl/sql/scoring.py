@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from elasticdl.shared.errors import PermanentError, UserError, file_errors
 from elasticdl.shared.words import count, did_you_mean, some_of
 from elasticdl.sql.columns.features import Features, Label
-from elasticdl.sql.columns.prepared import prepare, used_columns
+from elasticdl.sql.columns.prepared import expression, prepare, used_columns
 from elasticdl.sql.columns.profile import source_of
 from elasticdl.sql.databases import Database
+from elasticdl.sql.databases.port import quoted
 from elasticdl.sql.request import find_column
-from elasticdl.sql.snapshot import take, write_rows
+from elasticdl.sql.snapshot import Snapshot, take, write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +25,8 @@ _PREDICTION = "prediction"
 _SHOWN_MAX = 8
 _ROWS_AT_ONCE = 10_000
 _PROBABILITIES_SUFFIX = "_probabilities"
+_FROM_TEXT = {"number": "number", "day": "date"}
+"""Kinds of inputs that texts are converted to -> what they are then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,7 @@ def prepare_rows(query: str, database: Database, features: Path, folder: Path, *
     try:
         if rows.rows == 0:
             raise UserError("the SELECT has no rows", hint="Check its WHERE.")
+        _check_texts(rows, known)
         schema = _renamed(rows.schema, known)
         wanted = known.label if label else None
         data = folder / "data" / "part.parquet"
@@ -84,6 +88,24 @@ def check_columns(schema: pa.Schema, features: Features, *, label: bool) -> None
         is_list = one.source in lists
         if source == "other" or (source != "null" and is_list is not (source in lists)):
             raise UserError(f"column {one.column!r} is {field.type}, and was {one.source} when the model was trained")
+
+
+def _check_texts(rows: Snapshot, features: Features) -> None:
+    """Raises ``UserError``: none of a column's texts is the number or the date that the model takes."""
+    names = {name: find_column(name, rows.schema) for name in used_columns(features.inputs)}
+    types = {name: source_of(rows.schema.field(here).type) for name, here in names.items()}
+    inputs = [one for one in features.inputs if one.kind in _FROM_TEXT and types[one.column] == "text"]
+    if not inputs:
+        return
+    counts = [f"count({each})" for one in inputs for each in (quoted(one.column), expression(one, "text"))]
+    found = [column[0].as_py() for column in rows.query(counts).columns]
+    for one, texts, converted in zip(inputs, found[::2], found[1::2], strict=True):
+        if texts and not converted:
+            raise UserError(
+                f"column {one.column!r} has {count(texts, 'text')}, none of which is a {_FROM_TEXT[one.kind]}, "
+                "as they were when the model was trained",
+                hint="Is it another column under this name?",
+            )
 
 
 def checked_labels(batches: Iterable[pa.RecordBatch], label: Label | None) -> Iterator[pa.RecordBatch]:

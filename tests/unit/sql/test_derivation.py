@@ -94,6 +94,7 @@ def test_a_table_of_one_row_is_refused(tmp_path: Path) -> None:
         ({"a": [1, 2], "y": ["x", None]}, r'NULL in 1 row of 2\n  Leave them out: ... WHERE "y" IS NOT NULL'),
         ({"a": [None, None], "y": [1.0, 2.0]}, r"no column is left to learn from \(.*a: it has no values"),
         ({"y": [1.0, 2.0]}, r"no column is left"),
+        ({"a": range(10), "y": list("abcdefghij")}, r"'y' has another text in each of the 10 rows"),
         ({"a": [1], "y": [[1, 2]]}, r"is list<.*, and a label is a number or a class"),
         ({"a": pa.array([], pa.int64()), "y": pa.array([], pa.int64())}, r"the SELECT has no rows"),
     ],
@@ -125,7 +126,8 @@ def test_the_label_decides_between_classes_and_a_number(tmp_path: Path, values: 
 
 def test_ten_thousand_classes_are_trained_and_more_are_refused(tmp_path: Path) -> None:
     def table(classes: int) -> pa.Table:
-        return pa.table({"a": [number % 9 for number in range(classes)], "y": [f"c{n}" for n in range(classes)]})
+        rows = range(classes + 1)  # Two rows have the same label.
+        return pa.table({"a": [number % 9 for number in rows], "y": [f"c{number % classes}" for number in rows]})
 
     assert len(features(prepare(tmp_path, table(10_000), statement())).label.classes) == 10_000
     with pytest.raises(UserError, match="has 10,001 classes, the limit is 10,000"):

@@ -84,6 +84,19 @@ def test_rows_that_do_not_fit_the_model_are_refused(tmp_path: Path, query: str, 
     database.close()
 
 
+def test_texts_in_place_of_numbers_are_refused_unless_some_of_them_are_numbers(tmp_path: Path) -> None:
+    prepared, database = trained(tmp_path)
+    for said, query in (
+        ("'a' has 30 texts, none of which is a number", f"SELECT * REPLACE ('x' || a AS a) FROM {TABLE}"),
+        ("'on' has 30 texts, none of which is a date", f"SELECT * REPLACE ('x' AS \"on\") FROM {TABLE}"),
+    ):
+        with pytest.raises(UserError, match=said):
+            prepare_rows(query, database, prepared.features, tmp_path / "p", label=False)
+    query = f"SELECT * REPLACE (CASE WHEN a > 5 THEN 'unknown' ELSE CAST(a AS VARCHAR) END AS a) FROM {TABLE}"
+    assert prepare_rows(query, database, prepared.features, tmp_path / "p", label=False).rows == N
+    database.close()
+
+
 def test_rows_are_prepared_with_the_parameters_of_the_training(tmp_path: Path) -> None:
     prepared, database = trained(tmp_path)
     query = f'SELECT A, "ON", kind FROM {TABLE} ORDER BY id DESC'
