@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -172,15 +173,16 @@ def test_the_tables_behind_views_are_sources(kind: str, database: Database, fore
         assert {name.strip('"') for name in database.sources(query)} - {"seen", "seen_twice"} == {"theirs", "a.b"}
 
 
-@pytest.mark.parametrize("kind", ["sqlite"])
-def test_ctrl_c_ends_a_query_of_sqlite(kind: str, database: Database) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb", "folder"])
+def test_ctrl_c_ends_a_query(kind: str, database: Database) -> None:
     list(database.batches("SELECT 1 AS a"))  # Everything is imported.
     query = (
         "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 30000000) SELECT max(i) AS m FROM c"
     )
-    threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
+    threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
     with pytest.raises(KeyboardInterrupt):
         list(database.batches(query))
+    assert [batch.num_rows for batch in database.batches("SELECT 1 AS a")] == [1]
 
 
 def test_an_interrupted_query_of_duckdb_is_an_interrupt() -> None:

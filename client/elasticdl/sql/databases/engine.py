@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from elasticdl.shared.errors import UserError
 from elasticdl.sql.databases.port import BATCH_ROWS, QueryError, check_columns, check_query, message_of
@@ -14,6 +15,7 @@ from elasticdl.sql.databases.port import BATCH_ROWS, QueryError, check_columns, 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+T = TypeVar("T")
 MEMORY_MIB = 200
 """For the queries of users."""
 SNAPSHOT_MIB = 80
@@ -21,6 +23,7 @@ SNAPSHOT_MIB = 80
 _THREADS = 2
 _LOCKED = re.compile(r"set lock on file.*?(?:PID (\d+)|$)", re.DOTALL)
 _OPEN_HERE = "different configuration"
+_CHECKED_EVERY_S = 0.05
 _INTERRUPTED = "Query interrupted"
 
 
@@ -33,11 +36,14 @@ class Queries:
 
     def schema(self, query: str) -> pa.Schema:
         """See ``Database``."""
-        return arrow_schema(self._selected(query))
+        return interruptible(self._connected(), lambda: arrow_schema(self._selected(query)))
 
     def batches(self, query: str) -> Iterator[pa.RecordBatch]:
         """See ``Database``."""
-        return arrow_batches(self._selected(query), BATCH_ROWS)
+        connection = self._connected()
+        source = arrow_batches(self._selected(query), BATCH_ROWS)
+        while (batch := interruptible(connection, lambda: next(source, None))) is not None:
+            yield batch
 
     def sources(self, query: str) -> frozenset[str]:
         """See ``Database``."""
@@ -125,6 +131,21 @@ def select(connection: Any, query: str) -> Any:
         check_columns(connection.sql(query).columns)  # In a subquery, DuckDB renames the second of two equal names.
         # The line ends a comment at the end of the query.
         return connection.sql(f"SELECT * FROM ({query}\n)")  # noqa: S608 - the user's own SELECT
+
+
+def interruptible(connection: Any, work: Callable[[], T]) -> T:
+    """Let a connection work on another thread, so that Ctrl-C ends a query at once and not after its current part."""
+    with ThreadPoolExecutor(1, "query") as thread:
+        waiting = thread.submit(work)
+        try:
+            while not waiting.done():  # After a use of Postgres' driver, a signal ends no wait.
+                wait([waiting], timeout=_CHECKED_EVERY_S)
+        except KeyboardInterrupt:
+            while not waiting.done():  # An interrupt before the query begins is lost.
+                connection.interrupt()
+                wait([waiting], timeout=_CHECKED_EVERY_S)
+            raise
+        return waiting.result()
 
 
 def arrow_schema(relation: Any) -> pa.Schema:
