@@ -160,7 +160,7 @@ class ForkServer:
 
         self._write_log()
         now = used_by(self._pid)
-        used_s, self._counted_s = now.cpu_s - self._counted_s, now.cpu_s
+        used_s, self._counted_s = max(0.0, now.cpu_s - self._counted_s), now.cpu_s  # 0: it has just ended.
         return used_s, now.rss_max_bytes
 
     def _write_log(self) -> None:
