@@ -227,7 +227,13 @@ def test_enums_and_lists_of_one_length_are_texts_and_lists(session: Session, tmp
 @pytest.mark.parametrize("place", ["", "staff.sqlite"])
 @pytest.mark.parametrize(
     ("select", "column"),
-    [("SELECT age FRM employee", 16), ("SELECT ag FROM employee", 8), ("SELECT age FROM employee x y", 28)],
+    [
+        ("SELECT age FRM employee", 16),
+        ("SELECT ag FROM employee", 8),
+        ("SELECT age FROM employee x y", 28),
+        ("SELECT .age FROM employee", 8),
+        ("SELECT age, 1.5 2.5 FROM employee", 17),
+    ],
 )
 def test_what_a_database_does_not_understand_has_a_place(
     session: Session, tmp_path: Path, place: str, select: str, column: int
