@@ -77,5 +77,6 @@ def test_a_state_of_another_model_and_a_job_without_snapshots_are_not_taken(tmp_
     optimizer = translate(keras.optimizers.Adam()).optimizer
     signature = ModelSignature(dense=(spec,), tables=(), optimizer=optimizer, seed=0)
     assert not assign(model, State(signature=signature, slots=np.ones((2, 10), np.float32), iteration=1))
-    assert not restore(model, tmp_path.as_uri(), "job-1")
+    assert restore(model, tmp_path.as_uri(), "job-1") == "the snapshots lack a part of the model"
+    assert restore(model, "nowhere://folder", "job-1").startswith("a snapshot can't be read: ")
     assert not model.optimizer.built
