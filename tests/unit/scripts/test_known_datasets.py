@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras.src.utils import image_dataset_utils, text_dataset_utils, timeseries_dataset_utils
 
 from elasticdl.cli.script import replacing
-from elasticdl.cli.script.known_datasets import known
+from elasticdl.cli.script.known_datasets import numbered
 from elasticdl.shipping.columns import Layout, laid_out
 from elasticdl.shipping.numbered import NumberedData
 from elasticdl.shipping.pickling import loads
@@ -49,7 +49,7 @@ def batches_of(dataset: Any) -> Iterator[dict[str, list[Any]]]:
 
 
 def read_by_number(dataset: Any, folder: Path, layout: Layout) -> list[dict[str, list[Any]]]:
-    found = known(dataset)
+    found = numbered(dataset)
     assert found is not None
     content = dump_source(folder, SCRIPT, TRAINING, found.source)
     reader = NumberedData(lambda: loads(content, folder / "training_arrays"), layout)
@@ -128,4 +128,4 @@ def test_what_can_not_be_taken_apart_is_left_alone() -> None:
         whole.map(lambda x, y: (x + 1, y)).batch(4),
         tf.data.Dataset.from_tensor_slices(SERIES).batch(2),
     ]
-    assert [known(one) for one in others] == [None] * len(others)
+    assert [numbered(one) for one in others] == [None] * len(others)

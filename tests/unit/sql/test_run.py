@@ -199,7 +199,8 @@ def test_tables_with_the_names_of_columns_do_not_choose_the_database(session: Se
     places = [str(tmp_path / name) for name in ("words.duckdb", "staff.sqlite")]
     with Attached(places) as databases:
         other = replace(session, databases=databases)
-        assert rows(run(other, "SELECT age FROM staff")[0]) == ((40,),)
+        for name in ("staff", "main.staff", 'main."STAFF"'):
+            assert rows(run(other, f"SELECT age FROM {name}")[0]) == ((40,),)
         with pytest.raises(StatementError) as caught:
             run(other, "SELECT * FROM age JOIN staff ON true LABEL age INTO m")
         (fault,) = caught.value.faults

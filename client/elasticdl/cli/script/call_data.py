@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from elasticdl.cli.script import arrays, by_number, streams
-from elasticdl.cli.script.known_datasets import Known
+from elasticdl.cli.script.known_datasets import NumberedDataset
 from elasticdl.shared.errors import UserError
 from elasticdl.shipping.columns import Array, Layout, laid_out
 from elasticdl.shipping.numbered import Batches, Drawn, InBatches, Sliced, Source
@@ -83,7 +83,7 @@ def few_of(given: Mapping[str, Any]) -> tuple[Layout, Columns]:
 def _by_number(given: Mapping[str, Any], folder: Path, script: Path) -> CallData | None:
     if streams.is_drawn(given["x"]):
         _refuse_split(given)
-        found: Known | None = _drawn(given, folder)
+        found: NumberedDataset | None = _drawn(given, folder)
     else:
         found = by_number.source_of(given["x"], given["steps_per_epoch"], given["shuffle"])
     if found is None:
@@ -110,10 +110,10 @@ def _by_number(given: Mapping[str, Any], folder: Path, script: Path) -> CallData
     )
 
 
-def _drawn(given: Mapping[str, Any], folder: Path) -> Known:
+def _drawn(given: Mapping[str, Any], folder: Path) -> NumberedDataset:
     steps, epochs = given["steps_per_epoch"], given["epochs"] - given["initial_epoch"]
     stream = streams.draw(given["x"], steps, epochs, folder / "stream")
-    return Known(Drawn(stream.layout, stream.columns, stream.sizes, steps), shuffled=False)
+    return NumberedDataset(Drawn(stream.layout, stream.columns, stream.sizes, steps), shuffled=False)
 
 
 def pass_over(given: Mapping[str, Any], batches: int) -> None:
