@@ -109,7 +109,7 @@ def test_images_are_loaded_by_number_too(tmp_path: Path) -> None:
 def test_the_job_shuffles_if_the_dataset_does(texts: Path) -> None:
     windows = keras.utils.timeseries_dataset_from_array(SERIES, None, 3, batch_size=4, shuffle=True)
     plain = keras.utils.timeseries_dataset_from_array(SERIES, None, 3, batch_size=None)
-    assert [one and one.shuffled for one in map(known, (windows, plain.shuffle(9).batch(4), plain.batch(4)))] == [
+    assert [one and one.shuffled for one in map(numbered, (windows, plain.shuffle(9).batch(4), plain.batch(4)))] == [
         True,
         True,
         False,
