@@ -6,16 +6,14 @@ import asyncio
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from tests.contract.servers import prometheus
-from tests.contract.servers.prometheus import START_LIMIT_S, ask, get, wait_for
+from tests.contract.servers.prometheus import ask, evaluated_rules, wait_for
 from tests.contract.servers.s3 import free_port
 from tests.unit.views.recorded import LOGS, Recorded, header_of, recorded
 from tests.unit.views.test_prometheus import HEARTBEATS, text
@@ -65,17 +63,6 @@ def test_a_job_is_scraped_and_every_query_has_a_result(programs: Path, tmp_path:
             rules = evaluated_rules(address)
             assert len(rules) == 6
             assert {rule["health"] for rule in rules} == {"ok"}
-
-
-def evaluated_rules(address: str) -> list[dict[str, Any]]:
-    """The alert rules, once the server has evaluated each of them."""
-    deadline = time.monotonic() + START_LIMIT_S
-    while True:
-        rules: list[dict[str, Any]] = get(address, "/api/v1/rules")["groups"][0]["rules"]
-        if all(rule["health"] != "unknown" for rule in rules):
-            return rules
-        assert time.monotonic() < deadline, rules
-        time.sleep(0.2)  # polling another process, which has no event to wait for
 
 
 def exported(name: str, folder: Path) -> Path:
