@@ -75,8 +75,7 @@ def main() -> int:
         if flags.platform == "kubernetes":
             return _serve(script, flags, root, start_there, has_seed=has_seed)
         processes, envs = flags.processes, parse_envs(flags.envs)
-        with fork_servers(processes=processes, seed=seed_of(flags), envs=envs) as forks:
-            forks.serve_several_jobs = True
+        with fork_servers(processes=processes, seed=seed_of(flags), envs=envs, several_jobs=True) as forks:
             forks.begin(None, [Service.WORKER])
 
             def start_here(flags: TrainFlags, job: JobId, started_s: float, watch: Watch | None) -> int:
