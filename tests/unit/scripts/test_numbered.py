@@ -119,8 +119,12 @@ def test_a_dataset_without_an_end_is_drawn_too_unless_an_epoch_is_one_pass(tmp_p
     endless = data_of(numbers.repeat().prefetch(1), tmp_path / "drawn", steps_per_epoch=2, epochs=2)
     drawn = [read(endless, tmp_path / "drawn", TRAINING, n, epoch)["x"] for epoch in (0, 1) for n in (0, 1)]
     assert drawn == [[0, 1], [2, 3], [4, 5], [0, 1]]
-    passes = data_of(numbers.repeat().prefetch(1), tmp_path / "passes", steps_per_epoch=3, epochs=2)
-    assert passes.training["x"].tolist() == [0, 1, 2, 3, 4, 5]
+    for number, times in enumerate((None, 2)):
+        repeated = numbers.repeat(times).prefetch(1)
+        passes = data_of(repeated, tmp_path / f"passes-{number}", steps_per_epoch=3, epochs=2)
+        assert passes.training["x"].tolist() == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(UserError, match="with a dataset of 6 batches"):  # Keras would end after two epochs.
+        data_of(numbers.repeat(2), tmp_path / "too few", steps_per_epoch=3, epochs=3)
 
 
 @pytest.mark.parametrize(

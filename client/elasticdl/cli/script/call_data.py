@@ -61,7 +61,7 @@ def data_of(given: Mapping[str, Any], folder: Path, script: Path, *, reads_here:
     Raises:
         UserError: no job can train with it.
     """
-    x = streams.of_one_pass(given["x"], given["steps_per_epoch"])
+    x = streams.of_one_pass(given["x"], given["steps_per_epoch"], given["epochs"] - given["initial_epoch"])
     if x is not given["x"]:
         given = {**given, "x": x, "steps_per_epoch": None}
     _refuse_data_that_continues(given, reads_here=reads_here)

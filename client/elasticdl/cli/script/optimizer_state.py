@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -60,6 +61,12 @@ class State:
     signature: ModelSignature
     slots: Floats
     iteration: int
+
+
+def restore_or_say(model: Any, storage: str, job: str) -> None:
+    """As ``restore``; says why on this process' output if the optimizer does not have the state."""
+    if reason := restore(model, storage, job):
+        sys.stdout.write(f"The optimizer of {model.name} does not have the state of job {job}: {reason}.\n")
 
 
 def restore(model: Any, storage: str, job: str) -> str:

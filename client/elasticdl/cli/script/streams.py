@@ -82,14 +82,17 @@ def is_drawn(given: Any) -> bool:
     return is_endless or isinstance(given, GeneratorType)
 
 
-def of_one_pass(dataset: Any, steps: int | None) -> Any:
-    """A dataset without its ``repeat()``, if an epoch of so many batches is one pass over it; else as it is."""
+def of_one_pass(dataset: Any, steps: int | None, epochs: int) -> Any:
+    """A dataset without its ``repeat()``, if each epoch of so many batches is one pass over it; else as it is."""
     inner = dataset
     while isinstance(inner, tf.data.Dataset):
         kind = type(inner).__name__.strip("_")
         if kind == "RepeatDataset":
             (inner,) = inner._inputs()
-            return inner if steps is not None and int(inner.cardinality()) == steps else dataset
+            batches = int(dataset.cardinality())
+            is_passes = steps is not None and int(inner.cardinality()) == steps
+            is_enough = is_passes and (batches == tf.data.INFINITE_CARDINALITY or batches >= steps * epochs)
+            return inner if is_enough else dataset
         if kind not in _UNCHANGED:
             break
         (inner,) = inner._inputs()
