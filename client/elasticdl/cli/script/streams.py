@@ -89,10 +89,10 @@ def of_one_pass(dataset: Any, steps: int | None, epochs: int) -> Any:
         kind = type(inner).__name__.strip("_")
         if kind == "RepeatDataset":
             (inner,) = inner._inputs()
+            if steps is None or int(inner.cardinality()) != steps:
+                return dataset
             batches = int(dataset.cardinality())
-            is_passes = steps is not None and int(inner.cardinality()) == steps
-            is_enough = is_passes and (batches == tf.data.INFINITE_CARDINALITY or batches >= steps * epochs)
-            return inner if is_enough else dataset
+            return inner if batches == tf.data.INFINITE_CARDINALITY or batches >= steps * epochs else dataset
         if kind not in _UNCHANGED:
             break
         (inner,) = inner._inputs()
