@@ -113,7 +113,7 @@ def load_weights(model: Any, job: str, flags: Mapping[str, Any]) -> None:
         fit.load_weights(model, file)
         record = _folder(job, flags) / "job.json"
         if record.exists():
-            optimizer_state.restore(model, json.loads(record.read_text())["storage"], job)
+            optimizer_state.restore_or_say(model, json.loads(record.read_text())["storage"], job)
 
 
 def _folder(job: str, flags: Mapping[str, Any]) -> Path:

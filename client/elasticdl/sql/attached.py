@@ -46,7 +46,13 @@ class Attached:
         if len(databases) == 1:
             return databases[0]
         named = _named(query)
-        return max(databases, key=lambda each: len(named & {table.lower() for table in each.tables()}))
+
+        def fit(database: Database) -> int:
+            tables = {table.lower() for table in database.tables()}
+            # ``main.staff`` and ``public.staff`` are the tables that databases list as ``staff``.
+            return sum(2 * (name in tables) or name.rpartition(".")[2] in tables for name in named)
+
+        return max(databases, key=fit)
 
     def elsewhere(self, table: str, database: Database) -> Database | None:
         """Another database that has a table, which this one has not."""

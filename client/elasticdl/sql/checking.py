@@ -76,7 +76,8 @@ def _named_in(error: UserError, query: Query) -> Iterator[Fault]:
     found = _NOT_UNDERSTOOD.search(error.args[0])
     if found is None:
         return
-    name = next(filter(None, found.groups())).rpartition(".")[2].lower()
+    syntax, *columns = found.groups()
+    name = (syntax or next(filter(None, columns)).rpartition(".")[2]).lower()
     text = Text(query.text)
     if len(named := [token for token in tokenize(text) if token.text.lower() == name]) == 1:
         (token,) = named

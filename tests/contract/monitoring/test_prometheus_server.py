@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.contract.servers import prometheus
-from tests.contract.servers.prometheus import ask, get, wait_for
+from tests.contract.servers.prometheus import ask, evaluated_rules, wait_for
 from tests.contract.servers.s3 import free_port
 from tests.unit.views.recorded import LOGS, Recorded, header_of, recorded
 from tests.unit.views.test_prometheus import HEARTBEATS, text
@@ -60,7 +60,7 @@ def test_a_job_is_scraped_and_every_query_has_a_result(programs: Path, tmp_path:
             (state,) = ask(address, 'elasticdl_job_state{state="succeeded"}')
             assert state["value"][1] == "1"
             assert state["metric"]["job"] == "elasticdl"
-            rules = get(address, "/api/v1/rules")["groups"][0]["rules"]
+            rules = evaluated_rules(address)
             assert len(rules) == 6
             assert {rule["health"] for rule in rules} == {"ok"}
 

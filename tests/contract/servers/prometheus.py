@@ -86,6 +86,17 @@ def wait_for(address: str, query: str) -> None:
         time.sleep(0.2)  # polling another process, which has no event to wait for
 
 
+def evaluated_rules(address: str) -> list[Any]:
+    """The rules of the first group, once the server has evaluated each of them."""
+    deadline = time.monotonic() + START_LIMIT_S
+    while True:
+        rules: list[Any] = get(address, "/api/v1/rules")["groups"][0]["rules"]
+        if all(rule["health"] != "unknown" for rule in rules):
+            return rules
+        assert time.monotonic() < deadline, rules
+        time.sleep(0.2)  # polling another process, which has no event to wait for
+
+
 def provide() -> bool:
     """Unpack Debian's package into the cache folder, without installing it; False: this machine has no apt."""
     if binaries():

@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras.src.utils import image_dataset_utils, text_dataset_utils, timeseries_dataset_utils
 
 from elasticdl.cli.script import replacing
-from elasticdl.cli.script.known_datasets import known
+from elasticdl.cli.script.known_datasets import numbered
 from elasticdl.shipping.columns import Layout, laid_out
 from elasticdl.shipping.numbered import NumberedData
 from elasticdl.shipping.pickling import loads
@@ -49,7 +49,7 @@ def batches_of(dataset: Any) -> Iterator[dict[str, list[Any]]]:
 
 
 def read_by_number(dataset: Any, folder: Path, layout: Layout) -> list[dict[str, list[Any]]]:
-    found = known(dataset)
+    found = numbered(dataset)
     assert found is not None
     content = dump_source(folder, SCRIPT, TRAINING, found.source)
     reader = NumberedData(lambda: loads(content, folder / "training_arrays"), layout)
@@ -109,7 +109,7 @@ def test_images_are_loaded_by_number_too(tmp_path: Path) -> None:
 def test_the_job_shuffles_if_the_dataset_does(texts: Path) -> None:
     windows = keras.utils.timeseries_dataset_from_array(SERIES, None, 3, batch_size=4, shuffle=True)
     plain = keras.utils.timeseries_dataset_from_array(SERIES, None, 3, batch_size=None)
-    assert [one and one.shuffled for one in map(known, (windows, plain.shuffle(9).batch(4), plain.batch(4)))] == [
+    assert [one and one.shuffled for one in map(numbered, (windows, plain.shuffle(9).batch(4), plain.batch(4)))] == [
         True,
         True,
         False,
@@ -128,4 +128,4 @@ def test_what_can_not_be_taken_apart_is_left_alone() -> None:
         whole.map(lambda x, y: (x + 1, y)).batch(4),
         tf.data.Dataset.from_tensor_slices(SERIES).batch(2),
     ]
-    assert [known(one) for one in others] == [None] * len(others)
+    assert [numbered(one) for one in others] == [None] * len(others)

@@ -55,12 +55,12 @@ def seeded(epoch: int) -> Iterator[None]:
     yield
 
 
-def data_of(x: Any, folder: Path, **given: Any) -> CallData:
+def data_of(x: Any, folder: Path, *, reads_here: bool = True, **given: Any) -> CallData:
     plain = dict.fromkeys(
         ("y", "sample_weight", "steps_per_epoch", "batch_size", "validation_data", "validation_steps")
     )
     plain |= {"validation_split": 0.0, "validation_batch_size": None, "shuffle": True, "epochs": 1, "initial_epoch": 0}
-    return call_data.data_of({"x": x, **plain, **given}, folder, SCRIPT)
+    return call_data.data_of({"x": x, **plain, **given}, folder, SCRIPT, reads_here=reads_here)
 
 
 def read(data: CallData, folder: Path, purpose: str, number: int, epoch: int = 0) -> dict[str, list[Any]]:
@@ -119,8 +119,12 @@ def test_a_dataset_without_an_end_is_drawn_too_unless_an_epoch_is_one_pass(tmp_p
     endless = data_of(numbers.repeat().prefetch(1), tmp_path / "drawn", steps_per_epoch=2, epochs=2)
     drawn = [read(endless, tmp_path / "drawn", TRAINING, n, epoch)["x"] for epoch in (0, 1) for n in (0, 1)]
     assert drawn == [[0, 1], [2, 3], [4, 5], [0, 1]]
-    passes = data_of(numbers.repeat().prefetch(1), tmp_path / "passes", steps_per_epoch=3, epochs=2)
-    assert passes.training["x"].tolist() == [0, 1, 2, 3, 4, 5]
+    for number, times in enumerate((None, 2)):
+        repeated = numbers.repeat(times).prefetch(1)
+        passes = data_of(repeated, tmp_path / f"passes-{number}", steps_per_epoch=3, epochs=2)
+        assert passes.training["x"].tolist() == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(UserError, match="with a dataset of 6 batches"):  # Keras would end after two epochs.
+        data_of(numbers.repeat(2), tmp_path / "too few", steps_per_epoch=3, epochs=3)
 
 
 @pytest.mark.parametrize(
@@ -129,11 +133,22 @@ def test_a_dataset_without_an_end_is_drawn_too_unless_an_epoch_is_one_pass(tmp_p
         ({}, r"the generator of fit\(\) has no length\n  Give fit\(\) steps_per_epoch"),
         ({"steps_per_epoch": 2, "epochs": 3}, "ended after 5 batches, and 3 epochs of 2 steps need 6"),
         ({"steps_per_epoch": 2, "epochs": 2, "validation_data": batches()}, "the validation data .* is a generator"),
+        ({"steps_per_epoch": 2, "validation_data": batches()}, r"no length\n  Give fit\(\) validation_steps"),
     ],
+    ids=["no steps", "too few", "validation in several epochs", "no steps of validation"],
 )
 def test_what_a_generator_can_not_give_is_refused(given: dict[str, Any], says: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=says):
         data_of((one for one in itertools.islice(batches(), 5)), tmp_path, **given)
+
+
+def test_pods_can_not_continue_data_from_epoch_to_epoch(tmp_path: Path) -> None:
+    numbers = tf.data.Dataset.from_tensor_slices((np.arange(6), np.arange(6))).batch(2).repeat()
+    for x, what in ((batches(), "a generator"), (numbers, "a dataset without an end")):
+        with pytest.raises(UserError, match=what):
+            data_of(x, tmp_path, steps_per_epoch=2, epochs=2, reads_here=False)
+    passes = data_of(numbers, tmp_path, steps_per_epoch=3, epochs=2, reads_here=False)
+    assert passes.training["x"].tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_every_process_takes_a_dataset_through_the_same_epochs_also_back(tmp_path: Path) -> None:

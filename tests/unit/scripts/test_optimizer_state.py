@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from elasticdl.cli.script.optimizer_state import SLOTS, State, assign, restore
+from elasticdl.cli.script.optimizer_state import SLOTS, State, assign, restore, restore_or_say
 from elasticdl.ps.engine.dense import DenseStore
 from elasticdl.ps.engine.optimizers import OPTIMIZERS, Update
 from elasticdl.shared.model.signature import DenseVariable, ModelSignature, VariableKind
@@ -71,11 +71,18 @@ def test_each_optimizer_of_the_ps_is_known() -> None:
     assert SLOTS.keys() == OPTIMIZERS.keys()
 
 
-def test_a_state_of_another_model_and_a_job_without_snapshots_are_not_taken(tmp_path: Path) -> None:
+def test_a_state_of_another_model_and_a_job_without_snapshots_are_not_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = small("adam")
     spec = trainable("dense/kernel", (5, 2))
     optimizer = translate(keras.optimizers.Adam()).optimizer
     signature = ModelSignature(dense=(spec,), tables=(), optimizer=optimizer, seed=0)
     assert not assign(model, State(signature=signature, slots=np.ones((2, 10), np.float32), iteration=1))
-    assert not restore(model, tmp_path.as_uri(), "job-1")
+    assert restore(model, tmp_path.as_uri(), "job-1") == "the snapshots lack a part of the model"
+    assert restore(model, "nowhere://folder", "job-1").startswith("a snapshot can't be read: ")
+    restore_or_say(model, tmp_path.as_uri(), "job-1")
+    assert capsys.readouterr().out == (
+        "The optimizer of small does not have the state of job job-1: the snapshots lack a part of the model.\n"
+    )
     assert not model.optimizer.built

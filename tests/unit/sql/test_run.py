@@ -199,7 +199,8 @@ def test_tables_with_the_names_of_columns_do_not_choose_the_database(session: Se
     places = [str(tmp_path / name) for name in ("words.duckdb", "staff.sqlite")]
     with Attached(places) as databases:
         other = replace(session, databases=databases)
-        assert rows(run(other, "SELECT age FROM staff")[0]) == ((40,),)
+        for name in ("staff", "main.staff", 'main."STAFF"'):
+            assert rows(run(other, f"SELECT age FROM {name}")[0]) == ((40,),)
         with pytest.raises(StatementError) as caught:
             run(other, "SELECT * FROM age JOIN staff ON true LABEL age INTO m")
         (fault,) = caught.value.faults
@@ -227,7 +228,13 @@ def test_enums_and_lists_of_one_length_are_texts_and_lists(session: Session, tmp
 @pytest.mark.parametrize("place", ["", "staff.sqlite"])
 @pytest.mark.parametrize(
     ("select", "column"),
-    [("SELECT age FRM employee", 16), ("SELECT ag FROM employee", 8), ("SELECT age FROM employee x y", 28)],
+    [
+        ("SELECT age FRM employee", 16),
+        ("SELECT ag FROM employee", 8),
+        ("SELECT age FROM employee x y", 28),
+        ("SELECT .age FROM employee", 8),
+        ("SELECT age, 1.5 2.5 FROM employee", 17),
+    ],
 )
 def test_what_a_database_does_not_understand_has_a_place(
     session: Session, tmp_path: Path, place: str, select: str, column: int

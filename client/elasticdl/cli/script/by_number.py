@@ -11,14 +11,14 @@ import numpy as np
 import tensorflow as tf
 
 from elasticdl.cli.script import streams
-from elasticdl.cli.script.known_datasets import Known, known
+from elasticdl.cli.script.known_datasets import NumberedDataset, numbered
 from elasticdl.shared.errors import UserError
 from elasticdl.shipping.columns import Array, Layout, laid_out
 from elasticdl.shipping.numbered import NUMBER, Batches, Source
 from elasticdl.shipping.shipped import dump_source
 
 
-def source_of(given: Any, steps: int | None, shuffle: bool, *, all_steps: bool = True) -> Known | None:
+def source_of(given: Any, steps: int | None, shuffle: bool, *, all_steps: bool = True) -> NumberedDataset | None:
     """The source of an argument of ``fit()``; None: workers can't read it by number.
 
     Args:
@@ -30,7 +30,7 @@ def source_of(given: Any, steps: int | None, shuffle: bool, *, all_steps: bool =
         UserError: the data has no batches, or their number is not ``steps``.
     """
     if isinstance(given, tf.data.Dataset):
-        return known(given) if steps is None else None
+        return numbered(given) if steps is None else None
     if not isinstance(given, keras.utils.PyDataset):
         return None
     count = given.num_batches
@@ -43,7 +43,7 @@ def source_of(given: Any, steps: int | None, shuffle: bool, *, all_steps: bool =
     count = min(one for one in (count, steps) if one is not None)
     if count < 1:
         raise UserError(f"the {type(given).__name__} of fit() gives no batch")
-    return Known(Batches(given, count), shuffle)
+    return NumberedDataset(Batches(given, count), shuffle)
 
 
 def shipped(source: Source, folder: Path, script: Path, purpose: str) -> bytes | None:

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from elasticdl.cli.script import arrays, by_number, streams
-from elasticdl.cli.script.known_datasets import Known
+from elasticdl.cli.script.known_datasets import NumberedDataset
 from elasticdl.shared.errors import UserError
 from elasticdl.shipping.columns import Array, Layout, laid_out
 from elasticdl.shipping.numbered import Batches, Drawn, InBatches, Sliced, Source
@@ -61,10 +61,10 @@ def data_of(given: Mapping[str, Any], folder: Path, script: Path, *, reads_here:
     Raises:
         UserError: no job can train with it.
     """
-    _refuse_generators(given, reads_here=reads_here)
-    x = streams.of_one_pass(given["x"], given["steps_per_epoch"])
+    x = streams.of_one_pass(given["x"], given["steps_per_epoch"], given["epochs"] - given["initial_epoch"])
     if x is not given["x"]:
         given = {**given, "x": x, "steps_per_epoch": None}
+    _refuse_data_that_continues(given, reads_here=reads_here)
     by_numbers = _by_number(given, folder, script) if reads_here else None
     return _in_columns(given, folder) if by_numbers is None else by_numbers
 
@@ -83,7 +83,7 @@ def few_of(given: Mapping[str, Any]) -> tuple[Layout, Columns]:
 def _by_number(given: Mapping[str, Any], folder: Path, script: Path) -> CallData | None:
     if streams.is_drawn(given["x"]):
         _refuse_split(given)
-        found: Known | None = _drawn(given, folder)
+        found: NumberedDataset | None = _drawn(given, folder)
     else:
         found = by_number.source_of(given["x"], given["steps_per_epoch"], given["shuffle"])
     if found is None:
@@ -110,10 +110,10 @@ def _by_number(given: Mapping[str, Any], folder: Path, script: Path) -> CallData
     )
 
 
-def _drawn(given: Mapping[str, Any], folder: Path) -> Known:
+def _drawn(given: Mapping[str, Any], folder: Path) -> NumberedDataset:
     steps, epochs = given["steps_per_epoch"], given["epochs"] - given["initial_epoch"]
     stream = streams.draw(given["x"], steps, epochs, folder / "stream")
-    return Known(Drawn(stream.layout, stream.columns, stream.sizes, steps), shuffled=False)
+    return NumberedDataset(Drawn(stream.layout, stream.columns, stream.sizes, steps), shuffled=False)
 
 
 def pass_over(given: Mapping[str, Any], batches: int) -> None:
@@ -176,7 +176,7 @@ def _in_columns(given: Mapping[str, Any], folder: Path) -> CallData:
     )
 
 
-def _refuse_generators(given: Mapping[str, Any], *, reads_here: bool) -> None:
+def _refuse_data_that_continues(given: Mapping[str, Any], *, reads_here: bool) -> None:
     if given["epochs"] - given["initial_epoch"] == 1:
         return
     if isinstance(given["validation_data"], GeneratorType):
@@ -184,10 +184,11 @@ def _refuse_generators(given: Mapping[str, Any], *, reads_here: bool) -> None:
             "the validation data of fit() is a generator, of which each evaluation would see other batches",
             hint="Give arrays or a tf.data.Dataset, so that all epochs are compared on the same data.",
         )
-    if isinstance(given["x"], GeneratorType) and not reads_here:
+    if streams.is_drawn(given["x"]) and not reads_here:
+        what = "generator" if isinstance(given["x"], GeneratorType) else "dataset without an end"
         raise UserError(
-            "fit() is given a generator and several epochs, for which workers have to see the files of this machine",
-            hint="Give a tf.data.Dataset or arrays to a job on Kubernetes.",
+            f"fit() is given a {what} and several epochs, for which workers have to see the files of this machine",
+            hint="Give arrays, or a tf.data.Dataset with an end, to a job on Kubernetes.",
         )
 
 
@@ -202,7 +203,7 @@ def _refuse_split(given: Mapping[str, Any]) -> None:
 def _validation(given: Mapping[str, Any], batch_size: int, folder: Path) -> tuple[Layout, Columns]:
     data, steps = given["validation_data"], given["validation_steps"]
     if streams.is_stream(data):
-        stream = streams.read(data, steps, folder / "validation_stream")
+        stream = streams.read(data, steps, folder / "validation_stream", option="validation_steps")
         return stream.layout, stream.columns
     layout, columns = laid_out(*keras.utils.unpack_x_y_sample_weight(data))
     arrays.records_of(columns)

@@ -54,8 +54,8 @@ def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers,
         job = _trained(model, given, launchers, script)
     with launchers.place.results(job) as results:
         load_weights(model, results.weights)
-        if results.storage and not optimizer_state.restore(model, results.storage, job):
-            sys.stdout.write(f"The optimizer of {model.name} has no state: that of {job} can't be read.\n")
+        if results.storage:
+            optimizer_state.restore_or_say(model, results.storage, job)
     continuing.note(model, job)
     return _history(model, results.epochs, given, results.batches_per_epoch)
 

@@ -7,7 +7,8 @@ imported serves all jobs of the script. Its standard input is a socket:
     this process -> script    lines of JSON: the progress, if the call asks for it
     this process -> script    an empty line: the job has succeeded
 
-If a job does not succeed, this process ends with the exit code of the job. It also ends when the script does.
+If a job does not succeed, this process ends with the exit code of the job. It also ends when the script does; if a
+job is running then, once that has ended.
 """
 
 from __future__ import annotations
@@ -74,8 +75,7 @@ def main() -> int:
         if flags.platform == "kubernetes":
             return _serve(script, flags, root, start_there, has_seed=has_seed)
         processes, envs = flags.processes, parse_envs(flags.envs)
-        with fork_servers(processes=processes, seed=seed_of(flags), envs=envs) as forks:
-            forks.serve_several_jobs = True
+        with fork_servers(processes=processes, seed=seed_of(flags), envs=envs, several_jobs=True) as forks:
             forks.begin(None, [Service.WORKER])
 
             def start_here(flags: TrainFlags, job: JobId, started_s: float, watch: Watch | None) -> int:
@@ -88,6 +88,11 @@ def main() -> int:
 
 def _serve(script: socket.socket, flags: TrainFlags, root: Path, start: Start, *, has_seed: bool) -> int:
     """Run one job after the other; returns the exit code of the first that does not succeed."""
+
+    def answer(line: bytes) -> None:
+        with contextlib.suppress(OSError):  # The script was killed. Its job continues.
+            script.sendall(line)
+
     with contextlib.suppress(KeyboardInterrupt), script.makefile("rb") as requests:
         for line in requests:
             request = json.loads(line)
@@ -95,12 +100,12 @@ def _serve(script: socket.socket, flags: TrainFlags, root: Path, start: Start, *
             if request["shows_facts"]:
                 from elasticdl.cli.script.fit_progress import Sender
 
-                watch = Sender(script.sendall).watch
+                watch = Sender(answer).watch
             seeded = _seeded(flags, request["number"] - 1, has_seed=has_seed)
             if code := _run(request, seeded, root, start, watch):
                 return code
             interrupts.catch()  # The end of a job ignores further signals.
-            script.sendall(SUCCEEDED)
+            answer(SUCCEEDED)
     return exit_codes.INTERRUPTED
 
 

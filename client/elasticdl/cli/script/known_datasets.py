@@ -23,7 +23,7 @@ _IMAGE_OPTIONS = (
 )  # fmt: skip
 
 
-class Known(NamedTuple):
+class NumberedDataset(NamedTuple):
     """A dataset that is read by number.
 
     Attributes:
@@ -34,7 +34,7 @@ class Known(NamedTuple):
     shuffled: bool
 
 
-def known(dataset: Any) -> Known | None:
+def numbered(dataset: Any) -> NumberedDataset | None:
     """The source of a ``tf.data.Dataset`` that a utility of Keras has made, with what the script has added.
 
     Batches may be mapped, cached and prefetched. None: the dataset is another one, or something else was done with it.
@@ -62,7 +62,7 @@ def known(dataset: Any) -> Known | None:
     source = _windows(given, batch_size) if "timeseries" in name else _files(given, batch_size)
     if source is None or not source.count:
         return None
-    return Known(Mapped(source, functions) if functions else source, shuffled or bool(given["shuffle"]))
+    return NumberedDataset(Mapped(source, functions) if functions else source, shuffled or bool(given["shuffle"]))
 
 
 def _windows(given: Mapping[str, Any], batch_size: int) -> Source | None:

@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -66,11 +66,8 @@ class Launcher:
         """Run a job to its end; returns its exit code. Unless that is 0, the process has ended."""
         with contextlib.suppress(OSError):  # It has died; its exit code says why.
             self._socket.sendall(json.dumps(request).encode() + b"\n")
-        for line in self._lines():
-            if not line:
-                return 0
-            if show:
-                show(json.loads(line))
+        if follow(self._socket, show, self._on_interrupt):
+            return 0
         return wait_for(self._process, passes_on=_lacks_terminal) or exit_codes.FAILURE
 
     def close(self) -> None:
@@ -79,22 +76,37 @@ class Launcher:
         self._process.terminate()
         self._process.wait()
 
-    def _lines(self) -> Iterator[bytes]:
-        """What it says, until it ends."""
-        rest = b""
-        while True:
-            try:
-                received = self._socket.recv(_ANSWER_BYTES_MAX)
-            except KeyboardInterrupt:
-                if _lacks_terminal():
-                    self._process.send_signal(signal.SIGINT)
-                continue
-            except OSError:
-                received = b""
-            if not received:
-                return
-            *lines, rest = (rest + received).split(b"\n")
-            yield from lines
+    def _on_interrupt(self) -> None:
+        if _lacks_terminal():
+            self._process.send_signal(signal.SIGINT)
+
+
+def follow(connection: socket.socket, show: Show | None, on_interrupt: Callable[[], None]) -> bool:
+    """Show the progress of a job until its process has said that it succeeded, or has ended; returns which.
+
+    Args:
+        on_interrupt: is called at Ctrl-C, after which the job still has to end.
+    """
+    rest = b""
+    while True:
+        try:
+            received = connection.recv(_ANSWER_BYTES_MAX)
+        except KeyboardInterrupt:
+            on_interrupt()
+            continue
+        except OSError:
+            received = b""
+        if not received:
+            return False
+        *lines, rest = (rest + received).split(b"\n")
+        for line in lines:
+            if not line:
+                return True
+            if show:
+                try:
+                    show(json.loads(line))
+                except KeyboardInterrupt:
+                    on_interrupt()
 
 
 class Launchers:
@@ -178,8 +190,10 @@ class Launchers:
             JobError: the job has failed, or the user interrupted it.
         """
         launcher, self._launcher = self._launcher, None
-        if launcher is None or launcher.has_ended:
-            launcher = self._start()
+        if launcher is not None and launcher.has_ended:
+            launcher.close()
+            launcher = None
+        launcher = launcher or self._start()
         refusal = self.root / f".{job}.refused"
         request = {"job": job, "values": values, "quiet": quiet, "replace": replace, "folder": os.getcwd()}
         request |= {"refusal": str(refusal), "number": len(self._jobs), "shows_facts": show is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -62,20 +63,30 @@ class State:
     iteration: int
 
 
-def restore(model: Any, storage: str, job: str) -> bool:
+def restore_or_say(model: Any, storage: str, job: str) -> None:
+    """As ``restore``; says why on this process' output if the optimizer does not have the state."""
+    if reason := restore(model, storage, job):
+        sys.stdout.write(f"The optimizer of {model.name} does not have the state of job {job}: {reason}.\n")
+
+
+def restore(model: Any, storage: str, job: str) -> str:
     """Give a model's optimizer the state that it has at the end of a job.
 
     Args:
         storage: URI of the folder that holds the job's snapshots.
 
     Returns:
-        Whether there was one that fits.
+        Why it does not have that state; empty: it has.
     """
     try:
         state = read(open_store(storage), storage, job)
-    except ElasticDLError:
-        return False
-    return state is not None and assign(model, state)
+    except ElasticDLError as error:
+        return f"a snapshot can't be read: {error.args[0]}"
+    if state is None:
+        return "the snapshots lack a part of the model"
+    if state.signature.optimizer.is_keras:
+        return "the workers run this optimizer themselves, and a script can't take over what they keep"
+    return "" if assign(model, state) else "the snapshots are of another model or optimizer"
 
 
 def read(store: ObjectStore, storage: str, job: str) -> State | None:

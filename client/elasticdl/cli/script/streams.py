@@ -82,21 +82,32 @@ def is_drawn(given: Any) -> bool:
     return is_endless or isinstance(given, GeneratorType)
 
 
-def of_one_pass(dataset: Any, steps: int | None) -> Any:
-    """A dataset without its ``repeat()``, if an epoch of so many batches is one pass over it; else as it is."""
+def of_one_pass(dataset: Any, steps: int | None, epochs: int) -> Any:
+    """A dataset without its ``repeat()``, if each epoch of so many batches is one pass over it; else as it is."""
     inner = dataset
     while isinstance(inner, tf.data.Dataset):
         kind = type(inner).__name__.strip("_")
         if kind == "RepeatDataset":
             (inner,) = inner._inputs()
-            return inner if steps is not None and int(inner.cardinality()) == steps else dataset
+            if steps is None or int(inner.cardinality()) != steps:
+                return dataset
+            batches = int(dataset.cardinality())
+            return inner if batches == tf.data.INFINITE_CARDINALITY or batches >= steps * epochs else dataset
         if kind not in _UNCHANGED:
             break
         (inner,) = inner._inputs()
     return dataset
 
 
-def draw(given: Any, steps: int | None, epochs: int, folder: Path) -> Stream:
+def draw(
+    given: Any,
+    steps: int | None,
+    epochs: int,
+    folder: Path,
+    *,
+    option: str = "steps_per_epoch",
+    limits: Limits = _LIMITS,
+) -> Stream:
     """Write the batches of all epochs, of data for which ``is_drawn``, into a folder.
 
     Raises:
@@ -104,8 +115,8 @@ def draw(given: Any, steps: int | None, epochs: int, folder: Path) -> Stream:
     """
     if steps is None:
         what = "generator of fit() has no length" if isinstance(given, GeneratorType) else "dataset of fit() has no end"
-        raise UserError(f"the {what}", hint="Give fit() steps_per_epoch.")
-    stream = _written(itertools.islice(given, steps * epochs), folder)
+        raise UserError(f"the {what}", hint=f"Give fit() {option}.")
+    stream = _written(itertools.islice(given, steps * epochs), folder, limits)
     if len(stream.sizes) < steps * epochs:
         raise UserError(
             f"the generator of fit() ended after {count(len(stream.sizes), 'batch', 'batches')}, and "
@@ -115,33 +126,45 @@ def draw(given: Any, steps: int | None, epochs: int, folder: Path) -> Stream:
     return stream
 
 
-def read(given: Any, steps: int | None, folder: Path, *, shuffle: bool = True, limits: Limits = _LIMITS) -> Stream:
+def read(
+    given: Any,
+    steps: int | None,
+    folder: Path,
+    *,
+    shuffle: bool = True,
+    option: str = "steps_per_epoch",
+    limits: Limits = _LIMITS,
+) -> Stream:
     """Write one pass over a data set into a folder.
 
     Args:
         steps: batches of an epoch; None: all.
         shuffle: what ``fit()`` was given, which counts for a ``PyDataset``.
+        option: the argument of ``fit()`` that is ``steps``.
 
     Raises:
         UserError: it has no end, gives other data in each pass, is too large, or its batches differ in structure.
     """
     batches: Iterable[Any]
     if isinstance(given, GeneratorType):
-        return draw(given, steps, 1, folder)
+        return draw(given, steps, 1, folder, option=option, limits=limits)
     if isinstance(given, tf.data.Dataset):
-        batches, shuffled = _of_dataset(given, steps), any("Shuffle" in type(one).__name__ for one in _parts(given))
+        batches, shuffled = (
+            _of_dataset(given, steps, option),
+            any("Shuffle" in type(one).__name__ for one in _parts(given)),
+        )
     else:
-        batches, shuffled = _of_py_dataset(given, steps), shuffle
+        batches, shuffled = _of_py_dataset(given, steps, option), shuffle
     return _written(batches, folder, limits)._replace(shuffled=shuffled)
 
 
-def _of_dataset(given: Any, steps: int | None) -> Iterable[Any]:
+def _of_dataset(given: Any, steps: int | None, option: str) -> Iterable[Any]:
     known = int(given.cardinality())
     if known == tf.data.INFINITE_CARDINALITY and steps is None:
-        raise UserError("the dataset of fit() has no end", hint="Give fit() steps_per_epoch, or remove repeat().")
+        raise UserError("the dataset of fit() has no end", hint=f"Give fit() {option}, or remove repeat().")
     if known >= 0 and steps is not None and steps != known:
         raise UserError(
-            f"steps_per_epoch={steps} of fit() with a dataset of {known:,} batches",
+            f"{option}={steps} of fit() with a dataset of {known:,} batches",
             hint=STEPS_HINT,
         )
     for part in _parts(given):
@@ -155,10 +178,10 @@ def _of_dataset(given: Any, steps: int | None) -> Iterable[Any]:
     return taken
 
 
-def _of_py_dataset(given: Any, steps: int | None) -> Iterator[Any]:
+def _of_py_dataset(given: Any, steps: int | None, option: str) -> Iterator[Any]:
     batches = given.num_batches if steps is None else steps
     if batches is None:
-        raise UserError("the PyDataset of fit() has no end", hint="Give fit() steps_per_epoch.")
+        raise UserError("the PyDataset of fit() has no end", hint=f"Give fit() {option}.")
     return (given[number] for number in range(batches))
 
 

@@ -35,7 +35,7 @@ _TABLES = (
 _SCHEMAS = ("", "main")
 _BUSY_S = 10
 _STEPS_UNINTERRUPTED = 1_000_000
-"""Instructions of SQLite's machine, some hundredths of a second."""
+"""Instructions of SQLite's virtual machine between two chances for Ctrl-C: some hundredths of a second."""
 _COLUMNS_AT_ONCE = 200
 
 
@@ -176,11 +176,11 @@ def _open(path: Path, mode: str) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise UserError(f"{path} can't be opened: {error}") from error
     # Python handles Ctrl-C between two of its own instructions, and a query is one of them.
-    found.set_progress_handler(_go_on, _STEPS_UNINTERRUPTED)
+    found.set_progress_handler(_continue, _STEPS_UNINTERRUPTED)
     return found
 
 
-def _go_on() -> int:
+def _continue() -> int:
     """Called while a query runs. Ctrl-C raises an exception in it, and SQLite ends the query."""
     return 0
 

@@ -143,8 +143,8 @@ class Schema:
     Args:
         file: the path of the published schema below the root of imports.
         roots: dataclasses, and unions with a name. What they contain becomes messages as well.
-        only: dataclass -> its fields that are decoded, of those of which not all are, which saves time. The values lack
-            the other fields: to read one is an ``AttributeError``.
+        only: dataclass -> the fields to decode, which saves time. Other dataclasses are decoded completely. The values
+            lack the other fields: to read one is an ``AttributeError``.
 
     Attributes:
         docs: name of a message or enum -> the first sentences of its class' docstring.

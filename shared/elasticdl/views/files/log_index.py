@@ -28,7 +28,7 @@ import elasticdl.shared.messages
 import elasticdl.views.wall_time
 from elasticdl.master.core.fold import Fold
 from elasticdl.shared.messages.events import LogRecord
-from elasticdl.views import core_snapshot
+from elasticdl.views import core_snapshot, points
 from elasticdl.views.files.mentions import Mentions
 from elasticdl.views.wall_time.fold import WallTimeFold
 from elasticdl.views.wall_time.values import WallTime, wall_time_of_plain, wall_time_to_plain
@@ -138,10 +138,11 @@ class LogIndex:
 def program() -> str:
     """Digest of the code that says where the time of a log went."""
     digest = hashlib.blake2b(digest_size=16)
-    for package in (elasticdl.views.wall_time, elasticdl.shared.messages):
-        for folder in package.__path__:
-            for path in sorted(Path(folder).rglob("*.py")):
-                digest.update(path.read_bytes())
+    packages = (elasticdl.views.wall_time, elasticdl.shared.messages)
+    folders = [Path(folder) for package in packages for folder in package.__path__]
+    files = [Path(points.__file__), *(path for folder in folders for path in sorted(folder.rglob("*.py")))]
+    for path in files:
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 

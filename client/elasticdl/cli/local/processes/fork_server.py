@@ -160,7 +160,7 @@ class ForkServer:
 
         self._write_log()
         now = used_by(self._pid)
-        used_s, self._counted_s = now.cpu_s - self._counted_s, now.cpu_s
+        used_s, self._counted_s = max(0.0, now.cpu_s - self._counted_s), now.cpu_s  # 0: it has just ended.
         return used_s, now.rss_max_bytes
 
     def _write_log(self) -> None:
@@ -209,9 +209,7 @@ class ForkServers:
 
     Args:
         environment: all of the environment of a server. Variables that imports read must be those of the service.
-
-    Attributes:
-        serve_several_jobs: whether the servers outlive a job.
+        several_jobs: whether the servers outlive a job.
     """
 
     def __init__(
@@ -219,6 +217,8 @@ class ForkServers:
         spawner: Spawner,
         command: Callable[[Service], list[str]],
         environment: Callable[[Service], Mapping[str, str]],
+        *,
+        several_jobs: bool = False,
     ) -> None:
         self.spawner = spawner
         self._environment = environment
@@ -227,7 +227,7 @@ class ForkServers:
         self.take_spare: Callable[[], WaitingProcess | None] = lambda: None
         """Gives a process that can become any worker."""
         self._left_out: set[Service] = set()
-        self.serve_several_jobs = False
+        self._several_jobs = several_jobs
 
     def leave_out(self, service: Service) -> None:
         """Start no server for a service of which the job has no processes."""
@@ -244,7 +244,7 @@ class ForkServers:
                 continue
             server, log = self.servers[service], logs and logs / f"{fork_server_name(service)}.log"
             if not server.has_begun:
-                server.begin(environment=self._environment(service), log=None if self.serve_several_jobs else log)
+                server.begin(environment=self._environment(service), log=None if self._several_jobs else log)
             if log:
                 server.log_to(log)
 
@@ -278,7 +278,7 @@ class ForkServers:
         self._kill_waiting()
         self.take_spare = lambda: None
         return {
-            fork_server_name(service): server.end_job() if self.serve_several_jobs else server.stop()
+            fork_server_name(service): server.end_job() if self._several_jobs else server.stop()
             for service, server in self.servers.items()
             if server.has_begun
         }
@@ -302,14 +302,18 @@ class ForkServers:
         self.stop()
 
 
-def fork_servers(*, processes: int, seed: int, envs: Mapping[str, str]) -> ForkServers:
-    """The fork servers of a job; none is started yet. ``processes``: how many workers and ps the job has."""
+def fork_servers(*, processes: int, seed: int, envs: Mapping[str, str], several_jobs: bool = False) -> ForkServers:
+    """The fork servers of a job, or of several; none is started yet.
+
+    Args:
+        processes: how many workers and ps a job has.
+    """
     imports = import_environment(os.environ, processes=processes, seed=seed)
 
     def environment(service: Service) -> dict[str, str]:
         return imports if service is Service.MASTER else {**imports, **envs}
 
-    return ForkServers(Spawner(), service_command, environment)
+    return ForkServers(Spawner(), service_command, environment, several_jobs=several_jobs)
 
 
 def fork_server_name(service: Service) -> PodName:

@@ -92,11 +92,12 @@ class Steps(NamedTuple):
 
     Attributes:
         segments: each member's part of the array.
+        stop: the number after that of the last step.
     """
 
     segments: list[Segment]
     first: int
-    behind_last: int
+    stop: int
 
 
 class Reduction:
@@ -119,7 +120,7 @@ class Reduction:
     ) -> None:
         rank, size = place
         self._sockets, self._array = sockets, array
-        numbers, segments = range(steps.first, steps.behind_last), steps.segments
+        numbers, segments = range(steps.first, steps.stop), steps.segments
         self._adding_steps = size - 1 - steps.first
         self._outgoing = Course([segments[(rank - step) % size] for step in numbers])
         self._incoming = Course([segments[(rank - step - 1) % size] for step in numbers])

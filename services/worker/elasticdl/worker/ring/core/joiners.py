@@ -92,7 +92,7 @@ class Joiners:
 
     @property
     def _is_copying(self) -> bool:
-        """Whether a joiner has not said yet that it has its copy."""
+        """Whether a joiner may be copying: it has not said where it is since it was given a copy or a later result."""
         return any(joiner.has_copied and not joiner.waits for joiner in self._joiners.values())
 
     def _needs(self) -> list[int]:
