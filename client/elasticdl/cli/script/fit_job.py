@@ -100,7 +100,11 @@ def _serve(script: socket.socket, flags: TrainFlags, root: Path, start: Start, *
             if code := _run(request, seeded, root, start, watch):
                 return code
             interrupts.catch()  # The end of a job ignores further signals.
-            script.sendall(SUCCEEDED)
+            try:
+                script.sendall(SUCCEEDED)
+            except OSError:
+                sys.stderr.write(f"The script has ended before its job {request['job']}, whose results are kept.\n")
+                break
     return exit_codes.INTERRUPTED
 
 

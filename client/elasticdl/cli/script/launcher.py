@@ -29,8 +29,12 @@ Show = Callable[[Mapping[str, Any]], None]
 """Shows the facts of a job; see ``fit_progress``."""
 
 
+class JobInterrupt(KeyboardInterrupt):
+    """The user has interrupted a job, which is what Ctrl-C does to ``fit()``; its launcher has said so."""
+
+
 class JobError(ElasticDLError):
-    """A job has failed, or the user has interrupted it; its launcher has said so.
+    """A job has failed; its launcher has said so.
 
     Attributes:
         exit_code: of the job.
@@ -145,7 +149,8 @@ class Launchers:
         """The job that this call of ``fit()`` has had in the interrupted run; empty: it has had none.
 
         Raises:
-            JobError: the interrupted job was resumed, and has failed or was interrupted again.
+            JobError: the interrupted job was resumed, and has failed.
+            JobInterrupt: it was interrupted again.
         """
         number = len(self._jobs)
         if number >= len(self._former):
@@ -155,7 +160,7 @@ class Launchers:
         if completion := self.place.completion(job):
             command = [*module_command("elasticdl.cli"), *completion]
             if code := wait_for(subprocess.Popen(command, text=True), passes_on=_lacks_terminal):
-                raise JobError(job, code if code > 0 else exit_codes.FAILURE, self.place.reason(job))
+                raise _ended(job, code, self.place.reason(job))
         return job
 
     def note(self, job: str, script: Path) -> None:
@@ -175,7 +180,8 @@ class Launchers:
             show: shows the progress in place of that.
 
         Raises:
-            JobError: the job has failed, or the user interrupted it.
+            JobError: the job has failed.
+            JobInterrupt: the user interrupted it.
         """
         launcher, self._launcher = self._launcher, None
         if launcher is None or launcher.has_ended:
@@ -190,20 +196,30 @@ class Launchers:
             self._say_how_to_continue(job, code)
             said = refusal.read_text() if refusal.exists() else self.place.reason(job)
             refusal.unlink(missing_ok=True)
-            raise JobError(job, code if code > 0 else exit_codes.FAILURE, said)
+            raise _ended(job, code, said)
         self._launcher = launcher
 
     def _say_how_to_continue(self, job: str, code: int) -> None:
         with contextlib.suppress(ElasticDLError):  # The cluster may be away. The job's command has said what matters.
             if not self.place.is_there(job):
                 self.place.remove(job)
-            elif code == exit_codes.INTERRUPTED:
+            elif code == exit_codes.INTERRUPTED or code < 0:
+                if code < 0:
+                    name = signal.Signals(-code).name
+                    sys.stderr.write(f"The process that runs the jobs of this script has died ({name}).\n")
                 command = shlex.join(["elasticdl", "run", f"--resume={job}", *self.place.arguments, *sys.argv])
                 sys.stderr.write(f"To continue this job and then the script: {command}\n")
 
     def _start(self) -> Launcher:
         given = {**plain_values(self.flags), **plain_values(self.pods)}
         return Launcher({**os.environ, "ELASTICDL_SCRIPT": json.dumps(given), "ELASTICDL_SCRIPT_ROOT": str(self.root)})
+
+
+def _ended(job: str, code: int, reason: str) -> BaseException:
+    """What ``fit()`` raises for a job that has not succeeded."""
+    if code == exit_codes.INTERRUPTED:
+        return JobInterrupt(job)
+    return JobError(job, code if code > 0 else exit_codes.FAILURE, reason)
 
 
 def _lacks_terminal() -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.flag_values import as_flags
-from elasticdl.cli.script.launcher import JobError, Launchers
+from elasticdl.cli.script.launcher import JobError, JobInterrupt, Launchers
 from elasticdl.cli.script.places import LocalPlace, Place
 from elasticdl.cli.script.replacing import replace_fit
 from elasticdl.shared.errors import ElasticDLError, UserError
@@ -69,6 +69,8 @@ def run_script(
             code = _execute(script, arguments)
         except JobError as error:
             return error.exit_code
+        except JobInterrupt:
+            return exit_codes.INTERRUPTED
         except KeyboardInterrupt:
             sys.stderr.write("Interrupted.\n")
             return exit_codes.INTERRUPTED
