@@ -52,9 +52,19 @@ def test_what_follows_a_script_is_its_own() -> None:
     assert split_script(["train", "a.py"]) == (["train", "a.py"], [])
 
 
-def test_only_the_job_of_a_script_continues_one(tmp_path: Path) -> None:
+def test_only_a_job_of_the_script_continues_it(tmp_path: Path) -> None:
+    place = LocalPlace(tmp_path)
+
+    def launchers(script: str) -> Launchers:
+        return Launchers(ScriptFlags(), KubernetesFlags(), tmp_path, place, Path(script), "job-1")
+
     with pytest.raises(UserError, match=r"--resume=job-1: .* has no job with this id"):
-        Launchers(ScriptFlags(), KubernetesFlags(), tmp_path, LocalPlace(tmp_path), "job-1")
+        launchers("/here/one.py")
+    (tmp_path / "job-1").mkdir()
+    place.keep("job-1", {"script": "/there/one.py", "before": []})
+    launchers("/here/one.py")
+    with pytest.raises(UserError, match=r"--resume=job-1: that is a job of one\.py, not of other\.py"):
+        launchers("/there/other.py")
 
 
 def test_the_command_that_continues_a_script_has_its_options(tmp_path: Path) -> None:

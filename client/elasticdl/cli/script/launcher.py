@@ -19,7 +19,7 @@ from elasticdl.cli import exit_codes
 from elasticdl.cli.interrupts import wait_for
 from elasticdl.cli.local.processes.imports import module_command
 from elasticdl.cli.script.places import Place
-from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.options import plain_values
 from elasticdl.shared.kubernetes.options import KubernetesFlags
 
@@ -109,11 +109,12 @@ class Launchers:
         pods: ``KubernetesFlags`` of the command.
         root: folder of the jobs' folders.
         place: where the jobs run.
+        script: a job that is resumed has to be that of a script with this name; its folder may be another one.
         resumed: id of the job that an interrupted run of the script has left; empty: it starts at its first call.
         as_fit: whether the progress is shown as ``fit()`` shows it.
 
     Raises:
-        UserError: there is no such job, or it is not that of a script.
+        UserError: there is no such job, or it is not that of this script.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class Launchers:
         pods: KubernetesFlags,
         root: Path,
         place: Place,
+        script: Path,
         resumed: str = "",
         *,
         as_fit: bool = False,
@@ -132,7 +134,7 @@ class Launchers:
         self.place = place
         self.as_fit = as_fit
         self._jobs: list[str] = []
-        self._former: list[str] = [*place.record(resumed)["before"], resumed] if resumed else []
+        self._former: list[str] = _former_jobs(place.record(resumed), script, resumed) if resumed else []
         self._launcher: Launcher | None = None
 
     def __enter__(self) -> Self:
@@ -213,6 +215,13 @@ class Launchers:
     def _start(self) -> Launcher:
         given = {**plain_values(self.flags), **plain_values(self.pods)}
         return Launcher({**os.environ, "ELASTICDL_SCRIPT": json.dumps(given), "ELASTICDL_SCRIPT_ROOT": str(self.root)})
+
+
+def _former_jobs(record: Mapping[str, Any], script: Path, resumed: str) -> list[str]:
+    """The jobs of a script's calls of ``fit()``, up to the resumed one."""
+    if (other := Path(str(record.get("script", script))).name) != script.name:
+        raise UserError(f"--resume={resumed}: that is a job of {other}, not of {script.name}", usage=True)
+    return [*record["before"], resumed]
 
 
 def _ended(job: str, code: int, reason: str) -> BaseException:
