@@ -103,7 +103,10 @@ def _serve(script: socket.socket, flags: TrainFlags, root: Path, start: Start, *
             try:
                 script.sendall(SUCCEEDED)
             except OSError:
-                sys.stderr.write(f"The script has ended before its job {request['job']}, whose results are kept.\n")
+                job = request["job"]
+                sys.stderr.write(
+                    f"The script has ended before its job {job}. elasticdl run --resume={job} continues it.\n"
+                )
                 break
     return exit_codes.INTERRUPTED
 

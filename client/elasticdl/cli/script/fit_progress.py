@@ -23,17 +23,28 @@ def facts_of(state: State, heartbeats: Mapping[PodName, Heartbeat], now_s: float
     if state.spec is None or state.training is None:
         return None
     steps, progress = state.spec.plan.batches_per_epoch, progress_snapshot(state, heartbeats, now_s, 0.0)
+    epochs = ended_epochs(state, steps, is_validated=state.spec.validation is not None)
+    return {"steps": steps, "batches": progress.batches[0], "loss": progress.loss, "epochs": epochs}
+
+
+def ended_epochs(state: State, steps: int, *, is_validated: bool) -> list[dict[str, float | None]]:
+    """The logs of the epochs that have ended, up to the first one of which results are missing.
+
+    Args:
+        steps: batches of an epoch.
+        is_validated: whether each epoch has results on validation data.
+    """
+    totals = state.training.epochs if state.training else {}
     epochs = []
     for row in epoch_rows(state):
-        totals = state.training.epochs.get(row["epoch"] - 1)
-        is_computed = totals is None or totals.merged or state.is_final
-        lacks_validation = state.spec.validation is not None and not row["validation"]
-        if row["batches"] < steps or not is_computed or lacks_validation:
+        known = totals.get(row["epoch"] - 1)
+        is_computed = known is None or known.merged or state.is_final
+        if row["batches"] < steps or not is_computed or (is_validated and not row["validation"]):
             break
         validation = {f"val_{name}": value for name, value in row["validation"].items()}
         rate = {} if row["learning_rate"] is None else {"learning_rate": row["learning_rate"]}
         epochs.append({"loss": row["loss"], **row["metrics"], **validation, **rate})
-    return {"steps": steps, "batches": progress.batches[0], "loss": progress.loss, "epochs": epochs}
+    return epochs
 
 
 class Sender:
