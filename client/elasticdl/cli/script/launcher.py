@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -109,12 +109,8 @@ class Launchers:
         pods: ``KubernetesFlags`` of the command.
         root: folder of the jobs' folders.
         place: where the jobs run.
-        script: a job that is resumed has to be that of a script with this name; its folder may be another one.
-        resumed: id of the job that an interrupted run of the script has left; empty: it starts at its first call.
+        former: see ``former_jobs``.
         as_fit: whether the progress is shown as ``fit()`` shows it.
-
-    Raises:
-        UserError: there is no such job, or it is not that of this script.
     """
 
     def __init__(
@@ -123,8 +119,7 @@ class Launchers:
         pods: KubernetesFlags,
         root: Path,
         place: Place,
-        script: Path,
-        resumed: str = "",
+        former: Sequence[str] = (),
         *,
         as_fit: bool = False,
     ) -> None:
@@ -134,7 +129,7 @@ class Launchers:
         self.place = place
         self.as_fit = as_fit
         self._jobs: list[str] = []
-        self._former: list[str] = _former_jobs(place.record(resumed), script, resumed) if resumed else []
+        self._former = list(former)
         self._launcher: Launcher | None = None
 
     def __enter__(self) -> Self:
@@ -217,8 +212,19 @@ class Launchers:
         return Launcher({**os.environ, "ELASTICDL_SCRIPT": json.dumps(given), "ELASTICDL_SCRIPT_ROOT": str(self.root)})
 
 
-def _former_jobs(record: Mapping[str, Any], script: Path, resumed: str) -> list[str]:
-    """The jobs of a script's calls of ``fit()``, up to the resumed one."""
+def former_jobs(place: Place, script: Path, resumed: str) -> list[str]:
+    """The jobs that an interrupted run of a script has left, one for each call of ``fit()`` from the first one on.
+
+    Args:
+        script: the folder of this file may be another one than at the first run.
+        resumed: id of the last of those jobs; empty: there are none.
+
+    Raises:
+        UserError: there is no such job, or it is not that of this script.
+    """
+    if not resumed:
+        return []
+    record = place.record(resumed)
     if (other := Path(str(record.get("script", script))).name) != script.name:
         raise UserError(f"--resume={resumed}: that is a job of {other}, not of {script.name}", usage=True)
     return [*record["before"], resumed]
