@@ -121,7 +121,13 @@ class Slow(keras.layers.Layer):
 
 model = keras.Sequential([keras.Input((6,)), Slow(), keras.layers.Dense(8, "tanh"), keras.layers.Dense(1)])
 model.compile("adam", "mse")
-history = model.fit(x, y, epochs=4, batch_size=8)
+try:
+    history = model.fit(x, y, epochs=4, batch_size=8)
+except Exception:
+    raise SystemExit(7)
+except KeyboardInterrupt:
+    print("stopped by hand")
+    raise
 open("results.json", "w").write(json.dumps({"history": history.history, "mse": float(model.evaluate(x, y, verbose=0))}))
 """
 )
@@ -348,6 +354,7 @@ def test_an_interrupted_script_continues_at_its_fit(elastic: Elastic) -> None:
         running.process.send_signal(signal.SIGINT)
         assert running.wait() == 130, running.output
         line = running.wait_for(r"To continue this job and then the script: elasticdl (run .*)")
+    assert "stopped by hand" in running.output  # As Ctrl-C in Keras' own fit().
     assert "Traceback" not in running.output
     elastic.remove_delay()
     resumed = elastic.run(*line.group(1).split())

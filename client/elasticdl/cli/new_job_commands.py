@@ -16,7 +16,7 @@ from elasticdl.cli.options import PrintJobFile, given_values
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.job_options import PATH_FLAGS
 from elasticdl.shared.job.kind_options import CommandFlags, EvaluateFlags, PredictFlags, TrainFlags
-from elasticdl.shared.job.options import Flag, types_of
+from elasticdl.shared.job.options import Flag, flags_of, types_of
 from elasticdl.shared.job.script_options import ScriptFlags
 from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.names import JobId, Service, check_job_name
@@ -56,6 +56,7 @@ def predict(
 def run(
     flags: ScriptFlags,
     pods: KubernetesFlags,
+    context: typer.Context,
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A Python script that calls fit() of Keras models.")],
     arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENTS", help="Arguments of the script.")] = None,
     resume: Annotated[
@@ -83,6 +84,11 @@ def run(
     from elasticdl.cli.submission.extras import check_extras
 
     check_extras()
+    # Before the script runs, which may take long until its first fit().
+    values = {name: getattr(flags, name) for name in flags_of(ScriptFlags)}
+    for_job = TrainFlags(model_def=str(script), training_data=str(script), **values)
+    for_job.check()
+    for_job.check_given(given_values(context, flags, pods))
     if flags.job_name:
         check_job_name(flags.job_name)
     pods.check(flags.platform)

@@ -14,6 +14,7 @@ from elasticdl.cli.script.optimizer_state import SLOTS, State, assign, restore, 
 from elasticdl.ps.engine.dense import DenseStore
 from elasticdl.ps.engine.optimizers import OPTIMIZERS, Update
 from elasticdl.shared.model.signature import DenseVariable, ModelSignature, VariableKind
+from elasticdl.worker.model.keras_optimizers import KerasOptimizers, Trained
 from elasticdl.worker.model.optimizers import translate
 
 pytestmark = pytest.mark.tensorflow
@@ -63,6 +64,35 @@ def test_an_optimizer_gets_the_state_that_keras_would_have_made(make: Callable[[
     signature = ModelSignature(dense=specs, tables=(), optimizer=optimizer, seed=0)
     assert assign(model, State(signature=signature, slots=store.slots, iteration=UPDATES))
     assert len(model.optimizer.variables) == len(plain.optimizer.variables)
+    for ours, theirs in zip(model.optimizer.variables, plain.optimizer.variables, strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-4, atol=1e-6, err_msg=ours.name)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: keras.optimizers.Lamb(0.1),
+        lambda: keras.optimizers.Muon(0.1),
+        lambda: keras.optimizers.Adafactor(0.1, use_ema=True, ema_momentum=0.5),
+    ],
+)
+def test_an_optimizer_that_keras_runs_in_a_ring_gets_what_it_keeps(make: Callable[[], Any]) -> None:
+    plain, model = small(make()), small(make())
+    variables = plain.trainable_variables
+    updater = KerasOptimizers([Trained(variable=one, optimizer=plain.optimizer) for one in variables], plain.optimizer)
+    optimizer = translate(make(), replicated=True).optimizer.run_by_keras(updater.classes, updater.initial.size)
+    specs = tuple(trainable(one.path, tuple(one.shape)) for one in variables)
+    store = DenseStore(specs, optimizer, updater=updater)
+    store.set(np.concatenate([one.numpy().ravel() for one in variables]))
+    rng = np.random.default_rng(1)
+    for number in range(UPDATES):
+        each = [rng.normal(size=one.shape).astype("float32") for one in variables]
+        store.push(
+            np.concatenate([one.ravel() for one in each]), Update(rate=optimizer.learning_rate, iteration=number)
+        )
+        plain.optimizer.apply(each, variables)
+    signature = ModelSignature(dense=specs, tables=(), optimizer=optimizer, seed=0)
+    assert assign(model, State(signature=signature, slots=store.slots, iteration=UPDATES))
     for ours, theirs in zip(model.optimizer.variables, plain.optimizer.variables, strict=True):
         np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-4, atol=1e-6, err_msg=ours.name)
 

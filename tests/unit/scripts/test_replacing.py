@@ -10,7 +10,7 @@ import pytest
 
 from elasticdl.cli.options import split_script
 from elasticdl.cli.script import replacing
-from elasticdl.cli.script.launcher import Launchers
+from elasticdl.cli.script.launcher import former_jobs
 from elasticdl.cli.script.places import LocalPlace
 from elasticdl.cli.script.runner import place_of
 from elasticdl.shared.errors import UserError
@@ -52,9 +52,16 @@ def test_what_follows_a_script_is_its_own() -> None:
     assert split_script(["train", "a.py"]) == (["train", "a.py"], [])
 
 
-def test_only_the_job_of_a_script_continues_one(tmp_path: Path) -> None:
+def test_only_a_job_of_the_script_continues_it(tmp_path: Path) -> None:
+    place = LocalPlace(tmp_path)
     with pytest.raises(UserError, match=r"--resume=job-1: .* has no job with this id"):
-        Launchers(ScriptFlags(), KubernetesFlags(), tmp_path, LocalPlace(tmp_path), "job-1")
+        former_jobs(place, Path("/here/one.py"), "job-1")
+    (tmp_path / "job-1").mkdir()
+    place.keep("job-1", {"script": "/there/one.py", "before": ["job-0"]})
+    assert former_jobs(place, Path("/here/one.py"), "job-1") == ["job-0", "job-1"]
+    assert former_jobs(place, Path("/here/one.py"), "") == []
+    with pytest.raises(UserError, match=r"--resume=job-1: that is a job of one\.py, not of other\.py"):
+        former_jobs(place, Path("/there/other.py"), "job-1")
 
 
 def test_the_command_that_continues_a_script_has_its_options(tmp_path: Path) -> None:

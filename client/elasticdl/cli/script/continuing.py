@@ -33,10 +33,19 @@ def flags_to_continue(model: Any, flags: Any) -> dict[str, Any]:
     Args:
         flags: ``ScriptFlags``.
     """
+    job = _job_to_continue(model)
+    return {"initial_model": job, "initial_optimizer": True} if job and not has_ring(flags) else {}
+
+
+def starts_from_scratch(model: Any, flags: Any) -> bool:
+    """Whether there is an optimizer to continue, but a ring can't take over its state."""
+    return has_ring(flags) and bool(_job_to_continue(model))
+
+
+def _job_to_continue(model: Any) -> str:
+    """The job whose optimizer a call would continue; empty: there is none."""
     job, digest = _last.get(model.optimizer, ("", ""))
-    if not job or has_ring(flags) or not _has_state(model.optimizer) or digest != _digest(model):
-        return {}
-    return {"initial_model": job, "initial_optimizer": True}
+    return job if job and _has_state(model.optimizer) and digest == _digest(model) else ""
 
 
 def _has_state(optimizer: Any) -> bool:

@@ -15,7 +15,7 @@ import keras
 
 from elasticdl.cli.script import arrays, continuing, optimizer_state
 from elasticdl.cli.script.call_data import CallData, data_of, few_of, pass_over
-from elasticdl.cli.script.fit_lines import FitLines
+from elasticdl.cli.script.fit_lines import FitLines, has_rate, shown
 from elasticdl.cli.script.launcher import Launchers
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.plan import Shuffle
@@ -37,7 +37,8 @@ def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers,
 
     Raises:
         UserError: something that the call is given can't become a job.
-        JobError: the job has failed or was interrupted.
+        JobError: the job has failed.
+        JobInterrupt: the user has interrupted the job.
     """
     bound = inspect.signature(original).bind(model, *args, **kwargs)
     bound.apply_defaults()
@@ -54,8 +55,12 @@ def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers,
         job = _trained(model, given, launchers, script)
     with launchers.place.results(job) as results:
         load_weights(model, results.weights)
-        if results.storage:
-            optimizer_state.restore_or_say(model, results.storage, job)
+        if (
+            results.storage
+            and (reason := optimizer_state.restore(model, results.storage, job))
+            and not _is_quiet(given)
+        ):
+            sys.stdout.write(optimizer_state.sentence(model, job, reason))
     continuing.note(model, job)
     return _history(model, results.epochs, given, results.batches_per_epoch)
 
@@ -64,7 +69,7 @@ def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script:
     """Run the job; returns its id."""
     name = launchers.flags.job_name or job_name(script.stem)
     job = new_job_id(name)
-    quiet = given["verbose"] in (0, "0")
+    quiet = _is_quiet(given)
     if not quiet:
         sys.stdout.write(f"Preparing job {job} for fit() of the model {model.name!r}\n")
         sys.stdout.flush()
@@ -79,6 +84,8 @@ def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script:
         has_ring=continuing.has_ring(launchers.flags),
     )
     values |= continuing.flags_to_continue(model, launchers.flags)
+    if not quiet and continuing.starts_from_scratch(model, launchers.flags):
+        sys.stdout.write(f"The optimizer of {model.name} starts from scratch: AllreduceStrategy can't take it over\n")
     try:
         values = launchers.place.ship(job, values)
         launchers.note(job, script)
@@ -90,6 +97,10 @@ def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script:
     show = FitLines(given).show if launchers.as_fit and not quiet else None
     launchers.run(job, values, quiet=quiet or show is not None, replace=(values["model_def"], str(script)), show=show)
     return job
+
+
+def _is_quiet(given: Mapping[str, Any]) -> bool:
+    return given["verbose"] in (0, "0")
 
 
 def written(
@@ -212,18 +223,15 @@ def _values(epochs: int, data: CallData, folder: Path, file: Path) -> dict[str, 
 
 def _history(model: Any, epochs: list[Mapping[str, Any]], given: Mapping[str, Any], steps: int | None = None) -> Any:
     """What ``fit()`` returns, from the curves of the job; ``steps``: batches of an epoch."""
-    kinds = (keras.callbacks.ReduceLROnPlateau, keras.callbacks.LearningRateScheduler)
-    has_rate = any(isinstance(callback, kinds) for callback in keras.tree.flatten(given["callbacks"] or []))
     history = keras.callbacks.History()
     history.set_model(model)
     history.set_params({"verbose": given["verbose"], "epochs": given["epochs"], "steps": steps})
     history.on_train_begin()
     for place, epoch in enumerate(epochs):
         validation = {f"val_{name}": value for name, value in epoch["validation"].items()}
-        rate = {"learning_rate": epoch.get("learning_rate")} if has_rate else {}
-        logs = {"loss": epoch["loss"], **epoch["metrics"], **validation, **rate}
-        history.on_epoch_end(given["initial_epoch"] + place, logs)
-    if has_rate and epochs and (last := epochs[-1].get("learning_rate")) is not None:
+        logs = {"loss": epoch["loss"], **epoch["metrics"], **validation, "learning_rate": epoch.get("learning_rate")}
+        history.on_epoch_end(given["initial_epoch"] + place, shown(logs, given))
+    if has_rate(given) and epochs and (last := epochs[-1].get("learning_rate")) is not None:
         model.optimizer.learning_rate = last
     model.history = history
     return history

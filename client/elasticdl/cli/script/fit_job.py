@@ -88,11 +88,6 @@ def main() -> int:
 
 def _serve(script: socket.socket, flags: TrainFlags, root: Path, start: Start, *, has_seed: bool) -> int:
     """Run one job after the other; returns the exit code of the first that does not succeed."""
-
-    def answer(line: bytes) -> None:
-        with contextlib.suppress(OSError):  # The script was killed. Its job continues.
-            script.sendall(line)
-
     with contextlib.suppress(KeyboardInterrupt), script.makefile("rb") as requests:
         for line in requests:
             request = json.loads(line)
@@ -100,12 +95,19 @@ def _serve(script: socket.socket, flags: TrainFlags, root: Path, start: Start, *
             if request["shows_facts"]:
                 from elasticdl.cli.script.fit_progress import Sender
 
-                watch = Sender(answer).watch
+                watch = Sender(script.sendall).watch
             seeded = _seeded(flags, request["number"] - 1, has_seed=has_seed)
             if code := _run(request, seeded, root, start, watch):
                 return code
             interrupts.catch()  # The end of a job ignores further signals.
-            answer(SUCCEEDED)
+            try:
+                script.sendall(SUCCEEDED)
+            except OSError:
+                job = request["job"]
+                sys.stderr.write(
+                    f"The script has ended before its job {job}. elasticdl run --resume={job} continues it.\n"
+                )
+                break
     return exit_codes.INTERRUPTED
 
 

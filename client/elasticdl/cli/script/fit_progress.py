@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,8 +14,8 @@ from elasticdl.views.history import epoch_rows
 from elasticdl.views.progress import progress_snapshot
 
 Facts = Mapping[str, Any]
-"""``steps`` of an epoch, ``batches`` so far, the current ``loss`` or null, and ``epochs``: for each that has ended,
-what the ``History`` has of it."""
+"""``steps`` of an epoch, ``batches`` so far, the current ``loss`` or null, and ``epochs``: for each that has ended and
+whose metrics are computed, what the ``History`` has of it."""
 
 
 def facts_of(state: State, heartbeats: Mapping[PodName, Heartbeat], now_s: float) -> Facts | None:
@@ -22,13 +23,28 @@ def facts_of(state: State, heartbeats: Mapping[PodName, Heartbeat], now_s: float
     if state.spec is None or state.training is None:
         return None
     steps, progress = state.spec.plan.batches_per_epoch, progress_snapshot(state, heartbeats, now_s, 0.0)
+    epochs = ended_epochs(state, steps, is_validated=state.spec.validation is not None)
+    return {"steps": steps, "batches": progress.batches[0], "loss": progress.loss, "epochs": epochs}
+
+
+def ended_epochs(state: State, steps: int, *, is_validated: bool) -> list[dict[str, float | None]]:
+    """The logs of the epochs that have ended, up to the first one of which results are missing.
+
+    Args:
+        steps: batches of an epoch.
+        is_validated: whether each epoch has results on validation data.
+    """
+    totals = state.training.epochs if state.training else {}
     epochs = []
     for row in epoch_rows(state):
-        if row["batches"] < steps or (state.spec.validation is not None and not row["validation"]):
+        known = totals.get(row["epoch"] - 1)
+        is_computed = known is None or known.merged or state.is_final
+        if row["batches"] < steps or not is_computed or (is_validated and not row["validation"]):
             break
         validation = {f"val_{name}": value for name, value in row["validation"].items()}
-        epochs.append({"loss": row["loss"], **row["metrics"], **validation})
-    return {"steps": steps, "batches": progress.batches[0], "loss": progress.loss, "epochs": epochs}
+        rate = {} if row["learning_rate"] is None else {"learning_rate": row["learning_rate"]}
+        epochs.append({"loss": row["loss"], **row["metrics"], **validation, **rate})
+    return epochs
 
 
 class Sender:
@@ -43,4 +59,5 @@ class Sender:
         facts = facts_of(state, heartbeats, now_s)
         if facts is not None and facts != self._sent:
             self._sent = facts
-            self._send(json.dumps(facts).encode() + b"\n")
+            with contextlib.suppress(OSError):  # The script has died, which must not end the job.
+                self._send(json.dumps(facts).encode() + b"\n")

@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,7 +19,7 @@ from elasticdl.cli import exit_codes
 from elasticdl.cli.interrupts import wait_for
 from elasticdl.cli.local.processes.imports import module_command
 from elasticdl.cli.script.places import Place
-from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.options import plain_values
 from elasticdl.shared.kubernetes.options import KubernetesFlags
 
@@ -29,8 +29,12 @@ Show = Callable[[Mapping[str, Any]], None]
 """Shows the facts of a job; see ``fit_progress``."""
 
 
+class JobInterrupt(KeyboardInterrupt):
+    """The user has interrupted a job, which is what Ctrl-C does to ``fit()``; its launcher has said so."""
+
+
 class JobError(ElasticDLError):
-    """A job has failed, or the user has interrupted it; its launcher has said so.
+    """A job has failed; its launcher has said so.
 
     Attributes:
         exit_code: of the job.
@@ -117,11 +121,8 @@ class Launchers:
         pods: ``KubernetesFlags`` of the command.
         root: folder of the jobs' folders.
         place: where the jobs run.
-        resumed: id of the job that an interrupted run of the script has left; empty: it starts at its first call.
+        former: see ``former_jobs``.
         as_fit: whether the progress is shown as ``fit()`` shows it.
-
-    Raises:
-        UserError: there is no such job, or it is not that of a script.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class Launchers:
         pods: KubernetesFlags,
         root: Path,
         place: Place,
-        resumed: str = "",
+        former: Sequence[str] = (),
         *,
         as_fit: bool = False,
     ) -> None:
@@ -140,7 +141,7 @@ class Launchers:
         self.place = place
         self.as_fit = as_fit
         self._jobs: list[str] = []
-        self._former: list[str] = [*place.record(resumed)["before"], resumed] if resumed else []
+        self._former = list(former)
         self._launcher: Launcher | None = None
 
     def __enter__(self) -> Self:
@@ -157,7 +158,8 @@ class Launchers:
         """The job that this call of ``fit()`` has had in the interrupted run; empty: it has had none.
 
         Raises:
-            JobError: the interrupted job was resumed, and has failed or was interrupted again.
+            JobError: the interrupted job was resumed, and has failed.
+            JobInterrupt: it was interrupted again.
         """
         number = len(self._jobs)
         if number >= len(self._former):
@@ -167,7 +169,7 @@ class Launchers:
         if completion := self.place.completion(job):
             command = [*module_command("elasticdl.cli"), *completion]
             if code := wait_for(subprocess.Popen(command, text=True), passes_on=_lacks_terminal):
-                raise JobError(job, code if code > 0 else exit_codes.FAILURE, self.place.reason(job))
+                raise _ended(job, code, self.place.reason(job))
         return job
 
     def note(self, job: str, script: Path) -> None:
@@ -187,7 +189,8 @@ class Launchers:
             show: shows the progress in place of that.
 
         Raises:
-            JobError: the job has failed, or the user interrupted it.
+            JobError: the job has failed.
+            JobInterrupt: the user interrupted it.
         """
         launcher, self._launcher = self._launcher, None
         if launcher is not None and launcher.has_ended:
@@ -204,20 +207,48 @@ class Launchers:
             self._say_how_to_continue(job, code)
             said = refusal.read_text() if refusal.exists() else self.place.reason(job)
             refusal.unlink(missing_ok=True)
-            raise JobError(job, code if code > 0 else exit_codes.FAILURE, said)
+            raise _ended(job, code, said)
         self._launcher = launcher
 
     def _say_how_to_continue(self, job: str, code: int) -> None:
         with contextlib.suppress(ElasticDLError):  # The cluster may be away. The job's command has said what matters.
             if not self.place.is_there(job):
                 self.place.remove(job)
-            elif code == exit_codes.INTERRUPTED:
+            elif code == exit_codes.INTERRUPTED or code < 0:
+                if code < 0:
+                    name = signal.Signals(-code).name
+                    sys.stderr.write(f"The process that runs the jobs of this script has died ({name}).\n")
                 command = shlex.join(["elasticdl", "run", f"--resume={job}", *self.place.arguments, *sys.argv])
                 sys.stderr.write(f"To continue this job and then the script: {command}\n")
 
     def _start(self) -> Launcher:
         given = {**plain_values(self.flags), **plain_values(self.pods)}
         return Launcher({**os.environ, "ELASTICDL_SCRIPT": json.dumps(given), "ELASTICDL_SCRIPT_ROOT": str(self.root)})
+
+
+def former_jobs(place: Place, script: Path, resumed: str) -> list[str]:
+    """The jobs that an interrupted run of a script has left, one for each call of ``fit()`` from the first one on.
+
+    Args:
+        script: the folder of this file may be another one than at the first run.
+        resumed: id of the last of those jobs; empty: there are none.
+
+    Raises:
+        UserError: there is no such job, or it is not that of this script.
+    """
+    if not resumed:
+        return []
+    record = place.record(resumed)
+    if (other := Path(str(record.get("script", script))).name) != script.name:
+        raise UserError(f"--resume={resumed}: that is a job of {other}, not of {script.name}", usage=True)
+    return [*record["before"], resumed]
+
+
+def _ended(job: str, code: int, reason: str) -> BaseException:
+    """What ``fit()`` raises for a job that has not succeeded."""
+    if code == exit_codes.INTERRUPTED:
+        return JobInterrupt(job)
+    return JobError(job, code if code > 0 else exit_codes.FAILURE, reason)
 
 
 def _lacks_terminal() -> bool:

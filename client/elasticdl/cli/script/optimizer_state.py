@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -47,6 +47,7 @@ SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Optimizer -> Keras' names of its variables in the order of the ps. Those that its options leave out are absent."""
 _AVERAGE = "average"
 _NADAM_DECAY = 0.96
+_FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,12 @@ class State:
 def restore_or_say(model: Any, storage: str, job: str) -> None:
     """As ``restore``; says why on this process' output if the optimizer does not have the state."""
     if reason := restore(model, storage, job):
-        sys.stdout.write(f"The optimizer of {model.name} does not have the state of job {job}: {reason}.\n")
+        sys.stdout.write(sentence(model, job, reason))
+
+
+def sentence(model: Any, job: str, reason: str) -> str:
+    """Says that the optimizer does not have the state of a job, and why."""
+    return f"The optimizer of {model.name} does not have the state of job {job}: {reason}.\n"
 
 
 def restore(model: Any, storage: str, job: str) -> str:
@@ -84,8 +90,6 @@ def restore(model: Any, storage: str, job: str) -> str:
         return f"a snapshot can't be read: {error.args[0]}"
     if state is None:
         return "the snapshots lack a part of the model"
-    if state.signature.optimizer.is_keras:
-        return "the workers run this optimizer themselves, and a script can't take over what they keep"
     return "" if assign(model, state) else "the snapshots are of another model or optimizer"
 
 
@@ -144,6 +148,8 @@ def assign(model: Any, state: State) -> bool:
         return False
     if not optimizer.built:
         optimizer.build(model.trainable_variables)
+    if signature.optimizer.is_keras:
+        return _assign_kept(optimizer, state, variables)
     known: dict[str, list[Any]] = defaultdict(list)
     for variable in optimizer.variables:
         known[variable.name].append(variable)
@@ -161,6 +167,30 @@ def assign(model: Any, state: State) -> bool:
     if isinstance(optimizer, keras.optimizers.Nadam):
         steps = np.arange(1, state.iteration + 1)
         optimizer._u_product.assign(np.prod(optimizer.beta_1 * (1.0 - 0.5 * _NADAM_DECAY**steps)))
+    return True
+
+
+def _assign_kept(optimizer: Any, state: State, variables: Sequence[Any]) -> bool:
+    """Assign what one optimizer keeps that Keras runs in each replica: the bits of its variables, row by row."""
+    averages = optimizer._model_variables_moving_average if optimizer.use_ema else []
+    kept = [one for one in optimizer.variables if not any(one is average for average in averages)]
+    likes = [one.numpy() for one in kept]
+    floats = state.signature.optimizer.kept
+    if sum(-(-like.nbytes // _FLOAT_BYTES) for like in likes) != floats:
+        return False
+    rows = state.slots[: len(state.slots) - bool(averages)]
+    bits = np.ascontiguousarray(rows).tobytes()
+    if len(bits) < floats * _FLOAT_BYTES:
+        return False
+    start = 0
+    for variable, like in zip(kept, likes, strict=True):
+        variable.assign(np.frombuffer(bits, like.dtype, like.size, start).reshape(like.shape))
+        start += -(-like.nbytes // _FLOAT_BYTES) * _FLOAT_BYTES
+    start = 0
+    for variable, average in zip(variables, averages, strict=False):
+        size = int(np.prod(variable.shape))
+        average.assign(state.slots[-1, start : start + size].reshape(variable.shape))
+        start += size
     return True
 
 

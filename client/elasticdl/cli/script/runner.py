@@ -13,7 +13,7 @@ from typing import Any
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.flag_values import as_flags
-from elasticdl.cli.script.launcher import JobError, Launchers
+from elasticdl.cli.script.launcher import JobError, JobInterrupt, Launchers, former_jobs
 from elasticdl.cli.script.places import LocalPlace, Place
 from elasticdl.cli.script.replacing import replace_fit
 from elasticdl.shared.errors import ElasticDLError, UserError
@@ -57,7 +57,7 @@ def run_script(
     os.environ.setdefault(KERAS_BACKEND, TENSORFLOW)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     place = place_of(flags, pods, root, as_fit=as_fit)
-    with Launchers(flags, pods, root, place, resumed, as_fit=as_fit) as launchers:
+    with Launchers(flags, pods, root, place, former_jobs(place, script, resumed), as_fit=as_fit) as launchers:
 
         def fit(model: Any, original: Any, args: Any, kwargs: Any) -> Any:
             from elasticdl.cli.script.fit import fit as run  # Keras is there now.
@@ -69,8 +69,9 @@ def run_script(
             code = _execute(script, arguments)
         except JobError as error:
             return error.exit_code
-        except KeyboardInterrupt:
-            sys.stderr.write("Interrupted.\n")
+        except KeyboardInterrupt as interrupt:
+            if not isinstance(interrupt, JobInterrupt):  # Its launcher has said more.
+                sys.stderr.write("Interrupted.\n")
             return exit_codes.INTERRUPTED
         except ElasticDLError:
             raise
