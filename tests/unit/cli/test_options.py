@@ -44,8 +44,11 @@ def test_a_flag_sets_a_field_of_its_type_and_has_its_default(name: str) -> None:
     owner, _, field = SETTING[name].sets.partition(".")
     target = TARGETS[owner]
     flag_type, field_type = typing.get_type_hints(TrainFlags)[name], typing.get_type_hints(target)[field]
+    kinds = typing.get_args(flag_type)
     if typing.get_origin(flag_type) is typing.Literal:
-        flag_type = type(typing.get_args(flag_type)[0])
+        flag_type = type(kinds[0])
+    elif kinds and typing.get_origin(kinds[0]) is typing.Literal:
+        flag_type = type(typing.get_args(kinds[0])[0]) | None
     flag_type = float if flag_type is Seconds else flag_type
     assert field_type in (flag_type, *typing.get_args(flag_type))
     default = target.__dataclass_fields__[field].default

@@ -263,15 +263,16 @@ class TrainFlags(JobFlags):
         ),
     ] = False
     ring_precision: Annotated[
-        Literal["float32", "bfloat16", "float16"],
+        Literal["float32", "bfloat16", "float16"] | None,
         Flag(
             "With AllreduceStrategy: the type in which sums of gradients travel to all workers. They are added up in "
             "float32 and rounded once.",
             metavar="TYPE",
+            shows="float32",
             panel=PROCESSES,
             sets="JobSpec.ring_precision",
         ),
-    ] = "float32"
+    ] = None
     replica_check_steps: Annotated[
         int,
         Flag(
@@ -437,7 +438,7 @@ class TrainFlags(JobFlags):
                 "float64 with --use_async=false.",
                 usage=True,
             )
-        if self.deterministic and self.ring_precision != "float32":
+        if self.deterministic and self.ring_precision not in (None, "float32"):
             raise UserError(
                 f"--ring_precision={self.ring_precision} rounds sums, and --deterministic adds up in float64. Leave "
                 "one of them out.",

@@ -300,7 +300,7 @@ class JobSpec:
         ps: number of parameter servers; 1 for a ring, whose first worker is one besides.
         strategy: how workers exchange gradients.
         deterministic: a ring adds gradients up in float64.
-        ring_precision: type in which a ring sends sums: ``float32``, ``bfloat16`` or ``float16``.
+        ring_precision: type in which a ring sends sums: ``bfloat16`` or ``float16``; None: ``float32``.
         spare_workers: processes on this machine that wait to take the place of a worker that has died.
         replica_check_steps: updates after which the replicas of a ring are compared (0: never).
         snapshot_interval_s: seconds between a ps' snapshots.
@@ -375,7 +375,7 @@ class JobSpec:
     deterministic: bool = False
     replica_check_steps: int = 100
     spare_workers: int = 0
-    ring_precision: str = "float32"
+    ring_precision: str | None = None
 
     @property
     def has_ring(self) -> bool:

@@ -31,13 +31,15 @@ class Half:
     scale: float = 1.0
 
     @classmethod
-    def of(cls, precision: str, records: int) -> Half | None:
+    def of(cls, precision: str | None, records: int) -> Half | None:
         """The rounding of sums over so many records; None: they are not rounded.
 
         Args:
-            precision: ``float32``, ``bfloat16`` or ``float16``.
+            precision: ``bfloat16`` or ``float16``; anything else is float32.
         """
-        return cls(precision, 2.0 ** -math.ceil(math.log2(max(records, 1)))) if precision in DTYPES else None
+        if precision is None or precision not in DTYPES:
+            return None
+        return cls(precision, 2.0 ** -math.ceil(math.log2(max(records, 1))))
 
     @property
     def dtype(self) -> Any:

@@ -39,7 +39,7 @@ class RingSettings:
         advertised_host: what others connect to; empty: ``host``.
         port: 0: any free one.
         is_deterministic: sums are float64, so that they don't depend on the members.
-        precision: in which sums travel: ``float32``, ``bfloat16`` or ``float16``; the latter are not deterministic.
+        precision: in which sums travel: ``bfloat16`` or ``float16``, which are not deterministic; else float32.
         check_steps: rounds between two comparisons of the members' weights; 0: they are not compared.
     """
 
@@ -50,7 +50,7 @@ class RingSettings:
     advertised_host: str = ""
     port: int = 0
     is_deterministic: bool = False
-    precision: str = "float32"
+    precision: str | None = None
     check_steps: int = 0
 
 
