@@ -28,6 +28,7 @@ from elasticdl.shared.model.placement import ALL
 from elasticdl.shared.model.signature import EMA_MOMENTUM, ModelSignature, VariableKind
 from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import ObjectStore, open_store
+from elasticdl.shipping.bits import floats_of, scatter
 
 Floats = npt.NDArray[np.float32]
 SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -47,7 +48,6 @@ SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Optimizer -> Keras' names of its variables in the order of the ps. Those that its options leave out are absent."""
 _AVERAGE = "average"
 _NADAM_DECAY = 0.96
-_FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,18 +174,11 @@ def _assign_kept(optimizer: Any, state: State, variables: Sequence[Any]) -> bool
     """Assign what one optimizer keeps that Keras runs in each replica: the bits of its variables, row by row."""
     averages = optimizer._model_variables_moving_average if optimizer.use_ema else []
     kept = [one for one in optimizer.variables if not any(one is average for average in averages)]
-    likes = [one.numpy() for one in kept]
     floats = state.signature.optimizer.kept
-    if sum(-(-like.nbytes // _FLOAT_BYTES) for like in likes) != floats:
+    rows = state.slots[: len(state.slots) - bool(averages)].reshape(-1)
+    if sum(floats_of(one).size for one in kept) != floats or rows.size < floats:
         return False
-    rows = state.slots[: len(state.slots) - bool(averages)]
-    bits = np.ascontiguousarray(rows).tobytes()
-    if len(bits) < floats * _FLOAT_BYTES:
-        return False
-    start = 0
-    for variable, like in zip(kept, likes, strict=True):
-        variable.assign(np.frombuffer(bits, like.dtype, like.size, start).reshape(like.shape))
-        start += -(-like.nbytes // _FLOAT_BYTES) * _FLOAT_BYTES
+    scatter(rows, kept)
     start = 0
     for variable, average in zip(variables, averages, strict=False):
         size = int(np.prod(variable.shape))

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shipping.bits import floats_of, gather, scatter
 from elasticdl.shipping.pickling import copied
 from elasticdl.worker.model.dense import Float32Array
 from elasticdl.worker.model.optimizers import translate
@@ -87,7 +88,7 @@ class KerasOptimizers:
             self._copies = [self._prepared(one, trained, is_first=one is first) for one in optimizers]
         self._sizes = [int(np.prod(one.shape)) for one in self._variables]
         self._kept = [variable for one in self._copies for variable in one.optimizer.variables]
-        self._initial = np.concatenate([np.empty(0, np.float32), *map(_floats_of, self._kept)])
+        self._initial = np.concatenate([np.empty(0, np.float32), *map(floats_of, self._kept)])
         self._update = tf.function(
             self._apply, input_signature=[tf.TensorSpec([sum(self._sizes)], tf.float32)], autograph=False
         ).get_concrete_function()
@@ -124,8 +125,8 @@ class KerasOptimizers:
             self._rate.assign(rate)
             self._scale.assign(scale)
             self._update(tf.constant(gradient))
-            _gather(self._variables, weights)
-            _gather(self._kept, kept)
+            gather(self._variables, weights)
+            gather(self._kept, kept)
             self._version = version
 
     def _prepared(self, original: Any, trained: Sequence[Trained], *, is_first: bool) -> _Copy:
@@ -159,8 +160,8 @@ class KerasOptimizers:
             one.optimizer.apply(gradients, variables)
 
     def _load(self, weights: Float32Array, kept: Float32Array) -> None:
-        _scatter(weights, self._variables)
-        _scatter(kept, self._kept)
+        scatter(weights, self._variables)
+        scatter(kept, self._kept)
 
 
 def _inner(optimizer: Any) -> Any:
@@ -182,29 +183,3 @@ def _copy_of(variable: Any) -> Any:
     copy._path = variable.path  # Muon chooses by it.
     copy.constraint = variable.constraint
     return copy
-
-
-def _floats_of(variable: Any) -> Float32Array:
-    """The bits of a variable as float32 (n,)."""
-    data = np.asarray(variable.numpy()).tobytes()
-    return np.frombuffer(data + bytes(-len(data) % 4), np.float32)
-
-
-def _gather(variables: Sequence[Any], flat: Float32Array) -> None:
-    """Write the bits of variables into a flat array."""
-    start = 0
-    for variable in variables:
-        values = _floats_of(variable)
-        flat[start : start + values.size] = values
-        start += values.size
-
-
-def _scatter(flat: Float32Array, variables: Sequence[Any]) -> None:
-    """The opposite of ``_gather``."""
-    start = 0
-    for variable in variables:
-        like = np.asarray(variable.numpy())
-        count = -(-like.nbytes // 4)
-        values = flat[start : start + count].tobytes()[: like.nbytes]
-        variable.assign(np.frombuffer(values, like.dtype).reshape(like.shape))
-        start += count
