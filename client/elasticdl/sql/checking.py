@@ -56,13 +56,14 @@ def schema_of(session: Session, database: Database, query: Query) -> pa.Schema:
     except UserError as error:
         known, told = session.databases.tables(), str(error).lower()
         lower = {table.lower() for table in known}
+        named = [each for each in _tables(query) if each[0].lower().rpartition(".")[2] in told]
         faults = [
             Fault(f"there is no table {name!r}.", at, length, did_you_mean(name, known, "SHOW TABLES lists them."))
-            for name, at, length in _tables(query)
-            if name.lower() not in lower and name.lower().rpartition(".")[2] in told
+            for name, at, length in named
+            if name.lower() not in lower
         ]
-        for name, at, length in _tables(query):
-            if name.lower().rpartition(".")[2] in told and (other := session.databases.elsewhere(name, database)):
+        for name, at, length in named:
+            if other := session.databases.elsewhere(name, database):
                 message = f"the table {name!r} is in {other.url}, and the SELECT reads {database.url}."
                 faults.append(Fault(message, at, length, "All tables of a SELECT are in one database."))
         faults = faults or list(_named_in(error, query))

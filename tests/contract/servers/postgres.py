@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.contract.servers.s3 import free_port
+from tests.contract.servers.s3 import end, free_port
 
 USER, PASSWORD = "elasticdl", "elasticdl-test-password"
 START_LIMIT_S = 60
@@ -77,12 +77,7 @@ def postgres_server(folder: Path) -> Iterator[PostgresServer | None]:
         _wait_until_ready(process, log)
         yield PostgresServer(port=port, log=log)
     finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process, 20)
 
 
 def _server_user() -> str | bool | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.contract.servers.go_programs import cache_folder
-from tests.contract.servers.s3 import free_port
+from tests.contract.servers.s3 import end, free_port
 
 START_LIMIT_S = 120
 _PROGRAMS = ("prometheus", "promtool")
@@ -45,12 +45,7 @@ def prometheus_server(programs: Path, configuration: Path, folder: Path) -> Iter
         _wait_until_ready(process, f"http://{address}", log)
         yield f"http://{address}"
     finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process, 20)
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], address: str, log: Path) -> None:

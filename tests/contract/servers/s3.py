@@ -58,12 +58,7 @@ class S3Server:
     def stop(self) -> None:
         """End it."""
         assert self.process is not None
-        self.process.terminate()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        end(self.process, 10)
 
     def settings(self, **changes: object) -> StorageSettings:
         facts: dict[str, object] = {
@@ -141,6 +136,16 @@ def s3_server(folder: Path) -> Iterator[S3Server | None]:
         yield server
     finally:
         server.stop()
+
+
+def end(process: subprocess.Popen[bytes], limit_s: float) -> None:
+    """Terminate a server, and kill it if it does not end in time."""
+    process.terminate()
+    try:
+        process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def free_port() -> int:

@@ -34,6 +34,19 @@ def mutation(rule: str) -> Callable[[Callable[[], Iterator[None]]], Patch]:
     return register
 
 
+@contextmanager
+def _of_the_open_generation(kind: type[Any]) -> Iterator[None]:
+    """Events of a kind count as if the present generation had made them."""
+    original = RingCore._on_event
+
+    def on_event(self: Any, event: Any) -> None:
+        number = self.generation.number if self.generation else 0
+        original(self, replace(event, generation=number) if isinstance(event, kind) else event)
+
+    with replaced(RingCore, "_on_event", on_event):
+        yield
+
+
 @mutation("a later lineage beats a higher step")
 def lineage() -> Iterator[None]:
     with replaced(Position, "age", property(lambda self: (self.has_model, self.step))):
@@ -75,13 +88,7 @@ def void_offers() -> Iterator[None]:
 
 @mutation("a reduction counts only in its generation")
 def void_reductions() -> Iterator[None]:
-    original = RingCore._on_event
-
-    def on_event(self: Any, event: Any) -> None:
-        number = self.generation.number if self.generation else 0
-        original(self, replace(event, generation=number) if isinstance(event, events.ReduceFinished) else event)
-
-    with replaced(RingCore, "_on_event", on_event):
+    with _of_the_open_generation(events.ReduceFinished):
         yield
 
 
@@ -253,13 +260,7 @@ def results_fit() -> Iterator[None]:
 
 @mutation("checksums count only in their generation")
 def void_checksums() -> Iterator[None]:
-    original = RingCore._on_event
-
-    def on_event(self: Any, event: Any) -> None:
-        number = self.generation.number if self.generation else 0
-        original(self, replace(event, generation=number) if isinstance(event, events.WeightsChecked) else event)
-
-    with replaced(RingCore, "_on_event", on_event):
+    with _of_the_open_generation(events.WeightsChecked):
         yield
 
 
