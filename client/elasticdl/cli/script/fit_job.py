@@ -77,10 +77,9 @@ def main() -> int:
         processes, envs = flags.processes, parse_envs(flags.envs)
         with fork_servers(processes=processes, seed=seed_of(flags), envs=envs, several_jobs=True) as forks:
             forks.begin(None, [Service.WORKER])
+            from elasticdl.cli.commands.new_job import start
 
             def start_here(flags: TrainFlags, job: JobId, started_s: float, watch: Watch | None) -> int:
-                from elasticdl.cli.commands.new_job import start
-
                 return start(flags, root, forks, started_s, None, job, watch)
 
             return _serve(script, flags, root, start_here, has_seed=has_seed)
