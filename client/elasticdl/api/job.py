@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,7 @@ from elasticdl.api.commands import run
 from elasticdl.shared.errors import ElasticDLError, UserError
 
 _UNSUCCESSFUL = {"failed": "failed", "stopped": "been stopped"}
+_FRAME = "width: 100%; height: 40em; border: 0"
 
 
 class Job:
@@ -31,6 +34,18 @@ class Job:
 
     def __repr__(self) -> str:
         return f"Job({self.name!r})"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the page of ``elasticdl report --html``, which has progress and curves up to now."""
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                page = Path(folder, "report.html")
+                self._run("report", f"--html={page}")
+                text = page.read_text()
+        except ElasticDLError as error:
+            return f"<pre>{html.escape(str(error))}</pre>"
+        # A frame of its own keeps the styles of the page and of the notebook apart.
+        return f'<iframe title="{self.name}" srcdoc="{html.escape(text)}" style="{_FRAME}"></iframe>'
 
     @property
     def report(self) -> dict[str, Any]:
