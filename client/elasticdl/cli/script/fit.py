@@ -84,8 +84,9 @@ def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script:
         has_ring=continuing.has_ring(launchers.flags),
     )
     values |= continuing.flags_to_continue(model, launchers.flags)
-    if not quiet and continuing.starts_from_scratch(model, launchers.flags):
-        sys.stdout.write(f"The optimizer of {model.name} starts from scratch: AllreduceStrategy can't take it over\n")
+    if reason := continuing.reason_to_restart(model, launchers.flags):  # Also with verbose=0: the results differ.
+        sys.stdout.write(f"The optimizer of {model.name} starts from scratch: {reason}.\n")
+        sys.stdout.flush()
     try:
         values = launchers.place.ship(job, values)
         launchers.note(job, script)
@@ -196,10 +197,10 @@ def _build(model: Any, layout: Layout, few: Mapping[str, Array]) -> None:
         return
     tensors = {name: keras.ops.convert_to_tensor(array) for name, array in few.items()}
     features, labels, weights = structured(layout, tensors)
-    if overrides(model, "call") or not has_own_step(model):
-        model(features, training=False)
-    else:
+    if has_own_step(model):  # Its call() may take something else than x.
         try_step(model, "train_step", features, labels, weights)
+    else:
+        model(features, training=False)
 
 
 def _values(epochs: int, data: CallData, folder: Path, file: Path) -> dict[str, Any]:
