@@ -60,7 +60,7 @@ class Jobs:
             show({"steps": 3, "batches": 3, "loss": 2.0, "epochs": []})
             first = {"loss": 2.0, "mae": 1.0, "accuracy": 0.5, "learning_rate": 0.1}
             show({"steps": 3, "batches": 6, "loss": 1.5, "epochs": [first]})
-            show({"steps": 3, "batches": 6, "loss": 1.5, "epochs": [first, {"loss": 1.5, "val_loss": 3.0}]})
+            show({"steps": 3, "batches": 6, "loss": 1.5, "epochs": [{"loss": 1.5, "val_loss": 3.0}]})
         model = load(ModelFile(path=Path(values["model_def"]))).make_model()
         model.set_weights([np.full(one.shape, 0.5) for one in model.get_weights()])
         folder = self.root / job

@@ -13,10 +13,10 @@ from typing import Any
 
 import keras
 
-from elasticdl.cli.script import arrays, continuing, optimizer_state
+from elasticdl.cli.script import arrays, callbacks, continuing, optimizer_state
 from elasticdl.cli.script.call_data import CallData, data_of, few_of, pass_over
 from elasticdl.cli.script.fit_lines import FitLines, has_rate, shown
-from elasticdl.cli.script.launcher import Launchers
+from elasticdl.cli.script.launcher import JobInterrupt, Launchers
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.names import job_name, new_job_id
@@ -42,17 +42,23 @@ def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers,
     """
     bound = inspect.signature(original).bind(model, *args, **kwargs)
     bound.apply_defaults()
-    given = bound.arguments
+    given = {**bound.arguments, "callbacks": callbacks.taken(bound.arguments["callbacks"])}
     check(model, given, has_ring=continuing.has_ring(launchers.flags))
     if given["epochs"] <= given["initial_epoch"]:
         return _history(model, [], given)
-    if job := launchers.former():
-        read = not _is_built(model)
-        if read:
-            _build(model, *few_of(given))
-        pass_over(given, int(read))
-    else:
-        job = _trained(model, given, launchers, script)
+    try:
+        if job := launchers.former():
+            read = not _is_built(model)
+            if read:
+                _build(model, *few_of(given))
+            pass_over(given, int(read))
+        else:
+            job = _trained(model, given, launchers, script)
+    except JobInterrupt as interrupt:  # The script may catch it, and then has a model that is trained so far.
+        storage = launchers.place.stopped_in(interrupt.job)
+        if storage and optimizer_state.restore_interrupted(model, storage, interrupt.job):
+            continuing.note(model, interrupt.job)
+        raise
     with launchers.place.results(job) as results:
         load_weights(model, results.weights)
         if (
@@ -61,6 +67,8 @@ def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers,
             and not _is_quiet(given)
         ):
             sys.stdout.write(optimizer_state.sentence(model, job, reason))
+        if results.storage and given["callbacks"]:
+            callbacks.restore(given["callbacks"], model, results.storage)
     continuing.note(model, job)
     return _history(model, results.epochs, given, results.batches_per_epoch)
 
