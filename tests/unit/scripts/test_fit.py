@@ -208,7 +208,11 @@ class Trained(keras.Model):  # type: ignore[misc]
         (linear, {"validation_freq": 2}, "validation_freq=2"),
         (linear, {"shuffle": "batch"}, "shuffle='batch'"),
         (linear, {"class_weight": {0: 1.0}, "sample_weight": Y}, "class_weight and sample_weight"),
-        (linear, {"initial_epoch": 1, "epochs": 2, "callbacks": [keras.callbacks.History()]}, "initial_epoch and"),
+        (
+            linear,
+            {"initial_epoch": 1, "epochs": 2, "callbacks": keras.callbacks.EarlyStopping(start_from_epoch=3)},
+            "initial_epoch and the callback EarlyStopping",
+        ),
         (linear, {"validation_split": 0.95}, "leaves one part without records"),
         (linear, {"validation_data": (X,)}, "the training data of fit\\(\\) has x, y"),
         (linear, {"y": Y[:3]}, "x has 10, y has 3"),

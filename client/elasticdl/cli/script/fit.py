@@ -188,11 +188,14 @@ def check(model: Any, given: Mapping[str, Any], *, has_ring: bool) -> None:
             "fit() is given class_weight and sample_weight, and takes one of them",
             hint="Multiply the weights of the classes into sample_weight.",
         )
-    if given["initial_epoch"] and given["callbacks"]:
-        raise UserError(
-            "fit() is given initial_epoch and callbacks, but the callbacks of a job count its own epochs",
-            hint="Leave one of them out.",
-        )
+    if given["initial_epoch"]:
+        for one in keras.tree.flatten(given["callbacks"] or []):
+            if isinstance(one, keras.callbacks.TensorBoard) or getattr(one, "start_from_epoch", 0):
+                raise UserError(
+                    f"fit() is given initial_epoch and the callback {type(one).__name__}, which counts the epochs of "
+                    "the job",
+                    hint="Leave one of them out, and start_from_epoch of EarlyStopping.",
+                )
 
 
 def _is_built(model: Any) -> bool:
