@@ -29,6 +29,7 @@ from elasticdl.shared.model.signature import EMA_MOMENTUM, ModelSignature, Varia
 from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import ObjectStore, open_store
 from elasticdl.shipping.bits import floats_of, scatter
+from elasticdl.shipping.own_steps import optimizers_of
 
 Floats = npt.NDArray[np.float32]
 SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -92,7 +93,10 @@ def restore(model: Any, storage: str, job: str) -> str:
         return f"a snapshot can't be read: {error.args[0]}"
     if state is None:
         return "the snapshots lack a part of the model"
-    return "" if assign(model, state) else "the snapshots are of another model or optimizer"
+    if assign(model, state):
+        return ""
+    is_one = len(optimizers_of(model)) == 1
+    return "the snapshots are of another model or optimizer" if is_one else "train_step() has several optimizers"
 
 
 def restore_interrupted(model: Any, storage: str, job: str) -> bool:

@@ -200,7 +200,7 @@ def _variable(value: Any) -> Reduced:
     more = {
         name: vars(value).get(name) for name in ("_path", "_regularizer", "_constraint", "_overwrite_with_gradient")
     }
-    content = keras.ops.convert_to_numpy(value.value)
+    content = tf.convert_to_tensor(value.value).numpy()  # NumPy can't read all variables of a strategy.
     stored = content.view(np.uint16) if value.dtype == "bfloat16" else content
     return _make_variable, (stored, facts, value.value.name), more, None, None, _set_plain
 
