@@ -190,7 +190,7 @@ def check(model: Any, given: Mapping[str, Any], *, has_ring: bool) -> None:
         )
     if given["initial_epoch"]:
         for one in keras.tree.flatten(given["callbacks"] or []):
-            if isinstance(one, keras.callbacks.TensorBoard) or getattr(one, "start_from_epoch", 0):
+            if isinstance(one, keras.callbacks.TensorBoard) or getattr(one, "start_from_epoch", False):
                 raise UserError(
                     f"fit() is given initial_epoch and the callback {type(one).__name__}, which counts the epochs of "
                     "the job",
