@@ -49,7 +49,7 @@ def reason_to_restart(model: Any, flags: Any) -> str:
     if not _has_state(optimizer):
         return ""
     if not job:
-        is_used = int(optimizer.iterations) > 0
+        is_used = int(_read(optimizer.iterations)) > 0
         return "its state is from load_model() or from training in the script, and not from a job" if is_used else ""
     if has_ring(flags):
         return "a job with AllreduceStrategy can't take over its state"
@@ -66,5 +66,10 @@ def _digest(model: Any) -> str:
     digest = xxh3_64()
     for weight in model.weights:
         digest.update(weight.path.encode())
-        digest.update(keras.ops.convert_to_numpy(weight.value).tobytes())
+        digest.update(_read(weight).tobytes())
     return digest.hexdigest()
+
+
+def _read(variable: Any) -> Any:
+    """The value of a variable, which may be one of a ``tf.distribute.Strategy``."""
+    return keras.ops.convert_to_numpy(keras.ops.convert_to_tensor(variable.value))

@@ -198,7 +198,8 @@ def assign(model: Any, state: State) -> bool:
     if [one.shape for one in specs] != [tuple(one.shape) for one in variables]:
         return False
     if not optimizer.built:
-        optimizer.build(model.trainable_variables)
+        with model.distribute_strategy.scope():
+            optimizer.build(model.trainable_variables)
     if signature.optimizer.is_keras:
         return _assign_kept(optimizer, state, variables)
     known: dict[str, list[Any]] = defaultdict(list)
