@@ -16,6 +16,7 @@ from tests.e2e.elastic import Elastic
 
 DATA = """
 import json
+import os
 import sys
 
 import keras
@@ -63,7 +64,12 @@ def far_off(labels, predictions):
 
 
 class Shows(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.losses = []
+
     def on_epoch_end(self, epoch, logs=None):
+        self.losses.append(logs["loss"])
+        open("shown.txt", "w").write("once")
         print("in a callback", np.square(self.model.predict(test[0], verbose=0) - test[1]).mean())
 
 
@@ -73,7 +79,11 @@ model = Net()
 model.compile(keras.optimizers.Adam(0.01), metrics=[far_off])
 stop = keras.callbacks.EarlyStopping("val_loss", patience=5)
 first = model.fit(data, epochs=3, validation_data=test, callbacks=[stop])
-second = model.fit({"features": x}, y, epochs=1, batch_size=20, verbose=0, callbacks=[Shows()])
+os.mkdir("elsewhere")
+os.chdir("elsewhere")
+shows = Shows()
+second = model.fit({"features": x}, y, epochs=1, batch_size=20, verbose=0, callbacks=[shows])
+os.chdir("..")
 errors = np.square(model.predict(test[0], verbose=0) - test[1])
 
 plain = keras.Sequential([keras.Input((6,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)])
@@ -91,6 +101,7 @@ results = {
     "arguments": sys.argv[1:],
     "created": len(created),
     "updates": int(model.optimizer.iterations),
+    "losses": shows.losses,
     "moments": float(np.abs(model.optimizer.variables[2].numpy()).sum()),
 }
 open("results.json", "w").write(json.dumps(results))
@@ -100,7 +111,6 @@ sys.exit(3)
 SLOW = (
     DATA
     + """
-import os
 import time
 
 
@@ -121,12 +131,14 @@ class Slow(keras.layers.Layer):
 
 model = keras.Sequential([keras.Input((6,)), Slow(), keras.layers.Dense(8, "tanh"), keras.layers.Dense(1)])
 model.compile("adam", "mse")
+before = model.get_weights()
 try:
     history = model.fit(x, y, epochs=4, batch_size=8)
 except Exception:
     raise SystemExit(7)
 except KeyboardInterrupt:
-    print("stopped by hand")
+    moved = min(np.abs(now - then).max() for now, then in zip(model.get_weights(), before))
+    print("stopped by hand", int(model.optimizer.iterations), moved > 0)
     raise
 open("results.json", "w").write(json.dumps({"history": history.history, "mse": float(model.evaluate(x, y, verbose=0))}))
 """
@@ -264,6 +276,8 @@ def test_each_fit_of_a_script_is_a_job_and_the_lines_after_it_see_the_trained_mo
     assert results["error"] == pytest.approx(results["second"]["loss"][0] - 1.0, abs=0.1)
     assert results["updates"] == 3 * 50 + 60  # The optimizer has its state, that of both jobs.
     assert results["moments"] > 0
+    assert results["losses"] == pytest.approx(results["second"]["loss"])  # What a callback has noted comes back.
+    assert (elastic.folder / "elsewhere" / "shown.txt").exists()
     assert results["error"] < 3 * results["plain"] + 0.05
     assert outcome.output.count("absorbed exactly once") == 1  # The second call is told to print nothing of its own.
     (shown,) = re.findall(r"^in a callback ([0-9.e-]+)$", outcome.output, re.MULTILINE)
@@ -354,7 +368,8 @@ def test_an_interrupted_script_continues_at_its_fit(elastic: Elastic) -> None:
         running.process.send_signal(signal.SIGINT)
         assert running.wait() == 130, running.output
         line = running.wait_for(r"To continue this job and then the script: elasticdl (run .*)")
-    assert "stopped by hand" in running.output  # As Ctrl-C in Keras' own fit().
+    # As Ctrl-C in Keras' own fit(): the model is trained so far.
+    assert re.search(r"^stopped by hand [1-9]\d* True$", running.output, re.MULTILINE)
     assert "Traceback" not in running.output
     elastic.remove_delay()
     resumed = elastic.run(*line.group(1).split())

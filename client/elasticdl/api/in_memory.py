@@ -56,7 +56,7 @@ def written(model: Any, data: Any, values: Mapping[str, Any]) -> tuple[str, dict
         )
     import keras
 
-    from elasticdl.cli.script import fit
+    from elasticdl.cli.script import callbacks, fit
 
     flags = {name: value for name, value in values.items() if name not in (*_OF_FIT, *ALIASES)}
     given = {name: values[name] for name in _OF_FIT if name in values}
@@ -77,6 +77,7 @@ def written(model: Any, data: Any, values: Mapping[str, Any]) -> tuple[str, dict
     if isinstance(data, tuple):
         x, y, given_weights = keras.utils.unpack_x_y_sample_weight(data)
         weights = weights if given_weights is None else given_weights
+    given["callbacks"] = callbacks.taken(given.get("callbacks"))
     given |= {"sample_weight": weights, "validation_data": validation, "shuffle": shuffle}
     call = inspect.signature(inspect.unwrap(keras.Model.fit)).bind(
         model, x, y, epochs=epochs, batch_size=batch_size, **given

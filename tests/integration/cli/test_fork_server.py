@@ -98,11 +98,13 @@ def is_forked(process: psutil.Process) -> bool:
 
 
 def test_a_forked_worker_is_a_child_in_a_session_of_its_own_and_its_end_is_reported(
-    launcher: Launcher, broker: SilentBroker
+    launcher: Launcher, broker: SilentBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # As a script may do it between two calls of fit().
     worker = launcher.start("worker-0", broker.environment("worker-0"))
     broker.await_worker()
     assert is_forked(worker)
+    assert worker.cwd() == str(tmp_path)
     assert worker.ppid() == os.getpid()
     assert os.getsid(worker.pid) == worker.pid
     assert '"pod": "worker-0"' in (launcher.folder / "worker-0.log").read_text()

@@ -111,15 +111,7 @@ def test_an_endless_dataset_needs_its_steps(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no end"):
         streams.read(data, None, tmp_path)
     assert len(streams.read(data, 3, tmp_path).columns["x"]) == 6
-    with pytest.raises(UserError, match="steps_per_epoch=1 of fit\\(\\) with a dataset of 2 batches"):
-        streams.read(data.take(2), 1, tmp_path)
-
-
-def test_random_numbers_in_a_map_are_refused(tmp_path: Path) -> None:
-    data = tf.data.Dataset.from_tensor_slices((np.zeros((4, 2)), np.zeros(4)))
-    noisy = data.map(lambda x, y: (x + tf.random.normal((2,), dtype=x.dtype), y)).batch(2)
-    with pytest.raises(UserError, match="draws random numbers"):
-        streams.read(noisy, None, tmp_path)
+    assert len(streams.read(data.take(2), 1, tmp_path / "first").columns["x"]) == 2
 
 
 def test_batches_of_different_shapes_are_refused(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class Jobs:
             show({"steps": 3, "batches": 3, "loss": 2.0, "epochs": []})
             first = {"loss": 2.0, "mae": 1.0, "accuracy": 0.5, "learning_rate": 0.1}
             show({"steps": 3, "batches": 6, "loss": 1.5, "epochs": [first]})
-            show({"steps": 3, "batches": 6, "loss": 1.5, "epochs": [first, {"loss": 1.5, "val_loss": 3.0}]})
+            show({"steps": 3, "batches": 6, "loss": 1.5, "epochs": [{"loss": 1.5, "val_loss": 3.0}]})
         model = load(ModelFile(path=Path(values["model_def"]))).make_model()
         model.set_weights([np.full(one.shape, 0.5) for one in model.get_weights()])
         folder = self.root / job
@@ -152,18 +152,35 @@ def test_callbacks_that_set_the_learning_rate_are_in_the_history_and_in_the_opti
     assert float(model.optimizer.learning_rate) == pytest.approx(0.1)
 
 
-def test_the_next_call_continues_the_optimizer_unless_the_script_has_changed_something(jobs: Jobs) -> None:
-    model = linear(optimizer="adam")
-    for _ in range(2):
-        call(jobs, model, X, Y)
+def test_the_next_call_continues_the_optimizer_or_says_that_it_starts_from_scratch(
+    jobs: Jobs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, said = linear(optimizer="adam"), []
+
+    def fit_and_note() -> None:
+        call(jobs, model, X, Y, verbose=0)
+        said.append(capsys.readouterr().out)
+
+    fit_and_note()
+    fit_and_note()
     model.set_weights([one + 1 for one in model.get_weights()])
-    call(jobs, model, X, Y)
+    fit_and_note()
     model.compile("adam", "mse")
-    call(jobs, model, X, Y)
-    first, second, changed, compiled = jobs.ran
+    fit_and_note()
+    model.compile("adam", "mse")
+    model.train_on_batch(X, Y)
+    fit_and_note()
+    jobs.flags.distribution_strategy = "AllreduceStrategy"
+    fit_and_note()
+    first, second, *others = jobs.ran
     assert second["initial_optimizer"] is True
     assert (jobs.root / second["initial_model"] / "report.json").exists()
-    assert not any("initial_model" in values for values in (first, changed, compiled))
+    assert not any("initial_model" in values for values in (first, *others))
+    name = f"The optimizer of {model.name} starts from scratch"
+    assert (said[0], said[1], said[3]) == ("", "", "")
+    assert said[2].startswith(f"{name}: the script has changed weights since job script-")
+    assert said[4] == f"{name}: its state is from load_model() or from training in the script, and not from a job.\n"
+    assert said[5] == f"{name}: a job with AllreduceStrategy can't take over its state.\n"
 
 
 def test_the_progress_is_that_of_keras_on_request(jobs: Jobs, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,9 +207,12 @@ class Trained(keras.Model):  # type: ignore[misc]
         (lambda: keras.Sequential([keras.layers.Dense(1)]), {}, "is not compiled"),
         (linear, {"validation_freq": 2}, "validation_freq=2"),
         (linear, {"shuffle": "batch"}, "shuffle='batch'"),
-        (linear, {"steps_per_epoch": 5}, "steps_per_epoch=5 of fit\\(\\) with arrays of 1 batches"),
         (linear, {"class_weight": {0: 1.0}, "sample_weight": Y}, "class_weight and sample_weight"),
-        (linear, {"initial_epoch": 1, "epochs": 2, "callbacks": [keras.callbacks.History()]}, "initial_epoch and"),
+        (
+            linear,
+            {"initial_epoch": 1, "epochs": 2, "callbacks": keras.callbacks.EarlyStopping(start_from_epoch=3)},
+            "initial_epoch and the callback EarlyStopping",
+        ),
         (linear, {"validation_split": 0.95}, "leaves one part without records"),
         (linear, {"validation_data": (X,)}, "the training data of fit\\(\\) has x, y"),
         (linear, {"y": Y[:3]}, "x has 10, y has 3"),
@@ -225,6 +245,27 @@ def test_a_model_that_only_its_train_step_can_build_is_built(jobs: Jobs) -> None
     assert [one.shape for one in model.get_weights()] == [(4, 2), (2,), (2, 4), (4,)]
     with pytest.raises(UserError, match=r"Coder has neither call\(\) nor test_step\(\)"):
         call(jobs, model, X, validation_split=0.2)
+
+
+def test_what_a_train_step_takes_may_be_something_else_than_x_and_y(jobs: Jobs) -> None:
+    class Pairs(keras.Model):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = keras.layers.Dense(2)
+
+        def call(self, pair: Any) -> Any:
+            return keras.ops.sum(keras.ops.square(self.encoder(pair[0]) - self.encoder(pair[1])), axis=-1)
+
+        def train_step(self, data: Any) -> Any:
+            with tf.GradientTape() as tape:
+                loss = keras.ops.mean(self(data))
+            self.optimizer.apply(tape.gradient(loss, self.trainable_weights), self.trainable_weights)
+            return {"loss": loss}
+
+    model = Pairs()
+    model.compile("sgd")
+    call(jobs, model, tf.data.Dataset.from_tensor_slices((X, X + 1)).batch(5))
+    assert [one.shape for one in model.get_weights()] == [(4, 2), (2,)]
 
 
 def test_several_optimizers_are_refused_before_anything_else(jobs: Jobs) -> None:

@@ -98,3 +98,11 @@ def test_the_progress_is_sent_when_it_has_changed() -> None:
         sender.watch(state, {}, 1.0)
     (line,) = sent
     assert json.loads(line)["batches"] > 0
+
+
+def test_each_epoch_is_sent_once() -> None:
+    sent = list[bytes]()
+    sender, first, second = Sender(sent.append), {"loss": 2.0}, {"loss": 1.0}
+    for batches, epochs in ((5, [first]), (6, [first]), (10, [first, second])):
+        sender.send({"steps": 5, "batches": batches, "loss": 1.0, "epochs": epochs})
+    assert [json.loads(line)["epochs"] for line in sent] == [[first], [], [second]]

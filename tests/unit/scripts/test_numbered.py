@@ -123,8 +123,68 @@ def test_a_dataset_without_an_end_is_drawn_too_unless_an_epoch_is_one_pass(tmp_p
         repeated = numbers.repeat(times).prefetch(1)
         passes = data_of(repeated, tmp_path / f"passes-{number}", steps_per_epoch=3, epochs=2)
         assert passes.training["x"].tolist() == [0, 1, 2, 3, 4, 5]
-    with pytest.raises(UserError, match="with a dataset of 6 batches"):  # Keras would end after two epochs.
-        data_of(numbers.repeat(2), tmp_path / "too few", steps_per_epoch=3, epochs=3)
+    again = data_of(numbers.repeat(2), tmp_path / "again", steps_per_epoch=3, epochs=3)
+    assert again.training["number"].tolist() == [0, 1, 2]
+    assert read(again, tmp_path / "again", TRAINING, 0, epoch=2)["x"] == [0, 1]
+
+
+def counting(records: int) -> Iterator[Any]:
+    yield from ((number, number) for number in range(records))
+
+
+@pytest.mark.parametrize(
+    ("steps", "epochs"),
+    [(2, [[0, 1], [2, 0], [1, 2]]), (3, [[0, 1, 2]] * 3), (7, [[0, 1, 2]] * 3)],
+    ids=["fewer than a pass", "a pass", "more than a pass"],
+)
+def test_each_epoch_continues_a_dataset_of_unknown_length(steps: int, epochs: list[list[int]], tmp_path: Path) -> None:
+    signature = (tf.TensorSpec((), tf.int64),) * 2
+    dataset = tf.data.Dataset.from_generator(lambda: counting(6), output_signature=signature).batch(2)
+    data = data_of(dataset, tmp_path, steps_per_epoch=steps, epochs=3)
+    firsts = [
+        [read(data, tmp_path, TRAINING, n, epoch)["x"][0] // 2 for n in data.training["number"]] for epoch in range(3)
+    ]
+    assert firsts == epochs
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_each_epoch_continues_arrays_with_steps(shuffle: bool, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"y": np.arange(10), "batch_size": 2, "steps_per_epoch": 3, "epochs": 5, "shuffle": shuffle}
+    data = data_of(np.arange(10), tmp_path, validation_split=0.2, **given)
+    assert data.training["number"].tolist() == [0, 1, 2]
+    read_by_epochs = [read(data, tmp_path, TRAINING, n, epoch)["x"] for epoch in range(4) for n in range(3)]
+    passes = [[one for batch in read_by_epochs[start : start + 4] for one in batch] for start in (0, 4, 8)]
+    assert [sorted(one) for one in passes] == [list(range(8))] * 3  # Two records are validation data.
+    assert (passes[0] == passes[1] == list(range(8))) is not shuffle
+    assert read(data, tmp_path, VALIDATION, 0)["x"] == [8, 9]
+    whole = data_of(np.arange(10), tmp_path / "whole", **given | {"steps_per_epoch": 9})
+    assert whole.training["x"].tolist() == list(range(10))  # As fit() does it, which warns.
+
+
+def test_each_epoch_continues_a_py_dataset_with_steps(tmp_path: Path) -> None:
+    class Endless(keras.utils.PyDataset):  # type: ignore[misc]
+        num_batches = None
+
+        def __getitem__(self, index: int) -> Any:
+            return np.array([index]), np.array([index])
+
+    endless = data_of(Endless(), tmp_path / "endless", steps_per_epoch=2, epochs=2)
+    found = [read(endless, tmp_path / "endless", TRAINING, n, epoch)["x"] for epoch in (0, 1) for n in (0, 1)]
+    assert found == [[0], [1], [2], [3]]
+    dataset = Squares()
+    dataset.on_epoch_end = lambda: None  # type: ignore[method-assign]
+    some = data_of(dataset, tmp_path / "some", steps_per_epoch=4, epochs=5, shuffle=False)
+    starts = [read(some, tmp_path / "some", TRAINING, 0, epoch)["x"][0] for epoch in range(5)]
+    assert starts == [0, 16, 12, 8, 4]
+
+
+def test_random_numbers_in_a_map_differ_in_each_epoch(tmp_path: Path) -> None:
+    noisy = tf.data.Dataset.from_tensor_slices((np.zeros(6), np.zeros(6))).map(lambda x, y: (tf.random.normal(()), y))
+    data = data_of(noisy.batch(4), tmp_path, epochs=2, validation_data=noisy.batch(2))
+    assert data.training["number"].tolist() == [0, 1]
+    found = [read(data, tmp_path, TRAINING, n, epoch)["x"] for epoch in (0, 1) for n in (0, 1)]
+    assert [len(one) for one in found] == [4, 2, 4, 2]
+    assert len({number for one in found for number in one}) == 12
 
 
 @pytest.mark.parametrize(
@@ -144,7 +204,7 @@ def test_what_a_generator_can_not_give_is_refused(given: dict[str, Any], says: s
 
 def test_pods_can_not_continue_data_from_epoch_to_epoch(tmp_path: Path) -> None:
     numbers = tf.data.Dataset.from_tensor_slices((np.arange(6), np.arange(6))).batch(2).repeat()
-    for x, what in ((batches(), "a generator"), (numbers, "a dataset without an end")):
+    for x, what in ((batches(), "a generator"), (numbers, "a dataset whose epochs differ")):
         with pytest.raises(UserError, match=what):
             data_of(x, tmp_path, steps_per_epoch=2, epochs=2, reads_here=False)
     passes = data_of(numbers, tmp_path, steps_per_epoch=3, epochs=2, reads_here=False)
@@ -200,7 +260,6 @@ def test_a_dataset_that_can_not_travel_is_read_here_and_says_so(
     ("given", "says"),
     [
         ({"x": Squares(0)}, "the Squares of fit\\(\\) gives no batch"),
-        ({"steps_per_epoch": 3}, "steps_per_epoch=3 of fit\\(\\) with a PyDataset of 5 batches"),
         ({"validation_split": 0.5}, "validation_split and a dataset"),
         ({"validation_data": (np.arange(3),)}, "the training data of fit\\(\\) has x, y, its validation data x"),
     ],

@@ -146,6 +146,30 @@ def test_layers_with_vocabularies_keep_them() -> None:
         assert np.array(expected).tolist() == np.array(found).tolist()
 
 
+def test_a_model_of_a_distribution_strategy_travels_as_any_other() -> None:
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), keras.layers.BatchNormalization()])
+        model.compile("adam", "mse", metrics=["mae"])
+    made = loads(dumps(model, FOLDER, "the model"))
+    for found, expected in zip(made.get_weights(), model.get_weights(), strict=True):
+        assert found.tolist() == expected.tolist()
+    made.train_on_batch(np.ones((4, 3)), np.ones((4, 2)))
+
+
+def test_functions_of_a_text_vectorization_travel_by_value() -> None:
+    def shouted(text: Any) -> Any:
+        return tf.strings.upper(text)
+
+    words = keras.layers.TextVectorization(
+        standardize=shouted, split=lambda text: tf.strings.split(text, "-"), output_sequence_length=3
+    )
+    words.adapt(["a-b", "b-c-b"])
+    again = loads(dumps(words, Path("/nowhere"), "words"))
+    assert again(["b-a"]).numpy().tolist() == words(["b-a"]).numpy().tolist()
+    assert again.get_vocabulary() == ["", "[UNK]", "B", "C", "A"]
+    assert words._standardize is shouted
+
+
 def test_the_paths_of_lookups_do_not_depend_on_calls() -> None:
     text = keras.Input((1,), dtype="string", name="text")
     ids = keras.layers.StringLookup(vocabulary=["a", "b"])(text)

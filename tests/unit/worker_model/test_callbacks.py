@@ -44,8 +44,9 @@ Make = Callable[[], list[Any]]
 class Job:
     """The callbacks of a job, run by as many processes as a test wants."""
 
-    def __init__(self, make: Make, rate: float = 0.1) -> None:
+    def __init__(self, make: Make, rate: float = 0.1, initial_epoch: int = 0) -> None:
         self._make = make
+        self._initial_epoch = initial_epoch
         self._rate = rate
         self._store = MemoryStore()
         self.saved: list[str] = []
@@ -65,7 +66,8 @@ class Job:
         prepare(made, DIRECTIONS)
         access = ModelAccess(save=self._save, summarize=self._summarize, load=self._load)
         model = CallbackModel(self._rate, has_schedule=False, path=PATH, access=access)
-        return Hooks(made, model, {"epochs": 9, "steps": 3, "verbose": 1}, PATH)
+        params = {"epochs": 9, "steps": 3, "verbose": 1}
+        return Hooks(made, model, params, PATH, initial_epoch=self._initial_epoch)
 
     def _save(self, uri: str, instances: Mapping[str, str]) -> None:
         if self.is_model_lost:
@@ -471,3 +473,19 @@ def custom_model():
 def callbacks():
     [keras.callbacks.EarlyStopping("val_loss")]
 """
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_callbacks_of_a_script_count_from_its_initial_epoch(tmp_path: Path) -> None:
+    def make() -> list[Any]:
+        rates = keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 * (epoch + 1))
+        return [rates, keras.callbacks.CSVLogger(str(tmp_path / "log.csv"))]
+
+    job = Job(make, initial_epoch=4)
+    assert job.run(1).results["learning_rate"] == pytest.approx(0.5)
+    assert job.run(2, loss=1.0).results["learning_rate"] == pytest.approx(0.6)
+    job.forget(2)
+    job.run(2, loss=1.0)
+    job.run(4, is_last=True, loss=0.5)
+    rows = (tmp_path / "log.csv").read_text().splitlines()
+    assert [row.partition(",")[0] for row in rows] == ["epoch", "4", "5"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,40 +11,66 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from elasticdl.cli.script import streams
+from elasticdl.cli.script import arrays, streams
 from elasticdl.cli.script.known_datasets import NumberedDataset, numbered
 from elasticdl.shared.errors import UserError
 from elasticdl.shipping.columns import Array, Layout, laid_out
-from elasticdl.shipping.numbered import NUMBER, Batches, Source
+from elasticdl.shipping.numbered import NUMBER, Batches, Continued, Sliced, Source
 from elasticdl.shipping.shipped import dump_source
 
+BATCH_SIZE = 32
+"""Records of a batch of a ``fit()`` without ``batch_size``."""
 
-def source_of(given: Any, steps: int | None, shuffle: bool, *, all_steps: bool = True) -> NumberedDataset | None:
-    """The source of an argument of ``fit()``; None: workers can't read it by number.
+
+def training_source(given: Mapping[str, Any], epochs: int) -> NumberedDataset | None:
+    """The source of the training data of a call; None: workers can't read it by number, or need not.
 
     Args:
-        steps: batches of an epoch; None: all.
-        shuffle: what ``fit()`` was given, which counts for a ``PyDataset``.
-        all_steps: ``steps`` has to be the number of batches of data that has an end.
+        given: the arguments of ``fit()``, by their names.
+        epochs: that the job trains.
 
     Raises:
-        UserError: the data has no batches, or their number is not ``steps``.
+        UserError: the data has no batches.
     """
-    if isinstance(given, tf.data.Dataset):
-        return numbered(given) if steps is None else None
-    if not isinstance(given, keras.utils.PyDataset):
-        return None
-    count = given.num_batches
-    if count is None and steps is None:
-        raise UserError("the PyDataset of fit() has no end", hint="Give fit() steps_per_epoch.")
-    if all_steps and None not in (count, steps) and steps != count:
-        raise UserError(
-            f"steps_per_epoch={steps} of fit() with a PyDataset of {count:,} batches", hint=streams.STEPS_HINT
+    x, steps, shuffle = given["x"], given["steps_per_epoch"], given["shuffle"]
+    if isinstance(x, keras.utils.PyDataset):
+        is_endless = x.num_batches is None
+        found: NumberedDataset | None = NumberedDataset(
+            _batches(x, steps * epochs if is_endless and steps else None), shuffle and not is_endless
         )
-    count = min(one for one in (count, steps) if one is not None)
-    if count < 1:
+    elif isinstance(x, tf.data.Dataset):
+        found = numbered(x)
+    elif steps and not streams.is_stream(x):
+        layout, columns = laid_out(x, given["y"], given["sample_weight"])
+        arrays.records_of(columns)
+        found = NumberedDataset(Sliced(layout, columns, given["batch_size"] or BATCH_SIZE), shuffle)
+    else:
+        return None
+    if found is None or steps is None:
+        return found
+    if steps < -(-found.source.count // found.source.batch_size):
+        return NumberedDataset(Continued(found.source, steps, shuffled=found.shuffled), shuffled=False)
+    return None if isinstance(found.source, Sliced) else found
+
+
+def validation_source(given: Any, steps: int | None) -> NumberedDataset | None:
+    """The source of validation data, the first ``steps`` batches of it; None: workers can't read it by number.
+
+    Raises:
+        UserError: the data has no batches.
+    """
+    if isinstance(given, keras.utils.PyDataset):
+        return NumberedDataset(_batches(given, steps), shuffled=False)
+    return numbered(given) if isinstance(given, tf.data.Dataset) and steps is None else None
+
+
+def _batches(given: Any, most: int | None) -> Batches:
+    known = [one for one in (given.num_batches, most) if one is not None]
+    if not known:
+        raise UserError("the PyDataset of fit() has no end", hint="Give fit() steps_per_epoch.")
+    if min(known) < 1:
         raise UserError(f"the {type(given).__name__} of fit() gives no batch")
-    return NumberedDataset(Batches(given, count), shuffle)
+    return Batches(given, min(known))
 
 
 def shipped(source: Source, folder: Path, script: Path, purpose: str) -> bytes | None:
@@ -63,7 +90,9 @@ def shipped(source: Source, folder: Path, script: Path, purpose: str) -> bytes |
 
 
 def first_of(source: Source) -> tuple[Layout, dict[str, Array]]:
-    """The layout and the columns of the first batch."""
+    """The layout and the columns of a batch, before any epoch has begun."""
+    if isinstance(source, Continued):
+        source = source.source
     batch = source.read(np.arange(min(source.batch_size, source.count)))
     return laid_out(*keras.utils.unpack_x_y_sample_weight(batch))
 

@@ -14,16 +14,13 @@ import keras
 import numpy as np
 
 from elasticdl.cli.script import arrays, by_number, streams
+from elasticdl.cli.script.by_number import BATCH_SIZE
 from elasticdl.cli.script.known_datasets import NumberedDataset
 from elasticdl.shared.errors import UserError
 from elasticdl.shipping.columns import Array, Layout, laid_out
-from elasticdl.shipping.numbered import Batches, Drawn, InBatches, Sliced, Source
+from elasticdl.shipping.numbered import Batches, Continued, Drawn, InBatches, Sliced, Source, structured
 from elasticdl.shipping.shipped import TRAINING, VALIDATION
 
-BATCH_SIZE = 32
-"""Records of a batch of a ``fit()`` without ``batch_size``."""
-_BUILT_WITH = 2
-"""Records that build a model which has no weights yet."""
 Columns = dict[str, Array]
 
 
@@ -36,7 +33,7 @@ class CallData:
         training, validation: columns of the job's data files: those of the layout, or the numbers of records.
         batch_size: records of the data files in a batch.
         shuffle: whether each epoch has another order.
-        few: some records, in the columns of the layout.
+        few: records of a batch, in the columns of the layout.
         sources: ``TRAINING`` or ``VALIDATION`` -> what workers read by number.
     """
 
@@ -64,28 +61,29 @@ def data_of(given: Mapping[str, Any], folder: Path, script: Path, *, reads_here:
     x = streams.of_one_pass(given["x"], given["steps_per_epoch"], given["epochs"] - given["initial_epoch"])
     if x is not given["x"]:
         given = {**given, "x": x, "steps_per_epoch": None}
+    if given["steps_per_epoch"] and given["validation_split"] and not streams.is_stream(given["x"]):
+        given = _split(given)
     _refuse_data_that_continues(given, reads_here=reads_here)
     by_numbers = _by_number(given, folder, script) if reads_here else None
     return _in_columns(given, folder) if by_numbers is None else by_numbers
 
 
 def few_of(given: Mapping[str, Any]) -> tuple[Layout, Columns]:
-    """The layout and some records of a call, without anything that is written."""
+    """The layout and the records of a batch of a call, without anything that is written."""
     x = given["x"]
     if streams.is_stream(x):
         batch = x[0] if isinstance(x, keras.utils.PyDataset) else next(iter(x))
-        layout, columns = laid_out(*keras.utils.unpack_x_y_sample_weight(batch))
-    else:
-        layout, columns = laid_out(x, given["y"], given["sample_weight"])
-    return layout, {name: array[:_BUILT_WITH] for name, array in columns.items()}
+        return laid_out(*keras.utils.unpack_x_y_sample_weight(batch))
+    layout, columns = laid_out(x, given["y"], given["sample_weight"])
+    return layout, {name: array[: given["batch_size"] or BATCH_SIZE] for name, array in columns.items()}
 
 
 def _by_number(given: Mapping[str, Any], folder: Path, script: Path) -> CallData | None:
-    if streams.is_drawn(given["x"]):
+    epochs = given["epochs"] - given["initial_epoch"]
+    found = by_number.training_source(given, epochs)
+    if found is None and streams.is_drawn(given["x"], given["steps_per_epoch"]):
         _refuse_split(given)
-        found: NumberedDataset | None = _drawn(given, folder)
-    else:
-        found = by_number.source_of(given["x"], given["steps_per_epoch"], given["shuffle"])
+        found = _drawn(given, epochs, folder)
     if found is None:
         return None
     source = found.source
@@ -110,9 +108,9 @@ def _by_number(given: Mapping[str, Any], folder: Path, script: Path) -> CallData
     )
 
 
-def _drawn(given: Mapping[str, Any], folder: Path) -> NumberedDataset:
-    steps, epochs = given["steps_per_epoch"], given["epochs"] - given["initial_epoch"]
-    stream = streams.draw(given["x"], steps, epochs, folder / "stream")
+def _drawn(given: Mapping[str, Any], epochs: int, folder: Path) -> NumberedDataset:
+    stream = streams.draw(given["x"], given["steps_per_epoch"], epochs, folder / "stream")
+    steps = len(stream.sizes) // epochs
     return NumberedDataset(Drawn(stream.layout, stream.columns, stream.sizes, steps), shuffled=False)
 
 
@@ -125,8 +123,8 @@ def pass_over(given: Mapping[str, Any], batches: int) -> None:
 
 def _other_source(given: Mapping[str, Any], source: Source, folder: Path, script: Path) -> tuple[Source, bytes]:
     """The validation data. As in the training data, its numbers stand for batches, or for records."""
-    in_batches = isinstance(source, Batches | Drawn)
-    found = by_number.source_of(given["validation_data"], given["validation_steps"], False, all_steps=False)
+    in_batches = isinstance(source, Batches | Continued | Drawn)
+    found = by_number.validation_source(given["validation_data"], given["validation_steps"])
     if found is not None and (in_batches or not isinstance(found.source, Batches)):
         other = InBatches(found.source) if in_batches and not isinstance(found.source, Batches) else found.source
         content = by_number.shipped(other, folder, script, VALIDATION)
@@ -151,20 +149,17 @@ def _in_columns(given: Mapping[str, Any], folder: Path) -> CallData:
     else:
         layout, training = laid_out(given["x"], given["y"], given["sample_weight"])
         steps = -(-arrays.records_of(training) // batch_size)
-        if given["steps_per_epoch"] not in (None, steps):
+        if (given["steps_per_epoch"] or steps) < steps:
             raise UserError(
-                f"steps_per_epoch={given['steps_per_epoch']} of fit() with arrays of {steps:,} batches",
-                hint=streams.STEPS_HINT,
+                f"steps_per_epoch={given['steps_per_epoch']} of fit() with arrays of {steps:,} batches, for which "
+                "workers have to see the files of this machine",
+                hint="Leave it out: an epoch of a job is one pass over the data.",
             )
     validation = None
     if given["validation_data"] is not None:
         validation = _validation(given, batch_size, folder)[1]
     elif split:
-        at = int(np.floor(arrays.records_of(training) * (1.0 - split)))
-        if at in (0, arrays.records_of(training)):
-            raise UserError(f"validation_split={split} of fit() leaves one part without records")
-        validation = {name: array[at:] for name, array in training.items()}
-        training = {name: array[:at] for name, array in training.items()}
+        training, validation = _parts(training, split)
     layout, training, validation = _with_weights(layout, training, validation)
     return CallData(
         layout=layout,
@@ -172,8 +167,25 @@ def _in_columns(given: Mapping[str, Any], folder: Path) -> CallData:
         validation=validation,
         batch_size=batch_size,
         shuffle=shuffle,
-        few={name: array[:_BUILT_WITH] for name, array in training.items()},
+        few={name: array[:batch_size] for name, array in training.items()},
     )
+
+
+def _parts(columns: Columns, split: float) -> tuple[Columns, Columns]:
+    """The training and the validation part of arrays."""
+    records = arrays.records_of(columns)
+    at = int(np.floor(records * (1.0 - split)))
+    if at in (0, records):
+        raise UserError(f"validation_split={split} of fit() leaves one part without records")
+    return {name: one[:at] for name, one in columns.items()}, {name: one[at:] for name, one in columns.items()}
+
+
+def _split(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A call with arrays and ``validation_split``, with two data sets in place of that."""
+    layout, columns = laid_out(given["x"], given["y"], given["sample_weight"])
+    (x, y, weights), validation = (structured(layout, part) for part in _parts(columns, given["validation_split"]))
+    parts = {"x": x, "y": y, "sample_weight": weights, "validation_split": 0.0}
+    return {**given, **parts, "validation_data": keras.utils.pack_x_y_sample_weight(*validation)}
 
 
 def _refuse_data_that_continues(given: Mapping[str, Any], *, reads_here: bool) -> None:
@@ -184,11 +196,12 @@ def _refuse_data_that_continues(given: Mapping[str, Any], *, reads_here: bool) -
             "the validation data of fit() is a generator, of which each evaluation would see other batches",
             hint="Give arrays or a tf.data.Dataset, so that all epochs are compared on the same data.",
         )
-    if streams.is_drawn(given["x"]) and not reads_here:
-        what = "generator" if isinstance(given["x"], GeneratorType) else "dataset without an end"
+    if streams.is_drawn(given["x"], given["steps_per_epoch"]) and not reads_here:
+        what = "generator" if isinstance(given["x"], GeneratorType) else "dataset whose epochs differ"
         raise UserError(
             f"fit() is given a {what} and several epochs, for which workers have to see the files of this machine",
-            hint="Give arrays, or a tf.data.Dataset with an end, to a job on Kubernetes.",
+            hint="Give a job on Kubernetes arrays, or a tf.data.Dataset without random numbers in map() of which each "
+            "epoch is one pass.",
         )
 
 

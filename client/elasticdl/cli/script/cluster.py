@@ -116,6 +116,10 @@ class ClusterPlace:
             return str((cluster_report(job, self._api.namespace) or {}).get("message", ""))
         return ""
 
+    def stopped_in(self, job: str) -> str:  # noqa: ARG002  Ctrl-C leaves the job running.
+        """See ``Place``."""
+        return ""
+
     @contextmanager
     def results(self, job: str) -> Iterator[Results]:
         """See ``Place``."""

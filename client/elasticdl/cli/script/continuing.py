@@ -33,19 +33,27 @@ def flags_to_continue(model: Any, flags: Any) -> dict[str, Any]:
     Args:
         flags: ``ScriptFlags``.
     """
-    job = _job_to_continue(model)
-    return {"initial_model": job, "initial_optimizer": True} if job and not has_ring(flags) else {}
-
-
-def starts_from_scratch(model: Any, flags: Any) -> bool:
-    """Whether there is an optimizer to continue, but a ring can't take over its state."""
-    return has_ring(flags) and bool(_job_to_continue(model))
-
-
-def _job_to_continue(model: Any) -> str:
-    """The job whose optimizer a call would continue; empty: there is none."""
     job, digest = _last.get(model.optimizer, ("", ""))
-    return job if job and _has_state(model.optimizer) and digest == _digest(model) else ""
+    continues = job and not has_ring(flags) and _has_state(model.optimizer) and digest == _digest(model)
+    return {"initial_model": job, "initial_optimizer": True} if continues else {}
+
+
+def reason_to_restart(model: Any, flags: Any) -> str:
+    """Why an optimizer that has made updates starts from scratch; empty: it continues, or there is nothing to continue.
+
+    Args:
+        flags: ``ScriptFlags``.
+    """
+    optimizer = model.optimizer
+    job, digest = _last.get(optimizer, ("", ""))
+    if not _has_state(optimizer):
+        return ""
+    if not job:
+        is_used = int(_read(optimizer.iterations)) > 0
+        return "its state is from load_model() or from training in the script, and not from a job" if is_used else ""
+    if has_ring(flags):
+        return "a job with AllreduceStrategy can't take over its state"
+    return f"the script has changed weights since job {job}" if digest != _digest(model) else ""
 
 
 def _has_state(optimizer: Any) -> bool:
@@ -58,5 +66,10 @@ def _digest(model: Any) -> str:
     digest = xxh3_64()
     for weight in model.weights:
         digest.update(weight.path.encode())
-        digest.update(keras.ops.convert_to_numpy(weight.value).tobytes())
+        digest.update(_read(weight).tobytes())
     return digest.hexdigest()
+
+
+def _read(variable: Any) -> Any:
+    """The value of a variable, which may be one of a ``tf.distribute.Strategy``."""
+    return keras.ops.convert_to_numpy(keras.ops.convert_to_tensor(variable.value))

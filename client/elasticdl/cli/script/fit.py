@@ -13,10 +13,10 @@ from typing import Any
 
 import keras
 
-from elasticdl.cli.script import arrays, continuing, optimizer_state
+from elasticdl.cli.script import arrays, callbacks, continuing, optimizer_state
 from elasticdl.cli.script.call_data import CallData, data_of, few_of, pass_over
 from elasticdl.cli.script.fit_lines import FitLines, has_rate, shown
-from elasticdl.cli.script.launcher import Launchers
+from elasticdl.cli.script.launcher import JobInterrupt, Launchers
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.names import job_name, new_job_id
@@ -42,17 +42,23 @@ def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers,
     """
     bound = inspect.signature(original).bind(model, *args, **kwargs)
     bound.apply_defaults()
-    given = bound.arguments
+    given = {**bound.arguments, "callbacks": callbacks.taken(bound.arguments["callbacks"])}
     check(model, given, has_ring=continuing.has_ring(launchers.flags))
     if given["epochs"] <= given["initial_epoch"]:
         return _history(model, [], given)
-    if job := launchers.former():
-        read = not _is_built(model)
-        if read:
-            _build(model, *few_of(given))
-        pass_over(given, int(read))
-    else:
-        job = _trained(model, given, launchers, script)
+    try:
+        if job := launchers.former():
+            read = not _is_built(model)
+            if read:
+                _build(model, *few_of(given))
+            pass_over(given, int(read))
+        else:
+            job = _trained(model, given, launchers, script)
+    except JobInterrupt as interrupt:  # The script may catch it, and then has a model that is trained so far.
+        storage = launchers.place.stopped_in(interrupt.job)
+        if storage and optimizer_state.restore_interrupted(model, storage, interrupt.job):
+            continuing.note(model, interrupt.job)
+        raise
     with launchers.place.results(job) as results:
         load_weights(model, results.weights)
         if (
@@ -61,6 +67,8 @@ def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers,
             and not _is_quiet(given)
         ):
             sys.stdout.write(optimizer_state.sentence(model, job, reason))
+        if results.storage and given["callbacks"]:
+            callbacks.restore(given["callbacks"], model, results.storage)
     continuing.note(model, job)
     return _history(model, results.epochs, given, results.batches_per_epoch)
 
@@ -84,8 +92,9 @@ def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script:
         has_ring=continuing.has_ring(launchers.flags),
     )
     values |= continuing.flags_to_continue(model, launchers.flags)
-    if not quiet and continuing.starts_from_scratch(model, launchers.flags):
-        sys.stdout.write(f"The optimizer of {model.name} starts from scratch: AllreduceStrategy can't take it over\n")
+    if reason := continuing.reason_to_restart(model, launchers.flags):  # Also with verbose=0: the results differ.
+        sys.stdout.write(f"The optimizer of {model.name} starts from scratch: {reason}.\n")
+        sys.stdout.flush()
     try:
         values = launchers.place.ship(job, values)
         launchers.note(job, script)
@@ -179,11 +188,14 @@ def check(model: Any, given: Mapping[str, Any], *, has_ring: bool) -> None:
             "fit() is given class_weight and sample_weight, and takes one of them",
             hint="Multiply the weights of the classes into sample_weight.",
         )
-    if given["initial_epoch"] and given["callbacks"]:
-        raise UserError(
-            "fit() is given initial_epoch and callbacks, but the callbacks of a job count its own epochs",
-            hint="Leave one of them out.",
-        )
+    if given["initial_epoch"]:
+        for one in keras.tree.flatten(given["callbacks"] or []):
+            if isinstance(one, keras.callbacks.TensorBoard) or getattr(one, "start_from_epoch", False):
+                raise UserError(
+                    f"fit() is given initial_epoch and the callback {type(one).__name__}, which counts the epochs of "
+                    "the job",
+                    hint="Leave one of them out, and start_from_epoch of EarlyStopping.",
+                )
 
 
 def _is_built(model: Any) -> bool:
@@ -196,10 +208,10 @@ def _build(model: Any, layout: Layout, few: Mapping[str, Array]) -> None:
         return
     tensors = {name: keras.ops.convert_to_tensor(array) for name, array in few.items()}
     features, labels, weights = structured(layout, tensors)
-    if overrides(model, "call") or not has_own_step(model):
-        model(features, training=False)
-    else:
+    if has_own_step(model):  # Its call() may take something else than x.
         try_step(model, "train_step", features, labels, weights)
+    else:
+        model(features, training=False)
 
 
 def _values(epochs: int, data: CallData, folder: Path, file: Path) -> dict[str, Any]:

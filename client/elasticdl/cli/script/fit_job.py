@@ -39,6 +39,7 @@ from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.names import JobId, Service
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.exit_codes import leave
+from elasticdl.shared.process.logs import hide_details
 
 if typing.TYPE_CHECKING:
     from elasticdl.cli.local.running import Watch
@@ -60,6 +61,7 @@ def main() -> int:
     root = Path(os.environ.pop("ELASTICDL_SCRIPT_ROOT"))
     of_pods = {name: given.pop(name) for name in flags_of(KubernetesFlags) if name in given}
     flags = TrainFlags(model_def="", training_data="", **typed(given))
+    hide_details(debug=flags.debug)
     has_seed = flags.seed is not None
     flags = with_seed(flags)
     # Processes of a job must not inherit the socket: the script waits for its end.

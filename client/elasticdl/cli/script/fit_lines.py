@@ -33,7 +33,7 @@ class FitLines:
         steps, now_s = facts["steps"], time.time()
         if self._since_s is None:
             self._since_s = now_s
-        ended = facts["epochs"][self._ended :]
+        ended = facts["epochs"]
         for logs in ended:
             self._begin(steps)
             # Several short epochs may end between two messages; each shows its share of the time.

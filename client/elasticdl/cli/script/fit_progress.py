@@ -15,7 +15,7 @@ from elasticdl.views.progress import progress_snapshot
 
 Facts = Mapping[str, Any]
 """``steps`` of an epoch, ``batches`` so far, the current ``loss`` or null, and ``epochs``: for each that has ended and
-whose metrics are computed, what the ``History`` has of it."""
+whose metrics are computed, what the ``History`` has of it. Each is sent once."""
 
 
 def facts_of(state: State, heartbeats: Mapping[PodName, Heartbeat], now_s: float) -> Facts | None:
@@ -52,12 +52,20 @@ class Sender:
 
     def __init__(self, send: Callable[[bytes], object]) -> None:
         self._send = send
-        self._sent: Facts | None = None
+        self._seen: Facts | None = None
+        self._epochs = 0
+        """How many were sent."""
 
     def watch(self, state: State, heartbeats: Mapping[PodName, Heartbeat], now_s: float) -> None:
-        """Send the progress, if it is another one than before."""
-        facts = facts_of(state, heartbeats, now_s)
-        if facts is not None and facts != self._sent:
-            self._sent = facts
-            with contextlib.suppress(OSError):  # The script has died, which must not end the job.
-                self._send(json.dumps(facts).encode() + b"\n")
+        """Send the progress of a job that has begun."""
+        if facts := facts_of(state, heartbeats, now_s):
+            self.send(facts)
+
+    def send(self, facts: Facts) -> None:
+        """Send facts with all epochs so far, if they are others than before; the epochs that were sent are left out."""
+        if facts == self._seen:
+            return
+        self._seen, epochs = facts, facts["epochs"]
+        with contextlib.suppress(OSError):  # The script has died, which must not end the job.
+            self._send(json.dumps({**facts, "epochs": epochs[self._epochs :]}).encode() + b"\n")
+        self._epochs = max(self._epochs, len(epochs))

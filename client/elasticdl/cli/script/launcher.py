@@ -32,6 +32,10 @@ Show = Callable[[Mapping[str, Any]], None]
 class JobInterrupt(KeyboardInterrupt):
     """The user has interrupted a job, which is what Ctrl-C does to ``fit()``; its launcher has said so."""
 
+    def __init__(self, job: str) -> None:
+        super().__init__(job)
+        self.job = job
+
 
 class JobError(ElasticDLError):
     """A job has failed; its launcher has said so.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -29,6 +29,7 @@ from elasticdl.shared.model.signature import EMA_MOMENTUM, ModelSignature, Varia
 from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import ObjectStore, open_store
 from elasticdl.shipping.bits import floats_of, scatter
+from elasticdl.shipping.own_steps import optimizers_of
 
 Floats = npt.NDArray[np.float32]
 SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -52,16 +53,18 @@ _NADAM_DECAY = 0.96
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What a job's snapshots say of its optimizer.
+    """What a job's snapshots say of its optimizer, and of the model.
 
     Attributes:
         slots: float32[slots, trainable elements], in the order of the ps, averages last.
         iteration: updates.
+        weights: float32[elements], in the order of the signature; empty if they were not asked for.
     """
 
     signature: ModelSignature
     slots: Floats
     iteration: int
+    weights: Floats = field(default_factory=lambda: np.zeros(0, np.float32))
 
 
 def restore_or_say(model: Any, storage: str, job: str) -> None:
@@ -90,13 +93,52 @@ def restore(model: Any, storage: str, job: str) -> str:
         return f"a snapshot can't be read: {error.args[0]}"
     if state is None:
         return "the snapshots lack a part of the model"
-    return "" if assign(model, state) else "the snapshots are of another model or optimizer"
+    if assign(model, state):
+        return ""
+    is_one = len(optimizers_of(model)) == 1
+    return "the snapshots are of another model or optimizer" if is_one else "train_step() has several optimizers"
 
 
-def read(store: ObjectStore, storage: str, job: str) -> State | None:
+def restore_interrupted(model: Any, storage: str, job: str) -> bool:
+    """Give a model the weights and the optimizer's state of the newest snapshots of a job.
+
+    Returns:
+        Whether there were such snapshots; if not, the model stays as it is.
+    """
+    try:
+        state = read(open_store(storage), storage, job, weighted=True)
+    except ElasticDLError:
+        return False
+    if state is None or not _assign_weights(model, state):
+        return False
+    assign(model, state)
+    return True
+
+
+def _assign_weights(model: Any, state: State) -> bool:
+    """Assign the weights of a state to a model, if it has all of them; returns whether it has."""
+    seen: Counter[str] = Counter()
+    variables = {}
+    for variable in model.weights:  # The names of a signature: several variables may have the same path.
+        seen[variable.path] += 1
+        number = seen[variable.path]
+        variables[variable.path if number == 1 else f"{variable.path}#{number}"] = variable
+    dense = state.signature.dense
+    if any(one.name not in variables or one.shape != tuple(variables[one.name].shape) for one in dense):
+        return False
+    parts = np.split(state.weights, np.cumsum([one.size for one in dense])[:-1])
+    for one, values in zip(dense, parts, strict=True):
+        variables[one.name].assign(values.reshape(one.shape))
+    return True
+
+
+def read(store: ObjectStore, storage: str, job: str, *, weighted: bool = False) -> State | None:
     """The state in the newest snapshots of a job; None: they lack a part of the model.
 
     Dense parts only: no kernel of the ps is compiled for it. The model of a script has no tables on the ps.
+
+    Args:
+        weighted: whether the state has the weights, too.
 
     Raises:
         ElasticDLError: a snapshot can't be read.
@@ -122,6 +164,7 @@ def read(store: ObjectStore, storage: str, job: str) -> State | None:
     signature = ModelSignature.from_json(chosen[0][3].signature)
     trainable = sum(one.size for one in signature.dense if one.kind is VariableKind.TRAINABLE)
     slots = np.zeros((0, trainable), np.float32)
+    weights = np.zeros(sum(one.size for one in signature.dense) if weighted else 0, np.float32)
     for group, number, uri, manifest in reversed(chosen):  # What is newer replaces what is older.
         values, part = _dense(store, uri, manifest, number), dense_part(signature.dense, group.partitions)
         count = sum(one.stop - one.start for one in part.gradients)
@@ -134,7 +177,15 @@ def read(store: ObjectStore, storage: str, job: str) -> State | None:
             stop = start + place.stop - place.start
             slots[:, place] = found[:, start:stop]
             start = stop
-    return State(signature=signature, slots=slots, iteration=min(group.iteration for group, *_ in chosen))
+        if weighted:
+            own = np.concatenate([values[:count], values[count * (1 + rows) :]])
+            start = 0
+            for place in part.runs:
+                stop = start + place.stop - place.start
+                weights[place] = own[start:stop]
+                start = stop
+    iteration = min(group.iteration for group, *_ in chosen)
+    return State(signature=signature, slots=slots, iteration=iteration, weights=weights)
 
 
 def assign(model: Any, state: State) -> bool:
@@ -147,7 +198,8 @@ def assign(model: Any, state: State) -> bool:
     if [one.shape for one in specs] != [tuple(one.shape) for one in variables]:
         return False
     if not optimizer.built:
-        optimizer.build(model.trainable_variables)
+        with model.distribute_strategy.scope():
+            optimizer.build(model.trainable_variables)
     if signature.optimizer.is_keras:
         return _assign_kept(optimizer, state, variables)
     known: dict[str, list[Any]] = defaultdict(list)

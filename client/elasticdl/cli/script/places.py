@@ -90,6 +90,10 @@ class Place(Protocol):
         """Why a job that has begun has failed, by its report; empty if it has none."""
         ...
 
+    def stopped_in(self, job: str) -> str:
+        """URI of the folder that holds the snapshots of a job that was interrupted; empty: unknown, or it goes on."""
+        ...
+
     def results(self, job: str) -> AbstractContextManager[Results]:
         """The results of a job that has succeeded; their file may exist only within the context."""
         ...
@@ -147,12 +151,15 @@ class LocalPlace:
         except (OSError, ValueError):
             return ""
 
+    def stopped_in(self, job: str) -> str:
+        """See ``Place``."""
+        record = self._root / job / "job.json"
+        return str(json.loads(record.read_text())["storage"]) if record.exists() else ""
+
     @contextmanager
     def results(self, job: str) -> Iterator[Results]:
         """See ``Place``."""
-        record = self._root / job / "job.json"
-        storage = str(json.loads(record.read_text())["storage"]) if record.exists() else ""
-        yield Results.of(self._report(job), self._root / job / "output" / WEIGHTS_ALONE, storage)
+        yield Results.of(self._report(job), self._root / job / "output" / WEIGHTS_ALONE, self.stopped_in(job))
 
     def _report(self, job: str) -> Mapping[str, Any]:
         report: Mapping[str, Any] = json.loads((self._root / job / "report.json").read_text())

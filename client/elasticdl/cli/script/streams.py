@@ -20,8 +20,6 @@ from elasticdl.shared.errors import UserError, file_errors
 from elasticdl.shared.words import count, size
 from elasticdl.shipping.columns import Array, Layout, laid_out
 
-STEPS_HINT = "Leave it out: an epoch of a job is one pass over the data."
-"""What to do about ``steps_per_epoch``."""
 _UNCHANGED = ("PrefetchDataset", "OptionsDataset", "ModelDataset")
 """Datasets that give what they are given."""
 _RANDOM = ("Random", "Rng", "Multinomial")
@@ -76,10 +74,18 @@ def is_stream(given: Any) -> bool:
     return isinstance(given, tf.data.Dataset | keras.utils.PyDataset | GeneratorType)
 
 
-def is_drawn(given: Any) -> bool:
-    """Whether each epoch of ``fit()`` continues where the one before has ended, as with data that has no end."""
-    is_endless = isinstance(given, tf.data.Dataset) and int(given.cardinality()) == tf.data.INFINITE_CARDINALITY
-    return is_endless or isinstance(given, GeneratorType)
+def is_drawn(given: Any, steps: int | None) -> bool:
+    """Whether epochs of ``fit()`` read different batches: each continues the one before, or draws random numbers.
+
+    Args:
+        steps: batches of an epoch; None: one pass.
+    """
+    if not isinstance(given, tf.data.Dataset):
+        return isinstance(given, GeneratorType)
+    batches = int(given.cardinality())
+    if batches == tf.data.INFINITE_CARDINALITY or (steps is not None and (batches < 0 or steps < batches)):
+        return True
+    return any(_is_random(part) for part in _parts(given))
 
 
 def of_one_pass(dataset: Any, steps: int | None, epochs: int) -> Any:
@@ -110,12 +116,19 @@ def draw(
 ) -> Stream:
     """Write the batches of all epochs, of data for which ``is_drawn``, into a folder.
 
+    Args:
+        steps: batches of an epoch; None: those of one pass.
+
     Raises:
-        UserError: ``steps``, the batches of an epoch, is None, or the data ends before; as of ``read``.
+        UserError: ``steps`` is None and the data has no end, or a generator ends before; as of ``read``.
     """
-    if steps is None:
-        what = "generator of fit() has no length" if isinstance(given, GeneratorType) else "dataset of fit() has no end"
-        raise UserError(f"the {what}", hint=f"Give fit() {option}.")
+    is_generator = isinstance(given, GeneratorType)
+    if steps is None and (is_generator or int(given.cardinality()) == tf.data.INFINITE_CARDINALITY):
+        what = "generator of fit() has no length" if is_generator else "dataset of fit() has no end"
+        raise UserError(f"the {what}", hint=f"Give fit() {option}, or remove repeat().")
+    if not is_generator:
+        return _written(_passes(given, steps, epochs), folder, limits)
+    assert steps is not None
     stream = _written(itertools.islice(given, steps * epochs), folder, limits)
     if len(stream.sizes) < steps * epochs:
         raise UserError(
@@ -124,6 +137,17 @@ def draw(
             hint="Let it give more batches, or give fit() fewer epochs or steps.",
         )
     return stream
+
+
+def _passes(dataset: Any, steps: int | None, epochs: int) -> Iterator[Any]:
+    """The batches of all epochs; those of a first pass that is shorter than an epoch are one, as in ``fit()``."""
+    taken, before = 0, -1
+    while taken > before and (steps is None or taken < steps * epochs):  # A pass without a batch would never end.
+        before = taken
+        for batch in dataset if steps is None else dataset.take(steps * epochs - taken):
+            yield batch
+            taken += 1
+        steps = taken if steps is None else min(steps, taken)
 
 
 def read(
@@ -143,7 +167,7 @@ def read(
         option: the argument of ``fit()`` that is ``steps``.
 
     Raises:
-        UserError: it has no end, gives other data in each pass, is too large, or its batches differ in structure.
+        UserError: it has no end, is too large, or its batches differ in structure.
     """
     batches: Iterable[Any]
     if isinstance(given, GeneratorType):
@@ -162,18 +186,6 @@ def _of_dataset(given: Any, steps: int | None, option: str) -> Iterable[Any]:
     known = int(given.cardinality())
     if known == tf.data.INFINITE_CARDINALITY and steps is None:
         raise UserError("the dataset of fit() has no end", hint=f"Give fit() {option}, or remove repeat().")
-    if known >= 0 and steps is not None and steps != known:
-        raise UserError(
-            f"{option}={steps} of fit() with a dataset of {known:,} batches",
-            hint=STEPS_HINT,
-        )
-    for part in _parts(given):
-        if found := _random_operation(part):
-            raise UserError(
-                f"a map() of the dataset of fit() draws random numbers ({found}), and a job reads the dataset once",
-                hint="Put random changes into the model, where they differ in each epoch: keras.layers.RandomFlip() "
-                "and its like.",
-            )
     taken: Iterable[Any] = given if steps is None else given.take(steps)
     return taken
 
@@ -191,15 +203,15 @@ def _parts(dataset: Any) -> Iterator[Any]:
         yield from _parts(part)
 
 
-def _random_operation(part: Any) -> str:
-    """An operation in the function of a ``map()`` that draws random numbers; empty if absent."""
+def _is_random(part: Any) -> bool:
+    """Whether the function of a ``map()`` draws random numbers."""
     function = getattr(part, "_map_func", None)
     graph = getattr(getattr(function, "function", None), "graph", None)
     if graph is None:
-        return ""
+        return False
     definition = graph.as_graph_def()
     nodes = itertools.chain(definition.node, *(one.node_def for one in definition.library.function))
-    return next((node.op for node in nodes if any(part in node.op for part in _RANDOM)), "")
+    return any(name in node.op for node in nodes for name in _RANDOM)
 
 
 def _written(batches: Iterable[Any], folder: Path, limits: Limits = _LIMITS) -> Stream:
@@ -228,7 +240,9 @@ def _written(batches: Iterable[Any], folder: Path, limits: Limits = _LIMITS) -> 
             if written > limits.bytes_max:
                 raise UserError(
                     f"the dataset of fit() has more than {size(limits.bytes_max)}",
-                    hint="Write it to files, and train a model file on them: elasticdl train.",
+                    hint="Write it to files, and train a model file on them: elasticdl train. If the epochs differ by "
+                    "random numbers in map() alone, put those into the model, as keras.layers.RandomFlip(): then one "
+                    "pass is read.",
                 )
             if time.monotonic() > said_s + limits.progress_s:
                 said_s = time.monotonic()

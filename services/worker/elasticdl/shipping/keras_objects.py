@@ -39,6 +39,8 @@ _OF_COMPILE = (
 """Attributes of a model that ``compile()`` sets. Its metrics stay, so that the next ``compile()`` takes them away."""
 _WRAPPERS = ("build", "quantize")
 """Methods of a layer that its ``__new__()`` wraps."""
+_FUNCTIONS = ("_standardize", "_split")
+"""Attributes of ``TextVectorization`` that may be functions of the script."""
 _DECAY = ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern")
 
 
@@ -83,8 +85,13 @@ def _operation(value: Any) -> Reduced:
     if isinstance(value, keras.Model) and graph.is_graph(value):
         return _empty, (type(value),), graph.describe(value, _attributes(value)), None, None, graph.restore
     if hasattr(value, "save_assets") and type(value).__module__.startswith("keras."):
-        make, arguments, *_ = value.__reduce__()  # Lookup tables are in no attribute; Keras keeps them as files.
-        return _with_tables, (make, arguments, value.path, value.built)
+        functions = {name: function for name in _FUNCTIONS if callable(function := vars(value).get(name))}
+        vars(value).update(dict.fromkeys(functions))  # Keras would keep their names, or their code without its globals.
+        try:
+            make, arguments, *_ = value.__reduce__()  # Lookup tables are in no attribute; Keras keeps them as files.
+        finally:
+            vars(value).update(functions)
+        return _with_tables, (make, arguments, value.path, value.built), functions, None, None, _set_plain
     return _empty, (type(value),), _attributes(value), None, None, set_attributes
 
 
@@ -193,7 +200,7 @@ def _variable(value: Any) -> Reduced:
     more = {
         name: vars(value).get(name) for name in ("_path", "_regularizer", "_constraint", "_overwrite_with_gradient")
     }
-    content = keras.ops.convert_to_numpy(value.value)
+    content = tf.convert_to_tensor(value.value).numpy()  # NumPy can't read all variables of a strategy.
     stored = content.view(np.uint16) if value.dtype == "bfloat16" else content
     return _make_variable, (stored, facts, value.value.name), more, None, None, _set_plain
 

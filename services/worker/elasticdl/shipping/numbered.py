@@ -129,6 +129,55 @@ class Drawn:
         self._epoch += 1
 
 
+class Continued:
+    """Another source, of which each epoch continues where the one before has ended, as with ``steps_per_epoch``.
+
+    A number stands for a batch of an epoch.
+
+    Args:
+        count: batches of an epoch.
+        shuffled: whether each pass has another order.
+    """
+
+    batch_size = 1
+    has_epochs = True
+
+    def __init__(self, source: Source, count: int, *, shuffled: bool) -> None:
+        self.name = source.name
+        self.count = count
+        self.source, self._shuffled = source, shuffled
+        self._epoch = 0
+        self._orders: dict[int, Numbers] = {}
+        """Pass -> the order of its numbers."""
+
+    def read(self, numbers: Numbers) -> Any:
+        """See ``Source``."""
+        one_pass, number = divmod(self._epoch * self.count + int(numbers[0]), self._batches)
+        size = self.source.batch_size
+        return self.source.read(self._orders[one_pass][number * size : (number + 1) * size])
+
+    def begin_epoch(self) -> None:
+        """See ``Source``."""
+        self.source.begin_epoch()
+        first, end = (epoch * self.count for epoch in (self._epoch, self._epoch + 1))
+        passes = range(first // self._batches, (end - 1) // self._batches + 1)
+        self._orders = {one: self._orders[one] if one in self._orders else self._order() for one in passes}
+
+    def end_epoch(self) -> None:
+        """See ``Source``."""
+        self.source.end_epoch()
+        self._epoch += 1
+
+    @property
+    def _batches(self) -> int:
+        """Batches of a pass."""
+        return -(-self.source.count // self.source.batch_size)
+
+    def _order(self) -> Numbers:
+        count = self.source.count
+        return np.random.permutation(count) if self._shuffled else np.arange(count)
+
+
 class Sliced(SameEachEpoch):
     """Arrays: a number stands for a record.
 

@@ -48,7 +48,7 @@ def write(
 
     Args:
         script: whose modules travel by value.
-        extras: ``callbacks`` and ``class_weight`` of ``fit()``.
+        extras: ``callbacks``, ``class_weight`` and ``initial_epoch`` of ``fit()``.
         name: of the file, without its suffix.
         sources: data that workers read by number: ``TRAINING`` or ``VALIDATION`` -> what ``dump_source`` gave.
 
@@ -63,6 +63,7 @@ def write(
         "model": dumps(model, script.parent, f"the model {model.name!r}"),
         "callbacks": dumps([one for one, _ in callbacks], script.parent, "the callbacks"),
         "class_weight": extras.get("class_weight"),
+        "initial_epoch": extras.get("initial_epoch", 0),
         "layout": (layout.features, layout.labels, layout.weights),
         "sources": dict(sources),
     }
@@ -106,6 +107,7 @@ class Shipped:
         self._folder = Path(file).parent
         self._parts = loads(content(file, *reference) if reference else (self._folder / SHIPPED).read_bytes())
         self.class_weight = self._parts["class_weight"]
+        self.initial_epoch: int = self._parts["initial_epoch"]
         features, labels, weights = self._parts["layout"]
         self._layout = Layout(features=features, labels=labels, weights=weights)
 

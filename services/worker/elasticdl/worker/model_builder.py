@@ -26,6 +26,7 @@ from elasticdl.shared.storage import display, open_store, scheme_of
 from elasticdl.shared.storage.cache import DataCacheSettings, DataStores
 from elasticdl.shared.storage.uris import local_path
 from elasticdl.shipping.own_steps import overrides
+from elasticdl.shipping.shipped import Shipped
 from elasticdl.worker.execution.callback_tasks import ModelAccess
 from elasticdl.worker.execution.input_lane import Dataset
 from elasticdl.worker.input.bad_record import may_be_about_a_record
@@ -124,11 +125,13 @@ class Built:
         module = self.runner.module
         made = with_hooks(make_callbacks(module, spec.model.callbacks))
         prepare(made, self.runner.metric_directions)
-        params = {"verbose": 1, "epochs": spec.plan.epochs, "steps": spec.plan.batches_per_epoch}
+        shipped = getattr(module.module, "_SHIPPED", None)
+        first = shipped.initial_epoch if isinstance(shipped, Shipped) else 0
+        params = {"verbose": 1, "epochs": first + spec.plan.epochs, "steps": spec.plan.batches_per_epoch}
         rate = self.runner.optimizer.optimizer.learning_rate
         has_schedule = self.runner.has_schedule
         model = CallbackModel(rate, has_schedule=has_schedule, path=module.path, access=access)
-        return Hooks(made, model, params, module.path)
+        return Hooks(made, model, params, module.path, initial_epoch=first)
 
     def write(self, dense: Floats, rows_of: Callable[[str, Ids], Floats], folder: Path) -> list[str]:
         """Write the model's files into a local folder, or its weights alone if the model can't be exported.

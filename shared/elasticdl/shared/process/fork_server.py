@@ -30,7 +30,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
@@ -120,6 +120,8 @@ def _live(
         if not os.read(gate, 1):
             os._exit(_EXIT_ABANDONED)
         die_with_parent(request.parent)()
+        with suppress(OSError):  # A folder may be removed while it is a working directory.
+            os.chdir(f"/proc/{request.parent}/cwd")  # The launcher may have changed it since it started the server.
         for descriptor in (*inherited, output, errors, gate):
             os.close(descriptor)
         os.environ.clear()

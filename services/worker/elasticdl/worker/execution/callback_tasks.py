@@ -46,6 +46,22 @@ class Hooks(Protocol):
         ...
 
 
+def last_states(storage: str) -> list[Mapping[str, Any]]:
+    """What ``Hooks.state`` has said of each callback after the last hooks that a job ran; empty: it ran none.
+
+    Args:
+        storage: URI of the job's storage.
+    """
+    store = open_store(storage)
+    uris = [info.uri for info in store.list(_folder(storage))]
+    states: list[Mapping[str, Any]] = json.loads(store.read(max(uris)))["state"]["callbacks"] if uris else []
+    return states
+
+
+def _folder(storage: str) -> str:
+    return join(storage, "callbacks", "")
+
+
 class CallbackTasks:
     """The tasks of a job's callbacks; ``store``: the adapter for it; None: that of the URI."""
 
@@ -59,7 +75,7 @@ class CallbackTasks:
         self._make = make
         self._store = store or open_store(storage)
         self._waiting = waiting
-        self._folder = join(storage, "callbacks", "")
+        self._folder = _folder(storage)
         self._hooks: Hooks | None = None
         self._number = 0
         """The task that ``_hooks`` has run last."""

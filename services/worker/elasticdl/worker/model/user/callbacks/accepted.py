@@ -182,7 +182,10 @@ def _check_monitor(callback: Any, path: Path, spec: JobSpec, directions: Mapping
     metric = callback.monitor.removeprefix("val_")
     known = [*directions, *(f"val_{name}" for name in directions if spec.validation)]
     if callback.monitor != metric and spec.validation is None:
-        raise UserError(f"{place}, but the job has no validation data", hint="Give --validation_data.")
+        raise UserError(
+            f"{place}, but the job has no validation data",
+            hint="Give --validation_data; in a script, validation_data of fit().",
+        )
     if callback.monitor != metric and not spec.evaluate_epochs:
         raise UserError(f"{place}, but epochs are not evaluated", hint="Give --evaluate_every=epoch.")
     if callback.monitor not in known:

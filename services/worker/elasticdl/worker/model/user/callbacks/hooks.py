@@ -139,9 +139,23 @@ class _Loaded:
 
 
 class Hooks:
-    """The callbacks of a job as live objects; ``params`` of ``fit()``: ``verbose``, ``epochs`` and ``steps``."""
+    """The callbacks of a job as live objects.
 
-    def __init__(self, callbacks: list[Any], model: CallbackModel, params: Mapping[str, int], path: Path) -> None:
+    Args:
+        params: of ``fit()``: ``verbose``, ``epochs`` and ``steps``.
+        initial_epoch: of ``fit()``: the number that hooks see of the job's first epoch.
+    """
+
+    def __init__(
+        self,
+        callbacks: list[Any],
+        model: CallbackModel,
+        params: Mapping[str, int],
+        path: Path,
+        *,
+        initial_epoch: int = 0,
+    ) -> None:
+        self._initial_epoch = initial_epoch
         self._callbacks = callbacks
         self._model = model
         self._path = path
@@ -164,7 +178,7 @@ class Hooks:
         """
         self._notes.clear()
         self._model.instances = command.instances
-        epoch, is_start = command.number // 2, command.number % 2 == 1
+        epoch, is_start = self._initial_epoch + command.number // 2, command.number % 2 == 1
         if is_start:
             self._model.stop_training = False
             self._call("on_train_begin", {})
@@ -234,7 +248,7 @@ class Hooks:
             is_csv = isinstance(callback, keras.callbacks.CSVLogger)
             if is_csv:
                 callback.append = True
-                _remove_rows(Path(callback.filename), callback.sep, epoch)
+                _remove_rows(Path(callback.filename), callback.sep, self._initial_epoch + epoch)
             if stored["begins_again"]:
                 with user_code(self._path, f"{type(callback).__name__}.on_train_begin()"):
                     callback.on_train_begin({})
