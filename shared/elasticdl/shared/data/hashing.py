@@ -31,7 +31,7 @@ def record_hash(source: int, index: int, raw: bytes) -> int:
     return mix64(xxh3_64_intdigest(raw) ^ derive_key(source, index))
 
 
-def content_hashes(records: Sequence[bytes]) -> Hashes:
+def content_hashes(records: Sequence[bytes | memoryview]) -> Hashes:
     """xxh3_64 of each record; shape ``[len(records)]``."""
     return np.fromiter(map(xxh3_64_intdigest, records), dtype=np.uint64, count=len(records))
 

@@ -294,7 +294,7 @@ def _cell_hashes(values: Array) -> Hashes:
         cells = np.zeros((records, 8), np.uint8)
         cells[:, :size] = values.reshape(-1).view(np.uint8).reshape(records, size)
         return mix64_array(cells.view("<u8")[:, 0].astype(np.uint64))
-    data = values.tobytes()
+    data = values.reshape(-1).view(np.uint8).data  # Its slices are no copies.
     return content_hashes([data[begin : begin + size] for begin in range(0, records * size, size)])
 
 
