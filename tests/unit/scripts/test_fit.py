@@ -166,6 +166,15 @@ def test_the_next_call_continues_the_optimizer_unless_the_script_has_changed_som
     assert not any("initial_model" in values for values in (first, changed, compiled))
 
 
+def test_the_optimizers_of_a_step_continue_in_a_ring(jobs: Jobs) -> None:
+    jobs.flags.distribution_strategy = "AllreduceStrategy"
+    model = Pair()
+    model.compile("sgd")
+    for _ in range(2):
+        call(jobs, model, X)
+    assert ["initial_optimizer" in values for values in jobs.ran] == [False, True]
+
+
 def test_the_progress_is_that_of_keras_on_request(jobs: Jobs, capsys: pytest.CaptureFixture[str]) -> None:
     jobs.as_fit = True
     call(jobs, linear(), X, Y, epochs=4, initial_epoch=2)
@@ -225,6 +234,22 @@ def test_a_model_that_only_its_train_step_can_build_is_built(jobs: Jobs) -> None
     assert [one.shape for one in model.get_weights()] == [(4, 2), (2,), (2, 4), (4,)]
     with pytest.raises(UserError, match=r"Coder has neither call\(\) nor test_step\(\)"):
         call(jobs, model, X, validation_split=0.2)
+
+
+class Pair(keras.Model):  # type: ignore[misc]
+    """Two layers with an optimizer each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = keras.layers.Dense(2), keras.layers.Dense(4)
+        self.first, self.second = keras.optimizers.Adam(), keras.optimizers.SGD(0.1)
+
+    def train_step(self, data: Any) -> Any:
+        with tf.GradientTape(persistent=True) as tape:
+            loss = keras.ops.mean(keras.ops.square(self.decoder(self.encoder(data)) - data))
+        for layer, optimizer in ((self.encoder, self.first), (self.decoder, self.second)):
+            optimizer.apply(tape.gradient(loss, layer.trainable_weights), layer.trainable_weights)
+        return {"loss": loss}
 
 
 def test_several_optimizers_are_refused_before_anything_else(jobs: Jobs) -> None:

@@ -9,6 +9,7 @@ import keras
 from xxhash import xxh3_64
 
 from elasticdl.shared.job.spec import Strategy
+from elasticdl.shipping.own_steps import optimizers_of
 
 _last: WeakKeyDictionary[Any, tuple[str, str]] = WeakKeyDictionary()
 """Optimizer -> the last job that trained with it, and a digest of the weights that it left."""
@@ -25,27 +26,14 @@ def has_ring(flags: Any) -> bool:
     return strategy == Strategy.ALLREDUCE.value
 
 
-def flags_to_continue(model: Any, flags: Any) -> dict[str, Any]:
+def flags_to_continue(model: Any) -> dict[str, Any]:
     """The flags of a job that continues the optimizer; none if there is nothing to continue.
 
     The weights come with the state. So if the script has changed them since, the optimizer starts from scratch.
-
-    Args:
-        flags: ``ScriptFlags``.
     """
-    job = _job_to_continue(model)
-    return {"initial_model": job, "initial_optimizer": True} if job and not has_ring(flags) else {}
-
-
-def starts_from_scratch(model: Any, flags: Any) -> bool:
-    """Whether there is an optimizer to continue, but a ring can't take over its state."""
-    return has_ring(flags) and bool(_job_to_continue(model))
-
-
-def _job_to_continue(model: Any) -> str:
-    """The job whose optimizer a call would continue; empty: there is none."""
     job, digest = _last.get(model.optimizer, ("", ""))
-    return job if job and _has_state(model.optimizer) and digest == _digest(model) else ""
+    continues = job and any(map(_has_state, optimizers_of(model))) and digest == _digest(model)
+    return {"initial_model": job, "initial_optimizer": True} if continues else {}
 
 
 def _has_state(optimizer: Any) -> bool:
