@@ -100,7 +100,10 @@ def test_an_optimizer_that_keras_runs_in_a_ring_gets_what_it_keeps(make: Callabl
 @pytest.mark.parametrize("first_is_compiled", [False, True])
 def test_several_optimizers_get_what_each_of_them_keeps(first_is_compiled: bool) -> None:
     plain, model = small(keras.optimizers.RMSprop()), small(keras.optimizers.RMSprop())
-    makes = [lambda: keras.optimizers.Adam(0.1), lambda: keras.optimizers.SGD(0.1, momentum=0.9)]
+    makes: list[Callable[[], Any]] = [
+        lambda: keras.optimizers.Adam(0.1),
+        lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    ]
     of_each = [[0, 3], [2]]  # Kernel and beta, gamma; nothing moves the bias.
     ours, theirs = [make() for make in makes], [make() for make in makes]
     if first_is_compiled:
