@@ -72,8 +72,8 @@ class Replica:
     def is_open(self, task: TaskId, batch: int) -> bool:  # noqa: ARG002
         return batch == self.step
 
-    def apply(self, batches: Sequence[BatchFacts], gradient: Any) -> None:
-        self._weights += gradient / sum(facts.records for facts in batches)
+    def apply(self, batches: Sequence[BatchFacts], gradient: Any) -> None:  # noqa: ARG002
+        self._weights += gradient
         self.step += 1
         self._committed(self.step)
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.e2e.elastic import Elastic
 
@@ -235,6 +236,50 @@ open("results.json", "w").write(json.dumps(results))
 )
 
 
+PAIR = """
+import json
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+
+class Pair(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.encoder = keras.layers.Dense(2, kernel_initializer=keras.initializers.Constant(0.1))
+        self.decoder = keras.layers.Dense(4, kernel_initializer=keras.initializers.Constant(0.2))
+        self.first, self.second = keras.optimizers.SGD(0.1, momentum=0.9), keras.optimizers.Adam(0.01)
+
+    def train_step(self, data):
+        with tf.GradientTape(persistent=True) as tape:
+            loss = keras.ops.mean(keras.ops.square(self.decoder(self.encoder(data)) - data))
+        gradients = tape.gradient(loss, self.trainable_weights)
+        self.first.apply(gradients[:2], self.trainable_weights[:2])
+        self.second.apply(gradients[2:], self.trainable_weights[2:])
+        return {"loss": loss}
+
+
+def states(model):
+    momentum = [float(one) for one in model.first.momentums[0].numpy().ravel()] if model.first.built else []
+    return [{"iterations": int(model.first.iterations), "momentum": momentum},
+            {"iterations": int(model.second.iterations)}]
+
+
+x = np.random.default_rng(1).normal(size=(128, 4)).astype("float32")
+model, plain, found = Pair(), Pair(), []
+for one in (model, plain):
+    one.compile("sgd")
+for _ in range(2):
+    model.fit(x, batch_size=32, epochs=2, shuffle=False, verbose=0)
+    found.append(states(model))
+for epoch in range(4):
+    for start in range(0, 128, 32):
+        plain.train_step(tf.constant(x[start : start + 32]))
+open("results.json", "w").write(json.dumps({"states": found, "momentum": states(plain)[0]["momentum"]}))
+"""
+
+
 def write_script(elastic: Elastic, text: str) -> None:
     (elastic.folder / "script.py").write_text(text)
     (elastic.folder / "helpers.py").write_text("def scaled(values):\n    return values * 0.9\n")
@@ -317,6 +362,18 @@ def test_a_train_step_of_its_own_trains_in_a_ring_and_the_progress_is_that_of_fi
     assert "Epoch 8/8" in outcome.output
     assert re.search(rf"38/38.* loss: {history['loss'][-1]:.4f} .*- val_error: ", outcome.output)
     assert "absorbed exactly once" not in outcome.output
+
+
+@pytest.mark.thorough
+def test_both_optimizers_of_a_step_come_back_from_a_ring_and_continue(elastic: Elastic) -> None:
+    write_script(elastic, PAIR)
+    outcome = elastic.run("run", "--distribution_strategy=AllreduceStrategy", "--num_workers=2", "script.py")
+    assert outcome.exit_code == 0, outcome.output
+    assert "does not have the state" not in outcome.output
+    once, twice = results_of(elastic)["states"]
+    assert [optimizer["iterations"] for optimizer in once] == [8, 8]
+    assert [optimizer["iterations"] for optimizer in twice] == [16, 16]
+    np.testing.assert_allclose(twice[0]["momentum"], results_of(elastic)["momentum"], rtol=1e-4)
 
 
 @pytest.mark.thorough

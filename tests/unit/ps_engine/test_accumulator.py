@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def as_dict(gradients: Gradients | Sums) -> dict[int, list[float]]:
 
 
 def test_the_mean_counts_an_absent_row_as_zero_and_is_taken_once() -> None:
-    accumulator = Accumulator(2, [TABLE])
+    accumulator = Accumulator(2, 0, [TABLE])
     accumulator.add(batch([1, 2], {7: [1, 2], -3: [4, 4]}))
     accumulator.add(batch([3, 2], {-3: [4, 0], 9: [2, 2]}))
     accumulator.add(Gradients(dense=np.zeros(2, np.float32), rows={}))
@@ -47,7 +48,7 @@ def test_the_mean_counts_an_absent_row_as_zero_and_is_taken_once() -> None:
 
 
 def test_a_restored_accumulator_goes_on() -> None:
-    accumulator, restored = Accumulator(1, [TABLE]), Accumulator(1, [TABLE])
+    accumulator, restored = Accumulator(1, 0, [TABLE]), Accumulator(1, 0, [TABLE])
     accumulator.add(batch([1], {1: [1, 1]}))
     state = accumulator.state()
     restored.add(batch([99], {50: [1, 1]}))
@@ -61,7 +62,7 @@ def test_a_restored_accumulator_goes_on() -> None:
 
 
 def test_a_state_is_a_copy() -> None:
-    accumulator = Accumulator(1, [TABLE])
+    accumulator = Accumulator(1, 0, [TABLE])
     accumulator.add(batch([1], {1: [1, 1]}))
     state = accumulator.state()
     accumulator.add(batch([1], {1: [1, 1], 2: [1, 1]}))
@@ -71,11 +72,11 @@ def test_a_state_is_a_copy() -> None:
 
 def test_a_state_of_another_model_is_refused() -> None:
     with pytest.raises(ProtocolError, match="another dense size"):
-        Accumulator(3, [TABLE]).load(Accumulator(2, [TABLE]).state())
+        Accumulator(3, 0, [TABLE]).load(Accumulator(2, 0, [TABLE]).state())
 
 
 def test_many_rows_grow_the_sums() -> None:
-    accumulator = Accumulator(0, [TABLE])
+    accumulator = Accumulator(0, 0, [TABLE])
     generator = np.random.default_rng(0)
     expected = np.zeros((500, 2), np.float64)
     for _ in range(8):
@@ -104,34 +105,59 @@ def test_the_mean_has_the_same_bits_in_whatever_order_batches_arrive() -> None:
     ]
     means = set()
     for order in permutations(batches):
-        accumulator = Accumulator(1010, [TABLE])
+        accumulator = Accumulator(1000, 10, [TABLE])
         for gradients, layer_state, weight in order:
             accumulator.add(gradients, weight, layer_state)
         mean = accumulator.take()
         ids, rows = mean.rows["t"]
-        means.add((mean.dense.tobytes(), rows[np.argsort(ids)].tobytes()))
+        means.add((mean.dense.tobytes(), mean.layer_state.tobytes(), rows[np.argsort(ids)].tobytes()))
     assert len(means) == 1
 
 
 @pytest.mark.parametrize("weight", [3, 7, 512, 1_000_003])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_mean_of_a_summed_round_has_the_bits_of_one_that_was_accumulated(weight: int, dtype: type) -> None:
+def test_the_mean_of_a_summed_round_has_the_bits_of_one_that_was_accumulated(weight: int) -> None:
+    sums, layer_states = summed_round(weight)
+    expected = accumulated_mean(sums, layer_states, weight)
+    alone, after = Accumulator(1000, 2, []), Accumulator(1000, 2, [])
+    for _ in range(2):
+        assert bits_of(alone.mean_with(sums.astype(np.float64), layer_states, weight)) == bits_of(expected)
+        assert alone.weight == 0
+    after.add(Gradients(dense=np.zeros(1000, np.float32), rows={}), weight=1)
+    assert bits_of(after.mean_with(sums.astype(np.float64), layer_states, weight - 1)) == bits_of(expected)
+    assert alone.mean_with(None, [], 0) is None
+
+
+@pytest.mark.parametrize("weight", [3, 512])
+def test_the_mean_of_a_round_counts_as_many_records_as_it_has(weight: int) -> None:
+    sums, layer_states = summed_round(weight)
+    expected = accumulated_mean(sums, layer_states, weight)
+    alone, after = Accumulator(1000, 2, []), Accumulator(1000, 2, [])
+    found = alone.mean_with(expected.dense, layer_states, weight)
+    assert bits_of(found) == bits_of(expected)
+    assert alone.weight == 0
+    after.add(Gradients(dense=np.ones(1000, np.float32), rows={}), weight=weight)
+    halved = after.mean_with(expected.dense, [], weight)
+    assert halved is not None
+    np.testing.assert_allclose(halved.dense, (expected.dense + 1) / 2, rtol=1e-6)
+
+
+def summed_round(weight: int) -> tuple[Any, list[tuple[int, Any]]]:
+    """A sum of gradients, and updates of layer state with their weights."""
     sums = np.random.default_rng(weight).normal(size=1000).astype(np.float32)
     sums[:5] = [0.0, -0.0, 1e-40, -1.5e-45, 3e38]
-    layer_states = [(weight - 1, np.array([0.25, 3], np.float32)), (1, np.array([1e-3, -3], np.float32))]
-    accumulated, alone, after = Accumulator(1002, []), Accumulator(1002, []), Accumulator(1002, [])
+    return sums, [(weight - 1, np.array([0.25, 3], np.float32)), (1, np.array([1e-3, -3], np.float32))]
+
+
+def accumulated_mean(sums: Any, layer_states: list[tuple[int, Any]], weight: int) -> Gradients:
+    """What an accumulator gives for them, one after the other."""
+    accumulated = Accumulator(1000, 2, [])
     accumulated.add(Gradients(dense=sums, rows={}), weight=1)
     for each, layer_state in layer_states:
         accumulated.add(Gradients(dense=np.zeros(1000, np.float32), rows={}), weight=each, layer_state=layer_state)
     accumulated.weight = weight
-    expected = accumulated.take().dense.tobytes()
-    after.add(Gradients(dense=np.zeros(1000, np.float32), rows={}), weight=1)
-    for _ in range(2):
-        mean = alone.mean_with(sums.astype(dtype), layer_states, weight)
-        assert mean is not None
-        assert mean.dense.tobytes() == expected
-        assert alone.weight == 0
-    mean = after.mean_with(sums.astype(dtype), layer_states, weight - 1)
+    return accumulated.take()
+
+
+def bits_of(mean: Gradients | None) -> tuple[bytes, bytes]:
     assert mean is not None
-    assert mean.dense.tobytes() == expected
-    assert alone.mean_with(None, [], 0) is None
+    return mean.dense.tobytes(), mean.layer_state.tobytes()

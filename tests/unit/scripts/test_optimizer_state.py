@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from elasticdl.cli.script.optimizer_state import SLOTS, State, assign, restore, restore_or_say
+from elasticdl.cli.script.optimizer_state import SLOTS, State, assign, note_movers, restore, restore_or_say
 from elasticdl.ps.engine.dense import DenseStore
 from elasticdl.ps.engine.optimizers import OPTIMIZERS, Update
 from elasticdl.shared.model.signature import DenseVariable, ModelSignature, VariableKind
@@ -95,6 +95,42 @@ def test_an_optimizer_that_keras_runs_in_a_ring_gets_what_it_keeps(make: Callabl
     assert assign(model, State(signature=signature, slots=store.slots, iteration=UPDATES))
     for ours, theirs in zip(model.optimizer.variables, plain.optimizer.variables, strict=True):
         np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-4, atol=1e-6, err_msg=ours.name)
+
+
+@pytest.mark.parametrize("first_is_compiled", [False, True])
+def test_several_optimizers_get_what_each_of_them_keeps(first_is_compiled: bool) -> None:
+    plain, model = small(keras.optimizers.RMSprop()), small(keras.optimizers.RMSprop())
+    makes: list[Callable[[], Any]] = [
+        lambda: keras.optimizers.Adam(0.1),
+        lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    ]
+    of_each = [[0, 3], [2]]  # Kernel and beta, gamma; nothing moves the bias.
+    ours, theirs = [make() for make in makes], [make() for make in makes]
+    if first_is_compiled:
+        model.optimizer, plain.optimizer = ours[1], theirs[1]
+    movers = {id(model.trainable_variables[n]): ours[k] for k, numbers in enumerate(of_each) for n in numbers}
+    note_movers(model, movers)
+    variables = plain.trainable_variables
+    moved = {n: theirs[k] for k, numbers in enumerate(of_each) for n in numbers}
+    trained = [Trained(variable=one, optimizer=moved.get(n)) for n, one in enumerate(variables)]
+    updater = KerasOptimizers(trained, theirs[1] if first_is_compiled else theirs[0])
+    specs = tuple(trainable(one.path, tuple(one.shape)) for one in variables)
+    optimizer = translate(makes[0](), replicated=True, by_keras=True).optimizer
+    optimizer = optimizer.run_by_keras(updater.classes, updater.initial.size)
+    store = DenseStore(specs, optimizer, updater=updater)
+    store.set(np.concatenate([one.numpy().ravel() for one in variables]))
+    rng = np.random.default_rng(1)
+    for number in range(UPDATES):
+        each = [rng.normal(size=one.shape).astype("float32") for one in variables]
+        store.push(np.concatenate([one.ravel() for one in each]), Update(rate=0.1, iteration=number))
+        for applied, numbers in zip(theirs, of_each, strict=True):
+            applied.apply([each[n] for n in numbers], [variables[n] for n in numbers])
+    signature = ModelSignature(dense=specs, tables=(), optimizer=optimizer, seed=0)
+    assert assign(model, State(signature=signature, slots=store.slots, iteration=UPDATES))
+    for has, wanted in zip(ours, theirs, strict=True):
+        assert len(has.variables) == len(wanted.variables)
+        for one, other in zip(has.variables, wanted.variables, strict=True):
+            np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-4, atol=1e-6, err_msg=one.name)
 
 
 def test_each_optimizer_of_the_ps_is_known() -> None:

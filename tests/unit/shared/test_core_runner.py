@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.process.clock import SystemClock
@@ -30,12 +30,15 @@ class Relay:
         return []
 
 
-def runner(core: Relay, failures: queue.SimpleQueue[BaseException]) -> CoreRunner[object, object]:
-    def execute(command: object) -> object:
-        if command == "a:raise":
-            raise ValueError("lane")
-        return (command, threading.current_thread().name)
+def run(command: object) -> object:
+    if command == "a:raise":
+        raise ValueError("lane")
+    return (command, threading.current_thread().name)
 
+
+def runner(
+    core: Relay, failures: queue.SimpleQueue[BaseException], execute: Callable[[object], object] = run
+) -> CoreRunner[object, object]:
     return CoreRunner(
         core,
         execute=execute,
@@ -72,6 +75,81 @@ def test_the_calling_thread_serves_its_own_lane_until_it_is_stopped() -> None:
     running.run()
     assert running.join(WAIT_S)
     assert failures.empty()
+
+
+def test_a_thread_borrows_an_idle_lane_for_the_first_commands_of_its_event() -> None:
+    core, failures = Relay(), queue.SimpleQueue[BaseException]()
+    running = runner(core, failures)
+    running.start()
+    own = threading.current_thread().name
+    for _ in range(3):
+        running.post(("go", "a:1", "b:1", "a:2", "a:3"), borrows="a")
+        outcomes = [core.seen.get(timeout=WAIT_S) for _ in range(5)][1:]
+        assert [each for each in outcomes if each != ("b:1", "b")] == [("a:1", own), ("a:2", own), ("a:3", "a")]
+        while running._lanes["a"].unfinished:
+            threading.Event().wait(0.001)
+    running.stop()
+    assert running.join(WAIT_S)
+
+
+def test_a_busy_lane_is_not_borrowed_and_keeps_its_order() -> None:
+    core, failures = Relay(), queue.SimpleQueue[BaseException]()
+    began, may_end = threading.Event(), threading.Event()
+
+    def execute(command: object) -> object:
+        if command == "a:1":
+            began.set()
+            assert may_end.wait(WAIT_S)
+        return command, threading.current_thread().name
+
+    running = runner(core, failures, execute)
+    running.start()
+    running.post(("go", "a:1"))
+    assert began.wait(WAIT_S)
+    running.post(("go", "a:2"), borrows="a")
+    may_end.set()
+    assert [core.seen.get(timeout=WAIT_S) for _ in range(4)][2:] == [("a:1", "a"), ("a:2", "a")]
+    running.stop()
+    assert running.join(WAIT_S)
+    assert failures.empty()
+
+
+def test_a_lane_executes_nothing_after_an_error_of_its_borrower() -> None:
+    core, failures = Relay(), queue.SimpleQueue[BaseException]()
+    running = runner(core, failures)
+    running.start()
+    running.post(("go", "a:raise", "a:1"), borrows="a")
+    assert str(failures.get(timeout=WAIT_S)) == "lane"
+    running.post(("go", "a:2", "b:1"))
+    assert [core.seen.get(timeout=WAIT_S) for _ in range(3)][2] == ("b:1", "b")
+    running.stop()
+    assert running.join(WAIT_S)
+    assert core.seen.empty()
+
+
+def test_the_end_of_a_runner_waits_for_the_borrower_of_a_lane() -> None:
+    core, failures = Relay(), queue.SimpleQueue[BaseException]()
+    began, may_end = threading.Event(), threading.Event()
+
+    def execute(command: object) -> object:
+        began.set()
+        assert may_end.wait(WAIT_S)
+        return command, threading.current_thread().name
+
+    running = runner(core, failures, execute)
+    running.start()
+    borrower = threading.Thread(
+        target=running.post, args=(("go", "a:1", "a:2"),), kwargs={"borrows": "a"}, name="other"
+    )
+    borrower.start()
+    assert began.wait(WAIT_S)
+    running.stop()
+    assert not running.join(0.0)
+    may_end.set()
+    assert running.join(WAIT_S)
+    assert [core.seen.get(timeout=WAIT_S) for _ in range(2)][1] == ("a:1", "other")
+    borrower.join(WAIT_S)
+    assert core.seen.empty()
 
 
 def test_a_timer_that_is_set_again_fires_once() -> None:

@@ -75,6 +75,19 @@ def test_a_worker_that_waits_for_a_round_goes_back_with_a_restored_ps() -> None:
     assert lanes.next_batch(TaskId(0), 3) == 3
 
 
+def test_a_worker_that_waits_for_a_round_does_not_ask_an_empty_queue_without_a_pause() -> None:
+    lanes, waits = Lanes(prefetch=1, cohort=2), []
+    lanes.deliver(Purpose.TRAIN, 2)  # The last one of the epoch; nothing need wait for a task after it.
+    for _ in range(100):
+        waits += [one.wait_s for one in lanes.lanes[commands.QUEUE] if isinstance(one, commands.TakeTasks)]
+        for lane in commands.LANES:
+            lanes.step(lane)
+        if "pull again" in lanes.timers:
+            lanes.fire("pull again")
+    assert len(waits) > 10
+    assert 0.0 not in waits
+
+
 def test_a_step_that_needs_the_others_of_its_round_waits_for_them_like_a_pull() -> None:
     lanes = Lanes(cohort=2)
     lanes.given_up = [0, 1, 1]

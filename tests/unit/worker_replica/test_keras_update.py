@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 from tests.unit.worker_replica.test_state import SPEC, commit, initialised, model, rounds
 
+from elasticdl.ps.engine.optimizers import Update
+from elasticdl.ps.shard.warm_start import WarmStart
 from elasticdl.shared.errors import InvariantError
+from elasticdl.shared.job.spec import InitialModel
 from elasticdl.shared.model.signature import EMA_MOMENTUM, ModelSignature, VariableKind
+from elasticdl.shared.names import JobId
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.worker.model.keras_optimizers import KerasOptimizers, Trained
 from elasticdl.worker.replica.state import Replica
@@ -64,6 +68,27 @@ def test_a_copy_continues_with_what_the_optimizer_keeps() -> None:
     for batches in all_rounds:
         commit(other, batches)
     np.testing.assert_array_equal(weights(state), weights(other))
+
+
+def test_another_job_continues_with_what_the_optimizer_keeps() -> None:
+    first, second = replica(), replica()
+    for batches in rounds()[:2]:
+        commit(first, batches)
+    assert first.core.shard is not None
+    assert second.core.shard is not None
+    signature, (source,), (group,) = by_keras()[1], first.core.shard.groups, second.core.shard.groups
+    initial = InitialModel(job=JobId("first"), has_optimizer=True)
+    warm = WarmStart(initial=initial, weights=first.core.shard)
+    assert warm.problem(signature) == ""
+    group.dense.set(weights(first))
+    warm.load_optimizer(signature, group)
+    assert group.iteration == source.iteration == 2
+    gradient = np.random.default_rng(1).normal(size=group.dense.trainable).astype(np.float32)
+    for dense in (source.dense, group.dense):
+        dense.push(gradient, Update(rate=0.1, iteration=2))
+    np.testing.assert_array_equal(weights(second), weights(first))
+    renamed = replace(signature, dense=(replace(signature.dense[0], name="renamed"), *signature.dense[1:]))
+    assert "fits only a model with the variables of job first" in warm.problem(renamed)
 
 
 def test_averages_follow_the_weights_that_keras_makes() -> None:

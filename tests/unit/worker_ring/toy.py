@@ -62,7 +62,7 @@ class ToyState:
         records = sum(facts.records for facts in batches)
         if gradient is not None:
             assert gradient.dtype == self._dtype
-            self.weights -= RATE * gradient.astype(np.float64) / records
+            self.weights -= RATE * gradient.astype(np.float64) / (1 if self._dtype == np.float32 else records)
         self.absorbed += [(facts.task, facts.batch) for facts in batches]
         self.records += records
         self.step += 1

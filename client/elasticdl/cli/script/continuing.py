@@ -9,6 +9,7 @@ import keras
 from xxhash import xxh3_64
 
 from elasticdl.shared.job.spec import Strategy
+from elasticdl.shipping.own_steps import optimizers_of
 
 _last: WeakKeyDictionary[Any, tuple[str, str]] = WeakKeyDictionary()
 """Optimizer -> the last job that trained with it, and a digest of the weights that it left."""
@@ -25,34 +26,24 @@ def has_ring(flags: Any) -> bool:
     return strategy == Strategy.ALLREDUCE.value
 
 
-def flags_to_continue(model: Any, flags: Any) -> dict[str, Any]:
+def flags_to_continue(model: Any) -> dict[str, Any]:
     """The flags of a job that continues the optimizer; none if there is nothing to continue.
 
     The weights come with the state. So if the script has changed them since, the optimizer starts from scratch.
-
-    Args:
-        flags: ``ScriptFlags``.
     """
     job, digest = _last.get(model.optimizer, ("", ""))
-    continues = job and not has_ring(flags) and _has_state(model.optimizer) and digest == _digest(model)
+    continues = job and any(map(_has_state, optimizers_of(model))) and digest == _digest(model)
     return {"initial_model": job, "initial_optimizer": True} if continues else {}
 
 
-def reason_to_restart(model: Any, flags: Any) -> str:
-    """Why an optimizer that has made updates starts from scratch; empty: it continues, or there is nothing to continue.
-
-    Args:
-        flags: ``ScriptFlags``.
-    """
-    optimizer = model.optimizer
-    job, digest = _last.get(optimizer, ("", ""))
-    if not _has_state(optimizer):
+def reason_to_restart(model: Any) -> str:
+    """Why an optimizer that has made updates starts from scratch; empty: it continues, or has nothing to continue."""
+    job, digest = _last.get(model.optimizer, ("", ""))
+    if not any(map(_has_state, optimizers_of(model))):
         return ""
     if not job:
-        is_used = int(_read(optimizer.iterations)) > 0
+        is_used = any(int(_read(one.iterations)) > 0 for one in optimizers_of(model))
         return "its state is from load_model() or from training in the script, and not from a job" if is_used else ""
-    if has_ring(flags):
-        return "a job with AllreduceStrategy can't take over its state"
     return f"the script has changed weights since job {job}" if digest != _digest(model) else ""
 
 

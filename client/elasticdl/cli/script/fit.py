@@ -23,7 +23,7 @@ from elasticdl.shared.names import job_name, new_job_id
 from elasticdl.shipping import shipped
 from elasticdl.shipping.columns import Array, Layout
 from elasticdl.shipping.numbered import structured
-from elasticdl.shipping.own_steps import check_optimizers, has_own_step, overrides, try_step
+from elasticdl.shipping.own_steps import check_optimizers, has_own_step, optimizers_of, overrides, try_step
 
 
 def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers, script: Path) -> Any:
@@ -48,7 +48,7 @@ def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers,
         return _history(model, [], given)
     try:
         if job := launchers.former():
-            read = not _is_built(model)
+            read = not _is_ready(model)
             if read:
                 _build(model, *few_of(given))
             pass_over(given, int(read))
@@ -91,8 +91,8 @@ def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script:
         reads_here=launchers.place.is_here,
         has_ring=continuing.has_ring(launchers.flags),
     )
-    values |= continuing.flags_to_continue(model, launchers.flags)
-    if reason := continuing.reason_to_restart(model, launchers.flags):  # Also with verbose=0: the results differ.
+    values |= continuing.flags_to_continue(model)
+    if reason := continuing.reason_to_restart(model):  # Also with verbose=0: the results differ.
         sys.stdout.write(f"The optimizer of {model.name} starts from scratch: {reason}.\n")
         sys.stdout.flush()
     try:
@@ -198,17 +198,24 @@ def check(model: Any, given: Mapping[str, Any], *, has_ring: bool) -> None:
                 )
 
 
-def _is_built(model: Any) -> bool:
-    return bool(model.built and model.weights)
+def _is_ready(model: Any) -> bool:
+    return bool(model.built and model.weights) and not _has_several(model)
+
+
+def _has_several(model: Any) -> bool:
+    """Whether the model's own step has several optimizers, so that only a call of it shows what they move."""
+    return overrides(model, "train_step") and len(optimizers_of(model)) > 1
 
 
 def _build(model: Any, layout: Layout, few: Mapping[str, Array]) -> None:
     """Make the weights of a model that waits for its first call."""
-    if _is_built(model):
+    if _is_ready(model):
         return
     tensors = {name: keras.ops.convert_to_tensor(array) for name, array in few.items()}
     features, labels, weights = structured(layout, tensors)
-    if has_own_step(model):  # Its call() may take something else than x.
+    if _has_several(model):
+        optimizer_state.note_movers(model, try_step(model, "train_step", features, labels, weights).movers)
+    elif has_own_step(model):  # Its call() may take something else than x.
         try_step(model, "train_step", features, labels, weights)
     else:
         model(features, training=False)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import keras
 import numpy as np
@@ -47,6 +48,8 @@ SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Optimizer -> Keras' names of its variables in the order of the ps. Those that its options leave out are absent."""
+_movers: WeakKeyDictionary[Any, Mapping[int, Any]] = WeakKeyDictionary()
+"""Model whose own step has several optimizers -> which one moves a variable, by the variable's ``id()``."""
 _AVERAGE = "average"
 _NADAM_DECAY = 0.96
 
@@ -65,6 +68,11 @@ class State:
     slots: Floats
     iteration: int
     weights: Floats = field(default_factory=lambda: np.zeros(0, np.float32))
+
+
+def note_movers(model: Any, movers: Mapping[int, Any]) -> None:
+    """Note which optimizers the own step of a model applies, see ``Trial.movers``."""
+    _movers[model] = movers
 
 
 def restore_or_say(model: Any, storage: str, job: str) -> None:
@@ -190,18 +198,17 @@ def read(store: ObjectStore, storage: str, job: str, *, weighted: bool = False) 
 
 def assign(model: Any, state: State) -> bool:
     """Assign a state to the variables of a model's optimizer; returns whether it fits."""
-    optimizer, signature = model.optimizer, state.signature
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        optimizer = optimizer.inner_optimizer
+    signature = state.signature
     specs = [one for one in signature.dense if one.kind is VariableKind.TRAINABLE]
     variables = [one for one in model.weights if one.trainable]
     if [one.shape for one in specs] != [tuple(one.shape) for one in variables]:
         return False
+    if signature.optimizer.is_keras:
+        return _assign_kept(_moved(model, variables), state, variables)
+    optimizer = _inner(model.optimizer)
     if not optimizer.built:
         with model.distribute_strategy.scope():
             optimizer.build(model.trainable_variables)
-    if signature.optimizer.is_keras:
-        return _assign_kept(optimizer, state, variables)
     known: dict[str, list[Any]] = defaultdict(list)
     for variable in optimizer.variables:
         known[variable.name].append(variable)
@@ -222,10 +229,34 @@ def assign(model: Any, state: State) -> bool:
     return True
 
 
-def _assign_kept(optimizer: Any, state: State, variables: Sequence[Any]) -> bool:
-    """Assign what one optimizer keeps that Keras runs in each replica: the bits of its variables, row by row."""
-    averages = optimizer._model_variables_moving_average if optimizer.use_ema else []
-    kept = [one for one in optimizer.variables if not any(one is average for average in averages)]
+def _moved(model: Any, variables: Sequence[Any]) -> list[tuple[Any, list[Any]]]:
+    """The optimizers of a model, in the order of ``KerasOptimizers``, and the variables that each of them moves."""
+    movers = _movers.get(model) or {id(one): model.optimizer for one in variables}
+    applied = list(movers.values())
+    first = model.optimizer if any(one is model.optimizer for one in applied) else applied[0]
+    found = {id(first): (first, list[Any]())}
+    for variable in variables:
+        if (mover := movers.get(id(variable))) is not None:
+            found.setdefault(id(mover), (mover, []))[1].append(variable)
+    return [(_inner(optimizer), moved) for optimizer, moved in found.values()]
+
+
+def _inner(optimizer: Any) -> Any:
+    return optimizer.inner_optimizer if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) else optimizer
+
+
+def _assign_kept(moved: Sequence[tuple[Any, list[Any]]], state: State, variables: Sequence[Any]) -> bool:
+    """Assign what optimizers keep that Keras runs in each replica: the bits of their variables, row by row.
+
+    Args:
+        moved: the optimizers, and the variables that each one moves. Only one that is alone may keep averages.
+    """
+    for optimizer, own in moved:
+        if not optimizer.built:
+            optimizer.build(own)
+    averages = moved[0][0]._model_variables_moving_average if moved[0][0].use_ema else []
+    held = [one for optimizer, _ in moved for one in optimizer.variables]
+    kept = [one for one in held if not any(one is average for average in averages)]
     floats = state.signature.optimizer.kept
     rows = state.slots[: len(state.slots) - bool(averages)].reshape(-1)
     if sum(floats_of(one).size for one in kept) != floats or rows.size < floats:

@@ -27,7 +27,7 @@ from elasticdl.shared.job.model_digest import combined, file_digests
 from elasticdl.shared.job.model_file import ModelFile
 from elasticdl.shared.job.options import values_for
 from elasticdl.shared.job.plan import Plan, Shuffle
-from elasticdl.shared.job.spec import InitialModel, JobSpec, ModelSpec, Strategy
+from elasticdl.shared.job.spec import InitialModel, JobSpec, ModelSpec
 from elasticdl.shared.names import JobId, TaskId, job_name, new_job_id
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.storage import display, join, open_store, to_uri
@@ -134,10 +134,10 @@ def _initial_model(
         initial = find_initial_model(flags.initial_model, root, progress)
     if not flags.initial_optimizer:
         return initial
-    if initial is None or not initial.job or flags.strategy is Strategy.ALLREDUCE:
+    if initial is None or not initial.job:
         raise UserError(
-            "--initial_optimizer needs --initial_model=JOB, and parameter servers, which keep the optimizer's state",
-            hint="Give the name or id of a job. A file has no such state, and AllreduceStrategy can't take it over.",
+            "--initial_optimizer needs --initial_model=JOB, whose snapshots have the optimizer's state",
+            hint="Give the name or id of a job. A file has no such state.",
             usage=True,
         )
     return replace(initial, has_optimizer=True)

@@ -21,6 +21,8 @@ from typing import Generic, Protocol, TypeVar
 
 from elasticdl.shared.process.clock import Clock
 
+BORROWED_MAX = 2
+"""Commands that a borrower of a lane executes: one, and one that follows from it."""
 E = TypeVar("E")
 C = TypeVar("C")
 E_contra = TypeVar("E_contra", contravariant=True)
@@ -82,6 +84,39 @@ class Lanes(Generic[E, C]):
     on_loop: LoopLanes[E, C] | None = None
 
 
+class _Thread(Generic[C]):
+    """A lane with a thread, which another thread can borrow while it is idle. The runner's lock guards it."""
+
+    def __init__(self) -> None:
+        self.queue: queue.SimpleQueue[C | None] = queue.SimpleQueue()
+        self.unfinished = 0
+        """Commands for the thread that it has not executed."""
+        self.borrowed: deque[C] | None = None
+        """Commands for the borrower; None: there is none."""
+        self.turn = threading.Lock()
+        """The borrower has it."""
+
+    def put(self, command: C) -> None:
+        if self.borrowed is not None:
+            self.borrowed.append(command)
+        else:
+            self.unfinished += 1
+            self.queue.put(command)
+
+    def borrow(self) -> bool:
+        if self.unfinished or self.borrowed is not None:
+            return False
+        self.turn.acquire()
+        self.borrowed = deque()
+        return True
+
+    def give_back(self) -> None:
+        left, self.borrowed = self.borrowed or (), None
+        for command in left:
+            self.put(command)
+        self.turn.release()
+
+
 class CoreRunner(Generic[E, C]):
     """Calls the core with one event at a time and hands its commands to lanes.
 
@@ -107,8 +142,8 @@ class CoreRunner(Generic[E, C]):
         self._lock = threading.RLock()
         self._lane_of, self._own_lane = lanes.of, lanes.own
         names = (*lanes.threads, lanes.own)
-        self._queues: dict[str, queue.SimpleQueue[C | None]] = {name: queue.SimpleQueue() for name in names}
-        self._put: dict[str, Callable[[C], None]] = {name: lane.put for name, lane in self._queues.items()}
+        self._lanes: dict[str, _Thread[C]] = {name: _Thread() for name in names}
+        self._put: dict[str, Callable[[C], None]] = {name: lane.put for name, lane in self._lanes.items()}
         if lanes.on_loop is not None:
             self._put |= {name: self._loop_lane(lanes.on_loop) for name in lanes.on_loop.names}
         self._timers: dict[str, float] = {}
@@ -125,10 +160,18 @@ class CoreRunner(Generic[E, C]):
         for thread in self._threads:
             thread.start()
 
-    def post(self, event: E | TimerFired) -> None:
-        """Give the core an event; any thread may call, a core's own commands included."""
+    def post(self, event: E | TimerFired, *, borrows: str = "") -> None:
+        """Give the core an event; any thread may call, a core's own commands included.
+
+        Args:
+            borrows: a lane with a thread. If it is idle, the calling thread executes the first commands that the event
+                leads to in it, so that no other thread has to wake up. The caller must have nothing to do meanwhile.
+        """
+        lane = self._lanes[borrows] if borrows else None
         try:
             with self._lock:
+                if lane is not None and not lane.borrow():
+                    lane = None
                 for command in self._core.handle(event, self._clock.monotonic()):
                     if isinstance(command, SetTimer):
                         self._set_timer(command)
@@ -136,6 +179,8 @@ class CoreRunner(Generic[E, C]):
                         self._put[self._lane_of(command)](command)
         except BaseException as error:  # A defect, or the core's way to end the process.
             self._failed(error)
+        if lane is not None:
+            self._serve_borrowed(lane)
 
     def run(self) -> None:
         """Serve the lane of the calling thread until ``stop``."""
@@ -146,27 +191,52 @@ class CoreRunner(Generic[E, C]):
         with self._timers_changed:
             self._stopping = True
             self._timers_changed.notify()
-        for lane in self._queues.values():
-            lane.put(None)
+        for lane in self._lanes.values():
+            lane.queue.put(None)
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the threads after ``stop``; whether all of them have ended."""
+        """Wait for the threads after ``stop``, and for borrowers of their lanes; whether all of them have ended."""
         give_up_s = self._clock.monotonic() + timeout_s
         for thread in self._threads:
             if thread is not threading.current_thread() and thread.is_alive():
                 thread.join(max(0.0, give_up_s - self._clock.monotonic()))
+        for lane in self._lanes.values():
+            if not lane.turn.acquire(timeout=max(0.0, give_up_s - self._clock.monotonic())):
+                return False
+            lane.turn.release()
         return not any(thread.is_alive() for thread in self._threads if thread is not threading.current_thread())
 
     def _serve(self, name: str) -> None:
-        lane = self._queues[name]
-        while (command := lane.get()) is not None and not self._stopping:
-            try:
-                event = self._execute(command)
-            except BaseException as error:  # The lane's outermost frame.
-                self._failed(error)
+        lane = self._lanes[name]
+        while (command := lane.queue.get()) is not None and not self._stopping:
+            if not self._run(command):
                 return
-            if event is not None:
-                self.post(event)
+            with self._lock:
+                lane.unfinished -= 1
+
+    def _serve_borrowed(self, lane: _Thread[C]) -> None:
+        """Others may put further commands into the lane meanwhile; those are for its thread."""
+        for _ in range(BORROWED_MAX):
+            with self._lock:
+                command = lane.borrowed.popleft() if lane.borrowed and not self._stopping else None
+            if command is None:
+                break
+            if not self._run(command):
+                lane.turn.release()  # It stays borrowed: as after an error in its thread, it executes nothing more.
+                return
+        with self._lock:
+            lane.give_back()
+
+    def _run(self, command: C) -> bool:
+        """Execute a command and report its outcome; whether that did not fail."""
+        try:
+            event = self._execute(command)
+        except BaseException as error:  # The lane's outermost frame.
+            self._failed(error)
+            return False
+        if event is not None:
+            self.post(event)
+        return True
 
     def _loop_lane(self, lanes: LoopLanes[E, C]) -> Callable[[C], None]:
         """What puts a command into a new lane on the loop; any thread may call it that holds the lock."""

@@ -9,7 +9,7 @@ rounding to float32 almost always hides the difference (ADR 11).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,16 +27,18 @@ RowSums = tuple[NDArray[np.int64], Doubles]
 """ids int64[n], unique, and their float64[n, width]."""
 
 
-_FLOAT_INTEGERS = 1 << 24
-"""Smaller integers are float32 values."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gradients:
-    """Gradients of everything on this ps; ``dense``: float32[trainable]; of a mean float32[trainable + statistics]."""
+    """Gradients of everything on this ps.
+
+    Attributes:
+        dense: float32[trainable].
+        layer_state: of a mean, that of the updates of layer state, float32[statistics].
+    """
 
     dense: Floats
     rows: Mapping[str, Rows]
+    layer_state: Floats = field(default_factory=lambda: np.empty(0, np.float32))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +70,16 @@ class Accumulator:
     """Sums of gradients since the last ``take``. Belongs to one thread; gradients are checked before by the stores.
 
     Args:
-        size: elements of the dense gradient, and of the layer state that may be averaged with it.
+        trainable: elements of the dense gradient.
+        statistics: elements of the layer state that may be averaged with it.
     """
 
-    def __init__(self, size: int, tables: Iterable[RowTable]) -> None:
+    def __init__(self, trainable: int, statistics: int, tables: Iterable[RowTable]) -> None:
         self.weight = 0
         """Sum of the weights of the batches accumulated since the last ``take``."""
         self._widths = {table.name: table.width for table in tables}
-        self._dense = np.zeros(size, np.float64)
-        self._mean = np.empty(size, np.float32)
+        self._trainable = trainable
+        self._dense = np.zeros(trainable + statistics, np.float64)
         self._rows = {name: _RowSums(width) for name, width in self._widths.items()}
 
     def add(self, gradients: Gradients, weight: int = 1, layer_state: Floats | None = None) -> None:
@@ -96,33 +99,29 @@ class Accumulator:
     def mean_with(
         self, dense: Floats | Doubles | None, layer_states: Iterable[tuple[int, Floats]], weight: int
     ) -> Gradients | None:
-        """Add several batches, whose gradients are summed already, and take the mean of all.
+        """Add several batches, whose gradients are put together already, and take the mean of all.
 
         Args:
-            dense: sum of weight x gradient, for the dense elements; None: 0.
+            dense: float64: their sum of weight x gradient; float32: their weighted mean; None: 0.
             layer_states: weight and updates of layer state of each batch that has some.
             weight: of all batches.
 
         Returns:
-            None: nothing is accumulated. Otherwise as ``take``, and valid until the next call.
+            As ``take``; None: nothing is accumulated.
         """
-        is_alone = not self.weight and 0 < weight < _FLOAT_INTEGERS and dense is not None and dense.dtype == np.float32
-        if dense is not None and not is_alone:
-            self._dense[: dense.size] += dense
-        size = self._dense.size if dense is None else dense.size
+        gradients, layer_sums = self._dense[: self._trainable], self._dense[self._trainable :]
         for each, layer_state in layer_states:
-            slabs.add_scaled(self._dense[-layer_state.size :], layer_state, each)
+            slabs.add_scaled(layer_sums, layer_state, each)
+        if dense is not None and dense.dtype == np.float32:
+            if not self.weight:  # The usual case: nothing else is accumulated.
+                mean = Gradients(dense=dense.view(np.float32), rows={}, layer_state=_mean(layer_sums, weight))
+                layer_sums[:] = 0
+                return mean
+            slabs.add_scaled(gradients, dense.view(np.float32), weight)
+        elif dense is not None:
+            gradients += dense
         self.weight += weight
-        if not self.weight:
-            return None
-        if dense is None or not is_alone:
-            return self.take()
-        # The usual case: nothing else is accumulated, so the sum need not become float64 in between.
-        slabs.divide_floats(dense.view(np.float32), weight, self._mean[:size])
-        slabs.divide(self._dense[size:], weight, self._mean[size:])
-        self._dense[size:] = 0
-        self.weight = 0
-        return Gradients(dense=self._mean, rows={})
+        return self.take() if self.weight else None
 
     def take(self) -> Gradients:
         """The weighted mean of the accumulated batches, which are forgotten; a row absent from a batch is zero there.
@@ -133,8 +132,10 @@ class Accumulator:
         if not self.weight:
             raise ValueError("nothing is accumulated")
         weight = self.weight
+        dense = _mean(self._dense, weight)
         mean = Gradients(
-            dense=_mean(self._dense, weight),
+            dense=dense[: self._trainable],
+            layer_state=dense[self._trainable :],
             rows={name: (sums.ids, _mean(sums.values, weight)) for name, sums in self._rows.items()},
         )
         self.clear()

@@ -129,7 +129,7 @@ class Group:
             rate_scale=policy.learning_rate_scale,
         )
         trainable = [table for table in signature.tables if table.kind is VariableKind.TRAINABLE]
-        self.accumulator = Accumulator(self.dense.trainable + self.dense.statistics, trainable)
+        self.accumulator = Accumulator(self.dense.trainable, self.dense.statistics, trainable)
         self.ledger = Ledger()
         self.metrics = EpochMetricSums(policy.tasks_per_epoch) if has_metrics(partitions) else None
         """Sums over the batches in the ledger; None: another group has them."""
@@ -214,7 +214,8 @@ class Group:
 
         Args:
             pushes: the batches without their gradients, in the order of the plan; otherwise as ``check`` accepts them.
-            gradient: sum of records x gradient over the batches, [trainable]; None: all are empty.
+            gradient: [trainable], float64: the sum of records x gradient over the batches; float32: the mean, weighted
+                by records; None: all are empty.
         """
         layer_states: list[tuple[int, NDArray[np.float32]]] = []
         weight = 0
@@ -296,7 +297,7 @@ class Group:
 
     def _update_by_mean(self, mean: Gradients) -> None:
         if self.policy.rounds is not None:
-            self.dense.update_statistics(mean.dense[self.dense.trainable :], averaged=True)
+            self.dense.update_statistics(mean.layer_state, averaged=True)
         self._update(mean, self._base_rate())
 
     def _learn(self, gradients: Gradients, push: Push, staleness: int) -> None:
@@ -315,7 +316,7 @@ class Group:
         if self._needs_rates:
             self._timeline.rates.record(self.iteration, rate)
         update = Update(rate / divisor, self.iteration)
-        self.dense.push(gradients.dense[: self.dense.trainable], update)
+        self.dense.push(gradients.dense, update)
         for store in self.tables:
             if store.table.name in gradients.rows:
                 store.push(*gradients.rows[store.table.name], update)

@@ -66,6 +66,10 @@ class WarmStart:
         """Continue the other job's optimizer, if that is asked for: slots of the same variables, and its iteration."""
         if not self.initial.has_optimizer:
             return
+        group.iteration = self.weights.iteration
+        if signature.optimizer.is_keras:  # What it keeps is not by element. ``problem`` has compared the models.
+            group.dense.slots[:] = self.weights.groups[0].dense.slots
+            return
         sources, taken = _places(self.weights.signature.dense), self._match(signature).taken
         trained = {one.name for one in self.weights.signature.dense if one.kind is VariableKind.TRAINABLE}
         part, count = group.part, group.dense.trainable
@@ -79,7 +83,6 @@ class WarmStart:
                 if name in taken and name in trained:
                     flat[place] = source[sources[name]]
             slots[:] = part.gather(flat)[:count]
-        group.iteration = self.weights.iteration
 
     def _whole_slots(self, number: int) -> Floats:
         """One slot of all dense variables of the other job, in its signature's order; 0 where there is none."""
@@ -97,16 +100,24 @@ class WarmStart:
             return f"the model file does not fit the model of {self.initial.source}"
         if self.initial.has_optimizer and signature.tables:
             return "the optimizer's state of tables on parameter servers can't be taken over (--initial_optimizer)"
-        if self.initial.has_optimizer and signature.optimizer.is_keras:
-            return f"the state of the optimizer ({signature.optimizer.name}) can't be taken over (--initial_optimizer)"
         ours, theirs = _slots_of(signature), _slots_of(self.weights.signature)
         if self.initial.has_optimizer and ours != theirs:
             return f"the optimizer is {ours[0]}, and its state can't be that of {theirs[0]} in {self.initial.source}"
+        if self.initial.has_optimizer and signature.optimizer.is_keras and not self._has_same_variables(signature):
+            return (
+                f"the state of the optimizer ({ours[0]}) fits only a model with the variables of {self.initial.source}"
+            )
         return "" if match.taken else f"no variable of the model has the name and shape of one in {self.initial.source}"
 
     def note(self, signature: ModelSignature) -> str:
         """What the new model takes over and what it does not, for people."""
         return self.initial.note or self._match(signature).note(self.initial.text)
+
+    def _has_same_variables(self, signature: ModelSignature) -> bool:
+        ours, theirs = [
+            [(one.name, one.shape, one.kind) for one in of.dense] for of in (signature, self.weights.signature)
+        ]
+        return ours == theirs and len(self.weights.groups) == 1
 
     def _match(self, signature: ModelSignature) -> Match:
         return Match(new=signature, trained=self.weights.signature)

@@ -67,6 +67,8 @@ class WorkerCore:
         self._beginning = 0
         """Delivered tasks whose progress is not known yet."""
         self._queue_is_empty = False
+        self._has_found_none = False
+        """Whether the queue had no task the last time; batches may wait all the same."""
         self._stop_reason = ""
         self._is_ending = False
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -153,11 +155,11 @@ class WorkerCore:
             for lease in event.leases:
                 self._effects.issue(NakTask(lease=lease))
             return
-        self._queue_is_empty = False
+        self._queue_is_empty = self._has_found_none = False
         self._effects.start(self._begin(event.leases))
 
     def _on_queue_empty(self, event: events.QueueEmpty) -> None:
-        self._is_taking = False
+        self._is_taking, self._has_found_none = False, True
         if event.is_unavailable:
             self._outcomes.pause()
         self._queue_is_empty = not self.training.order.has_next and not self._beginning
@@ -253,7 +255,7 @@ class WorkerCore:
 
     def _patience_s(self) -> float:
         """Nothing may follow the last task of an epoch for a while, so its last batch need not wait for a successor."""
-        if self._queue_is_empty:
+        if self._has_found_none:
             return self._settings.idle_poll_s
         plan = self._settings.plan
         ends = any((task.number + 1) % plan.tasks_per_epoch == 0 for task in self.training.order.tasks)

@@ -19,10 +19,11 @@ Sum = npt.NDArray[Any]
 
 
 class Gradients:
-    """Gradients of this member, unchanged, and sums of them. Not thread-safe.
+    """Gradients of this member, unchanged, and weighted sums of them. Not thread-safe.
 
     Args:
-        is_double: sums are float64.
+        is_double: sums are float64, of records x gradient. Otherwise they are float32, and the weights are shares of
+            all records, so that the sum of all members is the mean.
     """
 
     def __init__(self, *, is_double: bool) -> None:
@@ -49,8 +50,16 @@ class Gradients:
         """Records and gradients of these batches."""
         return [self._kept[key] for key in keys]
 
-    def weighted_sum(self, parts: Sequence[tuple[int, Floats]], size: int) -> Sum:
-        """The sum of records x gradient, in a buffer of its own; zeros without parts. At least one element."""
+    def weighted_sum(self, parts: Sequence[tuple[int, Floats]], size: int, records: int, *, is_alone: bool) -> Sum:
+        """The sum of weight x gradient; zeros without parts. At least one element.
+
+        Args:
+            records: of all batches of the round.
+            is_alone: there is no other member, so the sum may be the gradient itself. Otherwise it has its own buffer.
+        """
+        is_double = self._dtype == np.float64
+        if is_alone and len(parts) == 1 and size and not is_double:
+            return parts[0][1]
         size_bytes = max(size, 1) * self._dtype.itemsize
         block = self._blocks.take(size_bytes)
         total = block.bytes[:size_bytes].view(self._dtype)
@@ -58,9 +67,9 @@ class Gradients:
         weakref.finalize(total, self._used.pop, id(total), None)
         if not parts or not size:
             total[:] = 0
-        for number, (records, gradient) in enumerate(parts):
+        for number, (own, gradient) in enumerate(parts):
             add = ADD_SCALED[self._dtype] if number else SCALE[self._dtype]
-            add(total, float(records), gradient)
+            add(total, own if is_double else own / records, gradient)
         return total
 
     def block_of(self, total: Sum) -> Block:

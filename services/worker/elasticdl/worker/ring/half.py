@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,25 +20,20 @@ _LARGEST = {"bfloat16": 0x7F7F, "float16": 0x7BFF}
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """How float32 sums are rounded.
-
-    Attributes:
-        scale: a power of two that they are multiplied by before, so that float16 holds sums over many records.
-    """
+    """How float32 means are rounded."""
 
     precision: str
-    scale: float = 1.0
 
     @classmethod
-    def of(cls, precision: str | None, records: int) -> Half | None:
-        """The rounding of sums over so many records; None: they are not rounded.
+    def of(cls, precision: str | None) -> Half | None:
+        """The rounding; None: there is none.
 
         Args:
             precision: ``bfloat16`` or ``float16``; anything else is float32.
         """
         if precision is None or precision not in DTYPES:
             return None
-        return cls(precision, 2.0 ** -math.ceil(math.log2(max(records, 1))))
+        return cls(precision)
 
     @property
     def dtype(self) -> Any:
@@ -49,9 +43,8 @@ class Half:
     def round(self, values: Array) -> Array:
         """float32 (n,) as uint16 (n,). What is too large for the type becomes its largest number."""
         largest = np.array(_LARGEST[self.precision], np.uint16).view(self.dtype).astype(np.float32)
-        scaled = np.clip(values * np.float32(self.scale), -largest, largest)  # NaN stays NaN.
-        return scaled.astype(self.dtype).view(np.uint16)
+        return np.clip(values, -largest, largest).astype(self.dtype).view(np.uint16)  # NaN stays NaN.
 
     def restore(self, rounded: Array, out: Array) -> None:
         """uint16 (n,) as float32 (n,)."""
-        np.multiply(rounded.view(self.dtype).astype(np.float32), np.float32(1 / self.scale), out=out)
+        out[:] = rounded.view(self.dtype)

@@ -92,7 +92,8 @@ class ReplicaState(Protocol):
 
         Args:
             batches: all batches of the round that the ledger lacked, in the order of the plan.
-            gradient: the sum of records x gradient over the batches; None if all of them are empty.
+            gradient: float64: the sum of records x gradient over the batches; float32: their mean, weighted by records;
+                None if all of them are empty.
 
         Raises:
             InvariantError: the state is undefined now, and the process must die.

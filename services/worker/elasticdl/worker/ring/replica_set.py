@@ -212,14 +212,15 @@ class ReplicaSet:
             RingClosedError: this member has left.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._has_left or self._is_open(task, batch), wait_s)
+            is_open = self._changed.wait_for(lambda: self._has_left or self._is_open(task, batch), wait_s)
             if self._has_left:
                 raise RingClosedError("this worker has left the ring")
-            return self._is_open(task, batch)
+            return is_open
 
     def push(self, request: PushRequest) -> PushOutcome:
-        """Contribute a batch. Returns before its round is committed, at once if a generation is open.
+        """Contribute a batch. May return before its round is committed.
 
+        If it completes the round, this thread reduces and applies it: it would only wait for the thread that does.
         The gradient is not copied: it must not change afterwards.
 
         Raises:
@@ -252,7 +253,7 @@ class ReplicaSet:
                 next_batch = request.batch + 1
                 self._contributed.add(key_of(facts))
         if contributed is not None:
-            self._runner.post(contributed)
+            self._runner.post(contributed, borrows=f"ring-{commands.Lane.STATE.value}")
         return PushOutcome(next_batch=next_batch, credits=self._leading.credits(generation), step=step)
 
     def _is_open(self, task: TaskId, batch: int) -> bool:
@@ -401,12 +402,13 @@ class ReplicaSet:
             size = self._state.gradient_size if command.has_gradient else 0
             links = self._links
         started_s = time.perf_counter()
-        total = self._gradients.weighted_sum(parts, size)
+        is_alone = links is not None and len(links.generation.members) == 1
+        total = self._gradients.weighted_sum(parts, size, command.records, is_alone=is_alone)
         try:
             if links is None or links.generation.number != number:
                 raise RingBrokenError("the generation has ended")
-            if len(links.generation.members) > 1:
-                half = Half.of(self._settings.precision, command.records)
+            if not is_alone:
+                half = Half.of(self._settings.precision)
                 links.ring().all_reduce(total, number=step, block=self._gradients.block_of(total), half=half)
         except (RingBrokenError, ProtocolError) as error:
             self._gradients.discard(total)

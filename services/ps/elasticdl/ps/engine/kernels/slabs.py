@@ -145,17 +145,6 @@ def divide(sums: Doubles, divisor: float, out: Floats) -> None:
         out[i] = np.float32(sums[i] / divisor)
 
 
-@kernel(types.void, FLOATS, types.float64, FLOATS_OUT)
-def divide_floats(sums: Floats, divisor: float, out: Floats) -> None:
-    """``divide`` of float32 sums, in the same bits: a quotient of float32 values is rounded alike in one step or two.
-
-    The sums are added to 0, as the accumulator does: -0 becomes 0.
-    """
-    rounded = np.float32(divisor)
-    for i in range(sums.size):
-        out[i] = (np.float32(0) + sums[i]) / rounded
-
-
 @kernel(types.void, DOUBLES_OUT, INT64S, types.int64, FLOATS, types.float64)
 def add_rows(sums: Doubles, row_indices: Int64s, width: int, rows: Floats, factor: float) -> None:
     """``sums[row_indices[i] * width :] += factor * rows[i * width :]``."""

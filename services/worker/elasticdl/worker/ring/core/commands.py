@@ -86,12 +86,12 @@ class SendState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduce:
-    """Add up records x gradient of own batches, then over the ring; the outcome is an event.
+    """Add up weighted gradients of own batches, then over the ring; the outcome is an event.
 
     Attributes:
         own: keys of the batches whose gradients this member gives, in the order of the plan; the empty ones left out.
         has_gradient: False: all batches of the round are empty, so members only wait for each other.
-        records: of all batches of the round.
+        records: of all batches of the round that have a gradient.
     """
 
     lane: ClassVar[Lane] = Lane.STATE

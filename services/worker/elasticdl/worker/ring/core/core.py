@@ -430,7 +430,7 @@ class RingCore:
             raise InvariantError(f"batches of step {go.step + 1} are not here: {own}")
         self._reducing = go
         number = self.generation.number if self.generation else 0
-        records = sum(facts.records for facts in go.batches)
+        records = sum(facts.records for facts in go.batches if not facts.is_empty)
         has_gradient = go.has_gradient
         self._issue(
             commands.Reduce(generation=number, step=go.step, own=own, has_gradient=has_gradient, records=records)
