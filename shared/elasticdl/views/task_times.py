@@ -10,7 +10,7 @@ from elasticdl.shared.messages.events import Envelope, LogRecord, TaskFinished, 
 from elasticdl.shared.names import PodName, Purpose, TaskId
 
 TIME_FIELDS: Mapping[type, Collection[str]] = MappingProxyType(
-    {Envelope: ("name", "event"), TaskTaken: (), TaskFinished: ("task", "times")}
+    {Envelope: ("service", "name", "event"), TaskTaken: (), TaskFinished: ("task", "times")}
 )
 """What is read of the most frequent events, see ``codec.envelope_decoder``."""
 TIME_COLUMNS = ("worker", "seconds", "finished", "event")

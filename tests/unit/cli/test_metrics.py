@@ -12,6 +12,8 @@ from elasticdl.cli.commands.looking import metrics
 from elasticdl.cli.jobs.handle import Condition
 from elasticdl.shared.bus.ports import JobReader, KeyValueEntry, LogReader
 from elasticdl.shared.errors import TransientError
+from elasticdl.shared.messages import codec
+from elasticdl.shared.messages.codec import Decode
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.views.outputs.prometheus import JobMetrics
 
@@ -21,8 +23,8 @@ RECORDS = recorded("plain")
 class Breaking(Recorded):
     """A log whose connection is lost behind its last record."""
 
-    async def read(self, after: int) -> AsyncIterator[LogRecord]:
-        async for record in super().read(after):
+    async def read(self, after: int, decode: Decode = codec.decode_envelope) -> AsyncIterator[LogRecord]:
+        async for record in super().read(after, decode):
             yield record
         raise TransientError("the connection is lost")
 

@@ -8,6 +8,7 @@ from tests.unit.shared_bus.strategies import values
 
 from elasticdl.shared.bus.stored_events import DATA_BYTES_MAX, from_stored, to_stored
 from elasticdl.shared.job.tasks import TaskMessage, TaskRef
+from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.events import Envelope
 from elasticdl.shared.names import MASTER, Incarnation, PodName, Purpose, Service
 from elasticdl.worker.core.core import taken_events
@@ -21,7 +22,14 @@ def test_an_event_is_read_as_it_was_stored(data: st.DataObject) -> None:
     name = MASTER if service is Service.MASTER else PodName("worker-0")
     drawn = data.draw(values(Envelope).filter(lambda each: bool(each.incarnation)))
     sent = replace(drawn, service=service, name=name, incarnation=Incarnation("cafe"), number=max(1, drawn.number))
-    assert from_stored(to_stored(sent)) == sent
+    encoded: list[bytes] = []
+
+    def decode(data: bytes) -> Envelope:
+        encoded.append(data)
+        return codec.decode_envelope(data)
+
+    assert from_stored(to_stored(sent), decode) == sent
+    assert encoded == [codec.encode_envelope(sent)]
 
 
 def test_tasks_that_were_taken_together_fit_into_events_on_the_log() -> None:

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 
 from tests.histories.logs import FOLDER, SUFFIX, read_log
 
+from elasticdl.shared.messages import codec
+from elasticdl.shared.messages.codec import Decode
 from elasticdl.shared.messages.events import JobSubmitted, LogRecord
 from elasticdl.shared.names import JobId
 from elasticdl.views.files.exported_log import Header
@@ -39,6 +41,6 @@ class Recorded:
     async def last_seq(self) -> int:
         return len(self._records)
 
-    async def read(self, after: int) -> AsyncIterator[LogRecord]:
+    async def read(self, after: int, decode: Decode = codec.decode_envelope) -> AsyncIterator[LogRecord]:
         for record in self._records[after:]:
-            yield record
+            yield LogRecord(seq=record.seq, envelope=decode(codec.encode_envelope(record.envelope)))

@@ -123,11 +123,7 @@ async def _kept(job: ReadableJob, log: LogReader) -> KeptResults:
 
 async def _take_all(log: LogReader, take: Callable[[LogRecord], None], fields: Mapping[type, Collection[str]]) -> None:
     """Fold a log, of which only some fields are needed; see ``codec.envelope_decoder``."""
-    if isinstance(log, ExportedLog):
-        for record in log.records(decode=codec.envelope_decoder(fields)):
-            take(record)
-        return
-    async for record in present_records(log):
+    async for record in present_records(log, decode=codec.envelope_decoder(fields)):
         take(record)
 
 

@@ -24,6 +24,8 @@ from elasticdl.shared.names import JobId
 
 POLL_S = 1.0
 """Seconds between two checks whether a job is still running."""
+READ_INTERVAL_S = 1.0
+"""Seconds between two requests of a command that follows the log of a running job, so that it costs the job little."""
 T = TypeVar("T")
 
 

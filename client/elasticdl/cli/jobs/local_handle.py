@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from elasticdl.cli.jobs.handle import Condition, JobNotFoundError, NewLogLines, Suspension
+from elasticdl.cli.jobs.handle import READ_INTERVAL_S, Condition, JobNotFoundError, NewLogLines, Suspension
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import INTERRUPTED, JobRecord, RunDirectory
 from elasticdl.cli.local.processes.logs import PRINTED, NewLines, tail_and_end
@@ -59,7 +59,7 @@ class LocalJobHandle:
 
     def open(self) -> AbstractAsyncContextManager[Bus]:
         """See ``JobHandle``."""
-        return open_bus(self._run)
+        return open_bus(self._run, read_interval_s=READ_INTERVAL_S)
 
     def terminate(self) -> None:
         """See ``JobHandle``. The launcher stops the job when it gets SIGTERM."""

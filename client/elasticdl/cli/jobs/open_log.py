@@ -16,14 +16,15 @@ from elasticdl.shared.process.operating_system import die_with_parent
 
 
 @contextlib.asynccontextmanager
-async def open_bus(run: RunDirectory, *, held: bool = False) -> AsyncIterator[Bus]:
+async def open_bus(run: RunDirectory, *, held: bool = False, read_interval_s: float = 0.0) -> AsyncIterator[Bus]:
     """Connect to the NATS server of a job; if its launcher is not running, start the server on the job's files.
 
     Args:
         held: whether the caller holds the folder's lock, so that no launcher is running.
+        read_interval_s: see ``BusSettings``.
     """
     record = run.read()
-    settings = BusSettings(run_directory=str(run.path))
+    settings = BusSettings(run_directory=str(run.path), read_interval_s=read_interval_s)
     if not record.nats_url and not held and run.is_locked():
         raise UserError(
             f"job {run.job} has no event log yet: its launcher still checks the data and the model",

@@ -7,11 +7,12 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from elasticdl.cli.jobs.handle import Condition, JobNotFoundError
+from elasticdl.cli.jobs.handle import READ_INTERVAL_S, Condition, JobNotFoundError
 from elasticdl.cli.kubernetes.condition import condition_of, is_preparing, latest
 from elasticdl.cli.kubernetes.nats_route import reachable_url
 from elasticdl.cli.kubernetes.pod_logs import KubernetesLogs
 from elasticdl.shared.bus import Bus, nats_bus
+from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import JOB, POD, Manifest
@@ -50,7 +51,8 @@ class KubernetesJobHandle:
         """See ``JobHandle``."""
         with contextlib.ExitStack() as stack:
             url = await asyncio.to_thread(stack.enter_context, reachable_url(self.api, object_name(self._job)))
-            async with await nats_bus.connect(url, self._job) as bus:
+            settings = BusSettings(read_interval_s=READ_INTERVAL_S)
+            async with await nats_bus.connect(url, self._job, settings) as bus:
                 yield bus
 
     def terminate(self) -> None:

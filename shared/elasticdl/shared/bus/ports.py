@@ -12,6 +12,8 @@ from typing import Protocol
 
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.job.tasks import TaskMessage
+from elasticdl.shared.messages import codec
+from elasticdl.shared.messages.codec import Decode
 from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.messages.events import Envelope, LogRecord, MessageUnreadable
 from elasticdl.shared.names import PodName, Purpose
@@ -29,8 +31,11 @@ EVENTS_AT_ONCE_MAX = 64
 class LogReader(Protocol):
     """A job's log, for readers."""
 
-    def read(self, after: int) -> AsyncIterator[LogRecord]:
+    def read(self, after: int, decode: Decode = codec.decode_envelope) -> AsyncIterator[LogRecord]:
         """All records with a sequence number above ``after``, then new ones as they arrive; in order, without gaps.
+
+        Args:
+            decode: of readers who need few fields, see ``codec.envelope_decoder``; with ``service``.
 
         Raises:
             PermanentError: the log, or a part of it that is still to be read, is gone.

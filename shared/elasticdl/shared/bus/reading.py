@@ -9,6 +9,8 @@ from typing import TypeVar
 from elasticdl.shared.bus.ports import Delivery, EventLog, LogReader
 from elasticdl.shared.errors import FencedError, ProtocolError, TransientError, UnreadableError
 from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.messages import codec
+from elasticdl.shared.messages.codec import Decode
 from elasticdl.shared.messages.events import Envelope, JobSubmitted, LogRecord, MessageUnreadable
 
 DeliveryT = TypeVar("DeliveryT", bound=Delivery)
@@ -53,18 +55,21 @@ async def read_spec(log: LogReader) -> JobSpec:
     raise TransientError("the log ended before a job was submitted")
 
 
-async def present_records(log: LogReader, *, after: int = 0, until: int = 0) -> AsyncIterator[LogRecord]:
+async def present_records(
+    log: LogReader, *, after: int = 0, until: int = 0, decode: Decode = codec.decode_envelope
+) -> AsyncIterator[LogRecord]:
     """The log as it is now, in its own order; records that are appended while reading are left out.
 
     Args:
         until: sequence number of the last one to read; 0: all.
+        decode: see ``LogReader.read``.
     """
     last = await log.last_seq()
     if until:
         last = min(last, until)
     if last <= after:
         return
-    async for record in log.read(after):
+    async for record in log.read(after, decode):
         yield record
         if record.seq >= last:
             return

@@ -16,6 +16,7 @@ from hashlib import blake2b
 from elasticdl.shared.bus.ports import KeyValue
 from elasticdl.shared.errors import FencedError, ProtocolError
 from elasticdl.shared.messages import codec
+from elasticdl.shared.messages.codec import Decode
 from elasticdl.shared.messages.compression import decompressed
 from elasticdl.shared.messages.events import Envelope, LogRecord, MessageUnreadable
 from elasticdl.shared.names import MASTER, NOBODY, Incarnation, PodName, Service
@@ -87,19 +88,19 @@ def to_stored(envelope: Envelope) -> StoredEvent:
     return StoredEvent(envelope.name, envelope.id, codec.encode_envelope(rest))
 
 
-def from_stored(stored: StoredEvent) -> Envelope:
-    """Inverse of ``to_stored``.
+def from_stored(stored: StoredEvent, decode: Decode = codec.decode_envelope) -> Envelope:
+    """Inverse of ``to_stored``; ``decode``: gets the whole envelope, see ``codec.envelope_decoder``.
 
     Raises:
         ProtocolError: this version can't read the event, or it is under the subject of another service.
     """
-    envelope = codec.decode_envelope(stored.data)
+    incarnation, number = _named_by(stored.id)
+    envelope = decode(codec.with_sender(stored.data, stored.sender, incarnation, number))
     if (stored.sender == MASTER) != (envelope.service is Service.MASTER):
         raise ProtocolError(f"an event of service {envelope.service.value} under the subject of {stored.sender}")
-    incarnation, number = _named_by(stored.id)
     if not incarnation:
         raise ProtocolError(f"{stored.id[:60]!r} is not the id of an event")
-    return replace(envelope, name=stored.sender, incarnation=incarnation, number=number)
+    return envelope
 
 
 def unreadable(seq: int, stored: StoredEvent, reason: str) -> LogRecord:
@@ -150,14 +151,14 @@ class Payloads:
         except FencedError:
             return  # It is there: its name is the digest of its content.
 
-    async def record(self, seq: int, stored: StoredEvent) -> LogRecord:
+    async def record(self, seq: int, stored: StoredEvent, decode: Decode = codec.decode_envelope) -> LogRecord:
         """The record of an event; its event is ``MessageUnreadable`` if this version can't read it."""
         try:
-            return LogRecord(seq=seq, envelope=await self.load(stored))
+            return LogRecord(seq=seq, envelope=await self.load(stored, decode))
         except ProtocolError as error:
             return unreadable(seq, stored, str(error))
 
-    async def load(self, stored: StoredEvent) -> Envelope:
+    async def load(self, stored: StoredEvent, decode: Decode = codec.decode_envelope) -> Envelope:
         """The event that was stored. Raises ``ProtocolError``: its payload is lost, or this version can't read it."""
         parts: list[bytes] = []
         for name in stored.parts:
@@ -168,7 +169,7 @@ class Payloads:
         is_large = len(parts) >= LARGE_PARTS
         stored = stored.whole(parts)
         del parts
-        envelope = from_stored(stored)
+        envelope = from_stored(stored, decode)
         if is_large:
             return_freed_memory()  # Of a message with a million files, 140 MB.
         return envelope

@@ -26,6 +26,7 @@ SCHEMA = Schema(
 )
 ENVELOPE = SCHEMA.codec(Envelope)
 TASK = SCHEMA.codec(TaskMessage)
+_SERVICE_BYTES = 2
 _STATES = SCHEMA.codec(StatesPart)
 _HEARTBEAT = SCHEMA.codec(Heartbeat)
 _SPEC = SCHEMA.codec(JobSpec)
@@ -33,6 +34,7 @@ _COMMAND: Codec[Command] = SCHEMA.codec(cast(Any, Command))
 
 # See ``Codec.encode`` and ``Codec.decode``.
 encode_envelope, decode_envelope = ENVELOPE.encode, ENVELOPE.decode
+Decode = Callable[[bytes], Envelope]
 encode_task, decode_task = TASK.encode, TASK.decode
 encode_states_part, decode_states_part = _STATES.encode, _STATES.decode
 encode_heartbeat, decode_heartbeat = _HEARTBEAT.encode, _HEARTBEAT.decode
@@ -40,9 +42,15 @@ encode_spec, decode_spec = _SPEC.encode, _SPEC.decode
 encode_command, decode_command = _COMMAND.encode, _COMMAND.decode
 
 
-def envelope_decoder(only: Mapping[type, Collection[str]]) -> Callable[[bytes], Envelope]:
+def envelope_decoder(only: Mapping[type, Collection[str]]) -> Decode:
     """Like ``decode_envelope`` for those who read few fields of long logs. See ``Schema`` for ``only``."""
     return Schema(_FILE, _PACKAGE, (Envelope,), only).codec(Envelope).decode
+
+
+def with_sender(data: bytes, name: PodName, incarnation: Incarnation, number: int) -> bytes:
+    """An encoded envelope that lacks these fields, with them: they follow the first one, which is the service."""
+    sender = bytes(ENVELOPE.message(name=name, incarnation=incarnation, number=number).SerializeToString())
+    return data[:_SERVICE_BYTES] + sender + data[_SERVICE_BYTES:]
 
 
 def may_be_about(task: TaskRef) -> Callable[[bytes], bool]:
@@ -60,5 +68,5 @@ def may_be_about(task: TaskRef) -> Callable[[bytes], bool]:
             time_s=0.0,
             event=WorkerStarted(),
         )
-    )[:2]
+    )[:_SERVICE_BYTES]
     return lambda data: reference in data or not data.startswith(worker)

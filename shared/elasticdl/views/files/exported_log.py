@@ -31,6 +31,7 @@ from elasticdl.shared.errors import FormatError, ProtocolError, UserError, file_
 from elasticdl.shared.job.spec import DataSpec, JobSpec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import codec
+from elasticdl.shared.messages.codec import Decode
 from elasticdl.shared.messages.events import Envelope, JobSubmitted, LogRecord
 from elasticdl.shared.names import MASTER, JobId
 from elasticdl.shared.storage.atomic import replacing
@@ -144,11 +145,11 @@ async def export(log: LogReader, path: Path, header: Header, change: Callable[[E
         UserError: the file can't be written.
     """
     header = replace(header, records=await log.last_seq())
-    indexing, seq = Indexing(), 0
+    indexing, stored, seq = Indexing(), _Stored(), 0
     with file_errors(f"can't write {path}"), replacing(path) as file:
         _pack(file, header.to_line())
         block = bytearray()
-        async for record in present_records(log, until=header.records):
+        async for record in present_records(log, until=header.records, decode=stored.decode):
             if seq % BLOCK_RECORDS == 0:
                 _pack(file, block)
                 block.clear()
@@ -156,7 +157,7 @@ async def export(log: LogReader, path: Path, header: Header, change: Callable[[E
             seq += 1
             envelope = change(without_secrets(record.envelope))
             indexing.take(LogRecord(seq=seq, envelope=envelope))
-            data = codec.encode_envelope(envelope)
+            data = stored.encode(envelope)
             block += _LENGTH.pack(len(data))
             block += data
         _pack(file, block)
@@ -164,6 +165,22 @@ async def export(log: LogReader, path: Path, header: Header, change: Callable[[E
         _pack(file, indexing.finish(seq).to_bytes())
         file.write(tail(place))
     return header
+
+
+class _Stored:
+    """How the last envelope was encoded: most are written to a file as they are."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Envelope | None, bytes] = None, b""
+
+    def decode(self, data: bytes) -> Envelope:
+        envelope = codec.decode_envelope(data)
+        self._last = envelope, data
+        return envelope
+
+    def encode(self, envelope: Envelope) -> bytes:
+        last, data = self._last
+        return data if envelope is last else codec.encode_envelope(envelope)
 
 
 def _pack(file: IO[bytes], data: bytes | bytearray) -> None:
@@ -190,9 +207,9 @@ class ExportedLog:
         """See ``LogReader``."""
         return self.header.records
 
-    async def read(self, after: int) -> AsyncIterator[LogRecord]:
+    async def read(self, after: int, decode: Decode = codec.decode_envelope) -> AsyncIterator[LogRecord]:
         """See ``LogReader``; ends with the file."""
-        for record in self.records(after):
+        for record in self.records(after, decode):
             yield record
 
     @cached_property
@@ -213,9 +230,7 @@ class ExportedLog:
             file.seek(max(0, size_bytes - TAIL_BYTES - 8))
             return f"{self.header.job} {self.header.records} {size_bytes} {file.read().hex()}"
 
-    def records(
-        self, after: int = 0, decode: Callable[[bytes], Envelope] = codec.decode_envelope
-    ) -> Iterator[LogRecord]:
+    def records(self, after: int = 0, decode: Decode = codec.decode_envelope) -> Iterator[LogRecord]:
         """The records above a number.
 
         Args:
@@ -248,7 +263,7 @@ class ExportedLog:
                 if seq in wanted:
                     yield self._decoded(seq, data, codec.decode_envelope)
 
-    def _decoded(self, seq: int, data: bytes, decode: Callable[[bytes], Envelope]) -> LogRecord:
+    def _decoded(self, seq: int, data: bytes, decode: Decode) -> LogRecord:
         try:
             return LogRecord(seq=seq, envelope=decode(data))
         except ProtocolError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from elasticdl.shared.messages.measurements import BatchSlow, ProcessMeasured, R
 from elasticdl.shared.messages.sender_times import agreed_s
 from elasticdl.shared.names import Service
 
-EVENTS_WITHOUT_POD_CHANGES = (
+EVENTS_WITHOUT_POD_CHANGES: Set[type[Event]] = {
     events.TaskTaken,
     events.TasksTaken,
     events.TaskFinished,
@@ -37,7 +37,7 @@ EVENTS_WITHOUT_POD_CHANGES = (
     TableCounted,
     RunMeasured,
     ProcessMeasured,
-)
+}
 """After these events the master need not run ``decide_pods`` again: no pod has to start or stop because of them."""
 
 _TASK_COMMANDS = (commands.Dispatch, commands.ReturnDelivery)
@@ -94,7 +94,7 @@ def _apply(state: State, envelope: Envelope) -> None:
     """Apply a record that counts; after the start of a process also the events that it has sent before."""
     event = envelope.event
     HANDLERS[type(event)](state, envelope, event)
-    if not isinstance(event, EVENTS_WITHOUT_POD_CHANGES):
+    if type(event) not in EVENTS_WITHOUT_POD_CHANGES:
         state.pods_settled = state.pods_settled and _concerns_only_tasks(event)
     elif not state.pods_settled:
         state.pods_settled = state.spec is not None and not decide_pods(state)

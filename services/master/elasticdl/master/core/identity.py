@@ -34,6 +34,7 @@ NUMBERS_SKIPPED_MAX = 1 << 20
 """Events that a log can lose between two of the same process."""
 _UNDECLARED = NOBODY, NO_INSTANCE
 _ABOUT_TASKS = (events.TaskTaken, events.TaskFinished, events.TaskReturned, events.TaskFailed, events.RoundDelayed)
+_ABOUT_SEVERAL_TASKS = (events.TasksTaken, events.TasksFinished)
 
 
 class Sender(Enum):
@@ -58,7 +59,7 @@ def problem_of(state: State, envelope: Envelope) -> str:
         event = envelope.event
         if isinstance(event, _ABOUT_TASKS):
             return "" if state.spec.has_task(event.task) else f"the job has no task {event.task}"
-        if isinstance(event, events.TasksTaken | events.TasksFinished):
+        if isinstance(event, _ABOUT_SEVERAL_TASKS):
             for each in events.one_by_one(event):
                 if isinstance(each, _ABOUT_TASKS) and not state.spec.has_task(each.task):
                     return f"the job has no task {each.task}"

@@ -9,6 +9,8 @@ from elasticdl.shared.bus.memory.transport import Changes, Client
 from elasticdl.shared.bus.retries import WrongLastSequenceError, append_once
 from elasticdl.shared.bus.stored_events import DATA_BYTES_MAX, Payloads, StoredEvent
 from elasticdl.shared.errors import InvariantError, PermanentError
+from elasticdl.shared.messages import codec
+from elasticdl.shared.messages.codec import Decode
 from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.process.clock import Clock
 
@@ -114,7 +116,7 @@ class MemoryEventLog:
             lambda there: f"another master has appended record {there.seq if there else 0}, after {after}",
         )
 
-    async def read(self, after: int) -> AsyncIterator[LogRecord]:
+    async def read(self, after: int, decode: Decode = codec.decode_envelope) -> AsyncIterator[LogRecord]:
         """Records above ``after``, then new ones forever."""
         last = await self._client.ask("read", lambda: len(self._records.data))
         if after > last:
@@ -122,7 +124,7 @@ class MemoryEventLog:
         while not self._client.closed:
             while self._client.transport.connected and after < len(self._records.data):
                 after += 1
-                yield await self._record(after, self._records.data[after - 1])
+                yield await self._payloads.record(after, self._records.data[after - 1], decode)
             await self._records.changes.wait(self._client, ready=after < len(self._records.data))
 
     async def last_seq(self) -> int:
@@ -141,10 +143,7 @@ class MemoryEventLog:
             return (seq, self._records.data[seq - 1]) if 0 < seq <= len(self._records.data) else None
 
         found = await self._client.ask(what, read)
-        return None if found is None else await self._record(*found)
-
-    async def _record(self, seq: int, event: StoredEvent) -> LogRecord:
-        return await self._payloads.record(seq, event)
+        return None if found is None else await self._payloads.record(*found)
 
 
 def _name(envelope: Envelope) -> str:

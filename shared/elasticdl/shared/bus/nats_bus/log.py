@@ -11,6 +11,8 @@ from elasticdl.shared.bus.nats_bus.follow import StoredMessage, follow
 from elasticdl.shared.bus.nats_bus.publications import Publication
 from elasticdl.shared.bus.retries import append_once
 from elasticdl.shared.bus.stored_events import Payloads, StoredEvent
+from elasticdl.shared.messages import codec
+from elasticdl.shared.messages.codec import Decode
 from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.names import MASTER, PodName
 
@@ -64,10 +66,10 @@ class NatsEventLog:
             lambda there: f"another master has appended record {there.seq if there else 0}, after {after}",
         )
 
-    async def read(self, after: int) -> AsyncIterator[LogRecord]:
+    async def read(self, after: int, decode: Decode = codec.decode_envelope) -> AsyncIterator[LogRecord]:
         """Records above ``after``, then new ones as they arrive."""
         async for message in follow(self._connection, self._stream, after, dense=True):
-            yield await self._record_of(message)
+            yield await self._record_of(message, decode)
 
     async def last_seq(self) -> int:
         """Number of the last record."""
@@ -99,13 +101,13 @@ class NatsEventLog:
     async def _store(self, stored: StoredEvent, subject: str, expected: Mapping[str, str]) -> int:
         return await self._connection.store(self._stream, subject, stored.data, {**_headers_of(stored), **expected})
 
-    async def _record_of(self, message: StoredMessage) -> LogRecord:
+    async def _record_of(self, message: StoredMessage, decode: Decode = codec.decode_envelope) -> LogRecord:
         subject, headers = message.subject, message.headers
         sender = PodName(subject.rpartition(".")[2])
         if sender == MASTER and subject != subjects.decision(self._connection.job):
             sender = PodName(".".join(subject.split(".")[-2:]))  # No master's: those append to one subject.
         stored = StoredEvent(sender, headers.get(_ID, ""), message.data, headers.get(_PAYLOAD, ""))
-        return await self._payloads.record(message.seq, stored)
+        return await self._payloads.record(message.seq, stored, decode)
 
 
 def _headers_of(stored: StoredEvent) -> dict[str, str]:

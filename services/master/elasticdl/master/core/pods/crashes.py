@@ -103,6 +103,8 @@ def _memory_advice(event: PodExited) -> str:
 def forget_crashes(state: State, task: TaskRef) -> None:
     """A task is complete: none of its batches is the cause."""
     for counted in (state.crashes, state.silences):
+        if not counted:  # Nearly always.
+            continue
         for running in [running for running in counted if running.task == task]:
             del counted[running]
 

@@ -56,7 +56,8 @@ class StalenessTotals:
             limit = updates if updates <= EXACT_MAX else 1 << (updates - 1).bit_length()
             self.batches[limit] = self.batches.get(limit, 0) + batches
             self.updates += updates * batches
-            self.largest = max(self.largest, updates)
+            if updates > self.largest:
+                self.largest = updates
 
     def add_seconds(self, seconds: Mapping[str, float]) -> None:
         """Add a worker's time by part, with their sum as ``total``."""
