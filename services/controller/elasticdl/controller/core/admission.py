@@ -81,17 +81,24 @@ def _with_leavers(
     """
     if attempt():
         return True
-    mark, left = plan.mark(), []
-    running = _leavers(plan, leaves)
-    for lower in sorted(running, key=lambda job: (job.priority, -job.created_s, job.name)):
-        if not leaves(lower):
-            continue  # Its queue is within its quota by now.
-        _remove_job(plan, lower.name)
-        left.append(lower.name)
-        if attempt():
-            reasons.update(dict.fromkeys(left, reason))
-            return True
-    plan.undo(mark)
+    mark = plan.mark()
+    order = sorted(_leavers(plan, leaves), key=lambda job: (job.priority, -job.created_s, job.name))
+    for _ in range(2):
+        left: list[Job] = []
+        kept: list[Job] = []
+        for lower in order:
+            if not leaves(lower):
+                kept.append(lower)  # Its queue is within its quota by now.
+                continue
+            _remove_job(plan, lower.name)
+            left.append(lower)
+            if attempt():
+                reasons.update({job.name: reason for job in left})
+                return True
+        plan.undo(mark)
+        if not kept:
+            break
+        order = [*kept, *left]  # A queue may have to return the room of another job.
     return False
 
 
