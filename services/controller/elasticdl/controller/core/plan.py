@@ -66,11 +66,8 @@ class Plan:
         """Jobs whose stops were dropped, for ``sharing`` to look at."""
         self.trials: dict[str, tuple[Trial, float]] = {}
         """Job -> what it takes to give it one more worker, and its share then, likewise."""
-        self.version = 0
-        """The same number: the same plan, but for what is undone again."""
-        self.opened = 0
-        """The same number: no change since but workers that started, which only leaves others less room."""
-        self._versions = 0
+        self.version = self.opened = self._versions = 0
+        """The same number: the same plan, but for what is undone again; ``opened``: and for workers that started."""
         self.resized = 0
         """The same number: all shares are of the same cluster."""
         self._entries: dict[str, Entry] = {}
@@ -394,8 +391,7 @@ class Plan:
         self._next[job, role] = number + 1
         member, opened = Member(pod, job, role, node), self.opened
         self._note(self._undo_start, member)
-        if role is Role.WORKER:
-            self.opened = opened
+        self.opened = opened if role is Role.WORKER else self.opened
         self._put(member)
         starts[pod] = Start(pod=pod, job=job, role=role, node=node)
         return member
