@@ -22,6 +22,12 @@ def test_fleets_keep_their_rules_under_faults(first: int) -> None:
         assert not outcome.problems, f"python -m tests.fleet --seed {seed}\n{tell(seed, outcome)}"
 
 
+@pytest.mark.parametrize("seed", [4100350, 4101044, 4200297])
+def test_fleets_that_broke_a_rule_once_keep_them(seed: int) -> None:
+    """Jobs took a worker and its ps from each other in turns; a ps stood where only the workers of its job could."""
+    assert not run_seed(seed).problems
+
+
 def test_a_plan_that_is_kept_decides_as_a_new_one() -> None:
     for seed in range(COUNT, COUNT + 20):
         assert not run_seed(seed, compares=True).problems, f"seed {seed}"

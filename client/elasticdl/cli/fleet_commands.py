@@ -65,6 +65,10 @@ def fleet_simulate(
             shows="those of the package",
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        Flag("Write the results with curves to this file, too: one page that needs no server.", metavar="FILE"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Simulate jobs and services that share a cluster, and compare policies.
@@ -74,7 +78,7 @@ def fleet_simulate(
     """
     from elasticdl.cli.commands.fleet.simulate import simulate
 
-    simulate(scenario, policy or [], seed, record, data, as_json=as_json)
+    simulate(scenario, policy or [], seed, record, data, html, as_json=as_json)
 
 
 @command(fleet, "replay")

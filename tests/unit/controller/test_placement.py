@@ -110,3 +110,12 @@ def test_workers_leave_for_a_pending_service_only_where_it_may_stand() -> None:
     web = replace(service("web", 4), constraint=GPU)
     targets = decide(replace(cluster, pods=(*cluster.pods, web)), [gpu, plain], 0.0)
     assert (len(targets.of("a").drains), targets.of("b").drains) == (2, ())
+
+
+def test_a_ps_leaves_the_only_node_to_the_workers_that_need_it() -> None:
+    plain, pool = nodes(18, 8)
+    found = job(workers=(2, 4), ps=(1, 1), worker={"cpu": 3}, ps_request={"cpu": 4})
+    wanted = replace(found, worker=replace(found.worker, constraint=Constraint(selector=(("pool", "gpu"),))))
+    target = decide(Cluster(nodes=(plain, replace(pool, labels={"pool": "gpu"}))), [wanted], 0.0).of("a")
+    assert {start.node for start in target.starts if start.role is Role.PS} == {"n0"}
+    assert target.workers == 2

@@ -79,6 +79,15 @@ def test_a_borrowing_job_takes_nothing_from_a_queue_within_its_quota() -> None:
     assert (target.admitted, target.reason.startswith("waits for its quota")) == (False, True)
 
 
+def test_a_borrowing_job_takes_nothing_from_a_job_that_borrows_only_for_its_spare_ps() -> None:
+    own = job("own", queue="a", workers=(2, 2), ps=(0, 1), ps_request={"cpu": 4})
+    high = job("high", queue="b", workers=(1, 1), worker={"cpu": 7}, priority=1)
+    found = settled(cluster(12, a=6, b=8), own)
+    assert number(found, "own", Role.PS) == 1
+    found = settled(found, own, high)
+    assert [number(found, name, Role.WORKER) for name in ("own", "high")] == [2, 0]
+
+
 def test_within_a_queue_jobs_share_as_everywhere() -> None:
     first, second = a_job("one", "a"), a_job("two", "a", created_s=1.0)
     found = settled(settled(cluster(40, a=20), first), first, second)

@@ -1,4 +1,4 @@
-"""A job as one page of HTML: nothing is loaded from elsewhere, and no program runs in it. Pure."""
+"""A job or a simulation as one page of HTML: nothing is loaded from elsewhere, and no program runs in it. Pure."""
 
 from __future__ import annotations
 
@@ -44,19 +44,22 @@ class Page:
 
     Attributes:
         summary: name and text of each line of the report.
+        wall_time: where the time of a job went; None: this is no job.
         texts: a line for each event that ``wall_time`` names.
         curves: name -> (step, value) of its points.
         made: who has written the page, and when.
+        limits: the least and the largest value of all curves; None: each has its own.
     """
 
     job: str
     state: str
     summary: Sequence[tuple[str, str]]
-    wall_time: WallTime
+    wall_time: WallTime | None
     texts: Mapping[int, str]
     curves: Mapping[str, Sequence[tuple[float, float]]]
     tables: Sequence[Table]
     made: str
+    limits: tuple[float, float] | None = None
 
     def html(self) -> str:
         """The whole page."""
@@ -78,7 +81,7 @@ class Page:
 
     def _causes(self) -> str:
         found = self.wall_time
-        if not found.parts:
+        if found is None or not found.parts:
             return ""
         rows = []
         largest = max(part.seconds for part in found.parts)
@@ -102,7 +105,7 @@ class Page:
         return f"<h2>Where the time went</h2><p>{about}</p><table>{head}{''.join(rows)}</table>"
 
     def _curves(self) -> str:
-        figures = [_figure(name, points) for name, points in self.curves.items() if len(points) > 1]
+        figures = [_figure(name, points, self.limits) for name, points in self.curves.items() if len(points) > 1]
         return f'<h2>Curves</h2><div class="curves">{"".join(figures)}</div>' if figures else ""
 
 
@@ -122,16 +125,17 @@ def _table(table: Table) -> str:
     return f"<h2>{escape(table.title)}</h2><table>{f'<tr>{head}</tr>' if head else ''}{rows}</table>"
 
 
-def _figure(name: str, points: Sequence[tuple[float, float]]) -> str:
+def _figure(name: str, points: Sequence[tuple[float, float]], limits: tuple[float, float] | None) -> str:
     """A line of SVG. A screen reader gets the first and the last value."""
     shown = sampled([point for point in points if math.isfinite(point[1])], CURVE_POINTS_MAX)
     if len(shown) < 2:
         return ""
     steps, values = zip(*shown, strict=True)
     low, high = min(values), max(values)
-    width, height = max(steps) - min(steps) or 1.0, high - low or 1.0
+    least, largest = limits or (low, high)
+    width, height = max(steps) - min(steps) or 1.0, largest - least or 1.0
     line = " ".join(
-        f"{_WIDTH * (step - min(steps)) / width:.1f},{_HEIGHT - 8 - (_HEIGHT - 16) * (value - low) / height:.1f}"
+        f"{_WIDTH * (step - min(steps)) / width:.1f},{_HEIGHT - 8 - (_HEIGHT - 16) * (value - least) / height:.1f}"
         for step, value in shown
     )
     told = f"{name}: from {values[0]:.4g} to {values[-1]:.4g}, least {low:.4g}, largest {high:.4g}"

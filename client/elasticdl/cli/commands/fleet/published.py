@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from elasticdl.cli.commands.fleet.page import check_folder, write_page
 from elasticdl.cli.display.consoles import plain_console, wrapped
 from elasticdl.cli.display.output import print_json, print_table
 from elasticdl.controller.sim import Published
@@ -16,8 +17,14 @@ _Times = Mapping[tuple[str, int], float]
 """(policy, workload) -> mean seconds from the submission of a job to its end."""
 
 
-def simulate_published(scenario: Published, policies: Sequence[str], folder: Path | None, *, as_json: bool) -> None:
-    """Run and print; ``folder``: a checkout of the published files instead of those of the package.
+def simulate_published(
+    scenario: Published, policies: Sequence[str], folder: Path | None, html: Path | None, *, as_json: bool
+) -> None:
+    """Run and print.
+
+    Args:
+        folder: a checkout of the published files instead of those of the package.
+        html: a file for the results as a page.
 
     Raises:
         UserError: there is no such policy, load or workload.
@@ -25,6 +32,7 @@ def simulate_published(scenario: Published, policies: Sequence[str], folder: Pat
     if unknown := [policy for policy in policies if policy not in POLICIES]:
         raise UserError(f"There is no policy {unknown[0]}. Policies are {', '.join(POLICIES)}.", usage=True)
     console, cluster = plain_console(), Cluster(Data(folder))
+    check_folder(html)
     outcomes = [
         cluster.simulate(policy, scenario.load, workload, scenario.pause_s)
         for policy in policies or POLICIES
@@ -35,6 +43,10 @@ def simulate_published(scenario: Published, policies: Sequence[str], folder: Pat
         for (policy, load, workload), mean_s in Data().published().items()
         if load == scenario.load and workload in scenario.workloads
     }
+    columns = ["", *(policies or POLICIES), *(f"{policy}, published" for policy in _PUBLISHED)]
+    rows = list(_rows(scenario, list(policies or POLICIES), outcomes, stored))
+    if html is not None:
+        write_page(html, scenario.name, scenario.about, columns, rows)
     if as_json:
         published = [
             {"policy": policy, "workload": workload, "mean_jct_s": each} for (policy, workload), each in stored.items()
@@ -43,8 +55,7 @@ def simulate_published(scenario: Published, policies: Sequence[str], folder: Pat
         print_json(console, {"results": results, "published": published})
         return
     console.print(wrapped(scenario.about, console))
-    columns = ["", *(policies or POLICIES), *(f"{policy}, published" for policy in _PUBLISHED)]
-    print_table(console, columns, _rows(scenario, list(policies or POLICIES), outcomes, stored))
+    print_table(console, columns, rows)
 
 
 def _rows(

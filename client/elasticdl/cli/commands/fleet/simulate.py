@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from elasticdl.cli.commands.fleet.page import check_folder, curves_of, jobs_of, write_page
 from elasticdl.cli.display.consoles import plain_console, wrapped
 from elasticdl.cli.display.output import print_json, print_table
 from elasticdl.controller.sim import POLICIES, Published, Result, read
@@ -13,9 +14,21 @@ from elasticdl.shared.errors import UserError
 
 
 def simulate(
-    name: str, policies: Sequence[str], seed: int, record: Path | None, data: Path | None, *, as_json: bool
+    name: str,
+    policies: Sequence[str],
+    seed: int,
+    record: Path | None,
+    data: Path | None,
+    html: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
-    """Run and print; ``record``: a file for the decisions of the policy ours; ``data``: published files.
+    """Run and print.
+
+    Args:
+        record: a file for the decisions of the policy ours.
+        data: a folder with published files.
+        html: a file for the results as a page.
 
     Raises:
         UserError: there is no such scenario or policy, or it can't be recorded or take files.
@@ -26,7 +39,7 @@ def simulate(
             raise UserError("--seed and --record are for scenarios that have their jobs in their file", usage=True)
         from elasticdl.cli.commands.fleet.published import simulate_published
 
-        simulate_published(scenario, policies, data, as_json=as_json)
+        simulate_published(scenario, policies, data, html, as_json=as_json)
         return
     if data is not None:
         raise UserError("--data is for scenarios of published workloads: pollux-0.5 to pollux-2.0", usage=True)
@@ -34,12 +47,16 @@ def simulate(
         raise UserError(f"There is no policy {unknown[0]}. Policies are {', '.join(POLICIES)}.", usage=True)
     if record is not None and "ours" not in (policies or POLICIES):
         raise UserError("--record writes the decisions of the policy ours, which is not among the policies", usage=True)
+    check_folder(html)
     results = [run(scenario, policy, seed, record) for policy in policies or POLICIES]
+    columns, rows = ["", *(result.policy for result in results)], list(_rows(results))
+    if html is not None:
+        write_page(html, scenario.name, scenario.about, columns, rows, map(jobs_of, results), curves_of(results))
     if as_json:
         print_json(console, {"results": results})
         return
     console.print(wrapped(scenario.about, console))
-    print_table(console, ["", *(result.policy for result in results)], _rows(results))
+    print_table(console, columns, rows)
 
 
 def _rows(results: Sequence[Result]) -> Iterator[list[str]]:

@@ -81,17 +81,24 @@ def _with_leavers(
     """
     if attempt():
         return True
-    mark, left = plan.mark(), []
-    running = _leavers(plan, leaves)
-    for lower in sorted(running, key=lambda job: (job.priority, -job.created_s, job.name)):
-        if not leaves(lower):
-            continue  # Its queue is within its quota by now.
-        _remove_job(plan, lower.name)
-        left.append(lower.name)
-        if attempt():
-            reasons.update(dict.fromkeys(left, reason))
-            return True
-    plan.undo(mark)
+    mark = plan.mark()
+    order = sorted(_leavers(plan, leaves), key=lambda job: (job.priority, -job.created_s, job.name))
+    for _ in range(2):
+        left: list[Job] = []
+        kept: list[Job] = []
+        for lower in order:
+            if not leaves(lower):
+                kept.append(lower)  # Its queue is within its quota by now.
+                continue
+            _remove_job(plan, lower.name)
+            left.append(lower)
+            if attempt():
+                reasons.update({job.name: reason for job in left})
+                return True
+        plan.undo(mark)
+        if not kept:
+            break
+        order = [*kept, *left]  # A queue may have to return the room of another job.
     return False
 
 
@@ -172,14 +179,16 @@ def _leaves_for(plan: Plan, taker: Job, job: Job) -> bool:
 
 
 def _gangs_are_over(plan: Plan, queue: str) -> bool:
-    """Whether a queue uses more than its quota even without workers above the minimum.
+    """Whether a queue uses more than its quota even without workers and ps above the minimum.
 
     If these are all that it borrows, whole jobs of it would come back at once for what is their own.
     """
     spare: Resources = {}
-    for name in plan.with_surplus:
-        if (job := plan.jobs[name]).queue == queue:
+    for (_, other), names in plan.alike.items():
+        for name in names if other == queue else ():
+            job = plan.jobs[name]
             spare = plus(spare, job.worker.request, -plan.surplus(name))
+            spare = plus(spare, job.ps.request, -max(0, plan.ps(name) - job.ps.min))
     return plan.quotas.is_over_with(queue, spare)
 
 
@@ -257,12 +266,25 @@ def _start_gang(plan: Plan, job: Job, closed: frozenset[int], failed: list[Role 
         giver = plan.jobs[other]
         return not borrows or giver.queue == job.queue or not giver.queue or plan.quotas.is_over(giver)
 
-    for role, pods in _lacking(plan, job).items():
-        if not start_all(plan, job.name, role, pods, yields, closed=closed):
-            plan.undo(mark)
-            failed.append(role)
-            return False
-    return True
+    def start(roles: Iterable[Role]) -> Role | None:
+        """Start what the gang lacks in this order; otherwise the role for which there is no room."""
+        begun = plan.mark()
+        for role in roles:
+            if not start_all(plan, job.name, role, lacking[role], yields, closed=closed):
+                plan.undo(begun)
+                return role
+        return None
+
+    lacking = _lacking(plan, job)
+    if (role := start(lacking)) is None:
+        return True
+    # A ps may have taken the only nodes where workers may stand.
+    strictest = sorted(lacking, key=lambda role: len(plan.rooms.groups(job.group(role).constraint)))
+    if strictest != list(lacking) and start(strictest) is None:
+        return True
+    plan.undo(mark)
+    failed.append(role)
+    return False
 
 
 def _gang(job: Job) -> str:

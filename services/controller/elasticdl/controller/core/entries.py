@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from elasticdl.controller.core.cluster import Phase, Role
 from elasticdl.controller.core.resources import Amounts, Units
 from elasticdl.controller.core.view import View
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """A pod of a job that stays, or that this decision starts."""
 
     pod: str

@@ -23,11 +23,16 @@ def may_take(plan: Plan, giver: str, taker: Job) -> bool:
     """
     if giver == taker.name:
         return False
-    if (job := plan.jobs[giver]).queue != taker.queue:
-        gives_back, borrows = plan.quotas.is_over(job), plan.quotas.is_over(taker, taker.worker.request)
-        if gives_back != borrows:
-            return gives_back
-    return plan.share(giver, -1) >= plan.share(taker.name, 1)
+    by_quota = owed(plan, giver, taker)
+    return plan.share(giver, -1) >= plan.share(taker.name, 1) if by_quota is None else by_quota
+
+
+def owed(plan: Plan, giver: str, taker: Job) -> bool | None:
+    """Whether the quotas of their queues decide that a job gives to another one; None: their shares do."""
+    if (job := plan.jobs[giver]).queue == taker.queue:
+        return None
+    gives_back, borrows = plan.quotas.is_over(job), plan.quotas.is_over(taker, taker.worker.request)
+    return gives_back if gives_back != borrows else None
 
 
 class Givers:

@@ -66,9 +66,8 @@ class Plan:
         """Jobs whose stops were dropped, for ``sharing`` to look at."""
         self.trials: dict[str, tuple[Trial, float]] = {}
         """Job -> what it takes to give it one more worker, and its share then, likewise."""
-        self.version = 0
-        """The same number: the same plan, but for what is undone again."""
-        self._versions = 0
+        self.version = self.opened = self._versions = 0
+        """The same number: the same plan, but for what is undone again; ``opened``: and for workers that started."""
         self.resized = 0
         """The same number: all shares are of the same cluster."""
         self._entries: dict[str, Entry] = {}
@@ -77,7 +76,7 @@ class Plan:
         self._next: dict[tuple[str, Role], int] = {}
         self._least: dict[str, int] = {}
         """Job -> workers without which it is not admitted."""
-        self._undo: list[tuple[int, Callable[..., None], tuple[Hashable, ...]]] = []
+        self._undo: list[tuple[int, int, Callable[..., None], tuple[Hashable, ...]]] = []
         self.quotas = Quotas((), ())
         for job in view.jobs.values():
             self._add_job(job)
@@ -390,8 +389,9 @@ class Plan:
             number += 1
             pod = f"{prefix}{number}"
         self._next[job, role] = number + 1
-        member = Member(pod, job, role, node)
+        member, opened = Member(pod, job, role, node), self.opened
         self._note(self._undo_start, member)
+        self.opened = opened if role is Role.WORKER else self.opened
         self._put(member)
         starts[pod] = Start(pod=pod, job=job, role=role, node=node)
         return member
@@ -440,15 +440,15 @@ class Plan:
     def undo(self, mark: int) -> None:
         """Return to a mark."""
         while len(self._undo) > mark:
-            version, undo, arguments = self._undo.pop()
+            version, opened, undo, arguments = self._undo.pop()
             undo(*arguments)
-            self.version = version
+            self.version, self.opened = version, opened
 
     def _note(self, undo: Callable[..., None], *arguments: Hashable) -> None:
         """A change begins."""
-        self._undo.append((self.version, undo, arguments))
-        self._versions += 1
-        self.version = self._versions
+        self._undo.append((self.version, self.opened, undo, arguments))
+        self._versions = self.version = self._versions + 1
+        self.opened = self._versions
 
     def _touch(self, job: str) -> None:
         self._shares.pop(job, None)

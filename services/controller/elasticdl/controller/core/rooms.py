@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from operator import le
 
 from elasticdl.controller.core.cluster import Node
 from elasticdl.controller.core.placement import Constraint
-from elasticdl.controller.core.resources import Amounts, Units, add, count, fits, share, subtract
+from elasticdl.controller.core.resources import Amounts, Units, add, count, fits, subtract
 
 _PS_TRIED = 8
 """Most ps that are tried in a room beside workers to see how well these fill it."""
@@ -20,6 +20,7 @@ _IDLE_MAX = 8
 _EXACT_NODES = 1_000
 _SCALE_BITS = 6
 """Waste is a share of the cluster's size. That of a cluster with more nodes is rounded to this many bits."""
+_UNKNOWN = (-1.0, -1.0)
 _MEMO_MAX = 200_000
 """Most rooms whose costs are remembered."""
 
@@ -206,12 +207,16 @@ class Rooms:
 
     def settle(self) -> None:
         """Between two decisions: searches learn of all changes, and those that nothing asks for are dropped."""
+        new = max([search.seen for search in self._searches.values()], default=0)
+        latest = [node for node in set(self._grown[new:]) if node in self.free]
+        by_size: dict[int, list[tuple[int, str]]] = {}
         for key, search in list(self._searches.items()):
             search.idle += 1
             if search.idle > _IDLE_MAX:
                 del self._searches[key]
             else:
-                self._catch_up(search, *key)
+                self._offer(search, {*self._grown[search.seen : new], *self._large(key[0], latest, by_size)}, *key)
+                self._shorten(search)
                 search.seen = 0
         for wish, ranking in list(self._rankings.items()):
             ranking.idle += 1
@@ -334,10 +339,17 @@ class Rooms:
         """What stays empty in a room that workers and ps fill as well as they can, as a share of the cluster."""
         if room in self._wastes:
             return self._wastes[room]
-        least, left = 1.0, room
+        # Asked for every new room: as `count`, `add` and `share` would say, in one loop.
+        worker, scale, least, left = self.worker, self._scale, 1.0, room
+        needed = [(place, amount) for place, amount in enumerate(worker) if amount > 0]
         for _ in range(min(count(self.ps, room), _PS_TRIED) + 1):
-            rest = add(left, self.worker, -count(self.worker, left))
-            least = min(least, share(rest, self._scale))
+            workers = max(0, min([left[place] // amount for place, amount in needed], default=0))
+            rest = [
+                (have - workers * amount) / whole
+                for have, amount, whole in zip(left, worker, scale, strict=True)
+                if whole > 0
+            ]
+            least = min(least, max(rest, default=0.0))
             left = subtract(left, self.ps)
         self._wastes[room] = least
         return least
@@ -364,6 +376,22 @@ class Rooms:
     def _catch_up(self, search: _Search, request: Amounts, constraint: Constraint, is_ps: bool) -> None:
         self._offer(search, set(self._grown[search.seen :]), request, constraint, is_ps)
         search.seen = len(self._grown)
+        self._shorten(search)
+
+    def _large(self, request: Amounts, nodes: Sequence[str], by_size: dict[int, list[tuple[int, str]]]) -> list[str]:
+        """The nodes with enough of the resource that such a pod needs most: few have that.
+
+        Args:
+            by_size: resource -> the nodes by their room for it, completed here.
+        """
+        shares = [amount / max(whole, 1) for amount, whole in zip(request, self.total, strict=True)]
+        most = max(range(len(shares)), key=shares.__getitem__)
+        if (sizes := by_size.get(most)) is None:
+            sizes = by_size[most] = sorted([(self.free[node][most], node) for node in nodes])
+        start = bisect_left(sizes, (request[most], "")) if request[most] else 0
+        return [node for _, node in sizes[start:]]
+
+    def _shorten(self, search: _Search) -> None:
         if len(search.heap) > 4 * len(self._nodes):
             search.heap = list(set(search.heap))
             heapq.heapify(search.heap)
@@ -372,22 +400,20 @@ class Rooms:
         self, search: _Search, nodes: Iterable[str], request: Amounts, constraint: Constraint, is_ps: bool
     ) -> None:
         allowed, heap, scores = self._allowed[constraint], search.heap, search.scores
-        bases, frees, push = self._base, self.free, heapq.heappush
+        get, frees, push, held = self._base.get, self.free, heapq.heappush, self._held if is_ps else ()
         for node in nodes:
-            base = bases.get(node)
-            if base is None or base.group not in allowed:
+            if (base := get(node)) is None or base.group not in allowed:
                 continue
-            room = self.room(node, True) if is_ps else frees[node]
+            room = self.room(node, True) if node in held else frees[node]
             # Nearly all are too small. The first test is in C, and called most often.
             if not all(map(le, request, room)) and (min(room) >= 0 or not fits(request, room)):
                 continue
             potential = base.for_ps if is_ps else base.potential
-            try:
-                score = scores[potential]
-            except KeyError:
+            score = scores.get(potential, _UNKNOWN)
+            if score is _UNKNOWN:
                 fills = self.fills(potential, request, 1)
                 score = scores[potential] = (fills[0].lost, fills[0].waste) if fills else None
-            if score is not None:
+            if score:
                 push(heap, (score, node))
 
     def ranked(

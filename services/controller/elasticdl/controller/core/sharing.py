@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import closing
 
 from elasticdl.controller.core.cluster import Role
-from elasticdl.controller.core.givers import Givers, may_take
+from elasticdl.controller.core.givers import Givers, may_take, owed
 from elasticdl.controller.core.job import Job
 from elasticdl.controller.core.moves import gain
 from elasticdl.controller.core.packing import start_all
@@ -17,6 +17,7 @@ from elasticdl.controller.core.resources import add, fits, plus
 from elasticdl.controller.core.targets import pods_text
 
 _REFUSED = "no growth so soon after a refusal"
+_NO_PS = "its share: no room for the ps that one more worker needs"
 
 
 def scale_ps(plan: Plan, running: Sequence[Job], now_s: float, policy: Policy) -> None:
@@ -113,20 +114,23 @@ class _Hopeless:
     """Jobs that can't grow, because one that is alike could not in the same plan.
 
     Without queues and budgets, a job with a larger share may take from fewer others. With a ps, only jobs with the same
-    share are alike: which room a ps takes depends on who yields.
+    share are alike: which room a ps takes depends on who yields. Workers that have started meanwhile change nothing for
+    one that needs no ps: there is less room, and a job that got one has no more without it than the present job has.
     """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._found: dict[tuple[Hashable, ...], tuple[int, float, str]] = {}
+        self._found: dict[tuple[Hashable, ...], tuple[int, int, float, str]] = {}
 
     def refusal(self, job: Job) -> str | None:
         """Why the job can't grow; None: that is not known."""
         if (trial := self._plan.trials.get(job.name)) is None or job.refused_s is not None:
             return None
         key, share = trial
-        version, least, refusal = self._found.get(key, (-1, 0.0, ""))
-        return refusal if version == self._plan.version and share >= least else None
+        version, opened, least, refusal = self._found.get(key, (-1, -1, 0.0, ""))
+        if share < least or (version != self._plan.version and opened != self._plan.opened):
+            return None
+        return refusal if version == self._plan.version or share > self._plan.share(job.name) else None
 
     def note(self, job: Job, policy: Policy, refusal: str) -> None:
         """A job could not grow."""
@@ -135,10 +139,11 @@ class _Hopeless:
             return
         share, requests = plan.share(job.name, 1), plan.requests[job.name]
         key: tuple[Hashable, ...] = requests[Role.WORKER], job.worker.constraint
+        opened = plan.opened
         if _needs_ps(plan, job, policy):
-            key = *key, requests[Role.PS], job.ps.constraint, share
+            key, opened = (*key, requests[Role.PS], job.ps.constraint, share), -1
         plan.trials[job.name] = key, share
-        self._found[key] = plan.version, share, refusal
+        self._found[key] = plan.version, opened, share, refusal
 
 
 def rank_of(plan: Plan, job: Job) -> tuple[bool, float]:
@@ -163,20 +168,22 @@ def _full(plan: Plan, job: Job, now_s: float, policy: Policy) -> str:
 def _grow(plan: Plan, job: Job, policy: Policy, givers: Givers) -> str:
     """Start one worker, and the ps that it needs; or nothing: why not."""
     mark, needs_ps, refusal = plan.mark(), _needs_ps(plan, job, policy), ""
+    asked: dict[str, int] = {}
     if plan.quotas.is_limiting:
         more = plus(job.worker.request, job.ps.request) if needs_ps else job.worker.request
         refusal = plan.quotas.refusal(job, more)
-    if needs_ps and (refusal or not _start_ps(plan, job, givers)):
+    if needs_ps and (refusal or not _start_ps(plan, job, givers, asked)):
         plan.undo(mark)
-        return refusal or "its share: no room for the ps that one more worker needs"
-    if (
-        not refusal
-        and (node := plan.rooms.best(plan.requests[job.name][Role.WORKER], job.worker.constraint)) is not None
-    ):
-        plan.start(job.name, Role.WORKER, node)
-        return ""
-    if _transfer(plan, job, givers):
-        return ""
+        return refusal or _NO_PS
+    free = None if refusal else plan.rooms.best(plan.requests[job.name][Role.WORKER], job.worker.constraint)
+    if free is not None:
+        plan.start(job.name, Role.WORKER, free)
+    if free is not None or _transfer(plan, job, givers):
+        # What the ps takes counts, too: otherwise the givers would take their workers back in the next decision.
+        if not any(plan.workers(each) < had and plan.share(each) < plan.share(job.name) for each, had in asked.items()):
+            return ""
+        plan.undo(mark)
+        return _NO_PS
     plan.undo(mark)
     return f"its share: {refusal}" if refusal else "its share: no room without taking from a job with less"
 
@@ -187,12 +194,21 @@ def _needs_ps(plan: Plan, job: Job, policy: Policy) -> bool:
     return policy.ps_wanted(job, plan.workers(job.name) + 1, ps) > ps
 
 
-def _start_ps(plan: Plan, job: Job, givers: Givers) -> bool:
-    """One more ps, if need be instead of a worker of a job that still has the larger share then."""
+def _start_ps(plan: Plan, job: Job, givers: Givers, asked: dict[str, int]) -> bool:
+    """One more ps, if need be instead of workers of jobs that still have the larger share then.
+
+    ``asked``: jobs that may give because of their share -> their workers, completed here.
+    """
     free = plan.rooms.best(plan.requests[job.name][Role.PS], job.ps.constraint, is_ps=True)
     if free is None and not givers.any_of(job):
         return False  # No need to look at all nodes.
-    return start_all(plan, job.name, Role.PS, 1, lambda other: may_take(plan, other, job))
+
+    def yields(other: str) -> bool:
+        if owed(plan, other, job) is None:
+            asked.setdefault(other, plan.workers(other))
+        return may_take(plan, other, job)
+
+    return start_all(plan, job.name, Role.PS, 1, yields)
 
 
 def _transfer(plan: Plan, taker: Job, givers: Givers) -> bool:

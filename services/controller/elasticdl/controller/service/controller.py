@@ -214,7 +214,8 @@ class Controller:
         cases = self._cases(now_s)
         cluster, began_s = self._cluster(cases), time.perf_counter()
         changes = self._planner.view.changes_to(cluster, filter(None, map(core_job, cases)))
-        targets = self._planner.decide(changes, now_s)
+        with steps.uncollected():
+            targets = self._planner.decide(changes, now_s)
         self.metrics.decided(time.perf_counter() - began_s)
         self.metrics.saw(cluster, (case.phase.value for case in cases))
         found = {each.job: each for each in targets.jobs}

@@ -72,6 +72,8 @@ class Result:
     windows: tuple[WindowResult, ...]
     steps: tuple[StepResult, ...]
     jobs: tuple[JobResult, ...]
+    samples: tuple[tuple[float, float, float], ...] = ()
+    """(second, requested CPU, CPU of workers that train), the last two as fractions of all CPU."""
 
 
 @dataclass(slots=True)
@@ -106,6 +108,7 @@ class Measures:
     world: World
     windows: dict[str, _Sums] = field(default_factory=dict)
     steps: list[_Step] = field(default_factory=list)
+    samples: list[tuple[float, float, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Start to sample."""
@@ -121,8 +124,7 @@ class Measures:
     def advance(self, second: float) -> None:
         """Count the time until a second, in which nothing changes."""
         world = self.world
-        requested = self._total() - sum(room.get("cpu", 0) for room in world.free.values())
-        training = sum(job.workers * job.spec.worker.request.get("cpu", 0) for job in world.jobs.values())
+        requested, training = self._used()
         for sums in self.windows.values():
             seconds = max(0.0, min(second, sums.end_s) - max(world.now_s, sums.start_s))
             sums.seconds += seconds
@@ -138,12 +140,20 @@ class Measures:
         elif sum(pod.phase is Phase.RUNNING for pod in self.world.services[step.service]) == step.wanted:
             step.whole_s = self.world.now_s - step.second
 
+    def _used(self) -> tuple[int, int]:
+        """CPU that pods on nodes request now, and that of workers that train."""
+        requested = self._total() - sum(room.get("cpu", 0) for room in self.world.free.values())
+        training = sum(job.workers * job.spec.worker.request.get("cpu", 0) for job in self.world.jobs.values())
+        return requested, training
+
     def _total(self) -> int:
         return sum(amounts.get("cpu", 0) for amounts in self.world.scenario.nodes)
 
     def _sample(self) -> None:
         world = self.world
         world.after(_SAMPLE_S, self._sample)
+        used, total = self._used(), self._total()
+        self.samples.append((world.now_s, used[0] / total, used[1] / total))
         active = [job for job in world.jobs.values() if job.finished_s is None]
         windows = [sums for sums in self.windows.values() if sums.start_s <= world.now_s <= sums.end_s]
         requested, training = self._bounds(active)
@@ -202,6 +212,7 @@ class Measures:
                 for step in self.steps
             ),
             jobs=jobs,
+            samples=tuple(self.samples),
         )
 
     def _window(self, name: str, sums: _Sums) -> WindowResult:
