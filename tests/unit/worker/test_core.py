@@ -76,7 +76,8 @@ def test_a_worker_that_waits_for_a_round_goes_back_with_a_restored_ps() -> None:
 
 
 def test_a_worker_that_waits_for_a_round_does_not_ask_an_empty_queue_without_a_pause() -> None:
-    lanes, waits = Lanes(prefetch=1, cohort=2), []
+    lanes = Lanes(prefetch=1, cohort=2)
+    waits: list[float] = []
     lanes.deliver(Purpose.TRAIN, 2)  # The last one of the epoch; nothing need wait for a task after it.
     for _ in range(100):
         waits += [one.wait_s for one in lanes.lanes[commands.QUEUE] if isinstance(one, commands.TakeTasks)]
