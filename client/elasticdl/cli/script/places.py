@@ -91,7 +91,7 @@ class Place(Protocol):
         ...
 
     def stopped_in(self, job: str) -> str:
-        """URI of the folder that holds the snapshots of a job that was interrupted; empty: unknown, or it goes on."""
+        """URI of the folder that holds the snapshots of a job that was interrupted; empty: unknown, or it continues."""
         ...
 
     def results(self, job: str) -> AbstractContextManager[Results]:
