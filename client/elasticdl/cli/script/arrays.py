@@ -43,7 +43,7 @@ def write(file: Path, columns: Mapping[str, Array]) -> None:
 
 
 def _write_column(member: IO[bytes], array: Array) -> None:
-    """As ``np.savez`` does, which copies an array in parts and so needs three times as long."""
+    """As ``np.savez`` does, which copies each part of an array once more."""
     np.lib.format.write_array_header_1_0(member, np.lib.format.header_data_from_array_1_0(array))
     content = array.reshape(-1).view(np.uint8)
     for start in range(0, len(content), _PART_BYTES):
