@@ -73,7 +73,13 @@ def test_a_resume_creates_all_objects_again(job: KubernetesJobHandle) -> None:
     assert job.condition().is_running
     config_map = job.api.get(kinds.CONFIG_MAP, job.job)
     submission = json.loads(config_map["data"][SUBMISSION_FILE])
-    assert submission["resumption"] == {"ps": 0, "epochs": 3, "output": "", "rebuild_bus": False}
+    assert submission["resumption"] == {
+        "ps": 0,
+        "epochs": 3,
+        "output": "",
+        "rebuild_bus": False,
+        "skip_tasks": None,
+    }
     assert submission["run"] != FORMER_RUN
     assert submission["run"] in json.dumps(new["spec"]["template"]) and FORMER_RUN not in json.dumps(new["spec"])
     assert job.api.get(kinds.SECRET, job.job)["data"] == secret

@@ -109,7 +109,8 @@ def test_a_job_is_created_with_everything_that_belongs_to_it(
     config = api.get(CONFIG_MAP, status["job"])
     assert MODEL in config["data"].values()
     assert api.get(SECRET, status["job"])
-    assert [pod["metadata"]["labels"]["elasticdl.org/pod"] for pod in api.list(POD).items] == ["worker-0"]
+    pods = {pod["metadata"]["labels"]["elasticdl.org/pod"] for pod in api.list(POD).items}
+    assert pods == {"worker-0", "ps-0"}
     assert status["workersText"] == f"{status['workers']} (2-4)"
     wait_until(lambda: bool(api.list(EVENT, fields="reason=Created").items), lambda: "no event says so", LIMIT_S)
 
