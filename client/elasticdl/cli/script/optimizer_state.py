@@ -186,12 +186,7 @@ def read(store: ObjectStore, storage: str, job: str, *, weighted: bool = False) 
             slots[:, place] = found[:, start:stop]
             start = stop
         if weighted:
-            own = np.concatenate([values[:count], values[count * (1 + rows) :]])
-            start = 0
-            for place in part.runs:
-                stop = start + place.stop - place.start
-                weights[place] = own[start:stop]
-                start = stop
+            part.scatter(np.concatenate([values[:count], values[count * (1 + rows) :]]), weights)
     iteration = min(group.iteration for group, *_ in chosen)
     return State(signature=signature, slots=slots, iteration=iteration, weights=weights)
 
