@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from elasticdl.cli.commands.exporting import export_log
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.next_steps import resume_line
 from elasticdl.cli.display.output import print_json
@@ -18,7 +19,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.words import count, size, time_of_day
 from elasticdl.views.files.anonymous import Anonymizer
-from elasticdl.views.files.exported_log import Header, export
+from elasticdl.views.files.exported_log import Header
 from elasticdl.views.points import Point, condition, is_type
 from elasticdl.views.reading import Reading, following
 from elasticdl.views.records import one_line, record_facts
@@ -107,19 +108,17 @@ def export_events(job: ReadableJob, path: Path, *, anonymize: bool) -> None:
 def write_export(job: ReadableJob, path: Path, *, anonymize: bool) -> Header:
     """Write the file, and print nothing; returns what the file says about itself."""
     condition = job.condition()
-    anonymizer = Anonymizer(job.job) if anonymize else None
     header = Header(
-        job=anonymizer.job if anonymizer else job.job,
+        job=Anonymizer(job.job).job if anonymize else job.job,
         records=0,
         state=condition.state,
         running=condition.is_running or condition.was_running,
-        message="" if anonymizer else condition.message,
+        message="" if anonymize else condition.message,
         program=version("elasticdl"),
         exported_s=time.time(),
-        anonymized=anonymizer is not None,
+        anonymized=anonymize,
     )
-    change = anonymizer.envelope if anonymizer else (lambda envelope: envelope)
-    return read_bus(job, lambda bus: export(bus.log, path, header, change))
+    return read_bus(job, lambda bus: export_log(bus.log, path, header, job.job if anonymize else None))
 
 
 async def _follow(job: ReadableJob, show: Callable[[LogRecord], None]) -> str:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
+from typing import NamedTuple
 
 from elasticdl.shared.bus.ports import KeyValue
 from elasticdl.shared.errors import FencedError, ProtocolError
@@ -43,8 +44,7 @@ _PAYLOAD = re.compile(r"([0-9a-f]{32})\.([0-9]{1,6})")
 _ID = re.compile(r"([!-~]{1,64})\.([1-9][0-9]{0,18})")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEvent:
+class StoredEvent(NamedTuple):  # A frozen dataclass takes three times as long to make.
     """An event as the broker stores it.
 
     Attributes:
@@ -154,7 +154,8 @@ class Payloads:
     async def record(self, seq: int, stored: StoredEvent, decode: Decode = codec.decode_envelope) -> LogRecord:
         """The record of an event; its event is ``MessageUnreadable`` if this version can't read it."""
         try:
-            return LogRecord(seq=seq, envelope=await self.load(stored, decode))
+            envelope = await self.load(stored, decode) if stored.payload else from_stored(stored, decode)
+            return LogRecord(seq=seq, envelope=envelope)
         except ProtocolError as error:
             return unreadable(seq, stored, str(error))
 

@@ -8,6 +8,7 @@ them with ``proto/control.proto``.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from typing import Annotated, Any, cast
 
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
@@ -49,8 +50,18 @@ def envelope_decoder(only: Mapping[type, Collection[str]]) -> Decode:
 
 def with_sender(data: bytes, name: PodName, incarnation: Incarnation, number: int) -> bytes:
     """An encoded envelope that lacks these fields, with them: they follow the first one, which is the service."""
-    sender = bytes(ENVELOPE.message(name=name, incarnation=incarnation, number=number).SerializeToString())
+    sender = _encoded_sender(name, incarnation) + _encoded_number(number)
     return data[:_SERVICE_BYTES] + sender + data[_SERVICE_BYTES:]
+
+
+@lru_cache(maxsize=4096)
+def _encoded_sender(name: PodName, incarnation: Incarnation) -> bytes:
+    return bytes(ENVELOPE.message(name=name, incarnation=incarnation).SerializeToString())
+
+
+@lru_cache(maxsize=4096)  # Senders count alike, so many of them have the same numbers at the same time.
+def _encoded_number(number: int) -> bytes:
+    return bytes(ENVELOPE.message(number=number).SerializeToString())
 
 
 def may_be_about(task: TaskRef) -> Callable[[bytes], bool]:

@@ -145,7 +145,7 @@ async def export(log: LogReader, path: Path, header: Header, change: Callable[[E
         UserError: the file can't be written.
     """
     header = replace(header, records=await log.last_seq())
-    indexing, stored, seq = Indexing(), _Stored(), 0
+    indexing, stored, seq = Indexing(), Stored(codec.decode_envelope), 0
     with file_errors(f"can't write {path}"), replacing(path) as file:
         _pack(file, header.to_line())
         block = bytearray()
@@ -167,18 +167,21 @@ async def export(log: LogReader, path: Path, header: Header, change: Callable[[E
     return header
 
 
-class _Stored:
+class Stored:
     """How the last envelope was encoded: most are written to a file as they are."""
 
-    def __init__(self) -> None:
+    def __init__(self, decode: Decode) -> None:
         self._last: tuple[Envelope | None, bytes] = None, b""
+        self._decode = decode
 
     def decode(self, data: bytes) -> Envelope:
-        envelope = codec.decode_envelope(data)
+        """The envelope, to be read."""
+        envelope = self._decode(data)
         self._last = envelope, data
         return envelope
 
     def encode(self, envelope: Envelope) -> bytes:
+        """An envelope that was read, or what it was replaced by."""
         last, data = self._last
         return data if envelope is last else codec.encode_envelope(envelope)
 

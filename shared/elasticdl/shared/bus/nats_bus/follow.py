@@ -9,8 +9,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import nats.errors
 from nats.aio.msg import Msg
@@ -33,8 +32,7 @@ _ACK_TOKENS = 9
 """Tokens of the reply subject of a delivered message, without domain and account."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredMessage:
+class StoredMessage(NamedTuple):  # A frozen dataclass takes three times as long to make.
     """A message with its place in the stream."""
 
     seq: int

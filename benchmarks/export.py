@@ -1,0 +1,138 @@
+"""Seconds that the export of a long log takes, and CPU microseconds for each event.
+
+    python -m benchmarks.export [--tasks 100000] [--workers 16] [--rounds 3] [--tree FOLDER]
+
+Writes the log of a job with that many tasks to a nats-server of its own, then exports it, each time in a process of its
+own; then that file, to another one. ``--tree`` measures another checkout in turns with this one. Prints a line of JSON
+for each export: the CPU time is that of the process and its children, without the server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.views import HERE, PORTIONS
+
+if TYPE_CHECKING:
+    from elasticdl.shared.bus.ports import LogReader
+    from elasticdl.shared.messages.events import LogRecord
+
+JOB = "long-log-000000"
+AT_ONCE = 256
+
+
+async def publish(url: str, tasks: int, workers: int) -> int:
+    """Append the log to the server's; returns how many events it has."""
+    from tests.histories.long import long_log
+
+    from elasticdl.shared.bus import subjects
+    from elasticdl.shared.bus.nats_bus import connect
+    from elasticdl.shared.bus.nats_bus.publications import Publication
+    from elasticdl.shared.names import JobId, Service
+
+    job = JobId(JOB)
+    async with await connect(url, job) as bus:
+        connection, payloads = bus.log._connection, bus.log._payloads
+
+        async def publication(record: LogRecord) -> Publication:
+            envelope, stored = record.envelope, await payloads.store(record.envelope)
+            is_master = envelope.service is Service.MASTER
+            subject = subjects.decision(job) if is_master else subjects.event(job, envelope.service, envelope.name)
+            headers = {"Nats-Msg-Id": stored.id} | ({"Elasticdl-Payload": stored.payload} if stored.payload else {})
+            return Publication(subject=subject, payload=stored.data, headers=headers)
+
+        written = 0
+        for records in _in_groups(long_log(tasks, workers)):
+            messages = [await publication(record) for record in records]
+            await connection.store_all(subjects.events_stream(job), messages)
+            written += len(messages)
+        return written
+
+
+def _in_groups(records: Iterable[LogRecord]) -> Iterator[list[LogRecord]]:
+    rest = iter(records)
+    while group := list(islice(rest, AT_ONCE)):
+        yield group
+
+
+async def one_export(source: str, path: Path) -> None:
+    """Export a log from a server, or from a file."""
+    from elasticdl.shared.bus.nats_bus import connect
+    from elasticdl.shared.names import JobId
+    from elasticdl.views.files.exported_log import ExportedLog, Header, export
+
+    header = Header(job=JobId(JOB), records=0, state="training", running=True)
+
+    async def written(log: LogReader) -> None:
+        try:
+            from elasticdl.cli.commands.exporting import export_log
+        except ImportError:  # Another checkout.
+            await export(log, path, header, lambda envelope: envelope)
+        else:
+            await export_log(log, path, header, None)
+
+    if not source.startswith("nats://"):
+        await written(ExportedLog(Path(source)))
+        return
+    async with await connect(source, JobId(JOB)) as bus:
+        await written(bus.log)
+
+
+def measure(tree: Path, source: str, path: Path, events: int) -> dict[str, object]:
+    """Export with a checkout, in a process of its own."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(tree / portion) for portion in PORTIONS)}
+    program = [sys.executable, __file__, "--export", source, str(path)]
+    # As installed: with compiled modules.
+    environment["PYTHONPYCACHEPREFIX"] = str(path.parent / "compiled")
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    began_s, before = time.monotonic(), os.times()
+    subprocess.run(program, env=environment, cwd=tree, check=True)
+    after, seconds = os.times(), time.monotonic() - began_s
+    cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
+    facts = {"seconds": round(seconds, 2), "cpu_s": round(cpu_s, 2), "us_per_event": round(1e6 * seconds / events, 1)}
+    return {"tree": str(tree), "from": source.partition("://")[0], **facts, "bytes": path.stat().st_size}
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", type=int, default=100_000)
+    parser.add_argument("--workers", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tree", type=Path)
+    parser.add_argument("--export", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.export:
+        asyncio.run(one_export(arguments.export[0], Path(arguments.export[1])))
+        return
+    from elasticdl.shared.bus.server import NatsServer
+
+    with tempfile.TemporaryDirectory() as folder:
+        server = NatsServer(Path(folder) / "nats")
+        try:
+            url = server.start()
+            events = asyncio.run(publish(url, arguments.tasks, arguments.workers))
+            exported, again = Path(folder) / "long.edl", Path(folder) / "again.edl"
+            for _ in range(arguments.rounds):
+                for tree in (each.resolve() for each in (arguments.tree, HERE) if each):
+                    for source, path in ((url, exported), (str(exported), again)):
+                        facts = measure(tree, source, path, events)
+                        sys.stdout.write(json.dumps({"events": events, **facts}) + "\n")
+                        sys.stdout.flush()
+        finally:
+            server.stop()
+
+
+if __name__ == "__main__":
+    main()
