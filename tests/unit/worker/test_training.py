@@ -233,7 +233,7 @@ def test_each_push_carries_the_metric_states_of_its_batch(world: World) -> None:
     assert states == {(0, 0): [1, 2], (0, 1): [5, 2], (1, 0): [9, 2], (1, 1): [13, 2], (2, 0): [17, 2]}
     assert not any(event.states for event in world.finished())
     assert [event.loss_sum for event in world.finished()] == [0.5 + 2.5, 4.5 + 6.5, 8.5]
-    assert all(e.times.seconds["total"] > 0 for e in world.finished())
+    assert all(e.times.total_s > 0 for e in world.finished())
 
 
 def run_and_stop_after_two(world: World, *, tasks: int = 2) -> None:

@@ -31,11 +31,16 @@ class Times:
         return us / 1e6
 
     @property
-    def seconds(self) -> Mapping[str, float]:
-        """Seconds by part, and their sum as ``total``."""
-        present = {part: us / 1e6 for part, us in zip(_PARTS, _us_of(self), strict=True) if us}
-        present["total"] = sum(present.values())
-        return present
+    def exchange_s(self) -> float:
+        """Seconds in which a worker exchanges weights and gradients with the ps, or waits until it may."""
+        return (self.pull_us + self.push_us + self.wait_us) / 1e6
+
+    def add_to(self, seconds: dict[str, float]) -> None:
+        """Add the seconds of each part, and their sum as ``total``, to others."""
+        for part, us in zip(_PARTS, _us_of(self), strict=True):
+            if us:
+                seconds[part] = seconds.get(part, 0.0) + us / 1e6
+        seconds["total"] = seconds.get("total", 0.0) + self.total_s
 
 
 _PARTS = tuple(each.name.removesuffix("_us") for each in fields(Times))

@@ -49,10 +49,11 @@ CLOCKS = (Service.MASTER, Service.LAUNCHER)
 def evolve(state: State, record: LogRecord) -> State:
     """Apply one record; a record that was applied before changes nothing. Returns the same state, changed in place."""
     envelope = record.envelope
-    if envelope.service is Service.MASTER:
-        state.master_seq = max(state.master_seq, record.seq)
-    if isinstance(envelope.event, events.MessageUnreadable):
-        state.unreadable_messages.add(record, envelope.event, state.seen)
+    event = envelope.event
+    if envelope.service is Service.MASTER and record.seq > state.master_seq:
+        state.master_seq = record.seq
+    if isinstance(event, events.MessageUnreadable):
+        state.unreadable_messages.add(record, event, state.seen)
         return state
     if problem := identity.problem_of(state, envelope):
         subject = f"event.{envelope.name}"
@@ -62,8 +63,8 @@ def evolve(state: State, record: LogRecord) -> State:
     if not identity.is_new(state, envelope):
         return state
     identity.note_sender(state, envelope)
-    if isinstance(envelope.event, events.Decided):
-        state.pending_commands.append((record.seq, envelope.event))
+    if isinstance(event, events.Decided):
+        state.pending_commands.append((record.seq, event))
     else:
         state.seq = record.seq
         state.last_id = envelope.id
@@ -81,20 +82,25 @@ def evolve(state: State, record: LogRecord) -> State:
 
 def with_agreed_time(state: State, envelope: Envelope, sender: identity.Sender) -> Envelope:
     """The record with its time by the clock of the job, which only ``CLOCKS`` and the start of a run move."""
-    if sender is identity.Sender.CURRENT and (
-        envelope.service in CLOCKS or isinstance(envelope.event, identity.OPENS_A_RUN)
+    sent_s = envelope.time_s
+    if (
+        sent_s > state.clock_s
+        and sender is identity.Sender.CURRENT
+        and (envelope.service in CLOCKS or isinstance(envelope.event, identity.OPENS_A_RUN))
     ):
-        state.clock_s = max(state.clock_s, envelope.time_s)
-    time_s = agreed_s(envelope.time_s, state.clock_s)
-    state.now_s = max(state.now_s, time_s)
-    return envelope if time_s == envelope.time_s else replace(envelope, time_s=time_s)
+        state.clock_s = sent_s
+    time_s = agreed_s(sent_s, state.clock_s)
+    if time_s > state.now_s:
+        state.now_s = time_s
+    return envelope if time_s == sent_s else replace(envelope, time_s=time_s)
 
 
 def _apply(state: State, envelope: Envelope) -> None:
     """Apply a record that counts; after the start of a process also the events that it has sent before."""
     event = envelope.event
-    HANDLERS[type(event)](state, envelope, event)
-    if type(event) not in EVENTS_WITHOUT_POD_CHANGES:
+    kind = type(event)
+    HANDLERS[kind](state, envelope, event)
+    if kind not in EVENTS_WITHOUT_POD_CHANGES:
         state.pods_settled = state.pods_settled and _concerns_only_tasks(event)
     elif not state.pods_settled:
         state.pods_settled = state.spec is not None and not decide_pods(state)

@@ -134,7 +134,7 @@ def classify_sender(state: State, envelope: Envelope) -> Sender:
     if service is Service.LAUNCHER:
         return Sender.CURRENT if envelope.incarnation == state.run else Sender.FORMER
     pod = state.pods.get(envelope.name)
-    run, instance = declared_sender(state, envelope)
+    run, instance = state.senders.get(envelope.incarnation, _UNDECLARED)
     if run != state.run or pod is None:
         return Sender.FORMER
     if instance == pod.instance != NO_INSTANCE or isinstance(event, OF_FORMER_INSTANCES):

@@ -9,7 +9,7 @@ from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.messages.events import GroupLedger
-from elasticdl.shared.model.placement import PARTITIONS, ranges_of
+from elasticdl.shared.model.placement import PARTITIONS
 from elasticdl.shared.names import PodName, TaskId
 
 
@@ -111,16 +111,14 @@ def _unequal(ledgers: Sequence[LedgerRecord]) -> list[str]:
 
 def _coverage(ledgers: Mapping[PodName, tuple[GroupLedger, ...]]) -> list[str]:
     """Check that every partition of the model is in exactly one group."""
-    found: dict[int, list[str]] = {partition: [] for partition in range(PARTITIONS)}
-    for ps, groups in sorted(ledgers.items()):
-        for group in groups:
-            for start, end in group.partitions:
-                for partition in range(start, end):
-                    found[partition].append(ps)
-    nowhere = ranges_of(partition for partition, holders in found.items() if not holders)
-    twice = ranges_of(partition for partition, holders in found.items() if len(holders) > 1)
+    found, twice = RangeSet(), RangeSet()
+    for start, end in (each for groups in ledgers.values() for group in groups for each in group.partitions):
+        twice = twice.union(found.intersection(RangeSet([(start, end)])))
+        found.add_range(start, end)
+    nowhere = found.gaps(0, PARTITIONS)
     problems = [f"partitions {start} to {end - 1} of the model are in no final snapshot" for start, end in nowhere]
-    return problems + [f"partitions {start} to {end - 1} of the model are in several groups" for start, end in twice]
+    several = twice.ranges()
+    return problems + [f"partitions {start} to {end - 1} of the model are in several groups" for start, end in several]
 
 
 def _differences(name: str, ledger: LedgerRecord, plan: Plan, checksum: int, left_out: _LeftOut) -> list[str]:

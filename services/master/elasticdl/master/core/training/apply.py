@@ -88,7 +88,7 @@ def _on_train_task_finished(state: State, envelope: Envelope, event: TaskFinishe
     if training is None:
         return
     if not state.first_step_s:
-        state.first_step_s = envelope.time_s - event.times.seconds["total"]
+        state.first_step_s = envelope.time_s - event.times.total_s
     if event.placement_version > state.placement.version:
         state.foreign_placement = max(state.foreign_placement, event.placement_version)
     if not training.on_task_finished(event, envelope, state.placement.version):

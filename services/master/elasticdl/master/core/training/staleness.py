@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from elasticdl.shared.messages.times import Times
+
 EXACT_MAX = 1024
 """Batches are counted by exact staleness up to here, the largest bound, and beyond by powers of two."""
-EXCHANGE = ("pull", "push", "wait")
-"""Parts of a worker's time: it exchanges weights and gradients with the ps, or waits until it may."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class StalenessTotals:
     Attributes:
         batches: upper bound of the staleness in updates -> how many batches.
         updates: sum of the staleness of all of them.
-        exchange_s: seconds of the parts ``EXCHANGE``.
+        exchange_s: see ``Times``.
     """
 
     batches: dict[int, int] = field(default_factory=dict)
@@ -59,11 +59,10 @@ class StalenessTotals:
             if updates > self.largest:
                 self.largest = updates
 
-    def add_seconds(self, seconds: Mapping[str, float]) -> None:
-        """Add a worker's time by part, with their sum as ``total``."""
-        for part in EXCHANGE:
-            self.exchange_s += seconds.get(part, 0.0)
-        self.total_s += seconds["total"]
+    def add_times(self, times: Times) -> None:
+        """Add a worker's time on a task."""
+        self.exchange_s += times.exchange_s
+        self.total_s += times.total_s
 
     @classmethod
     def of_all(cls, many: Iterable[StalenessTotals]) -> StalenessTotals:

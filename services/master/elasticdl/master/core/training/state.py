@@ -183,7 +183,8 @@ class Training:
         task = event.task.number
         self.finished.add(task)
         was_complete = task in self.complete
-        if was_complete or self._is_complete_with(event, placement_version):
+        is_complete = was_complete or self._is_complete_with(event, placement_version)
+        if is_complete:
             self.complete.add(task)
             self.outstanding.discard(task)
             self.lacking.discard(task)
@@ -193,18 +194,16 @@ class Training:
             self.outstanding.discard(task)
             self.lacking.add(task)
         self.statistics.add(event, envelope, self.plan)
-        return not was_complete and task in self.complete
+        return is_complete and not was_complete
 
     def _is_complete_with(self, event: TaskFinished, placement_version: int) -> bool:
         """Credit a task that was not complete; returns whether every ps is credited with it now."""
         task = event.task.number
         # A set that is unknown by now gives no credit: the task is dispatched again, and found complete.
-        known = self.ps_sets.get(event.absorbed_by, {})
-        absorbed = [
-            credit for ps, credit in self.credits.items() if credit.incarnation and known.get(ps) == credit.incarnation
-        ]
-        if event.placement_version != placement_version:
-            absorbed = []
+        known = self.ps_sets.get(event.absorbed_by) if event.placement_version == placement_version else None
+        absorbed = (
+            [credit for ps, credit in self.credits.items() if credit.incarnation == known.get(ps)] if known else []
+        )
         if len(absorbed) < len(self.credits):
             for credit in absorbed:
                 credit.beyond.add(task)

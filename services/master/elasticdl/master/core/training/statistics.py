@@ -91,11 +91,10 @@ class TrainingStatistics:
             staleness = self.staleness[envelope.name] = StalenessTotals()
         staleness.add(event.staleness)
         self.overflows += event.overflows
+        is_finished = isinstance(event, TaskFinished)
         if isinstance(event, TaskFinished):
-            spent = event.times.seconds
-            staleness.add_seconds(spent)
-            for part, seconds in spent.items():
-                self.seconds[part] = self.seconds.get(part, 0.0) + seconds
+            staleness.add_times(event.times)
+            event.times.add_to(self.seconds)
         task = TaskId(event.task.number)
         batches = plan.batches_of(task)
         reported = None if event.counted == ((0, batches),) else RangeSet(event.counted)
@@ -105,8 +104,7 @@ class TrainingStatistics:
         epoch = self.epochs.get(number)
         if epoch is None:
             epoch = self.epochs[number] = EpochTotals(started_s=envelope.time_s)
-        if isinstance(event, TaskFinished) and task not in self.counted:
-            self.counted.add(task)
+        if is_finished and self.counted.add(task):
             epoch.tasks += 1
             epoch.ended_s = envelope.time_s
         new = self._new_batches(task, batches, reported)
@@ -122,13 +120,10 @@ class TrainingStatistics:
     def _new_batches(self, task: TaskId, batches: int, reported: RangeSet | None) -> int:
         """Note the reported batches of a task (None: all); how many, 0 if one was known or does not exist."""
         known = self.partial.get(task)
+        if reported is None:
+            return batches if known is None and self.known.add(task) else 0
         if task in self.known:
             return 0
-        if reported is None:
-            if known is not None:
-                return 0
-            self.known.add(task)
-            return batches
         if (known is not None and known.intersection(reported)) or not reported.is_within(0, batches):
             return 0
         known = reported if known is None else known.union(reported)
