@@ -95,6 +95,7 @@ class JobView:
             self.problem = str(error)
         finally:
             self.is_live = False
+            self.replay.finish()
             self._notify()
 
     async def _follow(self, log: AsyncIterator[LogRecord], *, is_running: bool) -> None:

@@ -76,18 +76,30 @@ def points(records: Iterable[LogRecord]) -> Iterator[Point]:
 
     The points of a part of the log, from its beginning, are the first ones of the whole log.
     """
-    curves = Curves()
+    curves = FoldedCurves()
     for record in records:
         yield from curves.on_record(record)
 
 
-class Curves:
-    """Folds a log and finds what each record adds to the curves."""
+class FoldedCurves:
+    """Folds a log, in its own order, and finds what each record adds to the curves."""
 
     def __init__(self) -> None:
-        self._state = State(forgets_evaluations=False)
-        self._evaluations = 0
-        """How many evaluations, from the first, have ended and were looked at."""
+        self._state = State()
+        self._curves = Curves()
+
+    def on_record(self, record: LogRecord) -> Iterator[Point]:
+        """Fold the next record, and find its points."""
+        evolve(self._state, record)
+        return self._curves.after(self._state, record)
+
+
+class Curves:
+    """Finds what each record of a log adds to the curves, once the state has it."""
+
+    def __init__(self) -> None:
+        self._last_evaluation = 0
+        """Number of the last evaluation that has ended and was looked at."""
         self._epochs: set[int] = set()
         """Epochs, from 0, that have their points."""
         self._lost_logs = 0
@@ -97,10 +109,9 @@ class Curves:
         """Batches that only the lost part of the log had reported; None: unknown until a task is finished."""
         self._last: _Sample | None = None
 
-    def on_record(self, record: LogRecord) -> Iterator[Point]:
-        """Fold the next record, and find its points."""
-        state, event = self._state, record.envelope.event
-        evolve(state, record)
+    def after(self, state: State, record: LogRecord) -> Iterator[Point]:
+        """The points of a record, the last one that was applied to the state."""
+        event = record.envelope.event
         for time_s, lost in state.lost_logs[self._lost_logs :]:
             self._lost_logs += 1
             self._lost_batches = None
@@ -110,9 +121,9 @@ class Curves:
         yield from self._lost_epochs(state.training)
         is_merge = isinstance(event, TaskFinished) and event.task.purpose is Purpose.MERGE
         if is_merge or state.is_final:
-            yield from self._finished_epochs(state.training)
-        yield from self._ended_evaluations()
-        yield from self._progress(event, state.training)
+            yield from self._finished_epochs(state, state.training)
+        yield from self._ended_evaluations(state)
+        yield from self._progress(event, state, state.training)
 
     def _lost_epochs(self, training: Training) -> Iterator[Point]:
         """Epochs that only the history file knows, because the log has lost them; their times are not known.
@@ -128,10 +139,10 @@ class Curves:
                     self._epochs.add(epoch)
                     yield from _lost_epoch(row, epoch, time_s)
 
-    def _finished_epochs(self, training: Training) -> Iterator[Point]:
+    def _finished_epochs(self, state: State, training: Training) -> Iterator[Point]:
         """Epochs whose tasks are complete and whose metrics are computed, or that the end of the job left without."""
         for epoch, totals in sorted(training.epochs.items()):
-            known = totals.batches > 0 and (totals.merged or self._state.is_final)
+            known = totals.batches > 0 and (totals.merged or state.is_final)
             if epoch in self._epochs or not known or not training.has_epoch(epoch):
                 continue
             self._epochs.add(epoch)
@@ -140,29 +151,32 @@ class Curves:
                 yield from _lost_epoch(lost, epoch, totals.ended_s)
                 continue
             values = {**totals.results, "loss": totals.loss}
-            rate = self._state.callbacks.rate_of(epoch)
+            rate = state.callbacks.rate_of(epoch)
             if rate is not None:
                 values["learning_rate"] = rate
             yield from _of_epoch(Run.TRAIN, epoch, totals.ended_s, values)
 
-    def _ended_evaluations(self) -> Iterator[Point]:
-        for evaluation in self._state.evaluations[self._evaluations :]:
+    def _ended_evaluations(self, state: State) -> Iterator[Point]:
+        if not state.evaluations or state.evaluations[-1].number == self._last_evaluation:
+            return  # Nearly always.
+        for evaluation in state.evaluations:
+            if evaluation.number <= self._last_evaluation:
+                continue
             if evaluation.phase not in (EvaluationPhase.DONE, EvaluationPhase.ABANDONED):
                 return
-            self._evaluations += 1
+            self._last_evaluation = evaluation.number
             if evaluation.phase is EvaluationPhase.DONE:
                 yield from _of_evaluation(evaluation)
 
-    def _progress(self, event: Event, training: Training) -> Iterator[Point]:
+    def _progress(self, event: Event, state: State, training: Training) -> Iterator[Point]:
         useful = goodput_of(event) if isinstance(event, RunMeasured) else None
         if useful is not None and self._lost_batches is not None:
-            yield self._now("goodput", self._lost_batches + reported_batches(training), useful)
+            yield _now(state, "goodput", self._lost_batches + reported_batches(training), useful)
         if not _finishes_training(event):
             return
-        state = self._state
         if self._lost_batches is None:
             self._lost_batches = max(0, _absorbed(training) - reported_batches(training))
-            self._last = self._sample(training, self._lost_batches + reported_batches(training))
+            self._last = _sample(state, training, self._lost_batches + reported_batches(training))
             return
         last = self._last or _Sample(working_s=state.first_step_s - state.paused_s)
         # Batches are the sum of all epochs and a sample that of all workers, so the cheap conditions come first.
@@ -171,23 +185,26 @@ class Curves:
         batches = self._lost_batches + reported_batches(training)
         if batches - last.batches < max(1, state.plan.batches // SAMPLES):
             return
-        self._last = new = self._sample(training, batches)
-        yield self._now("records_per_second", batches, (new.records - last.records) / (new.working_s - last.working_s))
-        yield self._now("workers", batches, len(state.running(Service.WORKER)))
+        self._last = new = _sample(state, training, batches)
+        rate = (new.records - last.records) / (new.working_s - last.working_s)
+        yield _now(state, "records_per_second", batches, rate)
+        yield _now(state, "workers", batches, len(state.running(Service.WORKER)))
         if pushed := new.staleness[1] - last.staleness[1]:
-            yield self._now("staleness", batches, (new.staleness[0] - last.staleness[0]) / pushed)
+            yield _now(state, "staleness", batches, (new.staleness[0] - last.staleness[0]) / pushed)
 
-    def _sample(self, training: Training, batches: int) -> _Sample:
-        staleness = StalenessTotals.of_all(training.statistics.staleness.values())
-        return _Sample(
-            working_s=self._state.now_s - self._state.paused_s,
-            batches=batches,
-            records=records_of(self._state),
-            staleness=(staleness.updates, staleness.count),
-        )
 
-    def _now(self, tag: str, step: int, value: float) -> Point:
-        return Point(run=Run.TRAIN, tag=tag, step=step, time_s=self._state.now_s, value=value)
+def _sample(state: State, training: Training, batches: int) -> _Sample:
+    staleness = StalenessTotals.of_all(training.statistics.staleness.values())
+    return _Sample(
+        working_s=state.now_s - state.paused_s,
+        batches=batches,
+        records=records_of(state),
+        staleness=(staleness.updates, staleness.count),
+    )
+
+
+def _now(state: State, tag: str, step: int, value: float) -> Point:
+    return Point(run=Run.TRAIN, tag=tag, step=step, time_s=state.now_s, value=value)
 
 
 def _absorbed(training: Training) -> int:

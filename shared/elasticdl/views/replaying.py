@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from elasticdl.master.core.fold import Fold
 from elasticdl.master.core.state import State
 from elasticdl.shared.messages.events import LogRecord
+from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.views.curves import Curves, Point
 from elasticdl.views.processes import Processes
 from elasticdl.views.replays.checkpoints import Checkpoint, Checkpoints, Copy
@@ -41,7 +42,7 @@ class Replay:
         self.processes = Processes()
         self.marks = Marks()
         self._checkpoints = Checkpoints(interval)
-        self._fold = Fold()
+        self._fold = Fold(after_record=self._find_points)
         self._wall_time = WallTimeFold()
         self._curves = Curves()
         self._states: dict[int, State] = {}
@@ -54,9 +55,19 @@ class Replay:
             self._wall_time.take(record)
             self.processes.take(record)
             self.marks.take(record)
-            self.curve_points += [CurvePoint(seq=record.seq, point=point) for point in self._curves.on_record(record)]
+            if isinstance(record.envelope.event, RunMeasured) and record.envelope.event.ended_s:
+                self.finish()
             if self._fold.state.seq:
                 self._checkpoints.offer(len(self.records), self._checkpoint)
+
+    def finish(self) -> None:
+        """The run has ended, so no decision is on its way: its last records are not held back any more."""
+        self._fold.finish()
+
+    def _find_points(self, state: State, record: LogRecord) -> None:
+        # The last record that was taken, not the one that the fold has held back until now: numbers have to ascend.
+        last = len(self.records)
+        self.curve_points += [CurvePoint(seq=last, point=point) for point in self._curves.after(state, record)]
 
     def _checkpoint(self) -> Checkpoint:
         state = self._fold.state

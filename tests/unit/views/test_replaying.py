@@ -27,6 +27,18 @@ def test_states_and_times_at_all_points_are_those_of_a_fold(name: str) -> None:
         assert replay.state_at(seq) == fold(records[:seq]), seq
         assert replay.wall_time_at(seq) == wall_time(records[:seq]), seq
     assert [each.point for each in replay.curve_points] == list(points(records))
+    numbers = [each.seq for each in replay.curve_points]
+    assert numbers == sorted(numbers)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_curves_of_a_log_without_its_end(name: str) -> None:
+    records = recorded(name)
+    for end in range(0, len(records), 13):
+        replay = Replay()
+        replay.extend(records[:end])
+        replay.finish()
+        assert [each.point for each in replay.curve_points] == list(points(records[:end]))
 
 
 def test_checkpoints_are_dropped_when_they_have_too_many_bytes() -> None:

@@ -21,13 +21,19 @@ class Fold:
 
     Args:
         state: the state to continue from; it is changed.
+        before_decision: is called with each decision before it is applied.
+        after_record: is called with each record once it is applied.
     """
 
     def __init__(
-        self, state: State | None = None, before_decision: Callable[[State, LogRecord, Decided], None] | None = None
+        self,
+        state: State | None = None,
+        before_decision: Callable[[State, LogRecord, Decided], None] | None = None,
+        after_record: Callable[[State, LogRecord], None] | None = None,
     ) -> None:
         self.state = state or State()
         self._before_decision = before_decision
+        self._after_record = after_record
         self._held_back: deque[LogRecord] = deque()
 
     def take(self, record: LogRecord) -> None:
@@ -37,7 +43,7 @@ class Fold:
             self._release(event.after_seq)
             if self._before_decision:
                 self._before_decision(self.state, record, event)
-            evolve(self.state, record)
+            self._apply(record)
             return
         self._held_back.append(record)
         if record.envelope.service is Service.MASTER:
@@ -46,12 +52,17 @@ class Fold:
     def finish(self) -> State:
         """Apply what was held back at the end of the log; returns the state."""
         while self._held_back:
-            evolve(self.state, self._held_back.popleft())
+            self._apply(self._held_back.popleft())
         return self.state
 
     def _release(self, up_to: int) -> None:
         while self._held_back and self._held_back[0].seq <= up_to:
-            evolve(self.state, self._held_back.popleft())
+            self._apply(self._held_back.popleft())
+
+    def _apply(self, record: LogRecord) -> None:
+        evolve(self.state, record)
+        if self._after_record:
+            self._after_record(self.state, record)
 
 
 def fold(records: Iterable[LogRecord]) -> State:

@@ -18,7 +18,7 @@ from elasticdl.shared.bus.retries import until_done
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.storage import display, join, open_store
-from elasticdl.views.curves import Curves, Point
+from elasticdl.views.curves import FoldedCurves, Point
 
 WRITE_EVERY_S = 10.0
 """Seconds between two writes: object storage replaces whole files, and TensorBoard reads them every 5 s at most."""
@@ -53,7 +53,7 @@ class LiveEventFiles:
     def __init__(self, log: EventLog, write_every_s: float = WRITE_EVERY_S) -> None:
         self._log = log
         self._write_every_s = write_every_s
-        self._curves = Curves()
+        self._curves = FoldedCurves()
         self._points: list[Point] = []
         self._read_seq = 0
         self._has_read = asyncio.Condition()
