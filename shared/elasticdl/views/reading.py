@@ -180,7 +180,8 @@ async def _usable(log: LogReader, data: bytes, until: int) -> State | None:
         return None
     if until and state.master_seq > until:
         return None
-    if anchor is None or anchor.envelope.id != state.last_id or not _has_applied(state, decision):
+    last_id = (anchor.envelope.incarnation, anchor.envelope.number) if anchor is not None else None
+    if last_id != state.last_id or not _has_applied(state, decision):
         _log.warning("core snapshot belongs to another log, folding the whole log", seq=seq)
         return None
     return state

@@ -50,15 +50,15 @@ class RangeSet:
         """Add one integer; returns whether it was missing."""
         starts, ends = self._starts, self._ends
         place = bisect_right(starts, value)
-        if place and value < ends[place - 1]:
+        end = ends[place - 1] if place else value - 1
+        if value < end:
             return False
         self._size += 1
-        extends_former = place > 0 and ends[place - 1] == value
         extends_next = place < len(starts) and starts[place] == value + 1
-        if extends_former and extends_next:
+        if value == end and extends_next:
             ends[place - 1] = ends.pop(place)
             del starts[place]
-        elif extends_former:
+        elif value == end:
             ends[place - 1] = value + 1
         elif extends_next:
             starts[place] = value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from operator import attrgetter
 
@@ -35,13 +35,8 @@ class Times:
         """Seconds in which a worker exchanges weights and gradients with the ps, or waits until it may."""
         return (self.pull_us + self.push_us + self.wait_us) / 1e6
 
-    def add_to(self, seconds: dict[str, float]) -> None:
-        """Add the seconds of each part, and their sum as ``total``, to others."""
-        for part, us in zip(_PARTS, _us_of(self), strict=True):
-            if us:
-                seconds[part] = seconds.get(part, 0.0) + us / 1e6
-        seconds["total"] = seconds.get("total", 0.0) + self.total_s
 
-
-_PARTS = tuple(each.name.removesuffix("_us") for each in fields(Times))
-_us_of = attrgetter(*(each.name for each in fields(Times)))
+PARTS = tuple(each.name.removesuffix("_us") for each in fields(Times))
+"""Names of the parts."""
+us_of: Callable[[Times], tuple[int, ...]] = attrgetter(*(each.name for each in fields(Times)))
+"""Their microseconds, in the order of ``PARTS``."""

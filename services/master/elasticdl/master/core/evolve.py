@@ -67,7 +67,7 @@ def evolve(state: State, record: LogRecord) -> State:
         state.pending_commands.append((record.seq, event))
     else:
         state.seq = record.seq
-        state.last_id = envelope.id
+        state.last_id = envelope.incarnation, envelope.number
     sender = identity.classify_sender(state, envelope)
     envelope = with_agreed_time(state, envelope, sender)
     match sender:

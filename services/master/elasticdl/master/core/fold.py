@@ -34,6 +34,7 @@ class Fold:
         self.state = state or State()
         self._before_decision = before_decision
         self._after_record = after_record
+        self._apply: Callable[[State, LogRecord], object] = self._apply_and_tell if after_record else evolve
         self._held_back: deque[LogRecord] = deque()
 
     def take(self, record: LogRecord) -> None:
@@ -43,7 +44,7 @@ class Fold:
             self._release(event.after_seq)
             if self._before_decision:
                 self._before_decision(self.state, record, event)
-            self._apply(record)
+            self._apply(self.state, record)
             return
         self._held_back.append(record)
         if record.envelope.service is Service.MASTER:
@@ -52,17 +53,18 @@ class Fold:
     def finish(self) -> State:
         """Apply what was held back at the end of the log; returns the state."""
         while self._held_back:
-            self._apply(self._held_back.popleft())
+            self._apply(self.state, self._held_back.popleft())
         return self.state
 
     def _release(self, up_to: int) -> None:
-        while self._held_back and self._held_back[0].seq <= up_to:
-            self._apply(self._held_back.popleft())
+        held_back = self._held_back
+        while held_back and held_back[0].seq <= up_to:
+            self._apply(self.state, held_back.popleft())
 
-    def _apply(self, record: LogRecord) -> None:
-        evolve(self.state, record)
+    def _apply_and_tell(self, state: State, record: LogRecord) -> None:
+        evolve(state, record)
         if self._after_record:
-            self._after_record(self.state, record)
+            self._after_record(state, record)
 
 
 def fold(records: Iterable[LogRecord]) -> State:

@@ -64,8 +64,8 @@ class State:
     """Ps whose last snapshot could not be read for a move; a ps that starts again can restore an older one."""
     seq: int = 0
     """Log sequence of the last applied input; decisions don't count, each follows an input."""
-    last_id: str = ""
-    """Id of that input's envelope."""
+    last_id: tuple[Incarnation, int] = (NOBODY, 0)
+    """Incarnation and number of that input's envelope."""
     master_seq: int = 0
     """Log sequence of the last record of a master: the next append of a master names it."""
     unreadable_messages: UnreadableMessages = field(default_factory=UnreadableMessages)

@@ -6,13 +6,16 @@ exact: a worker computes them from the sums that the ps keep (ADR 14).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import add
 
 from elasticdl.master.core.evaluation.state import UnneededStates
 from elasticdl.master.core.training.staleness import StalenessTotals
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.messages.events import Envelope, TaskFinished, TaskReturned
+from elasticdl.shared.messages.times import PARTS, us_of
 from elasticdl.shared.names import PodName, TaskId
 
 
@@ -60,7 +63,7 @@ class TrainingStatistics:
         partial: task -> its reported batches, while some are missing.
         known: tasks of which every batch was reported.
         merged_epochs: how many epochs, from the first, have their results.
-        seconds: the workers' time by part (``read``, ``pull``, ``compute``, ...), summed, seconds.
+        spent_us: the workers' time in microseconds, summed, in the order of ``times.PARTS``.
         staleness: of the batches that each worker pushed, repeated ones too.
         overflows: batches that were absorbed without gradients, because these overflowed float16, repeated ones too.
         unneeded: stored metric states of evaluations that nothing needs any more.
@@ -71,15 +74,21 @@ class TrainingStatistics:
     known: RangeSet = field(default_factory=RangeSet)
     epochs: dict[int, EpochTotals] = field(default_factory=dict)
     merged_epochs: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
+    spent_us: tuple[int, ...] = (0,) * len(PARTS)
     staleness: dict[PodName, StalenessTotals] = field(default_factory=dict)
     overflows: int = 0
     unneeded: UnneededStates = field(default_factory=UnneededStates)
 
     @property
+    def seconds(self) -> Mapping[str, float]:
+        """The workers' time by part (``read``, ``pull``, ``compute``, ...), and their sum as ``total``, in seconds."""
+        present = {part: us / 1e6 for part, us in zip(PARTS, self.spent_us, strict=True) if us}
+        return {**present, "total": sum(self.spent_us) / 1e6} if present else present
+
+    @property
     def mean_task_s(self) -> float:
         """Mean seconds from taking a task to finishing it; 0 before the first."""
-        return self.seconds.get("total", 0.0) / len(self.counted) if self.counted else 0.0
+        return sum(self.spent_us) / 1e6 / len(self.counted) if self.counted else 0.0
 
     def add(self, event: TaskFinished | TaskReturned, envelope: Envelope, plan: Plan) -> None:
         """Add a worker's report on a task to its epoch, each batch at most once.
@@ -94,7 +103,7 @@ class TrainingStatistics:
         is_finished = isinstance(event, TaskFinished)
         if isinstance(event, TaskFinished):
             staleness.add_times(event.times)
-            event.times.add_to(self.seconds)
+            self.spent_us = tuple(map(add, self.spent_us, us_of(event.times)))
         task = TaskId(event.task.number)
         batches = plan.batches_of(task)
         reported = None if event.counted == ((0, batches),) else RangeSet(event.counted)
