@@ -27,8 +27,8 @@ from elasticdl.shared.proto.fields import Uint64
 
 BATCH_SIZE_MAX = 1 << 20
 EPOCHS_MAX = 1 << 31
-_RECENT_SHARDS_MAX = 64
-"""Tasks whose shards a plan remembers."""
+_RECENT_SHARDS_MAX = 256
+"""Tasks whose shards a plan remembers: more than a page of the dashboard shows."""
 _HASHED_TOGETHER = 1000
 """Sources that are hashed together for the fingerprint."""
 _RECENT_ORDERS_MAX = 4
