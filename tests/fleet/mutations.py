@@ -53,7 +53,7 @@ SEEDS: Mapping[str, int] = {
     "refusals are forgotten": 4,
     "every worker is worth it": 23,
     "weights are ignored": 53,
-    "ps are not scaled": 190,
+    "ps are not scaled": 212,
 }
 """Mutation -> a seed that shows it."""
 

@@ -167,11 +167,12 @@ def _needed_nodes(plan: Plan, job: Job, role: Role) -> frozenset[int]:
 def _leaves_for(plan: Plan, taker: Job, job: Job) -> bool:
     """Whether a whole job leaves for the gang of another one.
 
-    What is borrowed goes back to a queue within its quota, and is never a reason to take from such a queue.
+    What gangs have borrowed goes back to a queue within its quota, and is never a reason to take from such a queue.
     """
     if job.queue != taker.queue:
-        gives_back, borrows = plan.quotas.is_over(job), plan.quotas.is_over(taker, _gang_request(plan, taker))
-        if borrows and not (gives_back and _gangs_are_over(plan, job.queue)):
+        gives_back = plan.quotas.is_over(job) and _gangs_are_over(plan, job.queue)
+        borrows = plan.quotas.is_over(taker, _gang_request(plan, taker))
+        if borrows and not gives_back:
             return False
         if gives_back and not borrows and taker.queue:
             return True
