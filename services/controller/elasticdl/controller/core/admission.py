@@ -11,6 +11,7 @@ from elasticdl.controller.core.packing import Wish, place, start_all
 from elasticdl.controller.core.placement import Constraint
 from elasticdl.controller.core.plan import Plan
 from elasticdl.controller.core.policy import Policy
+from elasticdl.controller.core.queues import exceeded
 from elasticdl.controller.core.resources import Amounts, Resources, add, fits, plus
 from elasticdl.shared.words import count
 
@@ -72,12 +73,19 @@ def _reserve(plan: Plan, request: Amounts, constraint: Constraint, pods: int, pr
 
 
 def _with_leavers(
-    plan: Plan, attempt: Callable[[], bool], leaves: Callable[[Job], bool], reason: str, reasons: dict[str, str]
+    plan: Plan,
+    attempt: Callable[[], bool],
+    leaves: Callable[[Job], bool],
+    reason: str,
+    reasons: dict[str, str],
+    stays: Callable[[Job], bool] = lambda _: False,
 ) -> bool:
     """Try to place something; while workers above the minimum are not enough, whole jobs leave.
 
     Args:
         leaves: whether a job would leave for it; those with the lowest priority go first, and of these the newest.
+            Those with the same priority and queue do so alike.
+        stays: whether a job that would leave has to stay, because of what it holds.
     """
     if attempt():
         return True
@@ -87,8 +95,8 @@ def _with_leavers(
         left: list[Job] = []
         kept: list[Job] = []
         for lower in order:
-            if not leaves(lower):
-                kept.append(lower)  # Its queue is within its quota by now.
+            if not leaves(lower) or stays(lower):
+                kept.append(lower)  # Its queue is within its quota by now, or would be below.
                 continue
             _remove_job(plan, lower.name)
             left.append(lower)
@@ -103,7 +111,7 @@ def _with_leavers(
 
 
 def _leavers(plan: Plan, leaves: Callable[[Job], bool]) -> list[Job]:
-    """The jobs that would leave. Those with the same priority and queue do so alike."""
+    """The jobs that would leave."""
     return [
         plan.jobs[name]
         for names in plan.alike.values()
@@ -144,7 +152,8 @@ def admit(plan: Plan, order: Iterable[Job], now_s: float, policy: Policy, reason
         failed: list[Role | str] = []
         attempt = partial(_start_gang, plan, job, frozenset() if plan.has_pods(job.name) else closed, failed)
         reason = f"gives all its room to job {job.name} (priority {job.priority})"
-        if not _with_leavers(plan, attempt, partial(_leaves_for, plan, job), reason, reasons):
+        leaves, stays = partial(_leaves_for, plan, job), partial(_owns_room, plan, job)
+        if not _with_leavers(plan, attempt, leaves, reason, reasons, stays):
             _remove_job(plan, job.name)  # What is left of a gang would hold room and train nothing.
             if not isinstance(role := failed[-1], Role):
                 reasons[job.name] = f"waits for its quota: {role}"
@@ -179,18 +188,33 @@ def _leaves_for(plan: Plan, taker: Job, job: Job) -> bool:
     return job.priority < taker.priority
 
 
+def _owns_room(plan: Plan, taker: Job, job: Job) -> bool:
+    """Whether a job holds some of its queue's quota, so that a gang that borrows would borrow what the queue claims."""
+    if job.queue in ("", taker.queue) or not plan.quotas.is_over(taker, _gang_request(plan, taker)):
+        return False
+    held, own = _held_by_gangs(plan, job.queue), plan.quotas.queues[job.queue].quota
+    for role, pods in _least(job).items():
+        held = plus(held, job.group(role).request, -pods)
+    return any(held.get(name, 0) < own.get(name, 0) for role in _least(job) for name in job.group(role).request)
+
+
 def _gangs_are_over(plan: Plan, queue: str) -> bool:
     """Whether a queue uses more than its quota even without workers and ps above the minimum.
 
     If these are all that it borrows, whole jobs of it would come back at once for what is their own.
     """
-    spare: Resources = {}
+    return bool(exceeded(_held_by_gangs(plan, queue), plan.quotas.queues[queue].quota))
+
+
+def _held_by_gangs(plan: Plan, queue: str) -> Resources:
+    """What a queue uses without workers and ps above the minimum."""
+    held: Resources = plan.quotas.used[queue]
     for (_, other), names in plan.alike.items():
         for name in names if other == queue else ():
             job = plan.jobs[name]
-            spare = plus(spare, job.worker.request, -plan.surplus(name))
-            spare = plus(spare, job.ps.request, -max(0, plan.ps(name) - job.ps.min))
-    return plan.quotas.is_over_with(queue, spare)
+            held = plus(held, job.worker.request, -plan.surplus(name))
+            held = plus(held, job.ps.request, -max(0, plan.ps(name) - job.ps.min))
+    return held
 
 
 def _least(job: Job) -> dict[Role, int]:

@@ -75,12 +75,8 @@ class Quotas:
 
     def is_over(self, job: Job, more: Resources | None = None) -> bool:
         """Whether the job's queue uses more than its quota, with more pods."""
-        return self.is_over_with(job.queue, more or {})
-
-    def is_over_with(self, queue: str, more: Resources) -> bool:
-        """The same by the name of the queue."""
-        found = self.queues.get(queue)
-        return found is not None and bool(exceeded(plus(self.used[queue], more), found.quota))
+        queue = self.queues.get(job.queue)
+        return queue is not None and bool(exceeded(plus(self.used[queue.name], more or {}), queue.quota))
 
     def refusal(self, job: Job, more: Resources) -> str:
         """Why the job's queue or namespace can't use more; empty: it can."""
