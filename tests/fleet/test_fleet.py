@@ -29,6 +29,7 @@ BROKEN_ONCE = {
     4300702: "A queue returned a whole job for what its workers above the minimum had borrowed, and the job came back.",
     4400567: "A job borrowed for a worker and its ps what it could not keep.",
     4400845: "A gang borrowed what the other queue claimed.",
+    4403153: "A gang started again and again, and had to leave at once for what the other queue claimed.",
     4401574: "A gang could not have the room of the ps of a job that left for it.",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
 
 from elasticdl.controller.core.cluster import Pod, Role
@@ -132,11 +132,14 @@ def is_whole(plan: Plan, job: Job) -> bool:
     return not any(_lacking(plan, job).values())
 
 
-def admit(plan: Plan, order: Iterable[Job], now_s: float, policy: Policy, reasons: dict[str, str]) -> None:
+def admit(
+    plan: Plan, order: Iterable[Job], now_s: float, policy: Policy, reasons: dict[str, str], claimed: Set[str]
+) -> None:
     """Complete the gangs of the jobs, in this order. No job passes one that waits: later ones would starve it.
 
     Args:
         order: at least the jobs whose gangs are incomplete.
+        claimed: jobs that would have to return at once what they borrow.
     """
     first, closed, behind = "", frozenset[int](), dict[tuple[str, str], str]()
     for job in order:
@@ -150,6 +153,10 @@ def admit(plan: Plan, order: Iterable[Job], now_s: float, policy: Policy, reason
             reasons[job.name] = f"waits behind {waiting}" + (f" in queue {job.queue}" if job.queue else "")
             continue
         failed: list[Role | str] = []
+        if job.name in claimed:
+            reasons[job.name] = "waits for its quota: other queues claim what it would borrow"
+            behind[job.namespace, job.queue] = job.name
+            continue
         attempt = partial(_start_gang, plan, job, frozenset() if plan.has_pods(job.name) else closed, failed)
         reason = f"gives all its room to job {job.name} (priority {job.priority})"
         leaves, stays = partial(_leaves_for, plan, job), partial(_owns_room, plan, job)
@@ -235,15 +242,14 @@ def _gang_request(plan: Plan, job: Job) -> Resources:
     return needed
 
 
-def reclaim(plan: Plan, running: Sequence[Job], reasons: dict[str, str]) -> None:
+def reclaim(plan: Plan, running: Sequence[Job], reasons: dict[str, str]) -> set[str]:
     """Queues that use more than they may give back: workers above the minimum first, then whole jobs, the newest first.
 
     That happens when a queue claims its quota while others have borrowed it, and when an administrator lowers a limit.
-    Whole jobs leave only for quotas that are claimed.
+    Whole jobs leave only for quotas that are claimed; returns these.
     """
-    if not plan.quotas.queues:
-        return
-    while True:
+    left: set[str] = set()
+    while plan.quotas.queues:
         is_claimed = bool(plan.quotas.overdrawn())
         over = [
             job
@@ -252,16 +258,18 @@ def reclaim(plan: Plan, running: Sequence[Job], reasons: dict[str, str]) -> None
             and (plan.quotas.is_beyond_limit(job) or (is_claimed and plan.quotas.is_over(job)))
         ]
         if not over:
-            return
+            break
         if givers := [job for job in over if plan.surplus(job.name)]:
             leaver = max(givers, key=lambda job: (plan.share(job.name), job.name))
             plan.drain(plan.newest(leaver.name)[0])
         elif is_claimed:
             leaver = min(over, key=lambda job: (job.priority, -job.created_s, job.name))
             _remove_job(plan, leaver.name)
+            left.add(leaver.name)
         else:
-            return
+            break
         reasons[leaver.name] = f"returns what queue {leaver.queue} has borrowed from others"
+    return left
 
 
 def _ready(plan: Plan, job: Job, now_s: float, policy: Policy, reasons: dict[str, str]) -> bool:
