@@ -46,14 +46,14 @@ SEEDS: Mapping[str, int] = {
     "a gang is its master": 7,
     "no job leaves": 92,
     "every job leaves": 16,
-    "quotas are ignored": 103,
+    "quotas are ignored": 194,
     "nothing is reclaimed": 340,
-    "quotas are no reason to give": 105,
+    "quotas are no reason to give": 115,
     "selectors are ignored": 1,
     "refusals are forgotten": 4,
     "every worker is worth it": 23,
     "weights are ignored": 53,
-    "ps are not scaled": 212,
+    "ps are not scaled": 46,
 }
 """Mutation -> a seed that shows it."""
 

@@ -90,7 +90,7 @@ def _with_leavers(
     if attempt():
         return True
     mark = plan.mark()
-    order = sorted(_leavers(plan, leaves), key=lambda job: (job.priority, -job.created_s, job.name))
+    order = sorted(_leavers(plan, leaves), key=_turn, reverse=True)
     for _ in range(2):
         left: list[Job] = []
         kept: list[Job] = []
@@ -108,6 +108,11 @@ def _with_leavers(
             break
         order = [*kept, *left]  # A queue may have to return the room of another job.
     return False
+
+
+def _turn(job: Job) -> tuple[int, float, str]:
+    """Jobs with the smallest one are admitted first, and leave last."""
+    return -job.priority, job.created_s, job.name
 
 
 def _leavers(plan: Plan, leaves: Callable[[Job], bool]) -> list[Job]:
@@ -263,7 +268,7 @@ def reclaim(plan: Plan, running: Sequence[Job], reasons: dict[str, str]) -> set[
             leaver = max(givers, key=lambda job: (plan.share(job.name), job.name))
             plan.drain(plan.newest(leaver.name)[0])
         elif is_claimed:
-            leaver = min(over, key=lambda job: (job.priority, -job.created_s, job.name))
+            leaver = max(over, key=_turn)
             _remove_job(plan, leaver.name)
             left.add(leaver.name)
         else:
