@@ -11,7 +11,6 @@ from elasticdl.controller.core.packing import Wish, place, start_all
 from elasticdl.controller.core.placement import Constraint
 from elasticdl.controller.core.plan import Plan
 from elasticdl.controller.core.policy import Policy
-from elasticdl.controller.core.queues import exceeded
 from elasticdl.controller.core.resources import Amounts, Resources, add, fits, plus
 from elasticdl.shared.words import count
 
@@ -191,7 +190,7 @@ def _leaves_for(plan: Plan, taker: Job, job: Job) -> bool:
     What gangs have borrowed goes back to a queue within its quota, and is never a reason to take from such a queue.
     """
     if job.queue != taker.queue:
-        gives_back = plan.quotas.is_over(job) and _gangs_are_over(plan, job.queue)
+        gives_back = plan.quotas.is_over(job) and plan.quotas.gangs_are_over(job.queue)
         borrows = plan.quotas.is_over(taker, _gang_request(plan, taker))
         if borrows and not gives_back:
             return False
@@ -204,34 +203,15 @@ def _owns_room(plan: Plan, taker: Job, job: Job) -> bool:
     """Whether a job holds some of its queue's quota, so that a gang that borrows would borrow what the queue claims."""
     if job.queue in ("", taker.queue) or not plan.quotas.is_over(taker, _gang_request(plan, taker)):
         return False
-    held, own = _held_by_gangs(plan, job.queue), plan.quotas.queues[job.queue].quota
+    held, own = plan.quotas.gangs[job.queue], plan.quotas.queues[job.queue].quota
     for role, pods in _least(job).items():
         held = plus(held, job.group(role).request, -pods)
     return any(held.get(name, 0) < own.get(name, 0) for role in _least(job) for name in job.group(role).request)
 
 
-def _gangs_are_over(plan: Plan, queue: str) -> bool:
-    """Whether a queue uses more than its quota even without workers and ps above the minimum.
-
-    If these are all that it borrows, whole jobs of it would come back at once for what is their own.
-    """
-    return bool(exceeded(_held_by_gangs(plan, queue), plan.quotas.queues[queue].quota))
-
-
-def _held_by_gangs(plan: Plan, queue: str) -> Resources:
-    """What a queue uses without workers and ps above the minimum."""
-    held: Resources = plan.quotas.used[queue]
-    for (_, other), names in plan.alike.items():
-        for name in names if other == queue else ():
-            job = plan.jobs[name]
-            held = plus(held, job.worker.request, -plan.surplus(name))
-            held = plus(held, job.ps.request, -max(0, plan.ps(name) - job.ps.min))
-    return held
-
-
 def _least(job: Job) -> dict[Role, int]:
     """The gang, those first that are hardest to place."""
-    return {Role.PS: job.ps.min, Role.MASTER: 1, Role.WORKER: job.workers_min}
+    return {role: job.least(role) for role in (Role.PS, Role.MASTER, Role.WORKER)}
 
 
 def _lacking(plan: Plan, job: Job) -> dict[Role, int]:

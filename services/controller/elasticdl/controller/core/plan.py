@@ -317,7 +317,7 @@ class Plan:
             for name, job in self.jobs.items():
                 for role, members in self.members[name].items():
                     if members:
-                        self.quotas.change(job, job.group(role).request, len(members))
+                        self.quotas.change(job, role, len(members), len(members))
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
@@ -467,8 +467,7 @@ class Plan:
         self.taken[name] = add(self.taken[name], request)
         self._touch(name)
         if self.quotas.is_limiting:
-            job = self.jobs[name]
-            self.quotas.change(job, job.group(role).request, 1)
+            self.quotas.change(self.jobs[name], role, 1, len(self.members[name][role]))
         if role is Role.WORKER:
             self.workers_on[member.node][member.pod] = member
             self.rooms.take_for_worker(member.node, request)
@@ -486,8 +485,7 @@ class Plan:
         self.taken[name] = subtract(self.taken[name], request)
         self._touch(name)
         if self.quotas.is_limiting:
-            job = self.jobs[name]
-            self.quotas.change(job, job.group(role).request, -1)
+            self.quotas.change(self.jobs[name], role, -1, len(self.members[name][role]))
         if role is Role.WORKER:
             del self.workers_on[member.node][member.pod]
             self.rooms.give_from_worker(member.node, request)
