@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import combinations
 
 from tests.fleet.world import POLICY, Fleet, has_place
 
-from elasticdl.controller.core import Job, Phase, Policy, Role
+from elasticdl.controller.core import Job, Phase, Policy, Queue, Role
 from elasticdl.controller.core.queues import exceeded
 from elasticdl.controller.core.resources import has_room, plus
 from elasticdl.controller.sim.world import SimPod
@@ -81,7 +82,7 @@ def at_rest(fleet: Fleet) -> list[str]:
     # The others may wait behind the first one.
     head = min(waiting, key=lambda job: (-job.priority, job.created_s, job.name), default=None)
     for job in jobs.values():
-        problems += _gang(fleet, job, job is head, rooms, jobs, pods)
+        problems += _wholeness(fleet, job, job is head, rooms, jobs, pods)
     problems += _claims(fleet, waiting, jobs, pods, rooms)
     problems += _even(fleet, jobs, pods)
     problems += _quotas(fleet, jobs, pods)
@@ -89,7 +90,7 @@ def at_rest(fleet: Fleet) -> list[str]:
     return problems
 
 
-def _gang(fleet: Fleet, job: Job, is_head: bool, rooms: Rooms, jobs: Jobs, pods: Pods) -> list[str]:
+def _wholeness(fleet: Fleet, job: Job, is_head: bool, rooms: Rooms, jobs: Jobs, pods: Pods) -> list[str]:
     """A job has its whole gang or nothing, and no less than it could have."""
     own = pods[job.name]
     problems: list[str] = []
@@ -171,16 +172,25 @@ def _used(jobs: Jobs, pods: Pods) -> dict[str, dict[str, int]]:
 def _gang_fits(fleet: Fleet, job: Job, rooms: Rooms, jobs: Jobs, pods: Pods) -> bool:
     """Whether the gang has room now, as it is found by the simplest rule."""
     left = {name: dict(room) for name, room in rooms.items()}
-    gang = {Role.PS: job.ps.min, Role.MASTER: 1, Role.WORKER: job.workers_min}
-    needed: dict[str, int] = {}
-    for role, number in gang.items():
+    for role, number in _sizes(job).items():
         request = dict(job.group(role).request)
-        needed = plus(needed, request, number)
         for _ in range(number):
             if not (node := has_place(request, left, _may(fleet, job, role))):
                 return False
             left[node] = plus(left[node], request, -1)
-    return _queue_allows(fleet, job, needed, jobs, pods)
+    return _queue_allows(fleet, job, _gang(job), jobs, pods)
+
+
+def _sizes(job: Job) -> Mapping[Role, int]:
+    return {Role.PS: job.ps.min, Role.MASTER: 1, Role.WORKER: job.workers_min}
+
+
+def _gang(job: Job) -> dict[str, int]:
+    """What a gang needs."""
+    needed: dict[str, int] = {}
+    for role, number in _sizes(job).items():
+        needed = plus(needed, job.group(role).request, number)
+    return needed
 
 
 def _could_grow(
@@ -241,22 +251,43 @@ def _even(fleet: Fleet, jobs: Jobs, pods: Pods) -> list[str]:
 def _claims(fleet: Fleet, waiting: list[Job], jobs: Jobs, pods: Pods, rooms: Rooms) -> list[str]:
     """No job waits within the quota of its queue for room that another queue has borrowed."""
     used = _used(jobs, pods)
-    borrowers = {each.name for each in fleet.queues if exceeded(used[each.name], each.quota)}
-    possible = {node: dict(room) for node, room in rooms.items()}
-    for pod in fleet.world.pods.values():
-        if pod.job in jobs and jobs[pod.job].queue in borrowers and pod.node in possible:
-            possible[pod.node] = plus(possible[pod.node], pod.request)
     problems = []
-    for job in waiting:
+    for job in waiting if len(waiting) == 1 else ():
         queue = next((each for each in fleet.queues if each.name == job.queue), None)
-        if queue is None or len(waiting) > 1 or not borrowers - {queue.name}:
+        if queue is None or exceeded(plus(used[queue.name], _gang(job)), queue.quota):
             continue
-        gang: dict[str, int] = {}
-        for role, number in {Role.PS: job.ps.min, Role.MASTER: 1, Role.WORKER: job.workers_min}.items():
-            gang = plus(gang, job.group(role).request, number)
-        if not exceeded(plus(used[queue.name], gang), queue.quota) and _gang_fits(fleet, job, possible, {}, {}):
-            problems.append(f"{job.name} waits within its quota, and {borrowers} borrow")
+        for other in fleet.queues:
+            owners = [each for each in jobs.values() if each.queue == other.name and any(pods[each.name].values())]
+            if other is not queue and exceeded(used[other.name], other.quota):
+                sets = (leavers for number in range(len(owners) + 1) for leavers in combinations(owners, number))
+                if any(
+                    _may_leave(leavers, owners, other)
+                    and _gang_fits(fleet, job, _rooms_without(leavers, owners, rooms, pods), {}, {})
+                    for leavers in sets
+                ):
+                    problems.append(f"{job.name} waits within its quota, and {other.name} borrows")
     return problems
+
+
+def _may_leave(leavers: Collection[Job], owners: Sequence[Job], queue: Queue) -> bool:
+    """Whether a queue has to return these jobs, one after the other: until the gangs that stay are within its quota."""
+    staying: dict[str, int] = {}
+    for job in owners:
+        staying = plus(staying, {} if job in leavers else _gang(job))
+    return not leavers or any(exceeded(plus(staying, _gang(last)), queue.quota) for last in leavers)
+
+
+def _rooms_without(leavers: Collection[Job], owners: Sequence[Job], rooms: Rooms, pods: Pods) -> Rooms:
+    """The rooms once these jobs have left, and the newest workers above the minimum of the others."""
+    possible = {node: dict(room) for node, room in rooms.items()}
+    for job in owners:
+        least = 0 if job in leavers else job.workers_min
+        leaving = sorted(pods[job.name][Role.WORKER], key=lambda pod: (len(pod.name), pod.name))[least:]
+        if job in leavers:
+            leaving += pods[job.name][Role.PS] + pods[job.name][Role.MASTER]
+        for pod in leaving:
+            possible[pod.node] = plus(possible[pod.node], pod.request)
+    return possible
 
 
 def _quotas(fleet: Fleet, jobs: Jobs, pods: Pods) -> list[str]:

@@ -260,6 +260,12 @@ def test_a_ps_gets_no_room_that_another_ps_still_holds() -> None:
     assert not decide(Cluster(nodes=nodes(4), pods=pods), [job(workers=(1, 1))], 0.0).of("a").starts
 
 
+def test_a_gang_takes_the_room_of_a_whole_job_with_its_ps() -> None:
+    low, high = job("a", workers=(1, 1)), job("b", workers=(1, 1), priority=1)
+    targets = decide(settled(Cluster(nodes=nodes(4)), low), [low, high], 0.0)
+    assert len(targets.of("a").drains) == len(targets.of("b").starts) == 3
+
+
 def test_a_job_whose_master_has_crashed_keeps_its_place() -> None:
     jobs = [job("a", workers=(3, 3)), job("b", workers=(3, 3), created_s=1.0)]
     cluster = settled(Cluster(nodes=nodes(8)), jobs[1])

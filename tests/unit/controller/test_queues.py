@@ -88,6 +88,22 @@ def test_a_borrowing_job_takes_nothing_from_a_job_that_borrows_only_for_its_spar
     assert [number(found, name, Role.WORKER) for name in ("own", "high")] == [2, 0]
 
 
+def test_a_queue_returns_no_whole_job_for_what_its_workers_above_the_minimum_borrow() -> None:
+    own, claim = job("own", queue="a", workers=(3, 99), priority=1), job("claim", queue="b", workers=(4, 4))
+    found = settled(cluster(16, a=10, b=10), own)
+    assert number(found, "own", Role.WORKER) == 7
+    assert settled(found, own, claim).pods == found.pods
+
+
+def test_a_borrowing_gang_takes_no_whole_job_that_holds_some_of_its_queues_quota() -> None:
+    grows = job("grows", queue="a", workers=(2, 99))
+    small = job("small", queue="a", workers=(2, 2), ps=(0, 0), created_s=1.0)
+    high = job("high", queue="b", workers=(2, 2), ps=(0, 0), priority=1)
+    found = settled(cluster(20, a=9, b=2), grows, small)
+    assert [number(found, name, Role.WORKER) for name in ("grows", "small")] == [2, 2]
+    assert settled(found, grows, small, high).pods == found.pods
+
+
 def test_within_a_queue_jobs_share_as_everywhere() -> None:
     first, second = a_job("one", "a"), a_job("two", "a", created_s=1.0)
     found = settled(settled(cluster(40, a=20), first), first, second)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
 
 from elasticdl.controller.core.cluster import Pod, Role
@@ -72,23 +72,30 @@ def _reserve(plan: Plan, request: Amounts, constraint: Constraint, pods: int, pr
 
 
 def _with_leavers(
-    plan: Plan, attempt: Callable[[], bool], leaves: Callable[[Job], bool], reason: str, reasons: dict[str, str]
+    plan: Plan,
+    attempt: Callable[[], bool],
+    leaves: Callable[[Job], bool],
+    reason: str,
+    reasons: dict[str, str],
+    stays: Callable[[Job], bool] = lambda _: False,
 ) -> bool:
     """Try to place something; while workers above the minimum are not enough, whole jobs leave.
 
     Args:
         leaves: whether a job would leave for it; those with the lowest priority go first, and of these the newest.
+            Those with the same priority and queue do so alike.
+        stays: whether a job that would leave has to stay, because of what it holds.
     """
     if attempt():
         return True
     mark = plan.mark()
-    order = sorted(_leavers(plan, leaves), key=lambda job: (job.priority, -job.created_s, job.name))
+    order = sorted(_leavers(plan, leaves), key=_turn, reverse=True)
     for _ in range(2):
         left: list[Job] = []
         kept: list[Job] = []
         for lower in order:
-            if not leaves(lower):
-                kept.append(lower)  # Its queue is within its quota by now.
+            if not leaves(lower) or stays(lower):
+                kept.append(lower)  # Its queue is within its quota by now, or would be below.
                 continue
             _remove_job(plan, lower.name)
             left.append(lower)
@@ -102,8 +109,13 @@ def _with_leavers(
     return False
 
 
+def _turn(job: Job) -> tuple[int, float, str]:
+    """Jobs with the smallest one are admitted first, and leave last."""
+    return -job.priority, job.created_s, job.name
+
+
 def _leavers(plan: Plan, leaves: Callable[[Job], bool]) -> list[Job]:
-    """The jobs that would leave. Those with the same priority and queue do so alike."""
+    """The jobs that would leave."""
     return [
         plan.jobs[name]
         for names in plan.alike.values()
@@ -124,11 +136,14 @@ def is_whole(plan: Plan, job: Job) -> bool:
     return not any(_lacking(plan, job).values())
 
 
-def admit(plan: Plan, order: Iterable[Job], now_s: float, policy: Policy, reasons: dict[str, str]) -> None:
+def admit(
+    plan: Plan, order: Iterable[Job], now_s: float, policy: Policy, reasons: dict[str, str], claimed: Set[str]
+) -> None:
     """Complete the gangs of the jobs, in this order. No job passes one that waits: later ones would starve it.
 
     Args:
         order: at least the jobs whose gangs are incomplete.
+        claimed: jobs that would have to return at once what they borrow.
     """
     first, closed, behind = "", frozenset[int](), dict[tuple[str, str], str]()
     for job in order:
@@ -142,9 +157,14 @@ def admit(plan: Plan, order: Iterable[Job], now_s: float, policy: Policy, reason
             reasons[job.name] = f"waits behind {waiting}" + (f" in queue {job.queue}" if job.queue else "")
             continue
         failed: list[Role | str] = []
+        if job.name in claimed:
+            reasons[job.name] = "waits for its quota: other queues claim what it would borrow"
+            behind[job.namespace, job.queue] = job.name
+            continue
         attempt = partial(_start_gang, plan, job, frozenset() if plan.has_pods(job.name) else closed, failed)
         reason = f"gives all its room to job {job.name} (priority {job.priority})"
-        if not _with_leavers(plan, attempt, partial(_leaves_for, plan, job), reason, reasons):
+        leaves, stays = partial(_leaves_for, plan, job), partial(_owns_room, plan, job)
+        if not _with_leavers(plan, attempt, leaves, reason, reasons, stays):
             _remove_job(plan, job.name)  # What is left of a gang would hold room and train nothing.
             if not isinstance(role := failed[-1], Role):
                 reasons[job.name] = f"waits for its quota: {role}"
@@ -167,34 +187,31 @@ def _needed_nodes(plan: Plan, job: Job, role: Role) -> frozenset[int]:
 def _leaves_for(plan: Plan, taker: Job, job: Job) -> bool:
     """Whether a whole job leaves for the gang of another one.
 
-    What is borrowed goes back to a queue within its quota, and is never a reason to take from such a queue.
+    What gangs have borrowed goes back to a queue within its quota, and is never a reason to take from such a queue.
     """
     if job.queue != taker.queue:
-        gives_back, borrows = plan.quotas.is_over(job), plan.quotas.is_over(taker, _gang_request(plan, taker))
-        if borrows and not (gives_back and _gangs_are_over(plan, job.queue)):
+        gives_back = plan.quotas.is_over(job) and plan.quotas.gangs_are_over(job.queue)
+        borrows = plan.quotas.is_over(taker, _gang_request(plan, taker))
+        if borrows and not gives_back:
             return False
         if gives_back and not borrows and taker.queue:
             return True
     return job.priority < taker.priority
 
 
-def _gangs_are_over(plan: Plan, queue: str) -> bool:
-    """Whether a queue uses more than its quota even without workers and ps above the minimum.
-
-    If these are all that it borrows, whole jobs of it would come back at once for what is their own.
-    """
-    spare: Resources = {}
-    for (_, other), names in plan.alike.items():
-        for name in names if other == queue else ():
-            job = plan.jobs[name]
-            spare = plus(spare, job.worker.request, -plan.surplus(name))
-            spare = plus(spare, job.ps.request, -max(0, plan.ps(name) - job.ps.min))
-    return plan.quotas.is_over_with(queue, spare)
+def _owns_room(plan: Plan, taker: Job, job: Job) -> bool:
+    """Whether a job holds some of its queue's quota, so that a gang that borrows would borrow what the queue claims."""
+    if job.queue in ("", taker.queue) or not plan.quotas.is_over(taker, _gang_request(plan, taker)):
+        return False
+    held, own = plan.quotas.gangs[job.queue], plan.quotas.queues[job.queue].quota
+    for role, pods in _least(job).items():
+        held = plus(held, job.group(role).request, -pods)
+    return any(held.get(name, 0) < own.get(name, 0) for role in _least(job) for name in job.group(role).request)
 
 
 def _least(job: Job) -> dict[Role, int]:
     """The gang, those first that are hardest to place."""
-    return {Role.PS: job.ps.min, Role.MASTER: 1, Role.WORKER: job.workers_min}
+    return {role: job.least(role) for role in (Role.PS, Role.MASTER, Role.WORKER)}
 
 
 def _lacking(plan: Plan, job: Job) -> dict[Role, int]:
@@ -210,15 +227,14 @@ def _gang_request(plan: Plan, job: Job) -> Resources:
     return needed
 
 
-def reclaim(plan: Plan, running: Sequence[Job], reasons: dict[str, str]) -> None:
+def reclaim(plan: Plan, running: Sequence[Job], reasons: dict[str, str]) -> set[str]:
     """Queues that use more than they may give back: workers above the minimum first, then whole jobs, the newest first.
 
     That happens when a queue claims its quota while others have borrowed it, and when an administrator lowers a limit.
-    Whole jobs leave only for quotas that are claimed.
+    Whole jobs leave only for quotas that are claimed; returns these.
     """
-    if not plan.quotas.queues:
-        return
-    while True:
+    left: set[str] = set()
+    while plan.quotas.queues:
         is_claimed = bool(plan.quotas.overdrawn())
         over = [
             job
@@ -227,16 +243,18 @@ def reclaim(plan: Plan, running: Sequence[Job], reasons: dict[str, str]) -> None
             and (plan.quotas.is_beyond_limit(job) or (is_claimed and plan.quotas.is_over(job)))
         ]
         if not over:
-            return
+            break
         if givers := [job for job in over if plan.surplus(job.name)]:
             leaver = max(givers, key=lambda job: (plan.share(job.name), job.name))
             plan.drain(plan.newest(leaver.name)[0])
         elif is_claimed:
-            leaver = min(over, key=lambda job: (job.priority, -job.created_s, job.name))
+            leaver = max(over, key=_turn)
             _remove_job(plan, leaver.name)
+            left.add(leaver.name)
         else:
-            return
+            break
         reasons[leaver.name] = f"returns what queue {leaver.queue} has borrowed from others"
+    return left
 
 
 def _ready(plan: Plan, job: Job, now_s: float, policy: Policy, reasons: dict[str, str]) -> bool:

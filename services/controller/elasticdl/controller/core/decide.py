@@ -75,7 +75,7 @@ class Planner:
         return targets
 
     def _decide(self, plan: Plan, now_s: float) -> Targets:
-        policy, reasons = self._policy, dict[str, str]()
+        reasons: dict[str, str] = {}
         self._look(plan)
         for name in self._ended:
             _release(plan, plan.jobs[name], reasons)
@@ -84,12 +84,27 @@ class Planner:
         _return_overbooked(plan)
         make_room(plan, reasons)
         self._look(plan)
-        order, jobs, incomplete = self._order, plan.jobs, self._unsure["gang"]
-        admit(plan, [jobs[name] for *_, name in order if name in incomplete], now_s, policy, reasons)
+        order, mark = self._order, plan.mark()
+        waiting = {name for name in self._unsure["gang"] if name in plan.jobs and not plan.has_pods(name)}
+        claimed: set[str] = set()
+        """Jobs that would have to leave at once for what other queues claim."""
+        while True:
+            found = dict(reasons)
+            left = waiting & self._share_out(plan, now_s, found, claimed)
+            if not left:
+                return self._targets(plan, order, found)
+            plan.undo(mark)
+            claimed |= left
+            self._look(plan)
+
+    def _share_out(self, plan: Plan, now_s: float, reasons: dict[str, str], claimed: Set[str]) -> set[str]:
+        """Gangs first, then what is left; returns the jobs that left because of quotas."""
+        policy, order, jobs, incomplete = self._policy, self._order, plan.jobs, self._unsure["gang"]
+        admit(plan, [jobs[name] for *_, name in order if name in incomplete], now_s, policy, reasons, claimed)
         self._unsure["gang"] = {name for name in incomplete if name in jobs and not is_whole(plan, jobs[name])}
         stuck = {member.job for member in plan.stuck.values()}
         running = [jobs[name] for *_, name in order if plan.members[name][Role.MASTER]]
-        reclaim(plan, running, reasons)
+        left = reclaim(plan, running, reasons)
         if stuck or plan.quotas.queues:
             running = [job for job in running if plan.admitted(job.name) and job.name not in stuck]
         self._look(plan)
@@ -105,8 +120,7 @@ class Planner:
         givers = self._givers = self._givers or Givers(plan)
         givers.begin(self._unsure["share"], stuck)
         fill(plan, self._rank(plan, running, stuck), self._resting, givers, now_s, policy, reasons)
-        reclaim(plan, running, reasons)  # Others have grown within their quotas meanwhile.
-        return self._targets(plan, order, reasons)
+        return left | reclaim(plan, running, reasons)  # Others have grown within their quotas meanwhile.
 
     def _rank(self, plan: Plan, running: Sequence[Job], stuck: Set[str]) -> Sequence[Place]:
         """The running jobs that may take a worker, by share."""

@@ -101,6 +101,12 @@ class Job:
             return self.worker
         return self.ps if role is Role.PS else self.master
 
+    def least(self, role: Role) -> int:
+        """Pods of a role in the gang."""
+        if role is Role.WORKER:
+            return self.workers_min
+        return self.ps.min if role is Role.PS else 1
+
     def has_requests_of(self, other: Job) -> bool:
         """Whether the pods of both jobs take the same room."""
         return all(self.group(role).request == other.group(role).request for role in Role)

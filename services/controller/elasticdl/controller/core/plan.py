@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
 from elasticdl.controller.core.cluster import Node, Phase, Pod, Role, Start
 from elasticdl.controller.core.entries import Entry, Leaving, Member, Other, Staying, entry_of, job_of, node_of
+from elasticdl.controller.core.holds import Holds
 from elasticdl.controller.core.job import Job
 from elasticdl.controller.core.queues import Quotas
 from elasticdl.controller.core.resources import Amounts, Resources, Units, add, share, subtract
@@ -85,6 +86,7 @@ class Plan:
                 self._note_pending(pod.name)
         self._usual, self._known = self._pods.requests(self.units), self._pods.constraints()
         self.rooms = Rooms(self.nodes.values(), self.units, self._usual, self._known)
+        self._holds = Holds(self.rooms)
         self._begin([*view.pods, *(name for name in view.starts if name not in view.pods)])
         self._count_quotas()
 
@@ -102,6 +104,8 @@ class Plan:
                 self.members[member.job][role][name] = member
                 if role in pods_on:
                     pods_on[role][member.node][name] = member
+                if role is not Role.WORKER:
+                    self._holds.stay(member.job, 1)
                 node, request = member.node, self.request(member)
             elif isinstance(entry, Other):
                 self._entries[name] = entry
@@ -152,11 +156,8 @@ class Plan:
                 self._remove_job(name, is_gone=job is None)
             if job is not None:
                 self._add_job(job)
-        for pod in changes.pods:
+        for pod in [*changes.pods, *(pod for name in changes.jobs for pod in self.view.pods_of.get(name, ()))]:
             self._note_pending(pod)
-        for name in changes.jobs:
-            for pod in self.view.pods_of.get(name, ()):
-                self._note_pending(pod)
         usual, known = self._pods.requests(self.units), self._pods.constraints()
         if (usual, known) != (self._usual, self._known):
             self._usual, self._known = usual, known
@@ -239,7 +240,7 @@ class Plan:
                 self.leaving[job, role] += 1
                 self._touch(job)
                 if role is Role.PS and node:
-                    self.rooms.hold(node, self.requests[job][role], 1)
+                    self._holds.leave(job, node, self.requests[job][role], 1)
             case Other(node=node, request=request):
                 self.rooms.take(node, request)
 
@@ -252,7 +253,7 @@ class Plan:
                 self.leaving[job, role] -= 1
                 self._touch(job)
                 if role is Role.PS and node:
-                    self.rooms.hold(node, self.requests[job][role], -1)
+                    self._holds.leave(job, node, self.requests[job][role], -1)
             case Other(node=node, request=request):
                 self.rooms.give(node, request)
 
@@ -276,9 +277,7 @@ class Plan:
         if (before := self.pending.pop(name, None)) is not None:
             self._pods.count_constraint(before.constraint, -1)
         pod = self.view.pods.get(name)
-        if pod is None or pod.phase is not Phase.PENDING:
-            return
-        if pod.job not in self.jobs and not pod.node:
+        if pod is not None and pod.phase is Phase.PENDING and pod.job not in self.jobs and not pod.node:
             self.pending[name] = pod
             self._pods.count_constraint(pod.constraint, 1)
 
@@ -318,7 +317,7 @@ class Plan:
             for name, job in self.jobs.items():
                 for role, members in self.members[name].items():
                     if members:
-                        self.quotas.change(job, job.group(role).request, len(members))
+                        self.quotas.change(job, role, len(members), len(members))
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
@@ -344,10 +343,8 @@ class Plan:
 
     def share(self, job: str, workers: int = 0) -> float:
         """Dominant share by weight, with this many workers more."""
-        known = self._shares.get(job)
-        if known is None:
-            known = self._shares[job] = {}
-        elif (found := known.get(workers)) is not None:
+        known = self._shares.setdefault(job, {})
+        if (found := known.get(workers)) is not None:
             return found
         taken = self.taken[job]
         if workers:
@@ -409,7 +406,7 @@ class Plan:
         else:
             self.drains[member.pod] = member.job
             if member.role is Role.PS:
-                self.rooms.hold(member.node, self.request(member), 1)
+                self._holds.leave(member.job, member.node, self.request(member), 1)
             self._note(self._undo_drain, member)
         self._take(member)
 
@@ -420,7 +417,7 @@ class Plan:
     def _undo_drain(self, member: Member) -> None:
         del self.drains[member.pod]
         if member.role is Role.PS:
-            self.rooms.hold(member.node, self.request(member), -1)
+            self._holds.leave(member.job, member.node, self.request(member), -1)
         self._put(member)
 
     def reserve(self, node: str, request: Amounts) -> None:
@@ -470,8 +467,7 @@ class Plan:
         self.taken[name] = add(self.taken[name], request)
         self._touch(name)
         if self.quotas.is_limiting:
-            job = self.jobs[name]
-            self.quotas.change(job, job.group(role).request, 1)
+            self.quotas.change(self.jobs[name], role, 1, len(self.members[name][role]))
         if role is Role.WORKER:
             self.workers_on[member.node][member.pod] = member
             self.rooms.take_for_worker(member.node, request)
@@ -480,6 +476,7 @@ class Plan:
             if role is Role.PS:
                 self.ps_on[member.node][member.pod] = member
             self.rooms.take(member.node, request)
+            self._holds.stay(name, 1)
 
     def _take(self, member: Member) -> None:
         name, role = member.job, member.role
@@ -488,8 +485,7 @@ class Plan:
         self.taken[name] = subtract(self.taken[name], request)
         self._touch(name)
         if self.quotas.is_limiting:
-            job = self.jobs[name]
-            self.quotas.change(job, job.group(role).request, -1)
+            self.quotas.change(self.jobs[name], role, -1, len(self.members[name][role]))
         if role is Role.WORKER:
             del self.workers_on[member.node][member.pod]
             self.rooms.give_from_worker(member.node, request)
@@ -498,3 +494,4 @@ class Plan:
             if role is Role.PS:
                 del self.ps_on[member.node][member.pod]
             self.rooms.give(member.node, request)
+            self._holds.stay(name, -1)

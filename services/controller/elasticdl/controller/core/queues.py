@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from elasticdl.controller.core.resources import Resources, plus
 
 if TYPE_CHECKING:
+    from elasticdl.controller.core.cluster import Role
     from elasticdl.controller.core.job import Job
 
 
@@ -62,25 +63,33 @@ class Quotas:
         self.is_limiting = bool(queues or budgets)
         self.queues: Mapping[str, Queue] = {each.name: each for each in queues}
         self.used: dict[str, dict[str, int]] = {each.name: {} for each in queues}
+        self.gangs: dict[str, dict[str, int]] = {each.name: {} for each in queues}
+        """What is used without workers and ps above the minimum."""
         self._pool: Resources = {}
         for each in queues:
             self._pool = plus(self._pool, each.quota)
 
-    def change(self, job: Job, request: Resources, times: int) -> None:
-        """Count pods of a job that come or go."""
+    def change(self, job: Job, role: Role, times: int, now: int) -> None:
+        """Count pods of a job that come or go; ``now``: how many it has then."""
+        request, least = job.group(role).request, job.least(role)
         if job.queue in self.used:
             self.used[job.queue] = plus(self.used[job.queue], request, times)
+            in_gang = min(now, least) - min(now - times, least)
+            self.gangs[job.queue] = plus(self.gangs[job.queue], request, in_gang)
         if job.namespace in self._used_in:
             self._used_in[job.namespace] = plus(self._used_in[job.namespace], request, times)
 
     def is_over(self, job: Job, more: Resources | None = None) -> bool:
         """Whether the job's queue uses more than its quota, with more pods."""
-        return self.is_over_with(job.queue, more or {})
+        queue = self.queues.get(job.queue)
+        return queue is not None and bool(exceeded(plus(self.used[queue.name], more or {}), queue.quota))
 
-    def is_over_with(self, queue: str, more: Resources) -> bool:
-        """The same by the name of the queue."""
-        found = self.queues.get(queue)
-        return found is not None and bool(exceeded(plus(self.used[queue], more), found.quota))
+    def gangs_are_over(self, queue: str) -> bool:
+        """Whether a queue uses more than its quota even without workers and ps above the minimum.
+
+        If these are all that it borrows, whole jobs of it would come back at once for what is their own.
+        """
+        return bool(exceeded(self.gangs[queue], self.queues[queue].quota))
 
     def refusal(self, job: Job, more: Resources) -> str:
         """Why the job's queue or namespace can't use more; empty: it can."""

@@ -20,7 +20,6 @@ _IDLE_MAX = 8
 _EXACT_NODES = 1_000
 _SCALE_BITS = 6
 """Waste is a share of the cluster's size. That of a cluster with more nodes is rounded to this many bits."""
-_UNKNOWN = (-1.0, -1.0)
 _MEMO_MAX = 200_000
 """Most rooms whose costs are remembered."""
 
@@ -207,16 +206,16 @@ class Rooms:
 
     def settle(self) -> None:
         """Between two decisions: searches learn of all changes, and those that nothing asks for are dropped."""
-        new = max([search.seen for search in self._searches.values()], default=0)
-        latest = [node for node in set(self._grown[new:]) if node in self.free]
+        grown = [node for node in set(self._grown) if node in self.free]
         by_size: dict[int, list[tuple[int, str]]] = {}
         for key, search in list(self._searches.items()):
             search.idle += 1
             if search.idle > _IDLE_MAX:
                 del self._searches[key]
             else:
-                self._offer(search, {*self._grown[search.seen : new], *self._large(key[0], latest, by_size)}, *key)
-                self._shorten(search)
+                if search.seen < len(self._grown):
+                    self._offer(search, self._large(key[0], grown, by_size), *key)
+                    self._shorten(search)
                 search.seen = 0
         for wish, ranking in list(self._rankings.items()):
             ranking.idle += 1
@@ -409,8 +408,9 @@ class Rooms:
             if not all(map(le, request, room)) and (min(room) >= 0 or not fits(request, room)):
                 continue
             potential = base.for_ps if is_ps else base.potential
-            score = scores.get(potential, _UNKNOWN)
-            if score is _UNKNOWN:
+            try:
+                score = scores[potential]
+            except KeyError:
                 fills = self.fills(potential, request, 1)
                 score = scores[potential] = (fills[0].lost, fills[0].waste) if fills else None
             if score:

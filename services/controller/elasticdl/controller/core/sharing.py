@@ -179,13 +179,19 @@ def _grow(plan: Plan, job: Job, policy: Policy, givers: Givers) -> str:
     if free is not None:
         plan.start(job.name, Role.WORKER, free)
     if free is not None or _transfer(plan, job, givers):
-        # What the ps takes counts, too: otherwise the givers would take their workers back in the next decision.
-        if not any(plan.workers(each) < had and plan.share(each) < plan.share(job.name) for each, had in asked.items()):
+        # What the ps takes counts, too.
+        if not any(plan.workers(each) < had and _takes_back(plan, each, job) for each, had in asked.items()):
             return ""
         plan.undo(mark)
         return _NO_PS
     plan.undo(mark)
     return f"its share: {refusal}" if refusal else "its share: no room without taking from a job with less"
+
+
+def _takes_back(plan: Plan, giver: str, taker: Job) -> bool:
+    """Whether a job would take a worker back that it gave."""
+    by_quota = owed(plan, taker.name, plan.jobs[giver])
+    return plan.share(giver) < plan.share(taker.name) if by_quota is None else by_quota
 
 
 def _needs_ps(plan: Plan, job: Job, policy: Policy) -> bool:
