@@ -1,7 +1,8 @@
 """A job as a trace in the trace event format of Chrome, which Perfetto opens. Pure.
 
 Each process of the job is a process of the trace: its phases are the first track, its tasks the next ones, because a
-worker holds several tasks at a time. Times are microseconds since the first event.
+worker holds several tasks at a time. Times are microseconds since the first event. A track has the number of its thread,
+``tid``, which begins with 1: Perfetto takes thread 0 of a process for the thread that has the number of the process.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ SPANS_MAX = 1_000_000
 _PARTS = ("read", "feed", "pull", "compute", "push", "wait", "export")
 _ORDER = (Service.MASTER, Service.LAUNCHER, Service.PS, Service.WORKER)
 _LABEL_CHARS_MAX = 200
+_PHASES = 1
+"""Thread with the phases of a process; its tasks have the next ones."""
 
 
 @dataclass(slots=True)
@@ -132,13 +135,13 @@ class Trace:
             if each["ph"] == "X":
                 yield TraceSpan(
                     process=names[each["pid"]],
-                    track=each["tid"],
+                    track=each["tid"] - _PHASES,
                     name=each["name"],
                     start_us=each["ts"],
                     end_us=each["ts"] + each["dur"],
                     arguments=each["args"],
-                    task=_task_of(each["name"]) if each["tid"] else None,
-                    is_part=each["tid"] > 0 and each["name"] in _PARTS,
+                    task=_task_of(each["name"]) if each["tid"] > _PHASES else None,
+                    is_part=each["tid"] > _PHASES and each["name"] in _PARTS,
                 )
 
     def service_of(self, name: PodName) -> Service | None:
@@ -150,11 +153,12 @@ class Trace:
         for name, pid in self._pids.items():
             service = services.get(name)
             order = _ORDER.index(service) if service in _ORDER else len(_ORDER)
-            yield {"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": {"name": name}}
-            yield {"ph": "M", "pid": pid, "tid": 0, "name": "process_sort_index", "args": {"sort_index": order}}
-            yield {"ph": "M", "pid": pid, "tid": 0, "name": "thread_name", "args": {"name": "phase"}}
+            yield {"ph": "M", "pid": pid, "tid": _PHASES, "name": "process_name", "args": {"name": name}}
+            yield {"ph": "M", "pid": pid, "tid": _PHASES, "name": "process_sort_index", "args": {"sort_index": order}}
+            yield {"ph": "M", "pid": pid, "tid": _PHASES, "name": "thread_name", "args": {"name": "phase"}}
             for lane in range(1, (self._lanes[name].number if name in self._lanes else 0) + 1):
-                yield {"ph": "M", "pid": pid, "tid": lane, "name": "thread_name", "args": {"name": f"tasks {lane}"}}
+                tid = _PHASES + lane
+                yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": f"tasks {lane}"}}
 
     def _phases(self) -> Iterator[dict[str, Any]]:
         for span in self._processes.spans:
@@ -220,7 +224,7 @@ class Trace:
 
     def _instant(self, name: PodName, text: str, record: LogRecord, **arguments: str) -> None:
         label = text if len(text) <= _LABEL_CHARS_MAX else f"{text[: _LABEL_CHARS_MAX - 3]}..."
-        place = {"ph": "i", "s": "t", "pid": self._pid(name), "tid": 0, "ts": self._us(record.envelope.time_s)}
+        place = {"ph": "i", "s": "t", "pid": self._pid(name), "tid": _PHASES, "ts": self._us(record.envelope.time_s)}
         self._events.append({**place, "name": label, "args": {"event": record.seq, **arguments}})
 
     def _span(
@@ -230,7 +234,7 @@ class Trace:
         return {
             "ph": "X",
             "pid": self._pid(name),
-            "tid": lane,
+            "tid": _PHASES + lane,
             "ts": since_us,
             "dur": max(0, until_us - since_us),
             "name": label,
