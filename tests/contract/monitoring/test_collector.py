@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.contract.monitoring.test_prometheus_server import exported
 from tests.contract.servers import collector
-from tests.unit.views.recorded import Recorded, header_of, job_of, recorded
+from tests.unit.views.recorded import job_of, recorded
 
 from elasticdl.cli.commands.events import EventQuery
 from elasticdl.cli.commands.looking.trace import send_trace
 from elasticdl.cli.jobs.exported import ExportedJobHandle
 from elasticdl.shared.messages.events import LogRecord, TaskFinished, TaskTaken, one_by_one
-from elasticdl.views.files.exported_log import export
 
 Span = dict[str, Any]
 
@@ -29,8 +28,7 @@ def program() -> Path:
 
 def test_a_collector_has_the_spans_of_a_job_under_their_parents(program: Path, tmp_path: Path) -> None:
     records = recorded("worker-killed")
-    path = tmp_path / "job.edl"
-    asyncio.run(export(Recorded(records), path, header_of(records), lambda envelope: envelope))
+    path = exported("worker-killed", tmp_path)
     with collector.collector(program, tmp_path) as collected:
         for _ in range(2):
             send_trace(ExportedJobHandle(path), collected.address, EventQuery())

@@ -1,8 +1,8 @@
 """A job as a trace in the trace event format of Chrome, which Perfetto opens. Pure.
 
 Each process of the job is a process of the trace: its phases are the first track, its tasks the next ones, because a
-worker holds several tasks at a time. Times are microseconds since the first event. A track has the number of its thread,
-``tid``, which begins with 1: Perfetto takes thread 0 of a process for the thread that has the number of the process.
+worker holds several tasks at a time. Times are microseconds since the first event. The threads of a process, which are
+its tracks, count from 1: Perfetto takes thread 0 for the thread that has the number of the process.
 """
 
 from __future__ import annotations
