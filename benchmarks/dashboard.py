@@ -29,6 +29,8 @@ WAIT_MS = 3_600_000
 MOVES = (0.5, 0.12, 0.95, 0.001, 0.64, 0.31, 0.88)
 """Where the slider is moved to, as parts of the log."""
 PLAY_S = 3.0
+EPOCHS = 10
+"""With those of the recorded job, a long log would have tens of thousands, each with sums in every state."""
 FRAMES = """() => {
   window.longest = 0;
   let last = performance.now();
@@ -95,7 +97,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = arguments.file or Path(folder) / "long.edl"
         if not path.exists():
-            write_log(path, arguments.tasks, arguments.workers)
+            write_log(path, arguments.tasks, arguments.workers, EPOCHS)
         command = [*ELASTICDL, "dashboard", str(path), "--port=0"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as playwright:
             try:
