@@ -58,13 +58,12 @@ def long_log(tasks: int, workers: int = 2, seed: int = 0, epochs: int = 0) -> It
     opening = recorded[0].envelope
     assert isinstance(opening.event, events.JobSubmitted)
     plan = opening.event.spec.plan
-    per_epoch = plan.tasks // plan.epochs
     if epochs:
         (source,) = plan.sources
-        larger = replace(source, records=source.records * -(-tasks // (per_epoch * epochs)))
+        larger = replace(source, records=-(-tasks // epochs) * plan.task_records)
         plan = replace(plan, sources=(larger,), epochs=epochs)
     else:
-        plan = replace(plan, epochs=-(-tasks // per_epoch))
+        plan = replace(plan, epochs=-(-tasks // (plan.tasks // plan.epochs)))
     sample = next(each.envelope.event for each in recorded if isinstance(each.envelope.event, events.TaskFinished))
     sample = replace(sample, absorbed_by=ps_set_digest({PodName("ps-0"): Incarnation("ps-0-1")}))
     rng = random.Random(seed)
