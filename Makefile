@@ -19,7 +19,7 @@ TEST_TOOLS := hypothesis pytest pytest-asyncio pytest-timeout pytest-xdist
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup constraints train test unit sim sim-mutations histories contract integration e2e cluster-up cluster-down test-cluster bench-cluster s3-server postgres-server prometheus-server nats-cli lowest cov docs recording lint format type imports proto proto-fresh crd web bench bench-chaos bench-moves quality check fleet wheel clean
+.PHONY: help setup constraints train test unit sim sim-mutations histories contract integration e2e cluster-up cluster-down test-cluster bench-cluster s3-server postgres-server prometheus-server otel-collector nats-cli lowest cov docs recording lint format type imports proto proto-fresh crd web bench bench-chaos bench-moves quality check fleet wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -111,6 +111,9 @@ postgres-server: $(READY) ## Check that there is a Postgres server for the tests
 prometheus-server: $(READY) ## Provide Prometheus and promtool for the tests: unpack Debian's package once if they are not installed
 	$(BIN)/python -m tests.contract.servers.prometheus
 
+otel-collector: $(READY) ## Provide an OpenTelemetry collector for the tests: build it once
+	$(BIN)/python -m tests.contract.servers.collector
+
 nats-cli: $(READY) ## Provide NATS' command line for the tests: build it once if it is not installed
 	$(BIN)/python -m tests.contract.servers.nats_cli
 
@@ -150,7 +153,7 @@ recording: $(READY) ## Record docs/recording.svg: the example job in a terminal,
 
 proto: $(READY) ## Generate the published schemas of messages, and the protobuf modules
 	$(BIN)/python -m elasticdl.shared.proto.published
-	cd shared && $(PROTOC) elasticdl/shared/proto/tensorboard.proto elasticdl/shared/proto/wire.proto
+	cd shared && $(PROTOC) elasticdl/shared/proto/perfetto.proto elasticdl/shared/proto/tensorboard.proto elasticdl/shared/proto/wire.proto
 	cd client && $(PROTOC) elasticdl/zoo/*.proto
 
 crd: $(READY) ## Generate the definition of the Kubernetes resource TrainingJob

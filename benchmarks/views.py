@@ -34,7 +34,7 @@ COMMANDS = (
 )
 
 
-def write_log(path: Path, tasks: int, workers: int) -> int:
+def write_log(path: Path, tasks: int, workers: int, epochs: int = 0) -> int:
     """Write the file; returns how many events it has."""
     from tests.histories.long import long_log
 
@@ -47,18 +47,18 @@ def write_log(path: Path, tasks: int, workers: int) -> int:
         """See ``LogReader``. Its records are made twice, because those of a million tasks take gigabytes."""
 
         async def last_seq(self) -> int:
-            return sum(1 for _ in long_log(tasks, workers))
+            return sum(1 for _ in long_log(tasks, workers, epochs=epochs))
 
         async def read(self, after: int, decode: Decode = codec.decode_envelope) -> AsyncIterator[LogRecord]:
             del decode
-            for record in islice(long_log(tasks, workers), after, None):
+            for record in islice(long_log(tasks, workers, epochs=epochs), after, None):
                 yield record
 
     def unchanged(envelope: Envelope) -> Envelope:
         return envelope
 
     log = Log()
-    opening = next(long_log(tasks, workers)).envelope.event
+    opening = next(long_log(tasks, workers, epochs=epochs)).envelope.event
     header = Header(job=opening.spec.job, records=0, state="training", running=True)  # type: ignore[union-attr]
     began_s = time.process_time()
     made = asyncio.run(log.last_seq())

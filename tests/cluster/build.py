@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from tests.cluster.sites import cache_folder
+from tests.contract.servers import go_programs
 
 SOURCES = Path(__file__).resolve().parent / "node"
 OBEDIENT = SOURCES.with_name("obedient")
@@ -53,39 +54,17 @@ def build() -> Path:
 
 def build_obedient() -> Path:
     """The program of ``obedient``, compiled if it does not exist; takes a second."""
-    return _provide(OBEDIENT, ".")
+    return go_programs.build(OBEDIENT, ".", cache_folder())
 
 
 def build_kwok() -> Path:
     """The program kwok of the version in ``kwok/go.mod``, compiled if it does not exist; takes minutes."""
-    return _provide(KWOK, KWOK_PACKAGE)
+    return go_programs.build(KWOK, KWOK_PACKAGE, cache_folder())
 
 
 def kwok() -> Path:
     """The program kwok; it does not exist before it is built."""
-    return _program(KWOK)
-
-
-def _program(module: Path) -> Path:
-    digest = hashlib.sha256()
-    for path in sorted(path for path in module.iterdir() if path.suffix in {".go", ".mod", ".sum"}):
-        digest.update(path.read_bytes())
-    return cache_folder() / f"{module.name}-{digest.hexdigest()[:16]}" / module.name
-
-
-def _provide(module: Path, package: str) -> Path:
-    """The program of a package that belongs to, or is required by, a module.
-
-    Raises:
-        RuntimeError: the compiler failed; its messages are in the terminal.
-    """
-    program = _program(module)
-    if not program.exists():
-        program.parent.mkdir(parents=True, exist_ok=True)
-        command = ["go", "build", "-trimpath", "-ldflags=-s -w", "-o", str(program), package]
-        if subprocess.run(command, cwd=module, env=os.environ | {"CGO_ENABLED": "0"}, check=False).returncode:
-            raise RuntimeError(f"Go could not compile {package} in {module}. Its messages are above.")
-    return program
+    return go_programs.program(KWOK, cache_folder())
 
 
 def _compile_into(folder: Path) -> None:

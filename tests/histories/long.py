@@ -46,17 +46,24 @@ class _Writer:
         return LogRecord(seq=self.seq, envelope=envelope)
 
 
-def long_log(tasks: int, workers: int = 2, seed: int = 0) -> Iterator[LogRecord]:
+def long_log(tasks: int, workers: int = 2, seed: int = 0, epochs: int = 0) -> Iterator[LogRecord]:
     """A job that trains ``tasks`` tasks, in a little more than two records each; its log ends while it trains.
 
     Worker 1 is half as fast as the others.
+
+    Args:
+        epochs: how many it has, over data of that size; 0: as many as it takes with the data of the recorded job.
     """
     recorded = list(read_log(FOLDER / f"plain{SUFFIX}"))
     opening = recorded[0].envelope
     assert isinstance(opening.event, events.JobSubmitted)
     plan = opening.event.spec.plan
-    per_epoch = plan.tasks // plan.epochs
-    plan = replace(plan, epochs=-(-tasks // per_epoch))
+    if epochs:
+        (source,) = plan.sources
+        larger = replace(source, records=-(-tasks // epochs) * plan.task_records)
+        plan = replace(plan, sources=(larger,), epochs=epochs)
+    else:
+        plan = replace(plan, epochs=-(-tasks // (plan.tasks // plan.epochs)))
     sample = next(each.envelope.event for each in recorded if isinstance(each.envelope.event, events.TaskFinished))
     sample = replace(sample, absorbed_by=ps_set_digest({PodName("ps-0"): Incarnation("ps-0-1")}))
     rng = random.Random(seed)

@@ -58,7 +58,11 @@ def report(
 def trace(
     job: JobOrFile,
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="The file to write; compressed if it ends with .gz.")
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]",
+            help="The file to write, for Perfetto. A .json is in the format of Chrome, a .gz is compressed.",
+        ),
     ] = None,
     otlp: Annotated[
         str,

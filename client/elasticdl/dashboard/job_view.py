@@ -15,6 +15,8 @@ from elasticdl.views.replaying import Replay
 
 AT_ONCE = 200
 """Records that are folded before other requests are served."""
+FROZEN_AT_ONCE = 50_000
+"""Records after which they are kept from collections of garbage, which would hold up answers for longer and longer."""
 POLL_S = 1.0
 """Seconds between two checks whether a job still runs."""
 
@@ -104,8 +106,7 @@ class JobView:
             batch.append(record)
             if len(batch) >= AT_ONCE or record.seq >= self.total:
                 self.replay.extend(batch)
-                if record.seq == self.total:
-                    # A collection of a large log's records would hold up answers for a tenth of a second.
+                if record.seq == self.total or record.seq % FROZEN_AT_ONCE == 0:
                     gc.freeze()
                 batch = []
                 self.total = max(self.total, record.seq)

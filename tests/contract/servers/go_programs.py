@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 from pathlib import Path
@@ -29,3 +30,29 @@ def install(package: str) -> None:
         stderr=subprocess.DEVNULL,
         check=True,
     )
+
+
+def program(module: Path, folder: Path) -> Path:
+    """Where ``build`` puts the program of the present state of a module's sources; it may not exist yet."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in module.iterdir() if path.suffix in {".go", ".mod", ".sum"}):
+        digest.update(path.read_bytes())
+    return folder / f"{module.name}-{digest.hexdigest()[:16]}" / module.name
+
+
+def build(module: Path, package: str, folder: Path) -> Path:
+    """The program of a package that belongs to, or is required by, a module; compiled if it does not exist.
+
+    Args:
+        folder: has a folder for the program of each state of the sources.
+
+    Raises:
+        RuntimeError: the compiler failed; its messages are in the terminal.
+    """
+    found = program(module, folder)
+    if not found.exists():
+        found.parent.mkdir(parents=True, exist_ok=True)
+        command = ["go", "build", "-trimpath", "-ldflags=-s -w", "-o", str(found), package]
+        if subprocess.run(command, cwd=module, env=os.environ | {"CGO_ENABLED": "0"}, check=False).returncode:
+            raise RuntimeError(f"Go could not compile {package} in {module}. Its messages are above.")
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ from tests.unit.views.recorded import LOGS, recorded
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.events import LogRecord, TaskTaken
+from elasticdl.shared.proto import perfetto_pb2 as proto
+from elasticdl.views.outputs import perfetto
 from elasticdl.views.outputs import trace as tracing
 from elasticdl.views.outputs.page import Page, Table, by_name, sampled
+from elasticdl.views.outputs.perfetto import PerfettoTrace
 from elasticdl.views.outputs.trace import trace_of
 from elasticdl.views.wall_time.fold import wall_time
 
@@ -67,6 +71,35 @@ def test_too_large_a_trace_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "SPANS_MAX", 100)
     with pytest.raises(UserError, match="no viewer opens"):
         trace_of(long_log(100))
+    pieces = PerfettoTrace().pieces(long_log(100))
+    assert sum(map(len, pieces)) > 10_000  # Its spans are not held.
+    monkeypatch.setattr(perfetto, "BYTES_MAX", 10_000)
+    with pytest.raises(UserError, match="no viewer opens") as refused:
+        list(PerfettoTrace().pieces(long_log(100)))
+    assert "--since" in str(refused.value)
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_perfetto_gets_the_spans_in_the_order_of_their_nesting(path: Path) -> None:
+    records = recorded(path.stem)
+    whole = proto.Trace.FromString(b"".join(PerfettoTrace().pieces(records)))
+    described: set[int] = set()
+    tracks: dict[int, list[tuple[int, proto.TrackEvent]]] = {}
+    for packet in whole.packet:
+        described.add(packet.track_descriptor.uuid)
+        if packet.HasField("track_event"):
+            assert packet.track_event.track_uuid in described
+            tracks.setdefault(packet.track_event.track_uuid, []).append((packet.timestamp, packet.track_event))
+    spans: Counter[str] = Counter()
+    for events in tracks.values():
+        open_: list[str] = []
+        for _, event in sorted(events, key=lambda each: each[0]):
+            if event.type == proto.TYPE_SLICE_BEGIN:
+                open_.append(event.name)
+            elif event.type == proto.TYPE_SLICE_END:
+                spans[open_.pop()] += 1
+        assert open_ == []
+    assert spans == Counter(each["name"] for each in trace(records) if each["ph"] == "X")
 
 
 class _Tags(HTMLParser):

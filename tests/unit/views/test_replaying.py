@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from functools import partial
 from itertools import pairwise
 
@@ -11,7 +12,7 @@ from tests.unit.views.recorded import LOGS, recorded
 from elasticdl.master.core.fold import fold
 from elasticdl.views.curves import points
 from elasticdl.views.replaying import Replay
-from elasticdl.views.replays.checkpoints import Checkpoint, Checkpoints, Copy
+from elasticdl.views.replays.checkpoints import BYTES_PER_RECORD, Checkpoint, Checkpoints, Copy
 from elasticdl.views.wall_time.fold import wall_time
 
 NAMES = [path.stem for path in LOGS]
@@ -49,6 +50,17 @@ def test_checkpoints_are_dropped_when_they_have_too_many_bytes() -> None:
     found = [before.seq for seq in range(1001) if (before := kept.before(seq))]
     assert 5 <= len(set(found)) <= 10 and found[-1] > 800
     assert kept.before(9) is None
+
+
+def test_large_checkpoints_are_made_less_often() -> None:
+    copy = Copy.of(random.Random(1).randbytes(2000))
+    kept = Checkpoints(10)
+    for seq in range(1, 1001):
+        kept.offer(seq, partial(Checkpoint, seq=seq, state_seq=seq, state=copy, wall_time=copy))
+    found = sorted({before.seq for seq in range(1001) if (before := kept.before(seq))})
+    every = 2 * len(copy.data) // BYTES_PER_RECORD
+    assert every > 20
+    assert found == [10, *range(10 + every, 1001, every)]
 
 
 def test_a_copy_is_apart_from_its_original_but_for_the_spec() -> None:

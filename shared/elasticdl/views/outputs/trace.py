@@ -1,7 +1,8 @@
 """A job as a trace in the trace event format of Chrome, which Perfetto opens. Pure.
 
 Each process of the job is a process of the trace: its phases are the first track, its tasks the next ones, because a
-worker holds several tasks at a time. Times are microseconds since the first event.
+worker holds several tasks at a time. Times are microseconds since the first event. The threads of a process, which are
+its tracks, count from 1: Perfetto takes thread 0 for the thread that has the number of the process.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ from elasticdl.views.processes import Processes
 from elasticdl.views.records import command_text
 
 SPANS_MAX = 1_000_000
-"""Most events of a trace: Perfetto opens some 200 MB of JSON."""
+"""Most events of a trace that are held at a time: Perfetto opens some 200 MB of JSON."""
+TOO_LARGE = "which no viewer opens"
 _PARTS = ("read", "feed", "pull", "compute", "push", "wait", "export")
 _ORDER = (Service.MASTER, Service.LAUNCHER, Service.PS, Service.WORKER)
 _LABEL_CHARS_MAX = 200
+_PHASES = 1
+"""Thread with the phases of a process; its tasks have the next ones."""
 
 
 @dataclass(slots=True)
@@ -111,34 +115,48 @@ class Trace:
                 pass
         if len(self._events) > SPANS_MAX:
             raise UserError(
-                f"the trace has more than {SPANS_MAX:,} spans, which no viewer opens",
-                hint="Choose a part of the log with --since and --until.",
+                f"the trace has more than {SPANS_MAX:,} spans, {TOO_LARGE} as JSON",
+                hint="Give it a name that ends with .pftrace, or choose a part of the log with --since and --until.",
             )
 
     def pieces(self, job: str) -> Iterator[str]:
         """The JSON text, piece by piece."""
-        others = [*self._phases(), *self._open_tasks()]  # They may name further processes.
+        others = list(self.rest())  # They may name further processes.
         whole = [*self._names(), *others, *self._events]
         yield f'{{"displayTimeUnit":"ms","otherData":{{"job":{json.dumps(job)}}},"traceEvents":[\n'
         for number, each in enumerate(whole):
             yield (",\n" if number else "") + json.dumps(each, separators=(",", ":"))
         yield "\n]}\n"
 
+    def taken(self) -> list[dict[str, Any]]:
+        """The events of the records that were taken since the last call, which are forgotten."""
+        found, self._events = self._events, []
+        return found
+
+    def rest(self) -> Iterator[dict[str, Any]]:
+        """The events that are known at the end of the log."""
+        yield from self._phases()
+        yield from self._open_tasks()
+
+    def names(self) -> dict[int, PodName]:
+        """The processes by their numbers."""
+        return {pid: name for name, pid in self._pids.items()}
+
     def spans(self) -> Iterator[TraceSpan]:
         """Its spans, without instants and counters."""
         found = [*self._phases(), *self._events, *self._open_tasks()]  # They may name further processes.
-        names = {pid: name for name, pid in self._pids.items()}
+        names = self.names()
         for each in found:
             if each["ph"] == "X":
                 yield TraceSpan(
                     process=names[each["pid"]],
-                    track=each["tid"],
+                    track=each["tid"] - _PHASES,
                     name=each["name"],
                     start_us=each["ts"],
                     end_us=each["ts"] + each["dur"],
                     arguments=each["args"],
-                    task=_task_of(each["name"]) if each["tid"] else None,
-                    is_part=each["tid"] > 0 and each["name"] in _PARTS,
+                    task=_task_of(each["name"]) if each["tid"] > _PHASES else None,
+                    is_part=each["tid"] > _PHASES and each["name"] in _PARTS,
                 )
 
     def service_of(self, name: PodName) -> Service | None:
@@ -150,11 +168,11 @@ class Trace:
         for name, pid in self._pids.items():
             service = services.get(name)
             order = _ORDER.index(service) if service in _ORDER else len(_ORDER)
-            yield {"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": {"name": name}}
-            yield {"ph": "M", "pid": pid, "tid": 0, "name": "process_sort_index", "args": {"sort_index": order}}
-            yield {"ph": "M", "pid": pid, "tid": 0, "name": "thread_name", "args": {"name": "phase"}}
-            for lane in range(1, (self._lanes[name].number if name in self._lanes else 0) + 1):
-                yield {"ph": "M", "pid": pid, "tid": lane, "name": "thread_name", "args": {"name": f"tasks {lane}"}}
+            yield {"ph": "M", "pid": pid, "tid": _PHASES, "name": "process_name", "args": {"name": name}}
+            yield {"ph": "M", "pid": pid, "tid": _PHASES, "name": "process_sort_index", "args": {"sort_index": order}}
+            lanes = self._lanes[name].number if name in self._lanes else 0
+            for tid in range(_PHASES, _PHASES + lanes + 1):
+                yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": thread_name(tid)}}
 
     def _phases(self) -> Iterator[dict[str, Any]]:
         for span in self._processes.spans:
@@ -220,7 +238,7 @@ class Trace:
 
     def _instant(self, name: PodName, text: str, record: LogRecord, **arguments: str) -> None:
         label = text if len(text) <= _LABEL_CHARS_MAX else f"{text[: _LABEL_CHARS_MAX - 3]}..."
-        place = {"ph": "i", "s": "t", "pid": self._pid(name), "tid": 0, "ts": self._us(record.envelope.time_s)}
+        place = {"ph": "i", "s": "t", "pid": self._pid(name), "tid": _PHASES, "ts": self._us(record.envelope.time_s)}
         self._events.append({**place, "name": label, "args": {"event": record.seq, **arguments}})
 
     def _span(
@@ -230,7 +248,7 @@ class Trace:
         return {
             "ph": "X",
             "pid": self._pid(name),
-            "tid": lane,
+            "tid": _PHASES + lane,
             "ts": since_us,
             "dur": max(0, until_us - since_us),
             "name": label,
@@ -242,6 +260,11 @@ class Trace:
 
     def _us(self, time_s: float) -> int:
         return max(0, round(1e6 * (time_s - (self._began_s or 0.0))))
+
+
+def thread_name(tid: int) -> str:
+    """What a track shows."""
+    return f"tasks {tid - _PHASES}" if tid > _PHASES else "phase"
 
 
 def _task_of(name: str) -> TaskRef | None:

@@ -20,6 +20,9 @@ from elasticdl.shared.job.spec import JobSpec
 
 BYTES_MAX = 256 << 20
 """If all copies of a log have more, every other one is dropped."""
+BYTES_PER_RECORD = 150
+"""If a copy has more for each record of the interval, as with a thousand workers, fewer are made: reading the log would
+take more time for copies than for records."""
 _COMPRESSION = 1
 """The fastest level makes copies a quarter as large."""
 _SHARED = (JobSpec, Plan)
@@ -75,7 +78,7 @@ class Checkpoints:
     """The checkpoints of a log that is read.
 
     Args:
-        interval: records between two of them, as long as there is memory for all.
+        interval: records between two of them, at least.
     """
 
     def __init__(self, interval: int, *, bytes_max: int = BYTES_MAX) -> None:
@@ -86,13 +89,14 @@ class Checkpoints:
 
     def offer(self, seq: int, make: Callable[[], Checkpoint]) -> None:
         """Keep a checkpoint after this record if one is due."""
-        if seq % self._interval:
+        last = self._kept[-1] if self._kept else None
+        if seq - (last.seq if last else 0) < max(self._interval, last.size_bytes // BYTES_PER_RECORD if last else 0):
             return
         self._kept.append(make())
         self._bytes += self._kept[-1].size_bytes
         while self._bytes > self._bytes_max and len(self._kept) > 1:
             self._interval *= 2
-            self._kept = [each for each in self._kept if each.seq % self._interval == 0]
+            self._kept = self._kept[1::2]
             self._bytes = sum(each.size_bytes for each in self._kept)
 
     def before(self, seq: int) -> Checkpoint | None:

@@ -6,6 +6,7 @@ import gzip
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from elasticdl.shared.errors import UserError, file_errors
 from elasticdl.shared.storage.atomic import replacing
 from elasticdl.shared.words import count, size
 from elasticdl.views.outputs.otlp import otlp_trace
+from elasticdl.views.outputs.perfetto import PerfettoTrace
 from elasticdl.views.outputs.trace import trace_of
 
 POST_S_MAX = 30.0
@@ -57,19 +59,23 @@ def _post(address: str, body: dict[str, Any]) -> None:
 
 
 def trace(job: ReadableJob, path: Path, query: EventQuery) -> None:
-    """Write the trace of the log, or of the part between two points. A name that ends with .gz is compressed."""
+    """Write the trace of the log, or of the part between two points.
+
+    A name that ends with .json is in Chrome's format, any other in Perfetto's. With .gz after that it is compressed.
+    """
     records = chosen_records(job, query)
     if not records:
         raise UserError(f"the event log of {job.job} has no event there")
-    found = trace_of(records)
+    name = path.with_suffix("") if path.suffix == ".gz" else path
+    pieces: Iterator[bytes] = PerfettoTrace().pieces(records)
+    if name.suffix == ".json":
+        pieces = map(str.encode, trace_of(records).pieces(job.job))
     with file_errors(f"can't write {path}"), replacing(path) as file:
         if path.suffix == ".gz":
             with gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as packed:
-                for piece in found.pieces(job.job):
-                    packed.write(piece.encode())
+                packed.writelines(pieces)
         else:
-            for piece in found.pieces(job.job):
-                file.write(piece.encode())
+            file.writelines(pieces)
     console = plain_console()
     console.print(f"Wrote the trace of {job.job} to {path} ({size(path.stat().st_size)}).")
-    console.print("To see it: open the file in ui.perfetto.dev or chrome://tracing.")
+    console.print("To see it: open the file in ui.perfetto.dev.")
