@@ -40,7 +40,7 @@ class EarlyData:
 
 
 def index_arrays(file: Path, columns: Mapping[str, Any], stopped: Event) -> ScannedSource:
-    """The index of arrays that are written to a file at the same time; nobody takes the result after ``stopped``.
+    """The index of arrays that are written to a file at the same time, and of a part of them after ``stopped``.
 
     Raises:
         UserError: a column has a type that can't be read.
