@@ -241,7 +241,7 @@ class DenseStore:
     def push(self, gradient: Floats, update: Update) -> None:
         """Apply the optimizer with ``gradient`` float32[trainable + gathered], as checked; the magnitudes come last."""
         if self._kept:
-            self._push_by_keras(gradient, update)
+            self._push_by_keras(gradient[: self.trainable], update)
             return
         state, magnitudes = self._state.reshape(-1), gradient[self.trainable :]
         for start, stop, (decays, is_gathered) in self._moved:

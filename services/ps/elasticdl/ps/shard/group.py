@@ -344,8 +344,6 @@ class Group:
         return rate * self.policy.learning_rate_scale
 
     def _check_magnitudes(self, push: Push) -> None:
-        if not self.signature.optimizer.power:
-            raise ProtocolError("magnitudes came for an optimizer that needs none")
         named = {table.table for table in push.tables}
         for table in push.magnitudes:
             self._table(table.table).check(table.ids, table.gradients)
@@ -357,11 +355,11 @@ class Group:
 
     def _rows_of(self, push: Push) -> dict[str, RowGradients]:
         """The row gradients of a push by table name."""
-        rows, magnitudes = {}, {table.table: table for table in push.magnitudes}
+        power = self.signature.optimizer.power
+        rows, magnitudes = {}, {table.table: table for table in push.magnitudes if power}
         for table in push.tables:
             gradients = RowGradients(table.ids, table.gradients)
             if repeated := magnitudes.get(table.table):
-                power = self.signature.optimizer.power
                 gradients = gradients.repeated(repeated.ids, repeated.gradients, power)
             rows[self.tables[table.table].table.name] = gradients
         return rows
