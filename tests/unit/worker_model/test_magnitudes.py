@@ -78,7 +78,7 @@ def test_squares_of_a_dense_table_are_those_of_fit(write_module: WriteModule, bo
     (velocity,) = [value for path, value in kept.items() if "table" in path and path.endswith("velocity")]
     np.testing.assert_allclose(0.001 * result.dense_gradient[size:].reshape(12, 4), velocity, rtol=1e-4)
     squared_sum = 0.001 * np.square(result.dense_gradient[:48].reshape(12, 4))
-    assert not np.allclose(squared_sum, velocity, rtol=0.1), "the test would not notice the square of the sum"
+    assert not np.allclose(squared_sum, velocity, rtol=0.1, atol=0), "the test would not notice the square of the sum"
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,14 @@ def test_squares_of_rows_are_those_of_fit(write_module: WriteModule, name: str, 
     (spec,) = served.tables
     tables = Tables(served, rows=12)
     result = served.train(batch, served.initial_dense(), tables.pull(batch), step_seed=0)
-    places, values = result.row_magnitudes[spec.name]
     used = np.bincount(raw["words"].reshape(-1), minlength=12)
     unique = np.flatnonzero(used)
-    np.testing.assert_array_equal(unique[places], np.flatnonzero(used > 1))
     power = served.optimizer.optimizer.power
     magnitudes = np.abs(result.row_gradients[spec.name]) ** power
-    magnitudes[places] = values
+    if clip != "global_clipnorm":  # Which adds the parts up, in Keras, too.
+        places, values = result.row_magnitudes[spec.name]
+        np.testing.assert_array_equal(unique[places], np.flatnonzero(used > 1))
+        magnitudes[places] = values
 
     plain, _ = runner_of(write_module(body, name="plain"), raw, swap_bytes_min=1 << 30)
     dense = plain.initial_dense()

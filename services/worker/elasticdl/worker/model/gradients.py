@@ -27,7 +27,7 @@ def clip(gradients: list[Any], optimizer: TranslatedOptimizer) -> list[Any]:
         return [tf.clip_by_norm(gradient, optimizer.clipnorm) for gradient in gradients]
     if optimizer.global_clipnorm > 0 and gradients:
         clipped, _ = tf.clip_by_global_norm(gradients, optimizer.global_clipnorm)
-        return list(clipped)
+        return [tf.convert_to_tensor(gradient) for gradient in clipped]  # Keras adds the parts up here.
     if (limit := optimizer.clipvalue) > 0:
         return [on_parts(lambda parts: tf.clip_by_value(parts, -limit, limit), gradient) for gradient in gradients]
     return gradients
