@@ -63,6 +63,10 @@ class Replica:
     def gradient_size(self) -> int:
         return self._weights.size
 
+    @property
+    def magnitudes(self) -> tuple[int, int]:
+        return self._weights.size, 0
+
     def round_of(self, task: TaskId, batch: int) -> Sequence[tuple[TaskId, int]]:  # noqa: ARG002
         return [(TaskId(one), batch) for one in range(self._width)]
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from elasticdl.ps.engine.dense import DenseStore
 from elasticdl.ps.engine.optimizers import OPTIMIZERS, Update
+from elasticdl.ps.engine.row_gradients import RowGradients
 from elasticdl.ps.engine.tracked_rows import row_store
 from elasticdl.shared.model.dedup import sum_rows, unique_inverse
 from elasticdl.shared.model.rows.timeline import Timeline
@@ -62,7 +63,7 @@ def measure_rows(table: RowTable, name: str, arguments: argparse.Namespace, boun
     out = np.empty((batch, width), np.float32)
     first = Update(0.1, arguments.updates)
     insert_s = sum(
-        seconds(partial(store.push, part, gradients[: part.size], first))
+        seconds(partial(store.push, RowGradients(part, gradients[: part.size]), first))
         for part in np.array_split(ids, -(-rows // batch))
         for _ in range(table.min_count)
     )
@@ -73,10 +74,10 @@ def measure_rows(table: RowTable, name: str, arguments: argparse.Namespace, boun
         timeline.updates[:] = update.iteration
         pulls.append(seconds(partial(store.pull, part, out)))
         checks.append(seconds(partial(store.check, part, gradients)))
-        pushes.append(seconds(partial(store.push, part, gradients, update)))
+        pushes.append(seconds(partial(store.push, RowGradients(part, gradients), update)))
         with store.cut():
             store.reserve(batch)
-            pushes_in_cut.append(seconds(partial(store.push, part, gradients, update)))
+            pushes_in_cut.append(seconds(partial(store.push, RowGradients(part, gradients), update)))
     lines = [
         ("pull", pulls, 2 * width),
         ("check", checks, width),

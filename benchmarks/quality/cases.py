@@ -26,8 +26,6 @@ class Case:
         epochs: passes over the training data.
         metrics: what is compared, ``loss`` being the validation loss. The first is drawn in the plot.
         per_task: minibatches per task.
-        sums_rows: ``fit`` adds up the parts of a row's gradient before it squares them, as jobs do, and Keras does on
-            JAX and PyTorch. On TensorFlow, Keras 3 squares the parts.
     """
 
     name: str
@@ -38,7 +36,6 @@ class Case:
     epochs: int
     metrics: tuple[str, ...] = ("loss",)
     per_task: int = 8
-    sums_rows: bool = False
 
     @property
     def model_file(self) -> Path:
@@ -134,7 +131,6 @@ CASES = (
         batch=96,
         epochs=2,
         metrics=("loss", "auc"),
-        sums_rows=True,
     ),
     Case(
         name="running_maximum",

@@ -85,28 +85,13 @@ def _as_metric(value: Any) -> Any:
     return value if isinstance(value, keras.metrics.Metric) else keras.metrics.MeanMetricWrapper(value)
 
 
-def summing_rows(optimizer: Any) -> Any:
-    """Make an optimizer add up the parts of a row's gradient first; see ``Case.sums_rows``."""
-    apply = optimizer.apply
-
-    def summed(gradient: Any) -> Any:
-        if not isinstance(gradient, tf.IndexedSlices):
-            return gradient
-        ids, places = tf.unique(gradient.indices)
-        rows = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(ids))
-        return tf.IndexedSlices(rows, ids, gradient.dense_shape)
-
-    optimizer.apply = lambda gradients, variables: apply([summed(one) for one in gradients], variables)
-    return optimizer
-
-
 def train(case: Case, folder: Path, seed: int) -> dict[str, Any]:
     """Train once and evaluate."""
     started_s = time.monotonic()
     keras.utils.set_random_seed(seed)
     module = load(case)
     model = module.custom_model()
-    optimizer = summing_rows(module.optimizer()) if case.sums_rows else module.optimizer()
+    optimizer = module.optimizer()
     model.compile(optimizer=optimizer, loss=getattr(module, "OUTPUT_LOSSES", module.loss))
     model.fit(batches(module, records(folder / "train"), case.batch, "train"), epochs=case.epochs, verbose=0)
     train_s = time.monotonic() - started_s

@@ -125,10 +125,6 @@ the value of a weight in which a layer keeps the greatest input; it has to be ex
 `fit` and the jobs shuffle all records in each epoch, which is the default for data of this size. With
 `--shuffle=records`, which shuffles within tasks, the two padded texts end at a loss of 0.61 with one worker.
 
-The `fit` of the table of 300,000 rows adds up the parts of the gradient of a row that a batch has several times, as
-jobs do, and as Keras does on JAX and PyTorch. On TensorFlow, Keras 3 adds up the squares of the parts instead, so Adam
-makes larger steps for such rows: a loss of 0.608 (0.585 to 0.616) for this model.
-
 Machine: {machine}. Date: {date}. All runs together took {minutes} minutes.
 
 `python -m benchmarks.quality --help` shows how to run single models again. The models are in

@@ -2,13 +2,14 @@
 """A behaviour sequence Transformer: ratings of films after the ones before, with side features; argument: the seed."""
 
 import json
+import random
 import sys
 
 import keras
 import numpy as np
 from keras import layers, ops
 
-keras.utils.set_random_seed(int(sys.argv[1]))
+random.seed(int(sys.argv[1]))  # Seeds the weights. set_random_seed() would have fit() shuffle each epoch alike.
 rng = np.random.default_rng(0)
 USERS, FILMS, ROWS, LENGTH = 80, 60, 2400, 5
 taste, kind = rng.normal(size=(USERS, 3)), rng.normal(size=(FILMS, 3))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tests.unit.ps.example import PLAN, initial_dense, push_of, signature
 
 from elasticdl.ps.shard.core import PsCore
@@ -41,8 +44,13 @@ def wire_push(task: int, batch: int, *, empty: bool = False) -> Push:
         empty=empty,
         dense=NO_FLOATS if request.dense_gradient is None else request.dense_gradient,
         statistics=request.statistics_update,
-        tables=tuple(
-            messages.TableGradients(table="ab".index(name), ids=ids, gradients=rows)
-            for name, (ids, rows) in request.rows.items()
-        ),
+        tables=_tables(request.rows),
+        magnitudes=_tables(request.magnitudes),
+    )
+
+
+def _tables(rows: Mapping[str, Any]) -> tuple[messages.TableGradients, ...]:
+    return tuple(
+        messages.TableGradients(table="ab".index(name), ids=ids, gradients=values)
+        for name, (ids, values) in rows.items()
     )

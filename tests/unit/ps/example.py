@@ -40,7 +40,7 @@ def signature(optimizer: str = "sgd", **hyperparameters: Number) -> ModelSignatu
     uniform = RowInitializer(distribution="uniform", low=-0.5, high=0.5)
     return ModelSignature(
         dense=(
-            DenseVariable(name="kernel", shape=(5, 3), kind=VariableKind.TRAINABLE),
+            DenseVariable(name="kernel", shape=(5, 3), kind=VariableKind.TRAINABLE, gathered=True),
             DenseVariable(name="mean", shape=(3,), kind=VariableKind.STATISTIC, state=MOVING_AVERAGE),
             DenseVariable(name="bias", shape=(3,), kind=VariableKind.TRAINABLE),
             DenseVariable(name="frozen", shape=(2,), kind=VariableKind.FROZEN),
@@ -54,7 +54,7 @@ def signature(optimizer: str = "sgd", **hyperparameters: Number) -> ModelSignatu
     )
 
 
-DENSE_SIZE, TRAINABLE_SIZE, STATISTICS_SIZE = 23, 18, 3
+DENSE_SIZE, TRAINABLE_SIZE, GATHERED_SIZE, STATISTICS_SIZE = 23, 18, 15, 3
 
 
 def initial_dense() -> Floats:
@@ -69,15 +69,20 @@ def push_of(task: int, batch: int, *, empty: bool = False) -> PushRequest:
         ids = random.choice(count, size=random.integers(1, count), replace=False).astype(np.int64)
         return ids, random.normal(size=(ids.size, width)).astype(np.float32)
 
+    dense = random.normal(size=TRAINABLE_SIZE).astype(np.float32)
+    tables = {"a": rows(ROWS_A, 4), "b": rows(ROWS_B, 2)}
+    magnitudes = np.square(random.normal(size=GATHERED_SIZE)).astype(np.float32)
+    repeated = {name: (ids[::2].copy(), 2 * np.square(gradients[::2])) for name, (ids, gradients) in tables.items()}
     return PushRequest(
         task=TaskId(task),
         batch=batch,
         batches=PLAN.batches_of(TaskId(task)),
         records=PLAN.records_of(TaskId(task), batch),
         checksum=int(random.integers(0, 2**63)) * 2 + 1,
-        dense_gradient=None if empty else random.normal(size=TRAINABLE_SIZE).astype(np.float32),
+        dense_gradient=None if empty else np.concatenate([dense, magnitudes]),
         statistics_update=NO_FLOATS if empty else random.normal(size=STATISTICS_SIZE).astype(np.float32),
-        rows={} if empty else {"a": rows(ROWS_A, 4), "b": rows(ROWS_B, 2)},
+        rows={} if empty else tables,
+        magnitudes={} if empty else repeated,
     )
 
 

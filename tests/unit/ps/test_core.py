@@ -17,6 +17,8 @@ from tests.unit.ps.example import (
     PLAN,
     ROWS_A,
     ROWS_B,
+    TRAINABLE_SIZE,
+    signature,
 )
 
 from elasticdl.ps.shard.admission import RefusedError
@@ -83,7 +85,7 @@ def test_sgd_equals_numpy() -> None:
     for task, batch in BATCHES:
         push = wire_push(task, batch)
         core.push(push)
-        dense[:18] -= np.float32(0.1) * push.dense
+        dense[:18] -= np.float32(0.1) * push.dense[:18]
         dense[18:21] = MOVING_AVERAGE.momentum * dense[18:21] + push.statistics
         a[push.tables[0].ids] -= np.float32(0.1) * push.tables[0].gradients
         b[push.tables[1].ids] -= np.float32(0.1) * push.tables[1].gradients
@@ -329,33 +331,44 @@ def pull_for(core: PsCore, task: int, batch: int) -> messages.PullReply:
     return core.pull(request)
 
 
-def concatenated(task: int, pushes: list[Push]) -> Push:
+def concatenated(task: int, pushes: list[Push], power: int) -> Push:
     """The push of one process that computes the mean loss over the records of several batches."""
     records = np.array([push.records for push in pushes], np.float32)
     shares = records / records.sum()
-    tables = []
+    tables, repeated = [], []
     for number, count in ((0, ROWS_A), (1, ROWS_B)):
         width = next(table.gradients.shape[1] for push in pushes for table in push.tables if table.table == number)
-        mean = np.zeros((count, width), np.float32)
+        mean, magnitudes = np.zeros((2, count, width), np.float32)
         for push, share in zip(pushes, shares, strict=True):
+            own = np.zeros((count, width), np.float32)
             for table in push.tables:
                 if table.table == number:
                     mean[table.ids] += share * table.gradients
+                    own[table.ids] = np.abs(table.gradients) ** power
+            for table in push.magnitudes:
+                if table.table == number:
+                    own[table.ids] = table.gradients
+            magnitudes += share**power * own
         ids = np.unique(np.concatenate([t.ids for push in pushes for t in push.tables if t.table == number]))
         tables.append(messages.TableGradients(table=number, ids=ids, gradients=mean[ids]))
-    dense = shares @ np.stack([push.dense for push in pushes])
+        repeated.append(messages.TableGradients(table=number, ids=ids, gradients=magnitudes[ids]))
+    gradients = np.stack([push.dense for push in pushes])
+    dense = np.concatenate([shares @ gradients[:, :TRAINABLE_SIZE], shares**power @ gradients[:, TRAINABLE_SIZE:]])
     statistics = shares @ np.stack([push.statistics for push in pushes])
-    return replace(pushes[0], dense=dense, statistics=statistics, tables=tuple(tables))
+    return replace(
+        pushes[0], dense=dense, statistics=statistics, tables=tuple(tables), magnitudes=tuple(repeated if power else ())
+    )
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam", "adamax"])
 def test_an_update_equals_that_of_the_concatenated_batch(optimizer: str) -> None:
     core, reference = synchronous(optimizer), core_of(optimizer)
+    power = signature(optimizer).optimizer.power
     for batch in range(PLAN.batches_of(TaskId(0))):
         pushes = [wire_push(task, batch) for task in (0, 1) if batch < PLAN.batches_of(TaskId(task))]
         for push in reversed(pushes):
             assert core.push(push).verdict is PushVerdict.APPLIED
-        assert reference.push(concatenated(0, pushes)).verdict is PushVerdict.APPLIED
+        assert reference.push(concatenated(0, pushes, power)).verdict is PushVerdict.APPLIED
     _, iterations, dense, rows = state(core)
     _, expected_iterations, expected_dense, expected_rows = state(reference)
     assert iterations == expected_iterations

@@ -37,7 +37,7 @@ PUSH = messages.Push(
     records=3,
     checksum=1,
     rate=0.5,
-    dense=np.ones(18, np.float32),
+    dense=np.ones(33, np.float32),
     statistics=np.ones(3, np.float32),
     tables=(
         messages.TableGradients(table=0, ids=np.arange(3), gradients=np.ones((3, 4), np.float32)),

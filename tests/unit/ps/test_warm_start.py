@@ -88,7 +88,7 @@ def test_training_starts_from_its_first_batch(
 def test_the_optimizer_continues_if_that_is_asked_for(make_job: MakeJob, tmp_path: Path, ps: int) -> None:
     """Two jobs of one and two batches end with the weights of one job with all three."""
     model = replace(signature("adam"), tables=())
-    pushes = [replace(push_of(*place), rows={}) for place in BATCHES[:3]]
+    pushes = [replace(push_of(*place), rows={}, magnitudes={}) for place in BATCHES[:3]]
     first, whole = (make_job(spec(f"file://{tmp_path}/{name}", ps=2)) for name in ("first", "whole"))
     for job, count in ((first, 1), (whole, 3)):
         client = job.client(model)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from elasticdl.ps.engine.accumulator import Accumulator, Gradients, Sums
+from elasticdl.ps.engine.row_gradients import RowGradients
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.model.signature import RowInitializer, RowTable
 
@@ -19,12 +20,12 @@ def batch(dense: list[float], rows: dict[int, list[float]]) -> Gradients:
     ids = np.array(list(rows), np.int64)
     return Gradients(
         dense=np.array(dense, np.float32),
-        rows={"t": (ids, np.array(list(rows.values()), np.float32).reshape(-1, 2))},
+        rows={"t": RowGradients(ids, np.array(list(rows.values()), np.float32).reshape(-1, 2))},
     )
 
 
 def as_dict(gradients: Gradients | Sums) -> dict[int, list[float]]:
-    ids, rows = gradients.rows["t"]
+    ids, rows, *_ = gradients.rows["t"]
     return {int(row_id): row.tolist() for row_id, row in zip(ids, rows, strict=True)}
 
 
@@ -83,8 +84,8 @@ def test_many_rows_grow_the_sums() -> None:
         ids = generator.permutation(500)[:200]
         rows = generator.normal(size=(200, 2)).astype(np.float32)
         expected[ids] += rows
-        accumulator.add(Gradients(dense=np.zeros(0, np.float32), rows={"t": (ids, rows)}))
-    ids, mean = accumulator.take().rows["t"]
+        accumulator.add(Gradients(dense=np.zeros(0, np.float32), rows={"t": RowGradients(ids, rows)}))
+    ids, mean, _ = accumulator.take().rows["t"]
     np.testing.assert_allclose(mean, expected[ids] / 8, rtol=1e-5, atol=1e-6)
 
 
@@ -95,7 +96,9 @@ def test_the_mean_has_the_same_bits_in_whatever_order_batches_arrive() -> None:
             Gradients(
                 dense=generator.normal(size=1000).astype(np.float32),
                 rows={
-                    "t": (np.sort(generator.permutation(60)[:40]), generator.normal(size=(40, 2)).astype(np.float32))
+                    "t": RowGradients(
+                        np.sort(generator.permutation(60)[:40]), generator.normal(size=(40, 2)).astype(np.float32)
+                    )
                 },
             ),
             generator.normal(size=10).astype(np.float32),
@@ -109,7 +112,7 @@ def test_the_mean_has_the_same_bits_in_whatever_order_batches_arrive() -> None:
         for gradients, layer_state, weight in order:
             accumulator.add(gradients, weight, layer_state)
         mean = accumulator.take()
-        ids, rows = mean.rows["t"]
+        ids, rows, _ = mean.rows["t"]
         means.add((mean.dense.tobytes(), mean.layer_state.tobytes(), rows[np.argsort(ids)].tobytes()))
     assert len(means) == 1
 
@@ -161,3 +164,39 @@ def accumulated_mean(sums: Any, layer_states: list[tuple[int, Any]], weight: int
 def bits_of(mean: Gradients | None) -> tuple[bytes, bytes]:
     assert mean is not None
     return mean.dense.tobytes(), mean.layer_state.tobytes()
+
+
+def test_magnitudes_are_those_of_all_batches_as_one() -> None:
+    """Parts of lookups: (id, gradient) of two batches of 3 and 1 records, means over their own records."""
+    parts = [([(7, 2.0), (7, 4.0), (9, 1.0)], 3), ([(7, 8.0)], 1)]
+    for power in (1, 2):
+        accumulator = Accumulator(0, 0, [TABLE], gathered=0, power=power)
+        expected: dict[int, tuple[float, float]] = {}
+        for uses, records in parts:
+            ids = np.unique([row_id for row_id, _ in uses])
+            sums, magnitudes = (
+                np.array([[sum(of(g) for one, g in uses if one == row_id)] * 2 for row_id in ids], np.float32)
+                for of in (float, lambda g, power=power: abs(g) ** power)
+            )
+            repeated = ids[[sum(one == row_id for one, _ in uses) > 1 for row_id in ids]]
+            rows = RowGradients(ids, sums)
+            if repeated.size:
+                rows = rows.repeated(repeated, magnitudes[np.isin(ids, repeated)], power)
+            accumulator.add(Gradients(dense=np.zeros(0, np.float32), rows={"t": rows}), records)
+            for row_id, gradient in uses:
+                share = gradient * records / 4
+                mean, magnitude = expected.get(row_id, (0.0, 0.0))
+                expected[row_id] = mean + share, magnitude + abs(share) ** power
+        again = Accumulator(0, 0, [TABLE], gathered=0, power=power)
+        again.load(accumulator.state())
+        for one in (accumulator, again):
+            ids, means, magnitudes = one.take().rows["t"]
+            found = {int(n): (m[0], s[1]) for n, m, s in zip(ids, means, magnitudes, strict=True)}
+            assert found == expected
+
+
+def test_magnitudes_of_unknown_ids_are_refused() -> None:
+    rows = RowGradients(np.array([3, 7], np.int64), np.ones((2, 2), np.float32))
+    for some in ([5], [7, 3]):
+        with pytest.raises(ProtocolError, match="magnitudes"):
+            rows.repeated(np.array(some, np.int64), np.ones((len(some), 2), np.float32), 2)

@@ -11,6 +11,7 @@ from tests.unit.ps_engine.chunks import chunks
 from elasticdl.ps.engine import rows as engine
 from elasticdl.ps.engine.index import IdIndex
 from elasticdl.ps.engine.optimizers import Update
+from elasticdl.ps.engine.row_gradients import RowGradients
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.shared.model.partitioning import partitions_of
 from elasticdl.shared.model.placement import PARTITIONS
@@ -50,7 +51,7 @@ def test_only_rows_of_wanted_partitions_are_left(kept: int, monkeypatch: pytest.
     while stop:
         stop = store.drop(stop, wanted)
         if kept and new not in store.index.ids:
-            store.push(np.array([new]), np.zeros((1, 3), np.float32), Update(0.1, 0))
+            store.push(RowGradients(np.array([new]), np.zeros((1, 3), np.float32)), Update(0.1, 0))
             up_to = np.array([1], np.int32).view(np.float32).tolist()
             expected[new] = [0.0] * 9 + up_to
     assert rows_of(store) == expected

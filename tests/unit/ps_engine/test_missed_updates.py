@@ -9,6 +9,7 @@ from tests.unit.ps_engine.chunks import chunks
 
 from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.optimizers import Update
+from elasticdl.ps.engine.row_gradients import RowGradients
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.model.manifests import GroupState, RateRun
@@ -31,7 +32,7 @@ def update(store: RowStore, ids: list[int]) -> None:
     made = int(store.timeline.updates[0])
     gradients = np.random.default_rng(made).normal(size=(len(ids), WIDTH)).astype(np.float32)
     store.timeline.rates.record(made, 0.1)
-    store.push(np.array(ids, np.int64), gradients, Update(0.1, made))
+    store.push(RowGradients(np.array(ids, np.int64), gradients), Update(0.1, made))
     store.timeline.updates[:] = made + 1
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tests.unit.ps_engine.test_optimizers_keras import RATE, cases, keras_optimizer
 
 from elasticdl.ps.engine.optimizers import Update
+from elasticdl.ps.engine.row_gradients import RowGradients
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.shared.model.rows.timeline import Timeline
 from elasticdl.shared.model.signature import Number, Optimizer, RowInitializer, RowTable
@@ -63,7 +64,7 @@ class Pair:
         self._apply(gradient)
         self.timeline.rates.record(self.updates, rate)
         if touched.size:
-            self.store.push(IDS[touched], gradient[touched], Update(rate, self.updates))
+            self.store.push(RowGradients(IDS[touched], gradient[touched]), Update(rate, self.updates))
         self.updates += 1
         self.timeline.updates[:] = self.updates
 

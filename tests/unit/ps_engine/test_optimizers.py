@@ -7,6 +7,7 @@ import pytest
 
 from elasticdl.ps.engine.dense import DenseStore
 from elasticdl.ps.engine.optimizers import OPTIMIZERS, Update, rule_of
+from elasticdl.ps.engine.row_gradients import RowGradients
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.rows.timeline import Timeline
@@ -78,11 +79,11 @@ def test_ftrl_changes_nothing_at_a_rate_of_zero_and_learns_afterwards(beta: floa
     for each in (store, untouched):
         each.set(np.full(3, 0.5, np.float32))
     store.push(gradient, Update(rate, 0))
-    rows.push(ids, gradient[None], Update(rate, 0))
+    rows.push(RowGradients(ids, gradient[None]), Update(rate, 0))
     assert store.cut().state.tobytes() == untouched.cut().state.tobytes()
     for each in (store, untouched):
         each.push(gradient, Update(0.1, 1))
-    rows.push(ids, gradient[None], Update(0.1, 1))
+    rows.push(RowGradients(ids, gradient[None]), Update(0.1, 1))
     assert store.cut().state.tobytes() == untouched.cut().state.tobytes()
     assert np.isfinite(store.cut().state).all()
     pulled = np.empty((1, 3), np.float32)

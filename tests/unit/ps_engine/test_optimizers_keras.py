@@ -9,13 +9,18 @@ import pytest
 
 from elasticdl.ps.engine.dense import DenseStore
 from elasticdl.ps.engine.optimizers import OPTIMIZERS, Update
+from elasticdl.ps.engine.row_gradients import RowGradients
+from elasticdl.ps.engine.rows import RowStore
 from elasticdl.ps.engine.schedules import schedule_of
 from elasticdl.shared.model.partitioning import Block
+from elasticdl.shared.model.rows.timeline import Timeline
 from elasticdl.shared.model.rows.zero_gradients import DEFAULTS
 from elasticdl.shared.model.signature import (
     DenseVariable,
     Number,
     Optimizer,
+    RowInitializer,
+    RowTable,
     VariableKind,
 )
 
@@ -121,6 +126,60 @@ def test_dense_update_equals_keras(name: str, hyperparameters: dict[str, Number]
         for row in state[1:, part]:
             matches = [np.allclose(row, slot, rtol=1e-5, atol=1e-6 * float(np.abs(slot).max())) for slot in remaining]
             remaining.pop(matches.index(True))
+
+
+@cases
+def test_lookups_learn_as_in_keras(name: str, hyperparameters: dict[str, Number]) -> None:
+    """The gradient of a lookup has a part for each use of a row. A dense table and rows of a store, by 40 updates."""
+    import keras
+    import tensorflow as tf
+
+    generator = np.random.default_rng(3)
+    rows, width = 6, 4
+    start = generator.normal(size=(rows, width)).astype(np.float32)
+    table, kernel = keras.Variable(start, name="table"), keras.Variable(start[0], name="kernel")
+    theirs = keras_optimizer(name, hyperparameters)
+    optimizer = Optimizer(name=name, learning_rate=RATE, hyperparameters=hyperparameters)
+    is_gathered = optimizer.power > 0
+    dense = DenseStore(
+        (
+            DenseVariable(name="table", shape=(rows, width), kind=VariableKind.TRAINABLE, gathered=is_gathered),
+            DenseVariable(name="kernel", shape=(width,), kind=VariableKind.TRAINABLE),
+        ),
+        optimizer,
+    )
+    dense.set(np.concatenate([start.reshape(-1), start[0]]))
+    timeline = Timeline()
+    stored = RowStore(
+        RowTable(name="t", width=width, initializer=RowInitializer(distribution="zeros")), optimizer, 1, timeline
+    )
+    stored.load_weights(np.arange(rows), start)
+    for iteration in range(40):
+        used = np.concatenate(
+            [np.arange(rows), generator.integers(0, rows, 5)]
+        )  # Each row is used, some several times.
+        parts = generator.normal(size=(used.size, width)).astype(np.float32)
+        plain = generator.normal(size=width).astype(np.float32)
+        slices = tf.IndexedSlices(tf.constant(parts), tf.constant(used), tf.constant([rows, width], tf.int64))
+        theirs.apply([slices, tf.constant(plain)], [table, kernel])
+        gradient, magnitudes = np.zeros((2, rows, width), np.float32)
+        np.add.at(gradient, used, parts)
+        np.add.at(magnitudes, used, np.abs(parts) ** optimizer.power)
+        timeline.rates.record(iteration, RATE)
+        update = Update(RATE, iteration)
+        dense.push(np.concatenate([gradient.reshape(-1), plain, *([magnitudes.reshape(-1)] * is_gathered)]), update)
+        pushed = RowGradients(np.arange(rows), gradient)
+        if is_gathered:
+            repeated = np.flatnonzero(np.bincount(used) > 1)
+            pushed = pushed.repeated(repeated, magnitudes[repeated], optimizer.power)
+        stored.push(pushed, update)
+        timeline.updates[:] = iteration + 1
+    learned = dense.cut().state[0]
+    assert_equal_to_rounding(learned[rows * width :], kernel.numpy())
+    assert_equal_to_rounding(learned[: rows * width].reshape(rows, width), table.numpy())
+    found = np.empty((rows, width), np.float32)
+    stored.pull(np.arange(rows), found)
+    assert_equal_to_rounding(found, table.numpy())
 
 
 def test_cut_blocks_together_learn_what_the_whole_learns() -> None:

@@ -15,6 +15,7 @@ from tests.unit.ps_engine.chunks import chunks
 from elasticdl.ps.engine.checks import NotFiniteError
 from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.optimizers import Update
+from elasticdl.ps.engine.row_gradients import RowGradients
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.shared.errors import InvariantError, ProtocolError
 from elasticdl.shared.model.rows.timeline import Timeline
@@ -43,7 +44,7 @@ def pulled(source: RowStore | RowCut, ids: list[int]) -> NDArray[np.float32]:
 def push(store: RowStore, ids: list[int], seed: int = 0, iteration: int = 0) -> None:
     gradients = np.random.default_rng(seed).normal(size=(len(ids), WIDTH)).astype(np.float32)
     store.check(array(ids), gradients)
-    store.push(array(ids), gradients, Update(0.1, iteration))
+    store.push(RowGradients(array(ids), gradients), Update(0.1, iteration))
 
 
 def slabs_of(cut: RowCut, rows_max: int = 4) -> Slabs:
@@ -82,7 +83,7 @@ def test_the_first_push_starts_from_the_pulled_row() -> None:
     store = store_of("sgd")
     before = pulled(store, [1, 2, 3])
     gradients = np.arange(6, dtype=np.float32).reshape(2, WIDTH)
-    store.push(array([3, 1]), gradients, Update(0.5, 0))
+    store.push(RowGradients(array([3, 1]), gradients), Update(0.5, 0))
     after = pulled(store, [1, 2, 3])
     np.testing.assert_array_equal(after[2], before[2] - gradients[0] * np.float32(0.5))
     np.testing.assert_array_equal(after[0], before[0] - gradients[1] * np.float32(0.5))
@@ -92,7 +93,7 @@ def test_the_first_push_starts_from_the_pulled_row() -> None:
 
 def test_accumulators_start_at_keras_initial_value() -> None:
     store = store_of("adagrad")
-    store.push(array([1]), np.zeros((1, WIDTH), np.float32), Update(0.1, 0))
+    store.push(RowGradients(array([1]), np.zeros((1, WIDTH), np.float32)), Update(0.1, 0))
     (slab,) = everything(store).values()
     assert slab[WIDTH:] == [np.float32(0.1)] * WIDTH
 
@@ -143,7 +144,7 @@ def test_read_only_buffers_are_accepted() -> None:
     gradients = np.frombuffer(np.ones((4, WIDTH), np.float32).tobytes(), np.float32).reshape(4, WIDTH)
     store = store_of()
     store.check(ids, gradients)
-    store.push(ids, gradients, Update(0.1, 0))
+    store.push(RowGradients(ids, gradients), Update(0.1, 0))
     assert store.rows == 4
 
 
@@ -176,7 +177,7 @@ def test_weights_of_another_store_are_loaded_with_fresh_slots(width: int) -> Non
     trained, store = (
         RowStore(table, Optimizer(name="adam", learning_rate=0.1), seed=9, timeline=Timeline()) for _ in range(2)
     )
-    trained.push(array([3, 5, 8]), np.ones((3, width), np.float32), Update(0.1, 0))
+    trained.push(RowGradients(array([3, 5, 8]), np.ones((3, width), np.float32)), Update(0.1, 0))
     store.load_weights(*trained.stored_weights(0, 3))
     wanted = {row: [*slab[:width], *[0.0] * (2 * width + 1)] for row, slab in everything(trained).items()}
     assert everything(store) == wanted

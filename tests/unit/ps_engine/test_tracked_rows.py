@@ -15,6 +15,7 @@ from tests.unit.ps_engine.chunks import chunks
 
 from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.optimizers import Update
+from elasticdl.ps.engine.row_gradients import RowGradients
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.ps.engine.tracked_rows import Candidates, TrackedRowStore, row_store
 from elasticdl.shared.model.placement import PARTITIONS
@@ -98,7 +99,7 @@ def update(store: TrackedRowStore, ids: list[int], updates: int) -> None:
     gradients = gradients_of(ids, updates)
     store.check(array(ids), gradients)
     store.reserve(len(ids))
-    store.push(array(ids), gradients, Update(float(RATE), updates))
+    store.push(RowGradients(array(ids), gradients), Update(float(RATE), updates))
     store.timeline.updates[:] = updates + 1
 
 
@@ -287,7 +288,7 @@ def test_a_reserved_push_allocates_nothing() -> None:
     for updates in range(2):
         store.reserve(100)
         before = store.nbytes + store.candidates.nbytes
-        store.push(np.arange(100), gradients, Update(0.1, updates))
+        store.push(RowGradients(np.arange(100), gradients), Update(0.1, updates))
         assert store.nbytes + store.candidates.nbytes == before
     assert store.rows == 100
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.unit.ps.example import TRAINABLE_SIZE, push_of, signature
+from tests.unit.ps.example import GATHERED_SIZE, TRAINABLE_SIZE, push_of, signature
 
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.wire import messages
@@ -29,4 +29,4 @@ def test_a_gradient_goes_with_its_id(ps: int) -> None:
             np.testing.assert_array_equal(table.gradients, np.repeat(table.ids[:, None], 4, axis=1))
             got += table.ids.tolist()
     assert sorted(got) == sorted(ids.tolist())
-    assert dense == TRAINABLE_SIZE
+    assert dense == TRAINABLE_SIZE + GATHERED_SIZE

@@ -91,6 +91,7 @@ class FakeResult:
     problem: str = ""
     dense_gradient: Any = field(default_factory=lambda: np.ones(3, np.float32))
     statistics_update: Any = field(default_factory=lambda: np.zeros(0, np.float32))
+    row_magnitudes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass

@@ -63,6 +63,7 @@ class Result:
     dense_gradient: Any = field(default_factory=lambda: NO_FLOATS)
     statistics_update: Any = field(default_factory=lambda: NO_FLOATS)
     row_gradients: Any = field(default_factory=lambda: MappingProxyType({}))
+    row_magnitudes: Any = field(default_factory=lambda: MappingProxyType({}))
     finite: bool = True
     overflow: bool = False
     problem: str = ""

@@ -34,7 +34,7 @@ def model() -> ModelSignature:
 
 
 def request_of(task: int, batch: int) -> PushRequest:
-    return replace(push_of(task, batch), rows={})
+    return replace(push_of(task, batch), rows={}, magnitudes={})
 
 
 class Ring:

@@ -42,7 +42,7 @@ def splitter(signature: ModelSignature | None = None) -> Splitter:
 
 def request_of(task: int, batch: int) -> PushRequest:
     metrics = np.array([task + batch, 1.0])
-    return replace(push_of(task, batch, empty=(task, batch) in EMPTY), rows={}, metric_states=metrics)
+    return replace(push_of(task, batch, empty=(task, batch) in EMPTY), rows={}, magnitudes={}, metric_states=metrics)
 
 
 def facts_of(request: PushRequest) -> BatchFacts:
@@ -88,7 +88,9 @@ def commit(state: Replica, batches: Sequence[tuple[int, int]]) -> None:
     for request in requests:
         if request.dense_gradient is not None:
             total = np.zeros(state.gradient_size) if total is None else total
-            total += request.records * request.dense_gradient.astype(np.float64)
+            start, power = state.magnitudes
+            weights = np.where(np.arange(total.size) < start, request.records, request.records**power)
+            total += weights * request.dense_gradient.astype(np.float64)
     state.apply([facts_of(request) for request in requests], total)
 
 

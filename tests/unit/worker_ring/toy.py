@@ -41,6 +41,10 @@ class ToyState:
         return self.weights.size
 
     @property
+    def magnitudes(self) -> tuple[int, int]:
+        return self.weights.size, 0
+
+    @property
     def rounds(self) -> int:
         return self._batches
 

@@ -20,6 +20,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer  # Keras has no pu
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shipping.gradients import on_parts
 
 LOSS = "loss"
 _recording: ContextVar[Recording | None] = ContextVar("recording", default=None)
@@ -105,7 +106,9 @@ class Recording:
         self.movers |= {id(variable): optimizer for _, variable in applied}
 
     def gradients(self, variables: Sequence[Any]) -> list[Any]:
-        """Float32 gradients of variables, of the unscaled loss; zeros for those that the step does not train.
+        """Float32 gradients of variables, in parts where the step gives them so; zeros where it trains none.
+
+        They are those of the unscaled loss.
 
         Raises:
             UserError: the step applies a gradient twice, or to something else.
@@ -124,15 +127,20 @@ class Recording:
                     f"train_step() applies the optimizer to {name}, which is no trainable variable of the model",
                     hint="Make its layer an attribute of the model, and leave its trainable as it is.",
                 )
-            found[id(variable)] = tf.cast(tf.convert_to_tensor(gradient), tf.float32)
-            if self.scale is not None and (id(self.movers[id(variable)]) in self.scaled or self._scales_all):
-                found[id(variable)] /= self.scale
+            is_scaled = id(self.movers[id(variable)]) in self.scaled or self._scales_all
+            divisor = self.scale if self.scale is not None and is_scaled else None
+            found[id(variable)] = on_parts(functools.partial(_unscaled, divisor=divisor), gradient)
         return [found[id(one)] if id(one) in found else tf.zeros(one.shape) for one in variables]
 
     @property
     def _scales_all(self) -> bool:
         """Whether the only optimizer is applied under another object, which it wraps."""
         return bool(self.scaled) and len(self.optimizers) == 1
+
+
+def _unscaled(gradient: Any, *, divisor: Any) -> Any:
+    found = tf.cast(tf.convert_to_tensor(gradient), tf.float32)
+    return found if divisor is None else found / divisor
 
 
 @functools.cache

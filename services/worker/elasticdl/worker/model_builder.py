@@ -266,6 +266,7 @@ def _settings(spec: JobSpec, *, has_callbacks: bool) -> RunnerSettings:
         has_callbacks=has_callbacks,
         swap_bytes_min=_swap_bytes_min(spec),
         replicated=spec.has_ring,
+        adds_magnitudes=spec.ring_precision != "float16",
     )
 
 

@@ -70,7 +70,7 @@ class StepResult(Protocol):
 
     @property
     def dense_gradient(self) -> Floats:
-        """Flat, over the trainable variables."""
+        """Flat, over the trainable variables, then the magnitudes of the gathered ones."""
         ...
 
     @property
@@ -81,6 +81,11 @@ class StepResult(Protocol):
     @property
     def row_gradients(self) -> Mapping[str, Floats]:
         """Trainable table -> gradients of its unique rows."""
+        ...
+
+    @property
+    def row_magnitudes(self) -> Mapping[str, tuple[Ids, Floats]]:
+        """Trainable table -> places and magnitudes of the rows that the batch uses several times."""
         ...
 
     @property

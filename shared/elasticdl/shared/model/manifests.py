@@ -67,8 +67,10 @@ class ChunkPart(Enum):
             ``expire_after`` is an int32: the updates made when the row was touched. A candidate's slab is an int32, the
             updates that have had a gradient for its id, and that place.
         DENSE: float32: weights, then each slot, of the trainable elements; then the fixed ones.
-        ACCUMULATED_DENSE: float64: sum of the gradients that wait for their update.
-        ACCUMULATED_ROWS: ids int64[rows], sums float64[rows, width].
+        ACCUMULATED_DENSE: float64: sum of the gradients that wait for their update, and of the layer state that is
+            averaged with them, then of the magnitudes.
+        ACCUMULATED_ROWS: ids int64[rows], sums float64[rows, width], or [rows, 2 * width] with the magnitudes of each
+            row behind its gradient, see ``Optimizer.power``.
         TALLIES: int64[tables that are tracked, 2, 256]: admitted rows and dropped gradients by partition.
         METRICS: float64[rows, 4 + states]: epoch, batches, records, number of states and the summed metric states of
             each epoch, then zeros.

@@ -129,11 +129,15 @@ class DensePart:
         blocks: in that order.
         runs: the same as slices of the flat vector over all variables in the signature's order, neighbours joined.
         kinds: for each kind, its slices of the flat vector over the variables of that kind.
+        magnitudes: slices of the flat vector over the gathered variables.
+        pushed: slices of what a worker pushes: the flat gradient, followed by the magnitudes.
     """
 
     blocks: tuple[Block, ...]
     runs: Slices
     kinds: tuple[Slices, ...]
+    magnitudes: Slices
+    pushed: Slices
     size: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -211,7 +215,15 @@ def dense_part(variables: Sequence[DenseVariable], partitions: Ranges) -> DenseP
         for one in wanted
         for block in _blocks(variables, kind, one)
     ]
-    return DensePart(blocks=tuple(blocks), runs=_runs(variables, blocks), kinds=kinds)
+    magnitudes = _runs([one if one.gathered else None for one in variables], blocks)
+    trainable = totals[0]
+    return DensePart(
+        blocks=tuple(blocks),
+        runs=_runs(variables, blocks),
+        kinds=kinds,
+        magnitudes=magnitudes,
+        pushed=_joined([*kinds[0], *(slice(trainable + one.start, trainable + one.stop) for one in magnitudes)]),
+    )
 
 
 def dense_parts(variables: Sequence[DenseVariable], placement: Placement) -> tuple[DensePart, ...]:
@@ -235,17 +247,22 @@ def _blocks(variables: Sequence[DenseVariable], kind: VariableKind, wanted: slic
         offset += variable.size
 
 
-def _runs(variables: Sequence[DenseVariable], blocks: Sequence[Block]) -> tuple[slice, ...]:
-    firsts = [0, *accumulate(variable.size for variable in variables)]
-    runs: list[slice] = []
-    for block in blocks:
-        start = firsts[block.variable] + block.start
-        stop = start + block.size
-        if runs and runs[-1].stop == start:
-            runs[-1] = slice(runs[-1].start, stop)
+def _runs(variables: Sequence[DenseVariable | None], blocks: Sequence[Block]) -> Slices:
+    """Slices of the flat vector over the variables, those aside that are None."""
+    firsts = [0, *accumulate(variable.size if variable else 0 for variable in variables)]
+    here = [block for block in blocks if variables[block.variable]]
+    return _joined([slice(firsts[one.variable] + one.start, firsts[one.variable] + one.stop) for one in here])
+
+
+def _joined(slices: Sequence[slice]) -> Slices:
+    """The same with neighbours joined."""
+    joined: list[slice] = []
+    for one in slices:
+        if joined and joined[-1].stop == one.start:
+            joined[-1] = slice(joined[-1].start, one.stop)
         else:
-            runs.append(slice(start, stop))
-    return tuple(runs)
+            joined.append(one)
+    return tuple(joined)
 
 
 def mix64_array(values: Words) -> Words:

@@ -26,6 +26,7 @@ EMA_MOMENTUM, EMA_OVERWRITE_FREQUENCY = EMA = ("ema_momentum", "ema_overwrite_fr
 KEPT = "kept_floats"
 """Hyperparameter of an optimizer that Keras runs: how many floats it keeps."""
 _KERAS = "keras "
+_WITHOUT_MAGNITUDES = frozenset({"sgd", "lion"})
 UPDATES_MAX = (1 << 31) - 2
 """Largest ``min_count`` and ``expire_after``: a ps counts updates in 32 bits."""
 
@@ -110,6 +111,8 @@ class DenseVariable:
         weight_decay: whether the optimizer's decoupled weight decay applies (Keras' exclusions resolved).
         state: STATISTIC: how a batch changes it.
         nonnegative: whether an update sets negative values to 0 (Keras' constraint ``NonNeg``).
+        gathered: rows of it are looked up, and its gradient comes in parts, several for a row that a batch uses several
+            times. Pushes carry their magnitudes, too: see ``Optimizer.power``.
     """
 
     name: str
@@ -118,6 +121,7 @@ class DenseVariable:
     weight_decay: bool = True
     state: StateRule = StateRule()
     nonnegative: bool = False
+    gathered: bool = False
 
     def __post_init__(self) -> None:
         _check(isinstance(self.name, str) and isinstance(self.weight_decay, bool), f"dense variable {self.name!r}")
@@ -227,6 +231,16 @@ class Optimizer:
     def is_keras(self) -> bool:
         """Whether Keras applies it to whole variables, instead of a formula to each element."""
         return self.name.startswith(_KERAS)
+
+    @property
+    def power(self) -> int:
+        """The power of the magnitude of gradients that it averages: 2 of squares, 1 of absolute values, 0 of neither.
+
+        On TensorFlow, Keras takes it of each part of the gradient of a lookup, then adds the parts up for each row.
+        """
+        if self.is_keras or self.name in _WITHOUT_MAGNITUDES:
+            return 0
+        return 1 if self.name == "adamax" else 2
 
     @property
     def kept(self) -> int:

@@ -102,7 +102,9 @@ class Push:
         base_iteration: ``PullReply.iteration`` of the state that the gradients were computed from.
         rate: the learning rate, if the worker evaluates the schedule.
         empty: there is no gradient, so no update; ``statistics`` count all the same.
-        dense: float32, gradient of the part's trainable variables.
+        dense: float32, gradient of the part's trainable variables, then the magnitudes of its gathered ones.
+        magnitudes: of ids that the batch has several times, in the order of ``tables``: sums over their uses of the
+            gradient's ``Optimizer.power``. Of other ids the gradient says it.
         statistics: float32, what the batch contributes to the part's layer state, see ``StateUpdate``; may be empty.
         metric_states: float64, state variables of the training metrics after this batch alone; empty: it has none, or
             another ps adds them up.
@@ -121,6 +123,7 @@ class Push:
     dense: Separate[Floats]
     statistics: Separate[Floats]
     tables: Separate[tuple[TableGradients, ...]]
+    magnitudes: Separate[tuple[TableGradients, ...]] = ()
     metric_states: Separate[Doubles] = field(default_factory=lambda: NO_DOUBLES)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from elasticdl.shared.model.signature import (
 )
 
 Floats = NDArray[np.float32]
+_Facts = TypeVar("_Facts")
 
 
 class LayerState:
@@ -158,6 +160,10 @@ class DenseStore:
         """Blocks in the flat order of values."""
         self.trainable = sizes[VariableKind.TRAINABLE]
         """Elements that gradients move."""
+        self.gathered = sum(
+            block.size for block in by_kind[VariableKind.TRAINABLE] if variables[block.variable].gathered
+        )
+        """Elements whose magnitudes follow the gradient in a push."""
         self.statistics = sizes[VariableKind.STATISTIC]
         """Elements of layer state."""
         self.size = sum(sizes.values())
@@ -167,7 +173,9 @@ class DenseStore:
         self._updater, self._rate_scale, self._kept = updater, rate_scale, optimizer.kept
         self._version = object()
         """Another one when weights or slots are replaced."""
-        self._decayed = tuple(_ranges(variables, by_kind[VariableKind.TRAINABLE], lambda one: one.weight_decay))
+        self._moved = tuple(
+            _ranges(variables, by_kind[VariableKind.TRAINABLE], lambda one: (one.weight_decay, one.gathered))
+        )
         self._average = _average_of(optimizer)
         self._nonnegative = tuple(_ranges(variables, by_kind[VariableKind.TRAINABLE], lambda one: one.nonnegative))
         averages = [0.0] * (self._average is not None)
@@ -226,19 +234,21 @@ class DenseStore:
         return self._state[1:]
 
     def check(self, gradient: Floats) -> None:
-        """Refuse a gradient float32[trainable] that can't be applied."""
-        check_array("dense: gradient", gradient, np.float32, (self.trainable,))
+        """Refuse a gradient, float32[trainable + gathered], that can't be applied."""
+        check_array("dense: gradient", gradient, np.float32, (self.trainable + self.gathered,))
         check_finite("dense: gradient", gradient)
 
     def push(self, gradient: Floats, update: Update) -> None:
-        """Apply the optimizer with ``gradient`` float32[trainable], as checked."""
+        """Apply the optimizer with ``gradient`` float32[trainable + gathered], as checked; the magnitudes come last."""
         if self._kept:
-            self._push_by_keras(gradient, update)
+            self._push_by_keras(gradient[: self.trainable], update)
             return
-        state = self._state.reshape(-1)
-        for start, stop, decay in self._decayed:
-            coefficients = self._rule.coefficients(update, decay=decay)
-            formulas.update_dense(self._rule.formula, state, start, stop, self.trainable, gradient, coefficients)
+        state, magnitudes = self._state.reshape(-1), gradient[self.trainable :]
+        for start, stop, (decays, is_gathered) in self._moved:
+            own = magnitudes[: stop - start if is_gathered else 0]
+            magnitudes = magnitudes[own.size :]
+            coefficients = self._rule.coefficients(update, decay=decays)
+            formulas.update_dense(self._rule.formula, state, start, stop, self.trainable, gradient, own, coefficients)
         # In Keras' order: averages follow the formula's results, and constraints come last.
         if self._average:
             self._average.move(self._state[-1], self._state[0], update.iteration)
@@ -308,9 +318,9 @@ def _check_blocks(variables: Sequence[DenseVariable], blocks: Sequence[Block]) -
 
 
 def _ranges(
-    variables: Sequence[DenseVariable], blocks: Sequence[Block], applies: Callable[[DenseVariable], bool]
-) -> Iterator[tuple[int, int, bool]]:
-    """Maximal flat ranges (start, stop, whether something applies) of trainable blocks."""
+    variables: Sequence[DenseVariable], blocks: Sequence[Block], applies: Callable[[DenseVariable], _Facts]
+) -> Iterator[tuple[int, int, _Facts]]:
+    """Maximal flat ranges (start, stop, what applies) of trainable blocks."""
     start = stop = 0
     for number, block in enumerate(blocks):
         here = applies(variables[block.variable])

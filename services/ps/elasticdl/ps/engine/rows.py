@@ -21,6 +21,7 @@ from elasticdl.ps.engine.index import IdIndex
 from elasticdl.ps.engine.kernels import formulas, slabs
 from elasticdl.ps.engine.optimizers import Update, rule_of
 from elasticdl.ps.engine.pages import Pages
+from elasticdl.ps.engine.row_gradients import RowGradients
 from elasticdl.shared.errors import InvariantError, ProtocolError
 from elasticdl.shared.model.partitioning import partitions_of
 from elasticdl.shared.model.rows.initial_rows import Initializer
@@ -196,13 +197,13 @@ class RowStore:
             self.state = states.view(np.float32, capacity * self.slab_width)
             self.changed = changes.view(np.int32, capacity)
 
-    def push(self, ids: NDArray[np.int64], gradients: NDArray[np.float32], update: Update) -> None:
-        """Apply the optimizer to rows ``ids`` int64[n], unique, with ``gradients`` float32[n, width], as checked."""
-        if not ids.size:
+    def push(self, gradients: RowGradients, update: Update) -> None:
+        """Apply the optimizer to rows with gradients, as checked."""
+        if not gradients.ids.size:
             return
         with self._locked():
-            self._reserve(ids.size)
-            self._update(self._touch(ids), gradients, update)
+            self._reserve(gradients.ids.size)
+            self._update(self._touch(gradients.ids), gradients, update)
 
     def load(self, ids: NDArray[np.int64], rows: NDArray[np.float32], *, saved: bool = False) -> None:
         """Insert or replace whole slabs, ``rows`` float32[n, slab_width]; they count as changed unless they are saved.
@@ -300,7 +301,7 @@ class RowStore:
         """Row indices int64[n], negative for missing rows, and how many of these there are."""
         return self.index.look_up(ids)
 
-    def _update(self, row_indices: NDArray[np.int64], gradients: NDArray[np.float32], update: Update) -> None:
+    def _update(self, row_indices: NDArray[np.int64], gradients: RowGradients, update: Update) -> None:
         """Make the missed updates and this one."""
         if self.missed is not None:
             self.missed.make(self.state, row_indices, np.full(row_indices.size, update.iteration, np.int32))
@@ -310,7 +311,8 @@ class RowStore:
             self.table.width,
             self.slab_width,
             row_indices,
-            gradients.reshape(-1),
+            gradients.values.reshape(-1),
+            gradients.magnitudes.reshape(-1),
             self._rule.coefficients(update),
         )
         if self.has_updates:

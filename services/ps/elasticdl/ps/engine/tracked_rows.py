@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from elasticdl.ps.engine.kernels import tracking
 from elasticdl.ps.engine.optimizers import Update
+from elasticdl.ps.engine.row_gradients import RowGradients
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.shared.model.partitioning import partitions_of
 from elasticdl.shared.model.placement import PARTITIONS
@@ -154,12 +155,13 @@ class TrackedRowStore(SweptRowStore):
         if self.candidates is not None:
             self.candidates.reserve(rows)
 
-    def push(self, ids: Ids, gradients: Floats, update: Update) -> None:
+    def push(self, gradients: RowGradients, update: Update) -> None:
         """As ``RowStore.push``, without the gradients of candidates; an expired row starts from its initial value."""
-        admitted = self._admitted(ids, update.iteration)
+        admitted = self._admitted(gradients.ids, update.iteration)
         if admitted is not None:
-            self._tally(DROPPED, ids[~admitted])
-            ids, gradients = ids[admitted], gradients[admitted]
+            self._tally(DROPPED, gradients.ids[~admitted])
+            gradients = gradients.only(admitted)
+        ids = gradients.ids
         if not ids.size:
             return
         with self._locked():

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from elasticdl.ps.engine.accumulator import Accumulator, AccumulatorState, Gradients
 from elasticdl.ps.engine.dense import DenseCut, DenseStore
 from elasticdl.ps.engine.optimizers import Update
+from elasticdl.ps.engine.row_gradients import RowGradients
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.ps.engine.schedules import schedule_of
 from elasticdl.ps.engine.tracked_rows import TrackedRowStore
@@ -129,7 +130,13 @@ class Group:
             rate_scale=policy.learning_rate_scale,
         )
         trainable = [table for table in signature.tables if table.kind is VariableKind.TRAINABLE]
-        self.accumulator = Accumulator(self.dense.trainable, self.dense.statistics, trainable)
+        self.accumulator = Accumulator(
+            self.dense.trainable,
+            self.dense.statistics,
+            trainable,
+            gathered=self.dense.gathered,
+            power=signature.optimizer.power,
+        )
         self.ledger = Ledger()
         self.metrics = EpochMetricSums(policy.tasks_per_epoch) if has_metrics(partitions) else None
         """Sums over the batches in the ledger; None: another group has them."""
@@ -185,6 +192,8 @@ class Group:
         self.dense.check(push.dense)
         for table in push.tables:
             self._table(table.table).check(table.ids, table.gradients)
+        if push.magnitudes:
+            self._check_magnitudes(push)
 
     def apply(self, push: Push, staleness: int = 0) -> None:
         """Absorb a checked push whose turn it is; an error in here leaves the group in an undefined state.
@@ -195,11 +204,7 @@ class Group:
         if push.rate is not None:
             self._rate = push.rate
         if not push.empty:
-            gradients = Gradients(
-                dense=push.dense,
-                rows={self.tables[t.table].table.name: (t.ids, t.gradients) for t in push.tables},
-            )
-            self._learn(gradients, push, staleness)
+            self._learn(Gradients(dense=push.dense, rows=self._rows_of(push)), push, staleness)
         task, rounds = TaskId(push.task), self.policy.rounds
         if push.statistics.size:
             self.dense.update_statistics(push.statistics, averaged=None if rounds is None else False)
@@ -214,8 +219,8 @@ class Group:
 
         Args:
             pushes: the batches without their gradients, in the order of the plan; otherwise as ``check`` accepts them.
-            gradient: [trainable], float64: the sum of records x gradient over the batches; float32: the mean, weighted
-                by records; None: all are empty.
+            gradient: [trainable + gathered], float64: the sum of records x gradient over the batches; float32: the
+                mean, weighted by records; None: all are empty. The weights of magnitudes have their power.
         """
         layer_states: list[tuple[int, NDArray[np.float32]]] = []
         weight = 0
@@ -319,7 +324,7 @@ class Group:
         self.dense.push(gradients.dense, update)
         for store in self.tables:
             if store.table.name in gradients.rows:
-                store.push(*gradients.rows[store.table.name], update)
+                store.push(gradients.rows[store.table.name], update)
         self.iteration += 1
         if self._needs_rates or self._tracked:
             self.note_updates()
@@ -337,6 +342,27 @@ class Group:
     def _base_rate(self) -> float:
         rate = self._rate if self.signature.optimizer.rate_from_worker else self._schedule(self.iteration)
         return rate * self.policy.learning_rate_scale
+
+    def _check_magnitudes(self, push: Push) -> None:
+        named = {table.table for table in push.tables}
+        for table in push.magnitudes:
+            self._table(table.table).check(table.ids, table.gradients)
+            if table.table not in named:
+                raise ProtocolError("magnitudes came for a table without gradients")
+        if len({table.table for table in push.magnitudes}) < len(push.magnitudes):
+            raise ProtocolError("magnitudes of a table came twice")
+        self._rows_of(push)
+
+    def _rows_of(self, push: Push) -> dict[str, RowGradients]:
+        """The row gradients of a push by table name."""
+        power = self.signature.optimizer.power
+        rows, magnitudes = {}, {table.table: table for table in push.magnitudes if power}
+        for table in push.tables:
+            gradients = RowGradients(table.ids, table.gradients)
+            if repeated := magnitudes.get(table.table):
+                gradients = gradients.repeated(repeated.ids, repeated.gradients, power)
+            rows[self.tables[table.table].table.name] = gradients
+        return rows
 
     def _table(self, table: int) -> RowStore:
         if table >= len(self.tables):

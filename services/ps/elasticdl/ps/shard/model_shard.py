@@ -18,7 +18,7 @@ from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.ledger import Verdict
 from elasticdl.shared.messages.events import GroupLedger
 from elasticdl.shared.model.manifests import GroupState
-from elasticdl.shared.model.partitioning import dense_part, mask_of, partitions_of, take
+from elasticdl.shared.model.partitioning import dense_part, mask_of, partitions_of, take, within
 from elasticdl.shared.model.placement import PARTITIONS, Ranges, group_id
 from elasticdl.shared.model.rows.timeline import Timeline
 from elasticdl.shared.model.signature import ModelSignature
@@ -163,7 +163,7 @@ class ModelShard:
         for group in self.groups:
             values = np.empty(group.part.size, np.float32)
             group.pull_dense(values, averages=averages, updates_ahead=updates_ahead)
-            lay_out(self.part, group.part, values, dense)
+            lay_out(self.part.places(group.part), values, dense)
 
     def whole_dense(self, *, averages: bool = False) -> Floats:
         """The dense values of a shard that has all partitions, float32, in the signature's order."""
@@ -177,14 +177,28 @@ class ModelShard:
         if len(self.groups) == 1:
             return [_judged(self.groups[0], push)]
         statistics = sum(group.dense.statistics for group in self.groups)
-        trainable = sum(group.dense.trainable for group in self.groups)
-        if push.dense.size not in (0, trainable) or push.statistics.size not in (0, statistics):
+        pushed = sum(group.dense.trainable + group.dense.gathered for group in self.groups)
+        if push.dense.size not in (0, pushed) or push.statistics.size not in (0, statistics):
             raise ProtocolError(f"a push of {push.dense.size} and {push.statistics.size} dense elements")
-        owners = [self._owners[partitions_of(table.ids)] for table in push.tables]
-        if any((own == _NO_GROUP).any() for own in owners):
+        owners = {id(table): self._owners[partitions_of(table.ids)] for table in (*push.tables, *push.magnitudes)}
+        if any((own == _NO_GROUP).any() for own in owners.values()):
             raise ProtocolError("a push with rows of partitions that are not here")
+
+        def owned(tables: Sequence[TableGradients], group: int) -> tuple[TableGradients, ...]:
+            chosen = [(table, owners[id(table)] == group) for table in tables]
+            return tuple(
+                replace(table, ids=table.ids[own], gradients=table.gradients[own]) for table, own in chosen if own.any()
+            )
+
         return [
-            _judged(group, replace(self._dense_of(push, group), tables=_tables_of(push, owners, number)))
+            _judged(
+                group,
+                replace(
+                    self._dense_of(push, group),
+                    tables=owned(push.tables, number),
+                    magnitudes=owned(push.magnitudes, number),
+                ),
+            )
             for number, group in enumerate(self.groups)
         ]
 
@@ -350,7 +364,10 @@ class ModelShard:
         trainable = sum(one.dense.trainable for one in self.groups)
         fixed = trainable + sum(one.dense.statistics for one in self.groups)
         places = self.part.places(group.part)
-        moving = tuple(place for place in places if place.stop <= trainable)
+        moving = tuple(place for place in places if place.stop <= trainable) + tuple(
+            slice(trainable + place.start, trainable + place.stop)
+            for place in within(self.part.magnitudes, group.part.magnitudes)
+        )
         added = tuple(
             slice(place.start - trainable, place.stop - trainable)
             for place in places
@@ -380,12 +397,3 @@ def versions_of(groups: Sequence[GroupState]) -> tuple[GroupVersion, ...]:
 
 def _judged(group: Group, push: Push) -> Division:
     return Division(group=group, push=push, verdict=group.judge(push))
-
-
-def _tables_of(push: Push, owners: Sequence[npt.NDArray[np.int16]], group: int) -> tuple[TableGradients, ...]:
-    chosen = [own == group for own in owners]
-    return tuple(
-        TableGradients(table=table.table, ids=table.ids[own], gradients=table.gradients[own])
-        for table, own in zip(push.tables, chosen, strict=True)
-        if own.any()
-    )

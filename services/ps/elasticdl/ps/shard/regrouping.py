@@ -13,7 +13,15 @@ from elasticdl.ps.engine.dense import DenseCut
 from elasticdl.ps.shard.group import GroupCut
 from elasticdl.ps.shard.metric_sums import NO_METRICS, has_metrics
 from elasticdl.shared.job.rangeset import RangeSet
-from elasticdl.shared.model.partitioning import DensePart, dense_part, mask_of, partitions_of, take, within
+from elasticdl.shared.model.partitioning import (
+    DensePart,
+    Slices,
+    dense_part,
+    mask_of,
+    partitions_of,
+    take,
+    within,
+)
 from elasticdl.shared.model.placement import Ranges
 from elasticdl.shared.model.signature import DenseVariable
 from elasticdl.shared.wire.messages import Floats
@@ -64,6 +72,7 @@ def reduced(cut: GroupCut, partitions: Ranges, variables: Sequence[DenseVariable
             weight=cut.accumulated.weight,
             sums=Sums(
                 dense=take(sums.dense, accumulated).copy(),
+                magnitudes=take(sums.magnitudes, within(outer.magnitudes, inner.magnitudes)).copy(),
                 rows={name: _only(rows, mask[partitions_of(rows[0])]) for name, rows in sums.rows.items()},
             ),
         ),
@@ -86,8 +95,10 @@ def joined(cuts: Sequence[GroupCut], variables: Sequence[DenseVariable]) -> Grou
     trainable = sum(cut.dense.state.shape[1] for cut in cuts)
     accumulated = sum(cut.accumulated.sums.dense.size for cut in cuts)
     sums = np.empty(whole.size, np.float64)
+    magnitudes = np.empty(sum(cut.accumulated.sums.magnitudes.size for cut in cuts), np.float64)
     for part, cut in zip(parts, cuts, strict=True):
-        lay_out(whole, part, _padded(cut), sums)
+        lay_out(whole.places(part), _padded(cut), sums)
+        lay_out(within(whole.magnitudes, part.magnitudes), cut.accumulated.sums.magnitudes, magnitudes)
     return replace(
         max(cuts, key=lambda cut: cut.iteration),
         partitions=partitions,
@@ -96,6 +107,7 @@ def joined(cuts: Sequence[GroupCut], variables: Sequence[DenseVariable]) -> Grou
             weight=cuts[0].accumulated.weight,
             sums=Sums(
                 dense=sums[:accumulated].copy(),
+                magnitudes=magnitudes,
                 rows={
                     name: (np.concatenate([ids for ids, _ in many]), np.concatenate([sums for _, sums in many]))
                     for name, many in rows.items()
@@ -107,10 +119,10 @@ def joined(cuts: Sequence[GroupCut], variables: Sequence[DenseVariable]) -> Grou
     )
 
 
-def lay_out(whole: DensePart, inner: DensePart, values: _Values, out: _Values) -> None:
-    """Write the values of a part of a part where they belong among the whole part's."""
+def lay_out(places: Slices, values: _Values, out: _Values) -> None:
+    """Write values, one after another, where they belong."""
     start = 0
-    for place in whole.places(inner):
+    for place in places:
         stop = start + place.stop - place.start
         out[place] = values[start:stop]
         start = stop
@@ -119,7 +131,7 @@ def lay_out(whole: DensePart, inner: DensePart, values: _Values, out: _Values) -
 def _laid_out(whole: DensePart, parts: Sequence[DensePart], values: Sequence[Floats]) -> Floats:
     out = np.empty(whole.size, np.float32)
     for part, own in zip(parts, values, strict=True):
-        lay_out(whole, part, own, out)
+        lay_out(whole.places(part), own, out)
     return out
 
 

@@ -61,7 +61,7 @@ class ShardCut:
         for group, part in zip(self.served, self.parts, strict=True):
             values = np.empty(part.size, np.float32)
             group.dense.pull(values, averages=averages)
-            lay_out(self.part, part, values, dense)
+            lay_out(self.part.places(part), values, dense)
 
     def close(self, *, finished: bool = False) -> None:
         """Free what was saved; ``finished``: the next dirty cut may start here."""

@@ -107,7 +107,7 @@ def _groups(store: ObjectStore, shard: ModelShard, uri: str, manifest: Manifest)
                 empty,
                 dense=_dense(store, uri, chunks, empty.dense),
                 tallies=_tallies(store, uri, chunks, empty.tallies),
-                accumulated=_accumulated(store, shard, uri, state, chunks) if state.accumulated else empty.accumulated,
+                accumulated=_accumulated(store, shard, uri, state, chunks, empty.accumulated),
                 ledger=state.ledger,
                 iteration=state.iteration,
                 rate=state.rate,
@@ -213,10 +213,13 @@ def _metrics(store: ObjectStore, uri: str, chunks: Sequence[Chunk]) -> MetricTab
 
 
 def _accumulated(
-    store: ObjectStore, shard: ModelShard, uri: str, state: GroupState, chunks: Sequence[Chunk]
+    store: ObjectStore, shard: ModelShard, uri: str, state: GroupState, chunks: Sequence[Chunk], like: AccumulatorState
 ) -> AccumulatorState:
+    if not state.accumulated:
+        return like
     dense = np.zeros(0, np.float64)
     rows: dict[str, RowSums] = {}
+    has_magnitudes = shard.signature.optimizer.power > 0
     for chunk in chunks:
         if chunk.part is ChunkPart.ACCUMULATED_DENSE:
             dense = np.frombuffer(read_chunk(store, uri, chunk), np.float64)
@@ -224,5 +227,7 @@ def _accumulated(
             data, table = read_chunk(store, uri, chunk), shard.tables[chunk.table].table
             ids = np.frombuffer(data, np.int64, chunk.rows)
             values = np.frombuffer(data, np.float64, offset=ids.nbytes)
-            rows[table.name] = ids, values.reshape(chunk.rows, table.width)
-    return AccumulatorState(weight=state.accumulated, sums=Sums(dense=dense, rows=rows))
+            rows[table.name] = ids, values.reshape(chunk.rows, table.width * (2 if has_magnitudes else 1))
+    gradients = dense.size - like.sums.magnitudes.size
+    sums = Sums(dense=dense[:gradients], magnitudes=dense[gradients:], rows=rows)
+    return AccumulatorState(weight=state.accumulated, sums=sums)

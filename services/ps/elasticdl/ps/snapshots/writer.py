@@ -178,7 +178,8 @@ def _encoded(
         sums = group.accumulated.sums
         if not group.accumulated.weight:
             continue
-        yield sums.dense.tobytes(), chunk(f"accumulated-{number}", ChunkPart.ACCUMULATED_DENSE, group=number)
+        what = ChunkPart.ACCUMULATED_DENSE
+        yield _bytes(sums.dense, sums.magnitudes), chunk(f"accumulated-{number}", what, group=number)
         for name, (ids, added) in sums.rows.items():
             table, what = numbers[name], ChunkPart.ACCUMULATED_ROWS
             yield _bytes(ids, added), chunk(f"accumulated-{number}-{table}", what, table, ids.size, number)

@@ -180,6 +180,10 @@ class ComputeLane:
             dense_gradient=result.dense_gradient,
             statistics_update=result.statistics_update,
             rows={table: (loaded.tables[table].unique, rows) for table, rows in result.row_gradients.items()},
+            magnitudes={
+                table: (loaded.tables[table].unique[places], values)
+                for table, (places, values) in result.row_magnitudes.items()
+            },
         )
         return BatchComputed(ref=ref, loss=result.loss, seconds={"compute": seconds})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -111,6 +111,11 @@ class DenseVariables:
         update = new - self._kept * old
         # Where nothing is added, rounding leaves something of either sign, which would make a variance negative.
         return tf.where((update < 0) & (update > -_ROUNDING * tf.abs(old)) & self._nonnegative, 0.0, update)
+
+    def mark_gathered(self, gathered: Iterable[bool]) -> None:
+        """Note which trainable variables have gradients in parts: pushes carry their magnitudes."""
+        flags = [*gathered, *([False] * (len(self.specs) - self.trainable_count))]
+        self.specs = tuple(replace(spec, gathered=flag) for spec, flag in zip(self.specs, flags, strict=True))
 
     def assign(self, weights: list[Any], flat: Float32Array) -> None:
         """Set the variables of another instance of the model to the values of a flat vector.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from elasticdl.shipping.gradients import on_parts
 from elasticdl.worker.model.optimizers import TranslatedOptimizer
 
 LOSS_SCALE_INITIAL = 2.0**15
@@ -17,21 +18,29 @@ LOSS_SCALE_MIN = 2.0**-15
 
 
 def clip(gradients: list[Any], optimizer: TranslatedOptimizer) -> list[Any]:
-    """Clip as the Keras optimizer would: one kind only, norms over each whole gradient.
-
-    A table's gradient holds one row per unique id, so its norm is that of the whole table's gradient.
+    """Clip as the Keras optimizer would: one kind only, norms over all parts of each gradient.
 
     Args:
-        gradients: float32 tensors, dense ones and rows.
+        gradients: float32, tensors or in parts.
     """
     if optimizer.clipnorm > 0:
         return [tf.clip_by_norm(gradient, optimizer.clipnorm) for gradient in gradients]
     if optimizer.global_clipnorm > 0 and gradients:
         clipped, _ = tf.clip_by_global_norm(gradients, optimizer.global_clipnorm)
-        return list(clipped)
-    if optimizer.clipvalue > 0:
-        return [tf.clip_by_value(gradient, -optimizer.clipvalue, optimizer.clipvalue) for gradient in gradients]
+        return [tf.convert_to_tensor(gradient) for gradient in clipped]  # Keras adds the parts up here.
+    if (limit := optimizer.clipvalue) > 0:
+        return [on_parts(lambda parts: tf.clip_by_value(parts, -limit, limit), gradient) for gradient in gradients]
     return gradients
+
+
+def magnitudes_of(gradient: Any, power: int) -> Any:
+    """The sums over the parts of each row of their squares or absolute values, in the variable's shape.
+
+    Args:
+        gradient: float32; of a tensor, each element is its own part.
+        power: see ``Optimizer.power``; not 0.
+    """
+    return tf.convert_to_tensor(on_parts(tf.square if power == 2 else tf.abs, gradient))
 
 
 def squares_finite(loss: Any, tensors: list[Any]) -> Any:

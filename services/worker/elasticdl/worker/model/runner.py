@@ -50,6 +50,8 @@ class RunnerSettings:
         eager: run everything uncompiled, for a debugger.
         has_callbacks: they may set the learning rate, so every push carries it.
         replicated: every worker has a replica of the model, so Keras can run optimizers on whole variables.
+        adds_magnitudes: the squares of a lookup's gradient are added up for the optimizer, as in ``fit()``. Sums of
+            float16 can't hold them.
     """
 
     seed: int = 0
@@ -58,6 +60,7 @@ class RunnerSettings:
     synchronous: bool = False
     has_callbacks: bool = False
     replicated: bool = False
+    adds_magnitudes: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +69,12 @@ class StepResult:
 
     Attributes:
         loss: mean loss of the batch, regularizers included.
-        dense_gradient: float32 (trainable,), all trainable variables in signature order, clipped.
+        dense_gradient: float32 (trainable + gathered,), all trainable variables in signature order, clipped, then the
+            magnitudes of the gathered ones.
         statistics_update: float32 (statistics,), what the batch contributes to them, see ``StateUpdate``.
         row_gradients: per trainable table, float32 (unique, width), clipped.
+        row_magnitudes: per trainable table, of the rows that the batch uses several times: their places among the
+            unique ones, int64 (repeated,), and their magnitudes, float32 (repeated, width). None: absent.
         metric_states: float64, state variables of the training metrics after this batch alone; they add up.
         finite: loss, gradients and statistics hold neither NaN nor infinity.
         overflow: they do not, but the loss does: push an empty batch, the loss scale of float16 has been halved. False
@@ -82,6 +88,7 @@ class StepResult:
     dense_gradient: Float32Array
     statistics_update: Float32Array
     row_gradients: Mapping[str, Float32Array]
+    row_magnitudes: Mapping[str, tuple[NDArray[np.int64], Float32Array]]
     metric_states: NDArray[np.float64]
     finite: bool
     overflow: bool = False
@@ -147,6 +154,7 @@ class ModelRunner:
             self._metrics,
             scales=scales,
             eager=eager,
+            power=self.optimizer.optimizer.power if self.settings.adds_magnitudes else 0,
             synchronizes=self.synchronizes,
         )
         if self.tables:
@@ -241,6 +249,7 @@ class ModelRunner:
             dense_gradient=np.asarray(gradients.dense),
             statistics_update=np.asarray(gradients.statistics_update),
             row_gradients={n: np.asarray(g) for n, g in zip(self._trainable, gradients.rows, strict=True)},
+            row_magnitudes=self._repeated(gradients.magnitudes, rows),
             finite=finite,
             overflow=may_overflow and not finite and math.isfinite(loss),
             problem="" if finite else self._problem(gradients),
@@ -340,6 +349,19 @@ class ModelRunner:
     def _pulled(self, dense: Float32Array, rows: TableRows) -> PulledTensors:
         self._check_dense(dense)
         return self._tensors(lend(dense), rows)
+
+    def _repeated(self, magnitudes: list[Any], rows: TableRows) -> dict[str, tuple[NDArray[np.int64], Float32Array]]:
+        places: dict[int, NDArray[np.int64]] = {}
+        found = {}
+        for name, every in zip(self._trainable, magnitudes, strict=True):
+            inverse = rows[name][1]
+            if every is NOTHING or not inverse.size:
+                continue
+            if id(inverse) not in places:  # Tables that share their ids share one array.
+                places[id(inverse)] = np.flatnonzero(np.bincount(inverse) > 1)
+            if (repeated := places[id(inverse)]).size:
+                found[name] = repeated, np.asarray(every)[repeated]
+        return found
 
     def _check_dense(self, dense: Float32Array) -> None:
         if dense.shape != (self.dense.size,):

@@ -19,12 +19,13 @@ from keras.src.random.seed_generator import global_seed_generator  # Keras has n
 from elasticdl.layers import serving
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.signature import VariableKind
+from elasticdl.shipping.gradients import is_in_parts, on_parts, parts_of
 from elasticdl.worker.model.batch import BatchSpec
 from elasticdl.worker.model.build import BuiltModel
 from elasticdl.worker.model.dense import DenseVariables, flat_concat
 from elasticdl.worker.model.embeddings.lookups import PulledRows
 from elasticdl.worker.model.embeddings.recording import record_ids
-from elasticdl.worker.model.gradients import clip, squares_finite
+from elasticdl.worker.model.gradients import clip, magnitudes_of, squares_finite
 from elasticdl.worker.model.metrics import MetricSet
 from elasticdl.worker.model.optimizers import TranslatedOptimizer
 from elasticdl.worker.model.own_step import OwnStep
@@ -59,14 +60,17 @@ class PulledTensors(NamedTuple):
 class Gradients(NamedTuple):
     """What the traced training function gives; see ``runner.StepResult``.
 
-    ``finite``: see ``squares_finite``. ``unclipped``: the gradients before clipping; ``NOTHING`` without clipping.
-    ``predictions`` is ``NOTHING`` where it updates the metrics itself. ``metric_states``: see ``StepMetrics``.
+    ``dense``: the magnitudes of gathered variables follow the gradient. ``magnitudes``: of each trainable table;
+    ``NOTHING`` where its gradient says them. ``finite``: see ``squares_finite``. ``unclipped``: the gradients before
+    clipping, in parts; ``NOTHING`` without clipping. ``predictions``: ``NOTHING`` where it updates the metrics itself.
+    ``metric_states``: see ``StepMetrics``.
     """
 
     loss: Any
     dense: Any
     statistics_update: Any
     rows: list[Any]
+    magnitudes: list[Any]
     finite: Any
     unclipped: Any
     predictions: Any
@@ -79,6 +83,7 @@ class CompiledStep:
     Args:
         scales: the loss is scaled, for float16.
         eager: never trace.
+        power: see ``Optimizer.power``; 0: no magnitudes are added up.
         synchronizes: a training step needs the other batches of its round.
 
     Attributes:
@@ -95,9 +100,11 @@ class CompiledStep:
         *,
         scales: bool,
         eager: bool,
+        power: int,
         synchronizes: bool = False,
     ) -> None:
         self._module = module
+        self._power = power
         self._code = user_code(module.path, "the model")
         self._metrics_code = user_code(module.path, "the metrics")
         self._loss = module.required("loss")
@@ -308,9 +315,8 @@ class CompiledStep:
         if not tf.executing_eagerly():
             self._draws = any(seed.consumers() for _, seed in drawn)
         gradients = tape.gradient(aim, watched, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         if self._scales:
-            gradients = [gradient / scale for gradient in gradients]
+            gradients = [on_parts(lambda parts: parts / scale, gradient) for gradient in gradients]
         state = flat_concat(scope.get_current_value(variable) for variable in self._dense.statistics)
         metric_states: Any = NOTHING
         if not self._synchronizes:
@@ -349,12 +355,25 @@ class CompiledStep:
         count = self._dense.trainable_count
         update = self._dense.state_update(pulled.dense[self._dense.trainable_size :][: tf.size(state)], state)
         clipped = clip(gradients, self._optimizer)
-        dense = flat_concat(clipped[:count])
+        summed = [tf.convert_to_tensor(gradient) for gradient in clipped]
+        dense = flat_concat([*summed[:count], *self._magnitudes(clipped[:count])])
         # One pass over the flat vector is cheaper than one per variable, but clipping hides infinite values.
-        checked = [dense, *clipped[count:]] if clipped is gradients else gradients
+        is_clipped = clipped is not gradients
+        checked = [parts_of(gradient) for gradient in gradients] if is_clipped else [dense, *summed[count:]]
         finite = squares_finite(loss, [update, *checked] if self._dense.statistics else checked)
-        unclipped = NOTHING if clipped is gradients else gradients
-        return Gradients(loss, dense, update, clipped[count:], finite, unclipped, NOTHING, NOTHING)
+        magnitudes = [
+            magnitudes_of(gradient, self._power) if self._power and is_in_parts(gradient) else NOTHING
+            for gradient in clipped[count:]
+        ]
+        unclipped = checked if is_clipped else NOTHING
+        return Gradients(loss, dense, update, summed[count:], magnitudes, finite, unclipped, NOTHING, NOTHING)
+
+    def _magnitudes(self, gradients: list[Any]) -> list[Any]:
+        """The magnitudes of the gathered variables, which the first trace finds."""
+        if self.traces["train"] == 1 and not tf.executing_eagerly():
+            self._dense.mark_gathered(self._power > 0 and is_in_parts(gradient) for gradient in gradients)
+        pairs = zip(gradients, self._dense.specs, strict=False)  # The specs of what is not trained come last.
+        return [magnitudes_of(gradient, self._power) for gradient, spec in pairs if spec.gathered]
 
     def _update_metrics(self, labels: Any, predictions: Any, weights: Any, loss: Any) -> None:
         self._traced("measure")

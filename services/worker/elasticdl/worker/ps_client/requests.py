@@ -43,10 +43,12 @@ class PushRequest:
     Attributes:
         base_iterations: ``Pulled.iterations`` of the state that the gradients were computed from.
         rate: the learning rate, if the schedule is the user's own; None: the ps evaluates the schedule.
-        dense_gradient: float32, flat over the trainable variables in the signature's order; None: an empty push.
+        dense_gradient: float32, flat over the trainable variables in the signature's order, then the magnitudes of the
+            gathered ones; None: an empty push.
         statistics_update: float32, flat over the statistics in the signature's order: the ``x`` of their
             ``StateUpdate``; empty: unchanged.
         rows: by table name; unique ids and their summed gradients.
+        magnitudes: by table name; see ``messages.Push``.
         metric_states: float64, state variables of the training metrics after this batch alone; empty: it has none.
     """
 
@@ -60,6 +62,7 @@ class PushRequest:
     dense_gradient: Floats | None
     statistics_update: Floats = field(default_factory=lambda: NO_FLOATS)
     rows: Mapping[str, Rows] = field(default_factory=lambda: MappingProxyType({}))
+    magnitudes: Mapping[str, Rows] = field(default_factory=lambda: MappingProxyType({}))
     metric_states: Doubles = field(default_factory=lambda: NO_DOUBLES)
 
 

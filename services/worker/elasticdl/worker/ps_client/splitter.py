@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -103,27 +103,26 @@ class Splitter:
 
         A ps in ``having`` has the batch already and is only asked for its progress.
         """
-        splits = {name: (self._split(ids), rows) for name, (ids, rows) in request.rows.items()}
+        splits, magnitudes = (
+            {self._tables[name][0]: (self._split(ids), rows) for name, (ids, rows) in tables.items()}
+            for tables in (request.rows, request.magnitudes)
+        )
         requests: list[messages.Request] = []
         for number, ps in enumerate(self.ps):
             if ps in having:
                 requests += self.next_batch(request.task, request.batches).requests[:1]
             else:
-                requests.append(self._push_of(request, splits, number))
+                push = self._push_of(request, number)
+                requests.append(replace(push, tables=_owned(splits, number), magnitudes=_owned(magnitudes, number)))
         return Split(requests, {})
 
     def _split(self, ids: Ids) -> RowSplit:
         return one_owner(ids) if len(self.ps) == 1 else split_rows(ids, self._placement)
 
-    def _push_of(self, request: PushRequest, splits: Mapping[str, tuple[RowSplit, Floats]], ps: int) -> messages.Push:
+    def _push_of(self, request: PushRequest, ps: int) -> messages.Push:
+        """A push without its rows."""
         part = self.parts[ps]
         gradient = request.dense_gradient
-        tables = []
-        for name, (split, rows) in splits.items():
-            own = split.owned(ps)
-            if own.size:
-                gradients = rows if split.order is None else rows[split.places(ps)]
-                tables.append(messages.TableGradients(table=self._tables[name][0], ids=own, gradients=gradients))
         statistics = request.statistics_update
         bases = request.base_iterations
         return messages.Push(
@@ -138,11 +137,22 @@ class Splitter:
             base_iteration=bases.get(self.ps[ps], min(bases.values(), default=0)),
             rate=request.rate,
             empty=gradient is None,
-            dense=NO_FLOATS if gradient is None else take(gradient, part.gradients),
+            dense=NO_FLOATS if gradient is None else take(gradient, part.pushed),
             statistics=take(statistics, part.statistics) if statistics.size else NO_FLOATS,
-            tables=tuple(tables),
+            tables=(),
             metric_states=request.metric_states if ps == self.gate else NO_DOUBLES,
         )
+
+
+def _owned(splits: Mapping[int, tuple[RowSplit, Floats]], ps: int) -> tuple[messages.TableGradients, ...]:
+    """What a ps gets of the rows of each table."""
+    tables = []
+    for table, (split, rows) in splits.items():
+        own = split.owned(ps)
+        if own.size:
+            gradients = rows if split.order is None else rows[split.places(ps)]
+            tables.append(messages.TableGradients(table=table, ids=own, gradients=gradients))
+    return tuple(tables)
 
 
 class Gathering:

@@ -72,8 +72,14 @@ class Replica:
 
     @property
     def gradient_size(self) -> int:
-        """Elements of the flat dense gradient."""
-        return sum(one.stop - one.start for one in self._splitter.parts[0].gradients)
+        """Elements of the flat dense gradient, and of the magnitudes behind it."""
+        return sum(one.stop - one.start for one in self._splitter.parts[0].pushed)
+
+    @property
+    def magnitudes(self) -> tuple[int, int]:
+        """Where the magnitudes begin, and the power of the weights that they are added up with."""
+        start = sum(one.stop - one.start for one in self._splitter.parts[0].gradients)
+        return start, self._signature.optimizer.power
 
     def round_of(self, task: TaskId, batch: int) -> Sequence[tuple[TaskId, int]]:
         """The batches that make one update with this one, in the order of the plan."""
@@ -138,7 +144,7 @@ class Replica:
         """Commit a round. See ``ring.ports.ReplicaState``."""
         pushes = [self._push_of_facts(facts) for facts in batches]
         rounds = self.step
-        own = None if gradient is None else take(cast("Doubles", gradient), self._splitter.parts[0].gradients)
+        own = None if gradient is None else take(cast("Doubles", gradient), self._splitter.parts[0].pushed)
         self.core.apply_round(pushes, own, self._clock.monotonic())
         with self.core.lock:
             self._step = (self.core.step, rounds + 1)

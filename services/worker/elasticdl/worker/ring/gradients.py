@@ -50,11 +50,20 @@ class Gradients:
         """Records and gradients of these batches."""
         return [self._kept[key] for key in keys]
 
-    def weighted_sum(self, parts: Sequence[tuple[int, Floats]], size: int, records: int, *, is_alone: bool) -> Sum:
+    def weighted_sum(
+        self,
+        parts: Sequence[tuple[int, Floats]],
+        size: int,
+        records: int,
+        *,
+        is_alone: bool,
+        magnitudes: tuple[int, int],
+    ) -> Sum:
         """The sum of weight x gradient; zeros without parts. At least one element.
 
         Args:
             records: of all batches of the round.
+            magnitudes: where they begin, and the power of their weights.
             is_alone: there is no other member, so the sum may be the gradient itself. Otherwise it has its own buffer.
         """
         is_double = self._dtype == np.float64
@@ -67,9 +76,12 @@ class Gradients:
         weakref.finalize(total, self._used.pop, id(total), None)
         if not parts or not size:
             total[:] = 0
+        start, power = magnitudes
         for number, (own, gradient) in enumerate(parts):
             add = ADD_SCALED[self._dtype] if number else SCALE[self._dtype]
-            add(total, own if is_double else own / records, gradient)
+            weight = own if is_double else own / records
+            add(total[:start], weight, gradient[:start])
+            add(total[start:], weight**power, gradient[start:])
         return total
 
     def block_of(self, total: Sum) -> Block:

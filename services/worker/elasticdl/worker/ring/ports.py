@@ -72,7 +72,12 @@ class ReplicaState(Protocol):
 
     @property
     def gradient_size(self) -> int:
-        """Elements of the flat dense gradient."""
+        """Elements of the flat dense gradient, and of the magnitudes behind it."""
+        ...
+
+    @property
+    def magnitudes(self) -> tuple[int, int]:
+        """Where the magnitudes begin, and the power of the weights that they are added up with."""
         ...
 
     def round_of(self, task: TaskId, batch: int) -> Sequence[tuple[TaskId, int]]:
@@ -93,7 +98,7 @@ class ReplicaState(Protocol):
         Args:
             batches: all batches of the round that the ledger lacked, in the order of the plan.
             gradient: float64: the sum of records x gradient over the batches; float32: their mean, weighted by records;
-                None if all of them are empty.
+                None if all of them are empty. The weights of magnitudes have their power.
 
         Raises:
             InvariantError: the state is undefined now, and the process must die.

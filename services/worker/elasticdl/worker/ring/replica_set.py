@@ -400,10 +400,11 @@ class ReplicaSet:
         with self._changed:
             parts = self._gradients.select(command.own)
             size = self._state.gradient_size if command.has_gradient else 0
+            magnitudes = self._state.magnitudes
             links = self._links
         started_s = time.perf_counter()
         is_alone = links is not None and len(links.generation.members) == 1
-        total = self._gradients.weighted_sum(parts, size, command.records, is_alone=is_alone)
+        total = self._gradients.weighted_sum(parts, size, command.records, is_alone=is_alone, magnitudes=magnitudes)
         try:
             if links is None or links.generation.number != number:
                 raise RingBrokenError("the generation has ended")

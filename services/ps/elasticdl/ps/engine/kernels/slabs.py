@@ -155,6 +155,17 @@ def add_rows(sums: Doubles, row_indices: Int64s, width: int, rows: Floats, facto
             total[column] += factor * row[column]
 
 
+@kernel(types.int64, INT64S, INT64S, INT64S_OUT)
+def places_of(some: Int64s, ids: Int64s, places: Int64s) -> int:
+    """Write where some of the ids are among all, in whose order they come; returns how many were found."""
+    found = 0
+    for i in range(ids.size):
+        if found < some.size and ids[i] == some[found]:
+            places[found] = i
+            found += 1
+    return found
+
+
 @kernel(types.boolean, FLOATS)
 def all_finite(values: Floats) -> bool:
     """Whether no value is infinite or NaN."""
