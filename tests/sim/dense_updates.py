@@ -55,14 +55,17 @@ class DenseUpdates:
         self._values = optimizer.hyperparameters
         self._has_schedule = bool(optimizer.schedule)
 
-    def update(self, gradients: Doubles) -> None:
-        """Make an update of every weight; ``gradients`` are float64, one per weight."""
+    def update(self, gradients: Doubles, squares: Doubles | None = None) -> None:
+        """Make an update of every weight; ``gradients`` are float64, one per weight.
+
+        ``squares``: the sums of the squares that the gradients consist of; None: each gradient is one.
+        """
         rate = 1.0 / (1.0 + 0.5 * (self.updates // 6)) if self._has_schedule else 1.0
         self.updates += 1
         if self._name == "adam":
             beta_1, beta_2 = self._values["beta_1"], self._values["beta_2"]
             self.first += (gradients - self.first) * (1 - beta_1)
-            self.second += (gradients**2 - self.second) * (1 - beta_2)
+            self.second += ((gradients**2 if squares is None else squares) - self.second) * (1 - beta_2)
             rate *= (1 - beta_2**self.updates) ** 0.5 / (1 - beta_1**self.updates)
             self.weights -= rate * self.first / (np.sqrt(self.second) + self._values["epsilon"])
             return
@@ -110,8 +113,11 @@ class TableUpdates:
         """bool[rows]: whether an id was seen, and not often enough yet."""
         return self.seen > 0
 
-    def update(self, gradients: Doubles, touched: Mask) -> None:
-        """Make an update: ``gradients`` float64[rows, width], and for which rows, bool[rows], there are any."""
+    def update(self, gradients: Doubles, squares: Doubles, touched: Mask) -> None:
+        """Make an update: ``gradients`` float64[rows, width], and for which rows, bool[rows], there are any.
+
+        ``squares``: float64[rows, width], the sums of the squares that the gradients consist of.
+        """
         new = touched & ~self.is_stored
         self.seen[new] += 1
         admitted = new & (self.seen >= self.table.min_count)
@@ -120,7 +126,7 @@ class TableUpdates:
         self.admitted += admitted
         self.dropped += new & ~admitted
         learning = touched & self.is_stored
-        self._rows.update(np.where(learning[:, np.newaxis], gradients, 0.0))
+        self._rows.update(*(np.where(learning[:, np.newaxis], one, 0.0) for one in (gradients, squares)))
         self._untouched.update(np.zeros_like(gradients))
         self._touched_at[learning] = self._rows.updates
         self._seen_at[new] = self._rows.updates

@@ -47,6 +47,10 @@ UNTRAINED = RowInitializer(distribution="constant", low=4.0)
 """Of rows that catch up: weight decay shrinks them before they have a gradient."""
 
 
+REPEATED, REPETITION = slice(None, None, 2), 0.5
+"""Which of its ids a batch has twice, with equal gradients: their squares are half of that of the sum."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """How large the job is.
@@ -199,6 +203,13 @@ class SimJob:
             tables.append(replace(TRACKED_TABLE, min_count=min_count, expire_after=shape.expire_after))
         return tuple(replace(table, initializer=UNTRAINED) if shape.catches_up else table for table in tables)
 
+    def magnitudes(self, number: int) -> dict[str, tuple[Ids, Floats]]:
+        """By table: of the ids that a batch has several times, the sums of squares, float32[n, width]."""
+        return {
+            name: (ids[REPEATED].copy(), np.float32(REPETITION) * values[REPEATED] ** 2)
+            for name, (ids, values) in self.row_gradients(number).items()
+        }
+
     def row_gradients(self, number: int) -> dict[str, tuple[Ids, Floats]]:
         """By table: the ids of a batch, int64[n], and their gradients, float32[n, width]."""
         ids, rows = rows_of(number)
@@ -264,6 +275,7 @@ class SimJob:
             dense_gradient=None if empty else gradient.reshape(-1),
             statistics_update=np.ones(PARTITIONS, np.float32),
             rows={} if empty else self.row_gradients(number),
+            magnitudes={} if empty else self.magnitudes(number),
             metric_states=NO_DOUBLES if empty else self.metric_states(number),
         )
 

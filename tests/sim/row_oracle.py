@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 from tests.sim.dense_updates import OPTIMIZERS, TableUpdates, traces
-from tests.sim.job import MIN_COUNT, ROWS, WIDTH, SimJob, rows_of
+from tests.sim.job import MIN_COUNT, REPEATED, REPETITION, ROWS, WIDTH, SimJob, rows_of
 
 from elasticdl.ps.engine.tracked_rows import TableFigures
 from elasticdl.ps.shard.group import Group
@@ -116,12 +116,16 @@ def _reference(job: SimJob, order: Order) -> list[TableUpdates]:
     for batches in order:
         pushed = [job.row_gradients(number) for number in batches]
         for reference in tables:
-            gradients, touched = np.zeros(reference.weights.shape), np.zeros(ROWS, np.bool_)
+            gradients, squares = np.zeros((2, *reference.weights.shape))
+            touched = np.zeros(ROWS, np.bool_)
             for number, rows in zip(batches, pushed, strict=True):
                 ids, values = rows[reference.table.name]
+                of_batch = values.astype(np.float64) ** 2
+                of_batch[REPEATED] *= REPETITION
                 gradients[ids] += job.shares[number] * values
+                squares[ids] += job.shares[number] ** 2 * of_batch
                 touched[ids] = True
-            reference.update(gradients, touched)
+            reference.update(gradients, squares, touched)
     return tables
 
 
