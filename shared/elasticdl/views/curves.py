@@ -108,8 +108,6 @@ class Curves:
         self._lost_batches: int | None = 0
         """Batches that only the lost part of the log had reported; None: unknown until a task is finished."""
         self._last: _Sample | None = None
-        self._reported = 0
-        """Batches of the tasks finished since the last sample: at least as many as are new."""
 
     def after(self, state: State, record: LogRecord) -> Iterator[Point]:
         """The points of a record, the last one that was applied to the state."""
@@ -179,19 +177,15 @@ class Curves:
         if self._lost_batches is None:
             self._lost_batches = max(0, _absorbed(training) - reported_batches(training))
             self._last = _sample(state, training, self._lost_batches + reported_batches(training))
-            self._reported = 0
             return
-        self._reported += sum(one.batches for one in one_by_one(event) if isinstance(one, TaskFinished))
         last = self._last or _Sample(working_s=state.first_step_s - state.paused_s)
         # Batches are the sum of all epochs and a sample that of all workers, so the cheap conditions come first.
-        step = max(1, state.plan.batches // SAMPLES)
-        if state.now_s - state.paused_s < last.working_s + SAMPLE_S_MIN or self._reported < step:
+        if state.now_s - state.paused_s < last.working_s + SAMPLE_S_MIN:
             return
         batches = self._lost_batches + reported_batches(training)
-        if batches - last.batches < step:
+        if batches - last.batches < max(1, state.plan.batches // SAMPLES):
             return
         self._last = new = _sample(state, training, batches)
-        self._reported = 0
         rate = (new.records - last.records) / (new.working_s - last.working_s)
         yield _now(state, "records_per_second", batches, rate)
         yield _now(state, "workers", batches, len(state.running(Service.WORKER)))
