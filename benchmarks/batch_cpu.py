@@ -174,6 +174,10 @@ def step(
                 dense_gradient=result.dense_gradient,
                 statistics_update=result.statistics_update,
                 rows={name: (tables[name].unique, values) for name, values in result.row_gradients.items()},
+                magnitudes={
+                    name: (tables[name].unique[places], values)
+                    for name, (places, values) in result.row_magnitudes.items()
+                },
             )
         )
         pulled.release()
