@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticdl.shared.model.dedup import sum_rows, unique_by_table, unique_inverse
+from elasticdl.shared.model.dedup import sum_parts, sum_rows, unique_by_table, unique_inverse
 
 ids_lists = st.lists(st.one_of(st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1)), max_size=200)
 
@@ -35,6 +35,22 @@ def test_sums_rows_of_equal_ids() -> None:
     expected = np.zeros((unique.size, 5), np.float32)
     np.add.at(expected, inverse, gradients)
     np.testing.assert_array_equal(sum_rows(inverse, gradients, unique.size), expected)
+
+
+def test_magnitudes_are_those_of_rows_with_several_parts() -> None:
+    generator = np.random.default_rng(3)
+    ids = generator.integers(0, 300, 600)
+    parts = generator.normal(size=(600, 5)).astype(np.float32)
+    unique, inverse = unique_inverse(ids)
+    several = np.flatnonzero(np.bincount(inverse) > 1)
+    assert 0 < several.size < unique.size
+    for power in (1, 2):
+        expected = np.zeros((unique.size, 5), np.float32)
+        np.add.at(expected, inverse, np.abs(parts) ** power)
+        sums, repeated, magnitudes = sum_parts(inverse, parts, unique.size, power)
+        np.testing.assert_array_equal(sums, sum_rows(inverse, parts, unique.size))
+        np.testing.assert_array_equal(repeated, several)
+        np.testing.assert_allclose(magnitudes, expected[several], rtol=1e-6)
 
 
 def test_an_empty_batch() -> None:

@@ -55,3 +55,24 @@ def sum_rows(inverse: NDArray[np.int32], gradients: NDArray[np.float32], unique:
     sums = np.zeros((unique, gradients.shape[1]), np.float32)
     kernels.sum_rows(inverse, gradients, sums)
     return sums
+
+
+def sum_parts(
+    inverse: NDArray[np.int32], parts: NDArray[np.float32], unique: int, power: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]]:
+    """``sum_rows``, and of the rows that have several parts the sums of their magnitudes.
+
+    Args:
+        power: see ``Optimizer.power``; not 0.
+
+    Returns:
+        float32[unique, width]; the rows with several parts, int64[m]; the sums of their squares or absolute values,
+        float32[m, width].
+    """
+    from elasticdl.shared.model.kernels import dedup as kernels
+
+    shape = unique, parts.shape[1]
+    sums, magnitudes = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+    uses, repeated = np.zeros(unique, np.int32), np.empty(unique, np.int64)
+    found = kernels.sum_parts(inverse, parts, power, sums, magnitudes, uses, repeated)
+    return sums, repeated[:found], magnitudes[:found]

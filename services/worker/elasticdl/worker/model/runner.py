@@ -13,6 +13,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elasticdl.shared.errors import InvariantError, UserError
+from elasticdl.shared.model.dedup import sum_parts, sum_rows
 from elasticdl.shared.model.metric_states import MetricArrays
 from elasticdl.shared.model.signature import EMA_MOMENTUM, ModelSignature, RowTable, VariableKind
 from elasticdl.shared.wire.messages import NO_DOUBLES
@@ -38,6 +39,8 @@ TableRows = Mapping[str, tuple[Float32Array, NDArray[np.int32]]]
 """Table name -> unique rows (unique, width) and the row of each of its flat ids (ids,)."""
 
 _NO_ROWS: TableRows = MappingProxyType({})
+RowMagnitudes = dict[str, tuple[NDArray[np.int64], Float32Array]]
+"""See ``StepResult.row_magnitudes``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +91,7 @@ class StepResult:
     dense_gradient: Float32Array
     statistics_update: Float32Array
     row_gradients: Mapping[str, Float32Array]
-    row_magnitudes: Mapping[str, tuple[NDArray[np.int64], Float32Array]]
+    row_magnitudes: RowMagnitudes
     metric_states: NDArray[np.float64]
     finite: bool
     overflow: bool = False
@@ -146,6 +149,7 @@ class ModelRunner:
             self._probed = [self._metrics["evaluate"], self._metrics["merge"]]
             self._metrics |= own.metrics(evaluated=self._metrics["evaluate"], merged=self._metrics["merge"])
         scales = self._loss_scale is not None
+        self._power = self.optimizer.optimizer.power if self.settings.adds_magnitudes else 0
         self.step = CompiledStep(
             module,
             self.built,
@@ -154,7 +158,7 @@ class ModelRunner:
             self._metrics,
             scales=scales,
             eager=eager,
-            power=self.optimizer.optimizer.power if self.settings.adds_magnitudes else 0,
+            power=self._power,
             synchronizes=self.synchronizes,
         )
         if self.tables:
@@ -241,15 +245,16 @@ class ModelRunner:
             reducer=reducer or Alone(),
         )
         loss = float(gradients.loss)
+        row_gradients, row_magnitudes = self._summed(gradients.rows, rows)
         finite = bool(gradients.finite) or all_finite(
-            [loss, gradients.statistics_update, *(gradients.unclipped or [gradients.dense, *gradients.rows])]
+            [loss, gradients.statistics_update, *(gradients.unclipped or [gradients.dense, *row_gradients.values()])]
         )
         result = StepResult(
             loss=loss,
             dense_gradient=np.asarray(gradients.dense),
             statistics_update=np.asarray(gradients.statistics_update),
-            row_gradients={n: np.asarray(g) for n, g in zip(self._trainable, gradients.rows, strict=True)},
-            row_magnitudes=self._repeated(gradients.magnitudes, rows),
+            row_gradients=row_gradients,
+            row_magnitudes=row_magnitudes,
             finite=finite,
             overflow=may_overflow and not finite and math.isfinite(loss),
             problem="" if finite else self._problem(gradients),
@@ -350,18 +355,23 @@ class ModelRunner:
         self._check_dense(dense)
         return self._tensors(lend(dense), rows)
 
-    def _repeated(self, magnitudes: list[Any], rows: TableRows) -> dict[str, tuple[NDArray[np.int64], Float32Array]]:
-        places: dict[int, NDArray[np.int64]] = {}
-        found = {}
-        for name, every in zip(self._trainable, magnitudes, strict=True):
-            inverse = rows[name][1]
-            if every is NOTHING or not inverse.size:
+    def _summed(self, gradients: list[Any], rows: TableRows) -> tuple[dict[str, Float32Array], RowMagnitudes]:
+        """The gradients of each trainable table, and the magnitudes of the rows with several parts."""
+        sums: dict[str, Float32Array] = {}
+        magnitudes: RowMagnitudes = {}
+        for name, gradient in zip(self._trainable, gradients, strict=True):
+            if not isinstance(gradient, tuple):
+                sums[name] = np.asarray(gradient)
                 continue
-            if id(inverse) not in places:  # Tables that share their ids share one array.
-                places[id(inverse)] = np.flatnonzero(np.bincount(inverse) > 1)
-            if (repeated := places[id(inverse)]).size:
-                found[name] = repeated, np.asarray(every)[repeated]
-        return found
+            parts, places = np.asarray(gradient[0]), np.asarray(gradient[1], np.int32)
+            unique = len(rows[name][0])
+            if not self._power:
+                sums[name] = sum_rows(places, parts, unique)
+                continue
+            sums[name], repeated, values = sum_parts(places, parts, unique, self._power)
+            if repeated.size:
+                magnitudes[name] = repeated, values
+        return sums, magnitudes
 
     def _check_dense(self, dense: Float32Array) -> None:
         if dense.shape != (self.dense.size,):

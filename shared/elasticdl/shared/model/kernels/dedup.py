@@ -52,3 +52,45 @@ def sum_rows(inverse: NDArray[np.int32], gradients: NDArray[np.float32], sums: N
         row = inverse[i]
         for column in range(gradients.shape[1]):
             sums[row, column] += gradients[i, column]
+
+
+@_kernel(
+    types.int64,
+    _input(types.int32, 1),
+    _input(types.float32, 2),
+    types.int64,
+    types.float32[:, ::1],
+    types.float32[:, ::1],
+    types.int32[::1],
+    types.int64[::1],
+)
+def sum_parts(
+    inverse: NDArray[np.int32],
+    parts: NDArray[np.float32],
+    power: int,
+    sums: NDArray[np.float32],
+    magnitudes: NDArray[np.float32],
+    uses: NDArray[np.int32],
+    repeated: NDArray[np.int64],
+) -> int:
+    """Sums of ``parts[i]`` and of their magnitudes in row ``inverse[i]``; returns how many rows have several parts.
+
+    ``sums``, ``magnitudes`` and ``uses`` are zeroed. In the end ``repeated`` has these rows, and ``magnitudes`` begins
+    with theirs.
+    """
+    width = parts.shape[1]
+    for i in range(inverse.size):
+        row = inverse[i]
+        uses[row] += 1
+        for column in range(width):
+            part = parts[i, column]
+            sums[row, column] += part
+            magnitudes[row, column] += part * part if power == 2 else abs(part)
+    found = 0
+    for row in range(uses.size):
+        if uses[row] > 1:
+            repeated[found] = row
+            for column in range(width):
+                magnitudes[found, column] = magnitudes[row, column]
+            found += 1
+    return found
