@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.ps.engine.kernels.slabs import places_of
+from elasticdl.ps.engine.kernels import slabs
 from elasticdl.shared.errors import ProtocolError
 
 Ids = NDArray[np.int64]
@@ -28,21 +28,21 @@ class RowGradients(NamedTuple):
     values: Floats
     magnitudes: Floats = _NONE
 
-    def repeated(self, some: Ids, magnitudes: Floats, power: int) -> RowGradients:
-        """The same with the magnitudes of those ids that the batch has several times.
-
-        Args:
-            some: int64[m], in the order of ``ids``.
-            magnitudes: float32[m, width].
+    def places_of(self, some: Ids) -> Ids:
+        """Where those ids are that the batch has several times, int64[m]: in the order of ``ids``.
 
         Raises:
             ProtocolError: they are not.
         """
         places = np.empty(some.size, np.int64)
-        if places_of(some, self.ids, places) < some.size:
+        if slabs.places_of(some, self.ids, places) < some.size:
             raise ProtocolError("magnitudes for ids without a gradient, or in another order")
+        return places
+
+    def repeated(self, some: Ids, magnitudes: Floats, power: int) -> RowGradients:
+        """The same with the magnitudes, float32[m, width], of the ids that ``places_of`` finds."""
         every = magnitudes_of(self.values, power)
-        every[places] = magnitudes
+        every[self.places_of(some)] = magnitudes
         return self._replace(magnitudes=every)
 
     def only(self, chosen: NDArray[np.bool_]) -> RowGradients:

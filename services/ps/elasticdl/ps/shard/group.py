@@ -344,14 +344,14 @@ class Group:
         return rate * self.policy.learning_rate_scale
 
     def _check_magnitudes(self, push: Push) -> None:
-        named = {table.table for table in push.tables}
+        rows = {table.table: RowGradients(table.ids, table.gradients) for table in push.tables}
         for table in push.magnitudes:
             self._table(table.table).check(table.ids, table.gradients)
-            if table.table not in named:
+            if table.table not in rows:
                 raise ProtocolError("magnitudes came for a table without gradients")
+            rows[table.table].places_of(table.ids)
         if len({table.table for table in push.magnitudes}) < len(push.magnitudes):
             raise ProtocolError("magnitudes of a table came twice")
-        self._rows_of(push)
 
     def _rows_of(self, push: Push) -> dict[str, RowGradients]:
         """The row gradients of a push by table name."""

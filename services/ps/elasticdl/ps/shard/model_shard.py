@@ -180,23 +180,19 @@ class ModelShard:
         pushed = sum(group.dense.trainable + group.dense.gathered for group in self.groups)
         if push.dense.size not in (0, pushed) or push.statistics.size not in (0, statistics):
             raise ProtocolError(f"a push of {push.dense.size} and {push.statistics.size} dense elements")
-        owners = {id(table): self._owners[partitions_of(table.ids)] for table in (*push.tables, *push.magnitudes)}
-        if any((own == _NO_GROUP).any() for own in owners.values()):
+        tables, magnitudes = (
+            [(table, self._owners[partitions_of(table.ids)]) for table in each]
+            for each in (push.tables, push.magnitudes)
+        )
+        if any((own == _NO_GROUP).any() for _, own in tables + magnitudes):
             raise ProtocolError("a push with rows of partitions that are not here")
-
-        def owned(tables: Sequence[TableGradients], group: int) -> tuple[TableGradients, ...]:
-            chosen = [(table, owners[id(table)] == group) for table in tables]
-            return tuple(
-                replace(table, ids=table.ids[own], gradients=table.gradients[own]) for table, own in chosen if own.any()
-            )
-
         return [
             _judged(
                 group,
                 replace(
                     self._dense_of(push, group),
-                    tables=owned(push.tables, number),
-                    magnitudes=owned(push.magnitudes, number),
+                    tables=_owned(tables, number),
+                    magnitudes=_owned(magnitudes, number),
                 ),
             )
             for number, group in enumerate(self.groups)
@@ -397,3 +393,11 @@ def versions_of(groups: Sequence[GroupState]) -> tuple[GroupVersion, ...]:
 
 def _judged(group: Group, push: Push) -> Division:
     return Division(group=group, push=push, verdict=group.judge(push))
+
+
+def _owned(tables: Sequence[tuple[TableGradients, npt.NDArray[np.int16]]], group: int) -> tuple[TableGradients, ...]:
+    """What a group has of tables whose ids have these owners."""
+    chosen = [(table, owners == group) for table, owners in tables]
+    return tuple(
+        replace(table, ids=table.ids[own], gradients=table.gradients[own]) for table, own in chosen if own.any()
+    )
