@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.views import HERE, PORTIONS
+from benchmarks.views import HERE, as_installed
 
 if TYPE_CHECKING:
     from elasticdl.shared.bus.ports import LogReader
@@ -91,11 +91,8 @@ async def one_export(source: str, path: Path) -> None:
 
 def measure(tree: Path, source: str, path: Path, events: int) -> dict[str, object]:
     """Export with a checkout, in a process of its own."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(tree / portion) for portion in PORTIONS)}
     program = [sys.executable, __file__, "--export", source, str(path)]
-    # As installed: with compiled modules.
-    environment["PYTHONPYCACHEPREFIX"] = str(path.parent / "compiled")
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment = as_installed(tree, path.parent / "compiled")
     began_s, before = time.monotonic(), os.times()
     subprocess.run(program, env=environment, cwd=tree, check=True)
     after, seconds = os.times(), time.monotonic() - began_s

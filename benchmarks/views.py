@@ -71,12 +71,18 @@ def write_log(path: Path, tasks: int, workers: int, epochs: int = 0) -> int:
     return header.records
 
 
+def as_installed(tree: Path, compiled: Path) -> dict[str, str]:
+    """The environment of a program of a checkout, with compiled modules in a folder."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(tree / portion) for portion in PORTIONS)}
+    environment["PYTHONPYCACHEPREFIX"] = str(compiled)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
+
+
 def measure(tree: Path, path: Path, command: tuple[str, ...], scratch: Path) -> dict[str, object]:
     """Run one command; ``scratch``: a folder for what it keeps."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(tree / portion) for portion in PORTIONS)}
-    # As installed: with compiled modules. And nothing is kept of earlier runs.
-    environment |= {"PYTHONPYCACHEPREFIX": str(scratch / "compiled"), "XDG_CACHE_HOME": str(scratch / "cache")}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    # Nothing is kept of earlier runs.
+    environment = as_installed(tree, scratch / "compiled") | {"XDG_CACHE_HOME": str(scratch / "cache")}
     name, *more = command
     program = [sys.executable, "-m", "elasticdl.cli", name, str(path), *more]
     began_s, before = time.monotonic(), os.times()
