@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from elasticdl.cli.script.fit import fit
+from elasticdl.cli.script.fit import LARGE_BYTES, fit
 from elasticdl.cli.script.fit_job import typed
-from elasticdl.cli.script.launcher import Show
+from elasticdl.cli.script.launcher import EarlyRun, Show
 from elasticdl.cli.script.places import LocalPlace
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import ModelFile
@@ -40,6 +40,7 @@ class Jobs:
     ran: list[dict[str, Any]] = field(default_factory=list)
     interrupted: str = ""
     as_fit: bool = False
+    first: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def place(self) -> LocalPlace:
@@ -52,9 +53,20 @@ class Jobs:
         pass
 
     def run(
-        self, job: str, values: dict[str, Any], *, quiet: bool, replace: tuple[str, str], show: Show | None = None
+        self,
+        job: str,
+        values: dict[str, Any],
+        *,
+        quiet: bool,
+        replace: tuple[str, str],
+        show: Show | None = None,
+        early: EarlyRun | None = None,
     ) -> None:
         self.ran.append(values | {"quiet": quiet})
+        if early:
+            self.first = early.first
+            assert not Path(values["training_data"]).exists()
+            early.write(lambda: None)
         if show:
             show({"steps": 3, "batches": 2, "loss": 2.5, "epochs": []})
             show({"steps": 3, "batches": 3, "loss": 2.0, "epochs": []})
@@ -91,6 +103,17 @@ def linear(**compiled: Any) -> Any:
 
 def call(jobs: Jobs, model: Any, *args: Any, **kwargs: Any) -> Any:
     return fit(model, ORIGINAL, args, kwargs, jobs, Path("/nowhere/script.py"))  # type: ignore[arg-type]
+
+
+def test_the_job_of_large_arrays_begins_with_the_records_of_a_batch(jobs: Jobs) -> None:
+    x = np.arange(LARGE_BYTES // 4, dtype="float32").reshape(-1, 4)
+    call(jobs, linear(), x, x[:, 0], 5, verbose=0, validation_data=(x[:7], x[:7, 0]))
+    (values,) = jobs.ran
+    for flag, records in (("training_data", len(x)), ("validation_data", 7)):
+        with np.load(values[flag]) as data, np.load(jobs.first[flag]) as first:
+            assert len(data["x"]) == records
+            assert first["x"].tolist() == x[:5].tolist()
+            assert first["y"].tolist() == x[:5, 0].tolist()
 
 
 def test_a_call_becomes_a_job_and_its_result_that_of_the_call(jobs: Jobs) -> None:

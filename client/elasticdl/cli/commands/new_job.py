@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +27,7 @@ from elasticdl.shared.storage import display
 
 if TYPE_CHECKING:
     from elasticdl.cli.local.running import Watch
+    from elasticdl.cli.script.early_data import EarlyData
 
 
 def start(
@@ -33,6 +38,7 @@ def start(
     accept: Accept | None,
     job: JobId | None = None,
     watch: Watch | None = None,
+    early: EarlyData | None = None,
 ) -> int:
     """Plan a job and run it; with ``--dry_run`` print the plan and try the model.
 
@@ -40,6 +46,7 @@ def start(
         flags: with a seed, if the job trains.
         job: id of a job that trains, whose folder has its model and data; None: a new one.
         watch: see ``RunOptions``.
+        early: the first records of the data of the flags, which is still written; None: it is there.
 
     Raises:
         KeyboardInterrupt: the user interrupted it before it started. It has left nothing behind.
@@ -48,10 +55,23 @@ def start(
     if not isinstance(flags, TrainFlags):
         submission = trained_model.prepare(flags, root, console.print_line, forks=forks)
         return _run(submission, root, flags, forks, started_s, accept)
-    submission = prepare(flags, root, console.print_line, job, forks=forks)
+    given = replace(flags, **early.first) if early else flags
+    submission = prepare(given, root, console.print_line, job, forks=forks)
     if flags.dry_run:
         return _dry_run(submission, forks, console)
-    return _run(submission, root, flags, forks, started_s, accept, watch)
+    complete = partial(_complete, flags, early) if early else None
+    return _run(submission, root, flags, forks, started_s, accept, watch, complete)
+
+
+def _complete(flags: TrainFlags, early: EarlyData, submission: Submission) -> Submission:
+    """A job whose model was checked with the first records, with all of them once they are written."""
+    from elasticdl.cli.script.early_data import scan_saved
+
+    early.wait()
+    whole = submission.with_data(flags, scan_saved)
+    whole.save_indices(whole.spec.storage)
+    shutil.rmtree(Path(early.first["training_data"]).parent)
+    return whole
 
 
 def _dry_run(submission: Submission, forks: ForkServers, console: JobConsole) -> int:
@@ -73,6 +93,7 @@ def _run(
     started_s: float,
     accept: Accept | None,
     watch: Watch | None = None,
+    complete: Callable[[Submission], Submission] | None = None,
 ) -> int:
     run = RunDirectory(root, submission.spec.job)
     run.create()
@@ -86,7 +107,8 @@ def _run(
             from elasticdl.cli.local.running import RunOptions, run_job
 
             submission.save_indices(spec.storage)
-            submission.share_indices()
+            if complete is None:
+                submission.share_indices()
         except BaseException:
             run.remove()  # The job did not start, so leave nothing behind.
             raise
@@ -98,6 +120,7 @@ def _run(
             forks=forks,
             accept=accept,
             watch=watch,
+            complete=lambda spec: complete(replace(submission, spec=spec)).spec if complete else spec,
         )
         return run_job(run, record, spec, (JobSubmitted(spec=spec),), options)
 

@@ -64,6 +64,7 @@ class RunOptions:
         forks: fork servers, that of the workers running; not given: new ones.
         accept: the job runs in the background, and this is called with its id, and the job on a command line, once it
             is accepted.
+        complete: gives the job its data, which is written while the model is checked with the first records of it.
         watch: is called with the job, the heartbeats and the time, several times a second and at the end.
     """
 
@@ -75,6 +76,7 @@ class RunOptions:
     forks: ForkServers | None = None
     accept: Callable[[str, str], None] | None = None
     watch: Watch | None = None
+    complete: Callable[[JobSpec], JobSpec] = lambda spec: spec
 
 
 def run_job(
@@ -98,7 +100,7 @@ def run_job(
         observer = JobObserver(run, record, view, options.accept, options.watch)
         runtime = _runtime(run, record, spec, observer, options)
         if options.checks_model:
-            spec = _checked(spec, run, runtime, Path(record.temporary or run.path), view.print_line)
+            spec = options.complete(_checked(spec, run, runtime, Path(record.temporary or run.path), view.print_line))
             opening = (JobSubmitted(spec=spec),)
             for line in start_lines(spec, run):
                 view.print_line(line)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import IO
 
 import numpy as np
 
+from elasticdl.cli.script import early_data
 from elasticdl.shared.errors import UserError, file_errors
 from elasticdl.shipping.columns import Array
 
-_PART_BYTES = 1 << 24
+_PART_BYTES = 1 << 26
 
 
 def records_of(columns: Mapping[str, Array]) -> int:
@@ -32,19 +36,38 @@ def records_of(columns: Mapping[str, Array]) -> int:
     return next(iter(counts.values()))
 
 
-def write(file: Path, columns: Mapping[str, Array]) -> None:
-    """Write columns to an ``.npz`` file that workers read at any place: uncompressed, record after record."""
+def write(file: Path, columns: Mapping[str, Array], before_part: Callable[[], None] = lambda: None) -> None:
+    """Write columns to an ``.npz`` file that workers read at any place: uncompressed, record after record.
+
+    Args:
+        before_part: is called before each part of some MiB, and may raise to end the writing.
+    """
     with file_errors(f"the data of fit() can't be written to {file}"):
         file.parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(file, "w") as archive:
             for name, array in columns.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    _write_column(member, np.ascontiguousarray(array))
+                    _write_column(member, np.ascontiguousarray(array), before_part)
 
 
-def _write_column(member: IO[bytes], array: Array) -> None:
+def write_with_index(file: Path, columns: Mapping[str, Array], before_part: Callable[[], None]) -> None:
+    """As ``write``, and make the index of the file meanwhile; see ``early_data``."""
+    stopped = Event()
+    with ThreadPoolExecutor(1) as thread:
+        scanned = thread.submit(early_data.index_arrays, file, columns, stopped)
+        try:
+            write(file, columns, before_part)
+        except BaseException:
+            stopped.set()
+            raise
+        with contextlib.suppress(UserError):  # The process of the job says what is wrong.
+            early_data.save_index(file, scanned.result())
+
+
+def _write_column(member: IO[bytes], array: Array, before_part: Callable[[], None]) -> None:
     """As ``np.savez`` does, which copies each part of an array once more."""
     np.lib.format.write_array_header_1_0(member, np.lib.format.header_data_from_array_1_0(array))
     content = array.reshape(-1).view(np.uint8)
     for start in range(0, len(content), _PART_BYTES):
+        before_part()
         member.write(content[start : start + _PART_BYTES].data)

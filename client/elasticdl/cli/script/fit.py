@@ -7,16 +7,18 @@ import inspect
 import shutil
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import keras
 
 from elasticdl.cli.script import arrays, callbacks, continuing, optimizer_state
-from elasticdl.cli.script.call_data import CallData, data_of, few_of, pass_over
+from elasticdl.cli.script.call_data import CallData, Columns, data_of, few_of, pass_over
 from elasticdl.cli.script.fit_lines import FitLines, has_rate, shown
-from elasticdl.cli.script.launcher import JobInterrupt, Launchers
+from elasticdl.cli.script.launcher import EarlyRun, JobInterrupt, Launchers
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.names import job_name, new_job_id
@@ -24,6 +26,9 @@ from elasticdl.shipping import shipped
 from elasticdl.shipping.columns import Array, Layout
 from elasticdl.shipping.numbered import structured
 from elasticdl.shipping.own_steps import check_optimizers, has_own_step, optimizers_of, overrides, try_step
+
+LARGE_BYTES = 64 << 20
+"""Arrays from this size on are written while the model is checked. Smaller ones are written and indexed at once."""
 
 
 def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers, script: Path) -> Any:
@@ -82,20 +87,18 @@ def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script:
         sys.stdout.write(f"Preparing job {job} for fit() of the model {model.name!r}\n")
         sys.stdout.flush()
     folder = launchers.root / job
-    values = written(
-        model,
-        given,
-        folder,
-        script,
-        name,
-        reads_here=launchers.place.is_here,
-        has_ring=continuing.has_ring(launchers.flags),
-    )
-    values |= continuing.flags_to_continue(model)
+    has_ring, is_here = continuing.has_ring(launchers.flags), launchers.place.is_here
+    files = prepared(model, given, folder, script, name, reads_here=is_here, has_ring=has_ring)
+    values = files.values | continuing.flags_to_continue(model)
     if reason := continuing.reason_to_restart(model):  # Also with verbose=0: the results differ.
         sys.stdout.write(f"The optimizer of {model.name} starts from scratch: {reason}.\n")
         sys.stdout.flush()
+    early = None
     try:
+        if is_here and files.are_large:
+            early = EarlyRun(first=files.write_first(), write=files.write_with_index)
+        else:
+            files.write()
         values = launchers.place.ship(job, values)
         launchers.note(job, script)
     except BaseException:
@@ -104,7 +107,8 @@ def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script:
             launchers.place.remove(job)
         raise
     show = FitLines(given).show if launchers.as_fit and not quiet else None
-    launchers.run(job, values, quiet=quiet or show is not None, replace=(values["model_def"], str(script)), show=show)
+    replace = values["model_def"], str(script)
+    launchers.run(job, values, quiet=quiet or show is not None, replace=replace, show=show, early=early)
     return job
 
 
@@ -112,7 +116,58 @@ def _is_quiet(given: Mapping[str, Any]) -> bool:
     return given["verbose"] in (0, "0")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallFiles:
+    """The files of a call in the folder of its job: its model, and its data, which remains to be written.
+
+    Attributes:
+        values: flags of ``train``.
+        data: flag -> columns of the file that it names.
+    """
+
+    folder: Path
+    values: dict[str, Any]
+    data: Mapping[str, Columns]
+
+    @property
+    def are_large(self) -> bool:
+        """Whether the model is checked while the data is written."""
+        return sum(array.nbytes for columns in self.data.values() for array in columns.values()) >= LARGE_BYTES
+
+    def write(self, write: Callable[[Path, Columns], None] = arrays.write) -> None:
+        """Write the data, each file with a function."""
+        for flag, columns in self.data.items():
+            write(Path(self.values[flag]), columns)
+        for part in ("stream", "validation_stream"):
+            shutil.rmtree(self.folder / part, ignore_errors=True)
+
+    def write_with_index(self, before_part: Callable[[], None]) -> None:
+        """Write the data and its index; see ``arrays``."""
+        self.write(partial(arrays.write_with_index, before_part=before_part))
+
+    def write_first(self) -> dict[str, str]:
+        """Write the records of one batch; returns flags of their files."""
+        count = self.values["minibatch_size"]
+        files = {flag: self.folder / "first" / Path(self.values[flag]).name for flag in self.data}
+        for flag, columns in self.data.items():
+            arrays.write(files[flag], {name: array[:count] for name, array in columns.items()})
+        return {flag: str(file) for flag, file in files.items()}
+
+
 def written(
+    model: Any, given: Mapping[str, Any], folder: Path, script: Path, name: str, *, has_ring: bool = False
+) -> dict[str, Any]:
+    """As ``prepared``, and write the data; returns flags of ``train``."""
+    files = prepared(model, given, folder, script, name, has_ring=has_ring)
+    try:
+        files.write()
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return files.values
+
+
+def prepared(
     model: Any,
     given: Mapping[str, Any],
     folder: Path,
@@ -121,8 +176,8 @@ def written(
     *,
     reads_here: bool = True,
     has_ring: bool = False,
-) -> dict[str, Any]:
-    """Write what workers need of a call into the folder of its job.
+) -> CallFiles:
+    """Write the model of a call into the folder of its job, and find how its data will be written.
 
     Args:
         given: the arguments of ``fit()``, by their names.
@@ -131,22 +186,16 @@ def written(
         name: of the job.
         has_ring: see ``check``.
         reads_here: whether workers see the files of this machine, so that they can read data by number.
-
-    Returns:
-        Flags of ``train``.
     """
     check(model, given, has_ring=has_ring)
     try:
         data = data_of(given, folder, script, reads_here=reads_here)
         _build(model, data.layout, data.few)
         file = shipped.write(folder / "model", script, model, data.layout, given, name.replace("-", "_"), data.sources)
-        values = _values(given["epochs"] - given["initial_epoch"], data, folder, file)
-        for part in ("stream", "validation_stream"):
-            shutil.rmtree(folder / part, ignore_errors=True)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return values
+    return _files(given["epochs"] - given["initial_epoch"], data, folder, file)
 
 
 def load_weights(model: Any, file: Path) -> None:
@@ -221,8 +270,8 @@ def _build(model: Any, layout: Layout, few: Mapping[str, Array]) -> None:
         model(features, training=False)
 
 
-def _values(epochs: int, data: CallData, folder: Path, file: Path) -> dict[str, Any]:
-    """The flags of the job; writes its data."""
+def _files(epochs: int, data: CallData, folder: Path, file: Path) -> CallFiles:
+    columns = {"training_data": data.training}
     values: dict[str, Any] = {
         "model_def": str(file),
         "training_data": str(folder / "data" / "training.npz"),
@@ -233,11 +282,10 @@ def _values(epochs: int, data: CallData, folder: Path, file: Path) -> dict[str, 
         # By itself a job shuffles .npz files only within tasks, because they may be compressed. This one is not.
         "shuffle": (Shuffle.GLOBAL if data.shuffle else Shuffle.NONE).value,
     }
-    arrays.write(Path(values["training_data"]), data.training)
     if data.validation is not None:
         values["validation_data"] = str(folder / "data" / "validation.npz")
-        arrays.write(Path(values["validation_data"]), data.validation)
-    return values
+        columns["validation_data"] = data.validation
+    return CallFiles(folder=folder, values=values, data=columns)
 
 
 def _history(model: Any, epochs: list[Mapping[str, Any]], given: Mapping[str, Any], steps: int | None = None) -> Any:

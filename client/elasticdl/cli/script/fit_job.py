@@ -4,6 +4,7 @@ It starts with the script, and imports TensorFlow for the workers while the scri
 imported serves all jobs of the script. Its standard input is a socket:
 
     script -> this process    a line of JSON: a call
+    script -> this process    an empty line: the data of the call is written, if the call has said that it would be
     this process -> script    lines of JSON: the progress, if the call asks for it
     this process -> script    an empty line: the job has succeeded
 
@@ -21,11 +22,12 @@ import socket
 import sys
 import threading
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from elasticdl.cli import exit_codes, interrupts
 from elasticdl.cli.local.processes.fork_server import fork_servers
@@ -43,14 +45,15 @@ from elasticdl.shared.process.logs import hide_details
 
 if typing.TYPE_CHECKING:
     from elasticdl.cli.local.running import Watch
+    from elasticdl.cli.script.early_data import EarlyData
 
 SHOWN_EVERY_S = 0.5
 SUCCEEDED = b"\n"
 """The answer that ends a job."""
 SEEDS = 1 << 64
 """How many seeds a job can have."""
-Start = Callable[[TrainFlags, JobId, float, "Watch | None"], int]
-"""(flags, job, when the call began, watches it) -> exit code of the job, once it has ended."""
+Start = Callable[[TrainFlags, JobId, float, "Watch | None", "EarlyData | None"], int]
+"""(flags, job, when the call began, watches it, its data) -> exit code of the job, once it has ended."""
 
 
 def main() -> int:
@@ -68,7 +71,7 @@ def main() -> int:
     with socket.socket(fileno=os.dup(0)) as script, open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
 
-        def start_there(flags: TrainFlags, job: JobId, started_s: float, _: Watch | None) -> int:
+        def start_there(flags: TrainFlags, job: JobId, started_s: float, *_: object) -> int:
             from elasticdl.cli.kubernetes.new_job.start import start
 
             flags.check()
@@ -81,8 +84,10 @@ def main() -> int:
             forks.begin(None, [Service.WORKER])
             from elasticdl.cli.commands.new_job import start
 
-            def start_here(flags: TrainFlags, job: JobId, started_s: float, watch: Watch | None) -> int:
-                return start(flags, root, forks, started_s, None, job, watch)
+            def start_here(
+                flags: TrainFlags, job: JobId, started_s: float, watch: Watch | None, early: EarlyData | None
+            ) -> int:
+                return start(flags, root, forks, started_s, None, job, watch, early)
 
             return _serve(script, flags, root, start_here, has_seed=has_seed)
 
@@ -92,13 +97,17 @@ def _serve(script: socket.socket, flags: TrainFlags, root: Path, start: Start, *
     with contextlib.suppress(KeyboardInterrupt), script.makefile("rb") as requests:
         for line in requests:
             request = json.loads(line)
-            watch = None
+            watch = early = None
             if request["shows_facts"]:
                 from elasticdl.cli.script.fit_progress import Sender
 
                 watch = Sender(script.sendall).watch
+            if request["first"]:
+                from elasticdl.cli.script.early_data import EarlyData
+
+                early = EarlyData(first=request["first"], wait=partial(_await_data, requests))
             seeded = _seeded(flags, request["number"] - 1, has_seed=has_seed)
-            if code := _run(request, seeded, root, start, watch):
+            if code := _run(request, seeded, root, script, start, watch, early):
                 return code
             interrupts.catch()  # The end of a job ignores further signals.
             try:
@@ -121,29 +130,58 @@ def _seeded(flags: TrainFlags, number: int, *, has_seed: bool) -> TrainFlags:
     return flags if has_seed else replace(flags, seed=(flags.seed + number * HASH_SEEDS) % SEEDS)
 
 
-def _run(request: dict[str, Any], flags: TrainFlags, root: Path, start: Start, watch: Watch | None) -> int:
+def _await_data(requests: IO[bytes]) -> None:
+    if not requests.readline():
+        raise KeyboardInterrupt
+
+
+def _is_open(script: socket.socket) -> bool:
+    """Whether the script will write to the socket; not if it has ended, or could not write the data of a job."""
+    try:
+        return bool(script.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except OSError:
+        return True
+
+
+def _run(
+    request: dict[str, Any],
+    flags: TrainFlags,
+    root: Path,
+    script: socket.socket,
+    start: Start,
+    watch: Watch | None,
+    early: EarlyData | None,
+) -> int:
     started_s = SystemClock().now()
     os.chdir(request["folder"])
     job = JobId(request["job"])
     try:
         with _only_prints(root / job / "logs") if request["quiet"] else contextlib.nullcontext():
-            code = start(replace(flags, **typed(request["values"])), job, started_s, watch)
-    except KeyboardInterrupt:
-        sys.stderr.write("Interrupted before training began; nothing is left of the job.\n")
+            code = start(replace(flags, **typed(request["values"])), job, started_s, watch, early)
+    except (KeyboardInterrupt, ElasticDLError) as error:
         code = exit_codes.INTERRUPTED
-    except ElasticDLError as error:
-        if flags.debug:
-            raise
-        from elasticdl.cli.display.consoles import error_console, error_text
-
-        # The file that gives workers the model is not the user's; its name would say nothing.
-        said = str(error).replace(*request["replace"])
-        Path(request["refusal"]).write_text(said)
-        error_console().print(error_text(said), soft_wrap=True)
-        code = exit_codes.USAGE if isinstance(error, UserError) and error.usage else exit_codes.FAILURE
+        if early and not _is_open(script):
+            pass  # The script can't write the data, and says why.
+        elif isinstance(error, ElasticDLError):
+            if flags.debug:
+                raise
+            code = _refused(error, request)
+        else:
+            sys.stderr.write("Interrupted before training began; nothing is left of the job.\n")
     if not (root / job / "job.json").exists():
         shutil.rmtree(root / job, ignore_errors=True)
     return code
+
+
+def _refused(error: ElasticDLError, request: Mapping[str, Any]) -> int:
+    """Say why there is no job; returns the exit code."""
+    from elasticdl.cli.display.consoles import error_console, error_text
+
+    # The file that gives workers the model is not the user's; its name would say nothing.
+    said = str(error).replace(*request["replace"])
+    Path(request["refusal"]).write_text(said)
+    error_console().print(error_text(said), soft_wrap=True)
+    return exit_codes.USAGE if isinstance(error, UserError) and error.usage else exit_codes.FAILURE
 
 
 @contextlib.contextmanager

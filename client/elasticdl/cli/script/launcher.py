@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.interrupts import wait_for
@@ -24,6 +24,8 @@ from elasticdl.shared.job.options import plain_values
 from elasticdl.shared.kubernetes.options import KubernetesFlags
 
 MODULE = "elasticdl.cli.script.fit_job"
+WRITTEN = b"\n"
+"""Tells the process that the data of its job is written."""
 _ANSWER_BYTES_MAX = 1 << 16
 Show = Callable[[Mapping[str, Any]], None]
 """Shows the facts of a job; see ``fit_progress``."""
@@ -51,6 +53,22 @@ class JobError(ElasticDLError):
         self.reason = reason
 
 
+class EarlyRun(NamedTuple):
+    """A job that begins before its data is written.
+
+    Attributes:
+        first: flags of ``train`` with files of the first records, which exist.
+        write: writes all data, and calls its argument now and then, which may raise.
+    """
+
+    first: Mapping[str, str]
+    write: Callable[[Callable[[], None]], None]
+
+
+class _EndedError(Exception):
+    """The process that runs the job has ended while its data was written."""
+
+
 class Launcher:
     """A process that runs jobs, one after the other, as long as they succeed.
 
@@ -70,13 +88,39 @@ class Launcher:
         """Whether it can't run a job any more."""
         return self._process.poll() is not None
 
-    def run(self, request: dict[str, Any], show: Show | None) -> int:
+    def run(self, request: dict[str, Any], show: Show | None, early: EarlyRun | None = None) -> int:
         """Run a job to its end; returns its exit code. Unless that is 0, the process has ended."""
-        with contextlib.suppress(OSError):  # It has died; its exit code says why.
-            self._socket.sendall(json.dumps(request).encode() + b"\n")
-        if follow(self._socket, show, self._on_interrupt):
+        self._send(json.dumps(request | {"first": early.first if early else {}}).encode() + b"\n")
+        if (early is None or self._has_written(early)) and follow(self._socket, show, self._on_interrupt):
             return 0
         return wait_for(self._process, passes_on=_lacks_terminal) or exit_codes.FAILURE
+
+    def _send(self, line: bytes) -> None:
+        with contextlib.suppress(OSError):  # It has died; its exit code says why.
+            self._socket.sendall(line)
+
+    def _has_written(self, early: EarlyRun) -> bool:
+        """Write the data of a job that has begun; returns whether the job continues. If not, its process says why."""
+        try:
+            early.write(self._check)
+        except _EndedError:
+            return False
+        except KeyboardInterrupt:
+            self._on_interrupt()
+            return False
+        except BaseException:
+            if self.has_ended:  # For the same reason, such as a full disk.
+                return False
+            self._socket.shutdown(socket.SHUT_WR)  # So the process ends silently.
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait()
+            raise
+        self._send(WRITTEN)
+        return True
+
+    def _check(self) -> None:
+        if self.has_ended:
+            raise _EndedError
 
     def close(self) -> None:
         """End the process. It may still be importing; there is nothing to lose."""
@@ -182,7 +226,14 @@ class Launchers:
         self._jobs.append(job)
 
     def run(
-        self, job: str, values: dict[str, Any], *, quiet: bool, replace: tuple[str, str], show: Show | None = None
+        self,
+        job: str,
+        values: dict[str, Any],
+        *,
+        quiet: bool,
+        replace: tuple[str, str],
+        show: Show | None = None,
+        early: EarlyRun | None = None,
     ) -> None:
         """Run a job to its end, with its progress on this process' output.
 
@@ -191,6 +242,7 @@ class Launchers:
             quiet: print errors only.
             replace: the model file, and what messages call it.
             show: shows the progress in place of that.
+            early: writes the data; None: it is written.
 
         Raises:
             JobError: the job has failed.
@@ -205,7 +257,12 @@ class Launchers:
         request = {"job": job, "values": values, "quiet": quiet, "replace": replace, "folder": os.getcwd()}
         request |= {"refusal": str(refusal), "number": len(self._jobs), "shows_facts": show is not None}
         sys.stdout.flush()
-        code = launcher.run(request, show)
+        try:
+            code = launcher.run(request, show, early)
+        except BaseException:
+            launcher.close()
+            self.place.remove(job)
+            raise
         if code:
             launcher.close()
             self._say_how_to_continue(job, code)

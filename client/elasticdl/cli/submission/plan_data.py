@@ -12,6 +12,7 @@ from elasticdl.cli.submission.flag_items import reader_options
 from elasticdl.shared.data import PlannedData, broken_link, plan_sources
 from elasticdl.shared.data.discovery import left_out, split_paths
 from elasticdl.shared.data.formats.csv_file import delimiter_hint
+from elasticdl.shared.data.planning import Scan
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.job_options import PATH_FLAGS
 from elasticdl.shared.job.kind_options import TrainedModelFlags, TrainFlags
@@ -45,11 +46,13 @@ def plan_data(
     progress: Progress,
     forks: ForkServers | None = None,
     shared_folder: str = "",
+    scan: Scan = scan_in_parallel,
 ) -> tuple[PlannedData, PlannedData | None]:
     """Read and index the data: that of training and the validation data if there is any, or the data to predict.
 
     Args:
         flags: the values of the flags. ``custom_data_reader`` is the result of ``reader_function``.
+        scan: indexes files.
 
     Raises:
         UserError: the data is missing, damaged, or not as the flags say; names the file, and if possible the record.
@@ -58,12 +61,12 @@ def plan_data(
     if flags.custom_data_reader:
         planned = _plan_custom(flags, model, progress, forks)
     else:
-        planned = _plan_files(flags, model, progress, shared_folder)
+        planned = _plan_files(flags, model, progress, shared_folder, scan)
     return planned[0], planned[1] if len(planned) > 1 else None
 
 
 def _plan_files(
-    flags: TrainFlags | TrainedModelFlags, model: ModelSpec, progress: Progress, shared_folder: str
+    flags: TrainFlags | TrainedModelFlags, model: ModelSpec, progress: Progress, shared_folder: str, scan: Scan
 ) -> list[PlannedData]:
     options = reader_options(flags)
     raw_lines = not takes_columns(model.file)
@@ -83,7 +86,7 @@ def _plan_files(
                 open_store(split_paths(paths)[0]),
                 schema=schema,
                 raw_lines=raw_lines,
-                scan=scan_in_parallel,
+                scan=scan,
                 shared_folder=shared_folder,
             )
         )

@@ -18,8 +18,9 @@ from elasticdl.shared.data import IndexStore, PlannedData, Reader
 from elasticdl.shared.data.formats.gzip_content import SUFFIX
 from elasticdl.shared.data.hashing import Hashes
 from elasticdl.shared.data.indices import IndexFile
+from elasticdl.shared.data.planning import Scan
 from elasticdl.shared.data.schema import spec_of
-from elasticdl.shared.errors import UserError
+from elasticdl.shared.errors import InvariantError, UserError
 from elasticdl.shared.job import model_file
 from elasticdl.shared.job.job_options import JobFlags
 from elasticdl.shared.job.kind_options import TrainFlags
@@ -58,6 +59,14 @@ class Submission:
         for planned in (self.data, self.validation):
             if planned is not None:
                 IndexStore.of_job(storage, planned.sources, planned.options).save(planned.indices)
+
+    def with_data(self, flags: TrainFlags, scan: Scan) -> Submission:
+        """The job with the data of other flags, which has the same columns; ``scan``: indexes it."""
+        data, validation = plan_data(flags, self.spec.model, lambda _: None, scan=scan)
+        spec = replace(self.spec, **_of_data(flags, data, validation))
+        if (spec.data, spec.validation_data) != (self.spec.data, self.spec.validation_data):
+            raise InvariantError(f"the first records have other columns than all: {self.spec.data}, {spec.data}")
+        return replace(self, spec=spec, data=data, validation=validation)
 
     def share_indices(self) -> None:
         """Write the data's indices to where the next job with the same data finds them."""
@@ -98,32 +107,39 @@ def prepare(
     is_own = root is not None and Path(flags.training_data).is_relative_to(root / job)
     say: Progress = (lambda _: None) if is_own else progress
     data, validation = plan_data(flags, model, say, forks, shared_indices_of(flags))
-    plan = _training_plan(flags, data)
     spec = JobSpec(
         job=job,
         created_s=SystemClock().now(),
-        plan=plan,
-        checksum=checksum(plan, data),
-        data=spec_of(data.schema, csv_header=flags.csv_header),
-        validation=_validation_plan(plan, validation) if validation else None,
-        validation_data=spec_of(validation.schema, csv_header=flags.csv_header) if validation else None,
         model=model,
         envs=envs,
         best=flags.best,
-        metrics_best=_metrics_best(validation),
         initial=initial,
-        epoch_checksum=sum(index.total for index in data.indices) & ((1 << 64) - 1),
-        evaluate_epochs=flags.evaluates_epochs and validation is not None,
         grads_to_wait=flags.batches_per_update,
         learning_rate_scale=flags.learning_rate_scale,
         synchronous=flags.is_synchronous,
         max_staleness=flags.staleness_bound,
         staleness_by_workers=flags.staleness_by_workers,
         strategy=flags.strategy,
+        **_of_data(flags, data, validation),
         **destinations,
         **flags.job_values,
     )
     return Submission(spec=spec, model_files=digests, data=data, validation=validation, secret_envs=secret_envs)
+
+
+def _of_data(flags: TrainFlags, data: PlannedData, validation: PlannedData | None) -> dict[str, Any]:
+    """What a job's specification says of its data."""
+    plan = _training_plan(flags, data)
+    return {
+        "plan": plan,
+        "checksum": checksum(plan, data),
+        "data": spec_of(data.schema, csv_header=flags.csv_header),
+        "validation": _validation_plan(plan, validation) if validation else None,
+        "validation_data": spec_of(validation.schema, csv_header=flags.csv_header) if validation else None,
+        "metrics_best": _metrics_best(validation),
+        "epoch_checksum": sum(index.total for index in data.indices) & ((1 << 64) - 1),
+        "evaluate_epochs": flags.evaluates_epochs and validation is not None,
+    }
 
 
 def _initial_model(

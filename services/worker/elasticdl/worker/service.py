@@ -219,7 +219,7 @@ class Worker:
         _log.info("compute device", device=gpu or "CPU")
         addresses = Addresses(self.bus.registers, self.loop, Placement.even(self.spec.ps), self._background_failed)
         built = self.built = self.built or build(self.spec, running_batches)
-        built.training.records.plan = self.spec.plan  # One object for all threads: a plan remembers the last tasks.
+        built.read_data_of(self.spec)
         self._check_callbacks(built)
         signature = built.runner.signature()
         ps = self._ps = PsClient(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -55,7 +55,7 @@ class StoredArray:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     offset: int
-    size_bytes: int | None
+    size_bytes: int | None = None
     deflated_at: int | None = None
 
     def __post_init__(self) -> None:
@@ -190,12 +190,31 @@ def _chosen(uri: str, columns: Sequence[ArrayColumn], options: ReaderOptions) ->
     return chosen
 
 
+class _Memory(ArrayContent):
+    """Arrays that are written to a file at the same time."""
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self._arrays = arrays
+
+    def columns(self, columns: Sequence[ArrayColumn], start: int, end: int) -> list[Array]:
+        return [self._arrays[column.name][start:end] for column in columns]
+
+
+def scan_arrays(uri: str, arrays: Mapping[str, Array]) -> Scan:
+    """Scan arrays as the ``.npz`` file that they are written to will be scanned; ``uri``: of that file."""
+    columns = [
+        ArrayColumn(name=name, array=StoredArray(uri=uri, name=name, dtype=array.dtype, shape=array.shape, offset=0))
+        for name, array in arrays.items()
+    ]
+    return _Scan(_Memory(arrays), uri, columns, ReaderOptions())
+
+
 class _Scan(Scan):
     """Every record of a file in order."""
 
-    def __init__(self, store: ObjectStore, uri: str, columns: Sequence[ArrayColumn], options: ReaderOptions) -> None:
+    def __init__(self, content: ArrayContent, uri: str, columns: Sequence[ArrayColumn], options: ReaderOptions) -> None:
         self._uri = uri
-        self._content = ArrayContent(store)
+        self._content = content
         self._stored = _chosen(uri, columns, options)
         self.names = tuple(column.name for column in self._stored)
         self._found = [self._empty(column, options.column_types.get(column.name)) for column in self._stored]
@@ -306,7 +325,7 @@ class ArrayFormat(DataFormat):
 
     def scan(self, store: ObjectStore, data: DataObject, options: ReaderOptions) -> Scan:
         """See ``DataFormat``."""
-        return _Scan(store, data.info.uri, self.columns(store, data.info), options)
+        return _Scan(ArrayContent(store), data.info.uri, self.columns(store, data.info), options)
 
     def reader(self, store: ObjectStore, schema: DataSchema, index: Indices) -> FormatReader:
         """See ``DataFormat``."""

@@ -1,0 +1,81 @@
+"""Large arrays of a call of ``fit()``: their job begins with a few records, and gets all of them once they are written.
+
+The script writes the file and makes its index from the arrays at the same time, while the process of the job checks the
+model with the first records. Without that index, the file is read once more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from elasticdl.cli.indexing.scanning import scan_in_parallel
+from elasticdl.shared.data import DataObject, ReaderOptions, ScannedSource
+from elasticdl.shared.data.formats.array_file import scan_arrays
+from elasticdl.shared.data.formats.numpy_file import FORMAT
+from elasticdl.shared.data.index import indexed
+from elasticdl.shared.data.indices import IndexFile, IndexWriter
+from elasticdl.shared.storage import ObjectInfo, ObjectStore, open_store, to_uri
+from elasticdl.shared.storage.uris import local_path
+
+_SUFFIX = ".index"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyData:
+    """What a job begins with.
+
+    Attributes:
+        first: flags of ``train`` with files of the first records.
+        wait: returns once all data is written. Raises ``KeyboardInterrupt``: it will not be.
+    """
+
+    first: Mapping[str, Any]
+    wait: Callable[[], object]
+
+
+def index_arrays(file: Path, columns: Mapping[str, Any], stopped: Event) -> ScannedSource:
+    """The index of arrays that are written to a file at the same time, and of a part of them after ``stopped``.
+
+    Raises:
+        UserError: a column has a type that can't be read.
+    """
+    data = DataObject(info=ObjectInfo(uri=to_uri(file), size_bytes=0, etag=""), format=FORMAT.name)
+    scan = scan_arrays(data.info.uri, columns)
+    segments = itertools.takewhile(lambda _: not stopped.is_set(), scan)
+    return indexed(data, 0, segments, lambda: (scan.columns, scan.names))
+
+
+def save_index(file: Path, scanned: ScannedSource) -> None:
+    """Save the index of a file beside it, now that it is complete."""
+    uri = to_uri(file)
+    store = open_store(uri)
+    info = store.info(uri)
+    source = replace(scanned.index.source, size_bytes=info.size_bytes, etag=info.etag)
+    with IndexWriter(has_columns=True) as writer:
+        writer.add(replace(scanned.index, source=source), scanned.found.columns)
+        written = writer.finish()
+    store.write(uri + _SUFFIX, written.path)
+
+
+def scan_saved(
+    store: ObjectStore, objects: Sequence[DataObject], options: ReaderOptions, numbers: Sequence[int] | None = None
+) -> Iterable[ScannedSource]:
+    """As ``scan_in_parallel``, for the one file of a job, which is not read if its index was saved."""
+    (data,) = objects
+    saved = local_path(data.info.uri + _SUFFIX)
+    if saved.exists():
+        (scanned,) = IndexFile(os.open(saved, os.O_RDONLY)).scanned()
+        saved.unlink()
+        source = scanned.index.source
+        is_same = (source.size_bytes, source.etag) == (data.info.size_bytes, data.info.etag)
+        # The types of validation data are those of the training data.
+        types = {column.name: column.type for column in scanned.found.columns}
+        if is_same and all(types[name] == kind for name, kind in options.column_types.items()):
+            return [scanned]
+    return scan_in_parallel(store, objects, options, numbers)
