@@ -1,23 +1,22 @@
 """Large arrays of a call of ``fit()``: their job begins with a few records, and gets all of them once they are written.
 
-The script writes the file and makes its index from the arrays at the same time, while the process of the job checks the
-model with the first records. Without that index, the file is read once more.
+The script makes the index from the arrays and writes the file while the process of the job checks the model with the
+first records. Without that index, the file is read once more.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 from elasticdl.cli.indexing.scanning import scan_in_parallel
 from elasticdl.shared.data import DataObject, ReaderOptions, ScannedSource
 from elasticdl.shared.data.formats.array_file import scan_arrays
 from elasticdl.shared.data.formats.numpy_file import FORMAT
+from elasticdl.shared.data.formats.segments import Segment
 from elasticdl.shared.data.index import indexed
 from elasticdl.shared.data.indices import IndexFile, IndexWriter
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, open_store, to_uri
@@ -39,16 +38,24 @@ class EarlyData:
     wait: Callable[[], object]
 
 
-def index_arrays(file: Path, columns: Mapping[str, Any], stopped: Event) -> ScannedSource:
-    """The index of arrays that are written to a file at the same time, and of a part of them after ``stopped``.
+def index_arrays(file: Path, columns: Mapping[str, Any], before_part: Callable[[], None]) -> ScannedSource:
+    """The index of arrays that will be written to a file.
+
+    Args:
+        before_part: is called before each part of some MiB, and may raise to end this.
 
     Raises:
         UserError: a column has a type that can't be read.
     """
     data = DataObject(info=ObjectInfo(uri=to_uri(file), size_bytes=0, etag=""), format=FORMAT.name)
     scan = scan_arrays(data.info.uri, columns)
-    segments = itertools.takewhile(lambda _: not stopped.is_set(), scan)
-    return indexed(data, 0, segments, lambda: (scan.columns, scan.names))
+
+    def segments() -> Iterator[Segment]:
+        for segment in scan:
+            before_part()
+            yield segment
+
+    return indexed(data, 0, segments(), lambda: (scan.columns, scan.names))
 
 
 def save_index(file: Path, scanned: ScannedSource) -> None:

@@ -30,13 +30,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from elasticdl.cli import exit_codes, interrupts
-from elasticdl.cli.local.processes.fork_server import fork_servers
+from elasticdl.cli.local.processes.fork_server import ForkServers, fork_servers
 from elasticdl.cli.local.processes.imports import HASH_SEEDS
 from elasticdl.cli.local.processes.logs import NewLines
 from elasticdl.cli.submission.seed import seed_of, with_seed
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.shared.job.options import Seconds, flags_of, from_plain_values, hints_of
+from elasticdl.shared.job.spec import Strategy
 from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.names import JobId, Service
 from elasticdl.shared.process.clock import SystemClock
@@ -82,6 +83,9 @@ def main() -> int:
         processes, envs = flags.processes, parse_envs(flags.envs)
         with fork_servers(processes=processes, seed=seed_of(flags), envs=envs, several_jobs=True) as forks:
             forks.begin(None, [Service.WORKER])
+            if flags.strategy is Strategy.ALLREDUCE:
+                forks.leave_out(Service.PS)
+            threading.Thread(target=_begin_others, args=(forks,), name="begin", daemon=True).start()
             from elasticdl.cli.commands.new_job import start
 
             def start_here(
@@ -90,6 +94,12 @@ def main() -> int:
                 return start(flags, root, forks, started_s, None, job, watch, early)
 
             return _serve(script, flags, root, start_here, has_seed=has_seed)
+
+
+def _begin_others(forks: ForkServers) -> None:
+    """Import what a master and ps need once TensorFlow is imported, so that nothing of it is left to the first call."""
+    forks.servers[Service.WORKER].wait()
+    forks.begin(None)
 
 
 def _serve(script: socket.socket, flags: TrainFlags, root: Path, start: Start, *, has_seed: bool) -> int:

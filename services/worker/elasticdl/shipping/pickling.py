@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import sys
 from collections.abc import Iterator
@@ -121,7 +122,7 @@ def _by_value(folder: Path) -> Iterator[None]:
     registered = []
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if name != "__main__" and file and _is_of_script(Path(file), folder):
+        if name != "__main__" and file and _is_of_script(file, folder):
             cloudpickle.register_pickle_by_value(module)
             registered.append(module)
     try:
@@ -131,8 +132,10 @@ def _by_value(folder: Path) -> Iterator[None]:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _is_of_script(file: Path, folder: Path) -> bool:
-    return folder != Path() and file.is_relative_to(folder) and not set(_INSTALLED) & set(file.parts)
+def _is_of_script(file: str, folder: Path) -> bool:
+    if folder == Path() or not file.startswith(os.path.join(folder, "")):
+        return False
+    return not set(_INSTALLED) & set(Path(file).parts)
 
 
 @contextmanager

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from elasticdl.shared.exported.layout import ExportedModel
 from elasticdl.shared.exported.reading import read_table
 from elasticdl.shared.model.partitioning import hashes_of
-from elasticdl.shared.model.rows.initial_rows import Initializer
 from elasticdl.shared.model.signature import RowTable
 
 Ids = npt.NDArray[np.int64]
@@ -37,6 +36,9 @@ class TableLookup:
     """
 
     def __init__(self, table: RowTable, seed: int, hashes: _Hashes, rows: Floats) -> None:
+        # Its kernels need numba, whose import takes half a second, and a script that uses layers only does without.
+        from elasticdl.shared.model.rows.initial_rows import Initializer
+
         self._table = table
         self._initializer = Initializer.of(table, seed)
         self._hashes = hashes

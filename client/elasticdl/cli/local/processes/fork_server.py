@@ -228,13 +228,14 @@ class ForkServers:
         """Gives a process that can become any worker."""
         self._left_out: set[Service] = set()
         self._several_jobs = several_jobs
+        self._lock = threading.Lock()
 
     def leave_out(self, service: Service) -> None:
         """Start no server for a service of which the job has no processes."""
         self._left_out.add(service)
 
     def begin(self, logs: Path | None, services: Iterable[Service] = FORKED) -> None:
-        """Start servers that have not been started; returns before they are ready.
+        """Start servers that have not been started; returns before they are ready. Threads may call it.
 
         Args:
             logs: folder for their logs; None: not known yet; another call of this method will give it.
@@ -243,8 +244,9 @@ class ForkServers:
             if service in self._left_out:
                 continue
             server, log = self.servers[service], logs and logs / f"{fork_server_name(service)}.log"
-            if not server.has_begun:
-                server.begin(environment=self._environment(service), log=None if self._several_jobs else log)
+            with self._lock:
+                if not server.has_begun:
+                    server.begin(environment=self._environment(service), log=None if self._several_jobs else log)
             if log:
                 server.log_to(log)
 
