@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from elasticdl.shared.bus.ports import LogReader
-from elasticdl.shared.bus.reading import present_records
-from elasticdl.shared.bus.stored_events import StoredEvent, unreadable
-from elasticdl.shared.errors import InvariantError, ProtocolError, UserError
+from elasticdl.shared.bus.reading import encoded_records
+from elasticdl.shared.bus.stored_events import whole_record
+from elasticdl.shared.errors import InvariantError, UserError
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.codec import Decode
 from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.names import JobId
 from elasticdl.views.files.anonymous import Anonymizer
-from elasticdl.views.files.exported_log import ExportedLog, Header, Stored, export
+from elasticdl.views.files.exported_log import ExportedLog, Header, export
 
 RECORDS_MIN = 1 << 15
 """The least number of records for which a child is started: it takes half a second to start."""
@@ -56,6 +56,7 @@ async def export_log(log: LogReader, path: Path, header: Header, anonymized: Job
         problem, _ = await child.communicate()
     except BaseException:
         child.kill()  # Its file appears only when it is complete.
+        await child.wait()
         raise
     if problem:
         error = json.loads(problem)
@@ -67,12 +68,11 @@ async def export_log(log: LogReader, path: Path, header: Header, anonymized: Job
 
 async def _send(log: LogReader, settings: Mapping[str, Any], pipe: asyncio.StreamWriter) -> None:
     """Send the records as they are encoded: only the child decodes them."""
-    stored = Stored(codec.envelope_decoder({Envelope: ("service",)}))
     piece = bytearray(json.dumps(settings).encode() + b"\n")
-    async for record in present_records(log, until=settings["header"]["records"], decode=stored.decode):
-        data = stored.encode(record.envelope)
-        piece += _LENGTH.pack(len(data))
-        piece += data
+    async for records in encoded_records(log, settings["header"]["records"]):
+        for data in records:
+            piece += _LENGTH.pack(len(data))
+            piece += data
         if len(piece) >= _PIECE_BYTES:
             pipe.write(bytes(piece))
             piece.clear()
@@ -91,16 +91,12 @@ class _SentLog:
         """See ``LogReader``."""
         return self._records
 
-    async def read(self, after: int, decode: Decode = codec.decode_envelope) -> AsyncIterator[LogRecord]:
+    async def read(
+        self, after: int, decode: Decode = codec.decode_envelope, until: int = 0
+    ) -> AsyncIterator[LogRecord]:
         """See ``LogReader``; once, from the first record on."""
-        decode_sender = codec.envelope_decoder({Envelope: ("name", "incarnation", "number")})
-        for seq in range(after + 1, self._records + 1):
-            data = self._next(*_LENGTH.unpack(self._next(_LENGTH.size)))
-            try:
-                yield LogRecord(seq=seq, envelope=decode(data))
-            except ProtocolError as error:
-                sender = decode_sender(data)
-                yield unreadable(seq, StoredEvent(sender.name, sender.id, data), str(error))
+        for seq in range(after + 1, (until or self._records) + 1):
+            yield whole_record(seq, self._next(*_LENGTH.unpack(self._next(_LENGTH.size))), decode)
 
     def _next(self, size_bytes: int) -> bytes:
         data = self._pipe.read(size_bytes)

@@ -210,9 +210,11 @@ class ExportedLog:
         """See ``LogReader``."""
         return self.header.records
 
-    async def read(self, after: int, decode: Decode = codec.decode_envelope) -> AsyncIterator[LogRecord]:
+    async def read(
+        self, after: int, decode: Decode = codec.decode_envelope, until: int = 0
+    ) -> AsyncIterator[LogRecord]:
         """See ``LogReader``; ends with the file."""
-        for record in self.records(after, decode):
+        for record in self.records(after, decode, until):
             yield record
 
     @cached_property
@@ -233,16 +235,17 @@ class ExportedLog:
             file.seek(max(0, size_bytes - TAIL_BYTES - 8))
             return f"{self.header.job} {self.header.records} {size_bytes} {file.read().hex()}"
 
-    def records(self, after: int = 0, decode: Decode = codec.decode_envelope) -> Iterator[LogRecord]:
+    def records(self, after: int = 0, decode: Decode = codec.decode_envelope, until: int = 0) -> Iterator[LogRecord]:
         """The records above a number.
 
         Args:
             decode: see ``codec.envelope_decoder``.
+            until: number of the last one; 0: all.
 
         Raises:
             UserError: the file is damaged, or its end is missing.
         """
-        for seq, data in self._encoded(after + 1, self.header.records):
+        for seq, data in self._encoded(after + 1, until or self.header.records):
             yield self._decoded(seq, data, decode)
 
     def about(self, task: TaskRef) -> Iterator[LogRecord]:
