@@ -132,11 +132,20 @@ def _hidden(values: Mapping[str, str]) -> Mapping[str, str]:
     return MappingProxyType(dict.fromkeys(values, HIDDEN))
 
 
-async def export(log: LogReader, path: Path, header: Header, change: Callable[[Envelope], Envelope]) -> Header:
+async def export(
+    log: LogReader,
+    path: Path,
+    header: Header,
+    change: Callable[[Envelope], Envelope],
+    indexing: Indexing | None = None,
+    decode: Decode = codec.decode_envelope,
+) -> Header:
     """Write the log as it is now. The file appears when it is complete.
 
     Args:
         change: what is done to each envelope besides leaving out secrets.
+        indexing: makes the index; None: of the records alone.
+        decode: reads all that ``change`` and ``indexing`` need.
 
     Returns:
         The header, with the number of records.
@@ -145,26 +154,31 @@ async def export(log: LogReader, path: Path, header: Header, change: Callable[[E
         UserError: the file can't be written.
     """
     header = replace(header, records=await log.last_seq())
-    indexing, stored, seq = Indexing(), Stored(codec.decode_envelope), 0
+    indexing, stored, seq = indexing or Indexing(), Stored(decode), 0
     with file_errors(f"can't write {path}"), replacing(path) as file:
         _pack(file, header.to_line())
         block = bytearray()
-        async for record in present_records(log, until=header.records, decode=stored.decode):
+        async for read in present_records(log, until=header.records, decode=stored.decode):
             if seq % BLOCK_RECORDS == 0:
                 _pack(file, block)
                 block.clear()
                 indexing.begin_block(seq + 1, file.tell())
-            seq += 1
-            envelope = change(without_secrets(record.envelope))
-            indexing.take(LogRecord(seq=seq, envelope=envelope))
-            data = stored.encode(envelope)
+            seq, record = read.seq, changed(read, change)
+            indexing.take(record)
+            data = stored.encode(record.envelope)
             block += _LENGTH.pack(len(data))
             block += data
         _pack(file, block)
         place = file.tell()
-        _pack(file, indexing.finish(seq).to_bytes())
+        _pack(file, indexing.finish().to_bytes())
         file.write(tail(place))
     return header
+
+
+def changed(record: LogRecord, change: Callable[[Envelope], Envelope]) -> LogRecord:
+    """A record as it stands in the file."""
+    envelope = change(without_secrets(record.envelope))
+    return record if envelope is record.envelope else LogRecord(seq=record.seq, envelope=envelope)
 
 
 class Stored:
