@@ -95,7 +95,7 @@ async def record_at(log: LogReader, seq: int) -> LogRecord | None:
     """One record of the log as it is now; None if there is no record of that number."""
     if not 0 < seq <= await log.last_seq():
         return None
-    return await anext(log.read(seq - 1))
+    return await anext(log.read(seq - 1, until=seq))
 
 
 async def read_present(log: LogReader) -> list[LogRecord]:

@@ -78,6 +78,9 @@ class NatsEventLog:
         self, after: int, decode: Decode = codec.decode_envelope, until: int = 0
     ) -> AsyncIterator[LogRecord]:
         """Records above ``after``, then new ones as they arrive."""
+        if until == after + 1 and (one := await self._record({"seq": until})):
+            yield one
+            return
         if until - after < MESSAGES_MIN:
             async for message in follow(self._connection, self._stream, after, dense=True):
                 yield await self._record_of(message, decode)

@@ -1,0 +1,49 @@
+"""The process that finds where the time of a long log went, while its parent reads the log from the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+
+from elasticdl.cli.jobs.sent_logs import RECORDS_MIN, SentLog, answer, child, received, send
+from elasticdl.shared.bus.ports import LogReader
+from elasticdl.shared.bus.reading import present_records
+from elasticdl.shared.messages import codec
+from elasticdl.views.files.exported_log import ExportedLog
+from elasticdl.views.wall_time.fold import FIELDS, WallTimeFold
+from elasticdl.views.wall_time.values import WallTime, wall_time_of_plain, wall_time_to_plain
+
+
+async def folded_wall_time(log: LogReader) -> WallTime:
+    """Where the time of a log went, found by a child if the log is long."""
+    records = await log.last_seq()
+    if records < RECORDS_MIN or isinstance(log, ExportedLog):
+        return await _folded(log, records)
+    async with child(__name__, {"records": records}) as process:
+        await send(log, records, process)
+        return wall_time_of_plain(json.loads(await answer(process)))
+
+
+async def _folded(log: LogReader | SentLog, until: int) -> WallTime:
+    fold = WallTimeFold()
+    async for record in present_records(log, until=until, decode=codec.envelope_decoder(FIELDS)):
+        fold.take(record)
+    return fold.result()
+
+
+def main() -> int:
+    """Fold what the parent sends, and print the result; returns the exit code."""
+    gc.freeze()
+    _, log = received()
+    try:
+        found = asyncio.run(_folded(log, 0))
+    except EOFError:  # The parent was killed.
+        return 1
+    sys.stdout.write(json.dumps(wall_time_to_plain(found)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
