@@ -40,7 +40,7 @@ LARGE_PARTS = 4
 """After a payload of this many parts was decoded, the memory that it took is returned to the system."""
 _COMPRESSION = 1
 _NO_NAME = PodName("")
-_MASTER = MASTER.encode()
+_MASTER, _MASTER_BYTES = MASTER.encode(), codec.MASTER_BYTES
 _SERVICES: Mapping[str, Service] = {service.value: service for service in Service}
 _PAYLOAD = re.compile(r"([0-9a-f]{32})\.([0-9]{1,6})")
 _ID = re.compile(r"([!-~]{1,64})\.([1-9][0-9]{0,18})")
@@ -105,14 +105,14 @@ def from_stored(stored: StoredEvent, decode: Decode = codec.decode_envelope) -> 
     return envelope
 
 
-def joined(name: bytes, incarnation: bytes, number: bytes, data: bytes) -> bytes:
-    """An encoded envelope, from the end of its subject, its id and its data.
+def joined(name: bytes, incarnation: bytes, number: bytes, service: bytes, rest: bytes) -> bytes:
+    """An encoded envelope, from the end of its subject, its id and its data: the first two bytes, and the others.
 
     Empty: it may not be the event of this service, so it has to be decoded.
     """
-    if len(data) < len(codec.MASTER_BYTES) or data.startswith(codec.MASTER_BYTES) != (name == _MASTER):
+    if not rest or (service == _MASTER_BYTES) is not (name == _MASTER):
         return b""
-    return data[:2] + _sender(name, incarnation) + _number(number) + data[2:]
+    return service + _sender(name, incarnation) + _number(number) + rest
 
 
 @lru_cache(maxsize=4096)
@@ -125,10 +125,22 @@ def _number(number: bytes) -> bytes:
     return codec.encoded_number(int(number))
 
 
+class _Draft:
+    """Becomes a ``LogRecord``."""
+
+    __slots__ = ("envelope", "seq")
+    seq: int
+    envelope: Envelope
+
+
 def whole_record(seq: int, data: bytes, decode: Decode) -> LogRecord:
     """The record of an encoded envelope; its event is ``MessageUnreadable`` if this version can't read it."""
+    draft = _Draft()
+    draft.seq = seq
     try:
-        return LogRecord(seq=seq, envelope=decode(data))
+        draft.envelope = decode(data)
+        draft.__class__ = LogRecord  # type: ignore[assignment]  # See ``Schema``: its own ``__init__`` takes a while.
+        return draft  # type: ignore[return-value]
     except ProtocolError as error:
         name, incarnation, number = codec.sender_of(data)
         return unreadable(seq, StoredEvent(name, f"{incarnation}.{number}", data), str(error))

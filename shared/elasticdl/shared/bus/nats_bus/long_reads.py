@@ -26,7 +26,7 @@ _FIRST_BATCH, _BATCH_MAX = 256, 8192
 _PIECE_BYTES = 1 << 20
 _SILENCE_S = 5.0
 _USUAL = (
-    rb"HMSG %b(\S{1,64}) 1 \$JS\.ACK\.(?:[^. ]+\.[^. ]+\.)?%b\.(\d+)\.\d+\.\d+\.\d+ (\d+) (\d+)\r\n"
+    rb"HMSG %b(\S{1,64}) 1 \$JS\.ACK\.(?:[^. ]+\.[^. ]+\.)??%b\.(\d+)\.\d+\.\d+\.\d+ (\d+) (\d+)\r\n"
     rb"NATS/1\.0\r\nNats-Msg-Id: ([!-~]{1,64})\.([1-9]\d{0,18})\r\n\r\n"
 )
 """How nearly all events arrive: the end of the subject, the number, the bytes of the headers and of all, the id."""
@@ -113,7 +113,10 @@ class _Events:
                 end = start + int(whole) - int(head)
                 if end + 2 > size:
                     break
-                event, its_seq = joined(name, incarnation, count, data[start:end]), int(number)
+                event, its_seq = (
+                    joined(name, incarnation, count, data[start : start + 2], data[start + 2 : end]),
+                    int(number),
+                )
             if not event:
                 end, event = _unusual(data, place, answer)
                 if end < 0:
