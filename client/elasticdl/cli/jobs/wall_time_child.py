@@ -6,23 +6,24 @@ import asyncio
 import gc
 import json
 import sys
+from contextlib import suppress
 
 from elasticdl.cli.jobs.sent_logs import RECORDS_MIN, SentLog, answer, child, received, send
-from elasticdl.shared.bus.ports import LogReader
+from elasticdl.shared.bus.ports import EncodedLog, LogReader
 from elasticdl.shared.bus.reading import present_records
 from elasticdl.shared.messages import codec
-from elasticdl.views.files.exported_log import ExportedLog
 from elasticdl.views.wall_time.fold import FIELDS, WallTimeFold
 from elasticdl.views.wall_time.values import WallTime, wall_time_of_plain, wall_time_to_plain
 
 
 async def folded_wall_time(log: LogReader) -> WallTime:
-    """Where the time of a log went, found by a child if the log is long."""
+    """Where the time of a log went, found by a child if the log is long and does not come from a file."""
     records = await log.last_seq()
-    if records < RECORDS_MIN or isinstance(log, ExportedLog):
+    if records < RECORDS_MIN or not isinstance(log, EncodedLog):
         return await _folded(log, records)
     async with child(__name__, {"records": records}) as process:
-        await send(log, records, process)
+        with suppress(ConnectionError):  # It has failed.
+            await send(log, records, process)
         return wall_time_of_plain(json.loads(await answer(process)))
 
 
