@@ -36,7 +36,7 @@ from elasticdl.shared.messages.events import Envelope, JobSubmitted, LogRecord
 from elasticdl.shared.names import MASTER, JobId
 from elasticdl.shared.storage.atomic import replacing
 from elasticdl.views import core_snapshot
-from elasticdl.views.files.log_index import BLOCK_RECORDS, TAIL_BYTES, Indexing, LogIndex, tail
+from elasticdl.views.files.log_index import TAIL_BYTES, Indexing, LogIndex, begins_block, tail
 
 FORMAT = "elasticdl events"
 VERSION = 1
@@ -154,16 +154,16 @@ async def export(
         UserError: the file can't be written.
     """
     header = replace(header, records=await log.last_seq())
-    indexing, stored, seq = indexing or Indexing(), Stored(decode), 0
+    indexing, stored = indexing or Indexing(), Stored(decode)
     with file_errors(f"can't write {path}"), replacing(path) as file:
         _pack(file, header.to_line())
         block = bytearray()
         async for read in present_records(log, until=header.records, decode=stored.decode):
-            if seq % BLOCK_RECORDS == 0:
+            if begins_block(read.seq):
                 _pack(file, block)
                 block.clear()
-                indexing.begin_block(seq + 1, file.tell())
-            seq, record = read.seq, changed(read, change)
+                indexing.begin_block(read.seq, file.tell())
+            record = changed(read, change)
             indexing.take(record)
             data = stored.encode(record.envelope)
             block += _LENGTH.pack(len(data))

@@ -151,6 +151,11 @@ def tail(place: int) -> bytes:
     return _TAIL.pack(*_TAIL_HEAD, place, *_TAIL_BODY)
 
 
+def begins_block(seq: int) -> bool:
+    """Whether a record is the first one of a block."""
+    return (seq - 1) % BLOCK_RECORDS == 0
+
+
 class Snapshots:
     """Folds the records of a file, and makes its core snapshots at the beginnings of blocks and at its end."""
 
@@ -161,7 +166,7 @@ class Snapshots:
 
     def take(self, record: LogRecord) -> None:
         """Take the next record, as it stands in the file."""
-        if self._last % BLOCK_RECORDS == 0:
+        if begins_block(record.seq):
             last, data = self._found[-1] if self._found else (0, b"")
             if len(data) <= (self._last - last) * SNAPSHOT_BYTES_PER_RECORD:
                 self._add()
