@@ -52,8 +52,9 @@ async def read_long(connection: Connection, after: int, last: int) -> AsyncItera
     inbox = connection.client.new_inbox()
     requested, size = after, _FIRST_BATCH
     try:
-        reader, writer = await asyncio.open_connection(server.hostname, server.port, limit=_PIECE_BYTES)
-    except OSError as error:
+        async with asyncio.timeout(_SILENCE_S):
+            reader, writer = await asyncio.open_connection(server.hostname, server.port, limit=_PIECE_BYTES)
+    except (OSError, TimeoutError) as error:
         raise LongReadError(str(error)) from error
     try:
         async with asyncio.timeout(_SILENCE_S):
