@@ -10,7 +10,6 @@ from contextlib import suppress
 
 from elasticdl.cli.jobs.sent_logs import RECORDS_MIN, SentLog, answer, child, received, send
 from elasticdl.shared.bus.ports import EncodedLog, LogReader
-from elasticdl.shared.bus.reading import present_records
 from elasticdl.shared.messages import codec
 from elasticdl.views.wall_time.fold import FIELDS, WallTimeFold
 from elasticdl.views.wall_time.values import WallTime, wall_time_of_plain, wall_time_to_plain
@@ -28,18 +27,21 @@ async def folded_wall_time(log: LogReader) -> WallTime:
 
 
 async def _folded(log: LogReader | SentLog, until: int) -> WallTime:
+    """``until``: number of the last record."""
     fold = WallTimeFold()
-    async for record in present_records(log, until=until, decode=codec.envelope_decoder(FIELDS)):
-        fold.take(record)
+    if until:
+        take = fold.take
+        async for record in log.read(0, codec.envelope_decoder(FIELDS), until):
+            take(record)
     return fold.result()
 
 
 def main() -> int:
     """Fold what the parent sends, and print the result; returns the exit code."""
     gc.freeze()
-    _, log = received()
+    settings, log = received()
     try:
-        found = asyncio.run(_folded(log, 0))
+        found = asyncio.run(_folded(log, settings["records"]))
     except EOFError:  # The parent was killed.
         return 1
     sys.stdout.write(json.dumps(wall_time_to_plain(found)))
