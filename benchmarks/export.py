@@ -1,10 +1,11 @@
-"""Seconds that the export of a long log takes, and CPU microseconds for each event.
+"""Seconds that the export of a long log takes, and ``why`` of it, and CPU microseconds for each event.
 
     python -m benchmarks.export [--tasks 100000] [--workers 16] [--rounds 3] [--tree FOLDER]
 
 Writes the log of a job with that many tasks to a nats-server of its own, then exports it, each time in a process of its
-own; then that file, to another one. ``--tree`` measures another checkout in turns with this one. Prints a line of JSON
-for each export: the CPU time is that of the process and its children, without the server.
+own; then that file, to another one; then finds where the time of the log on the server went, twice. ``--tree`` measures
+another checkout in turns with this one. Prints a line of JSON for each: the CPU time is that of the process and its
+children, without the server.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +28,7 @@ from typing import TYPE_CHECKING
 from benchmarks.views import HERE, as_installed
 
 if TYPE_CHECKING:
-    from elasticdl.shared.bus.ports import LogReader
+    from elasticdl.shared.bus.ports import JobReader, LogReader
     from elasticdl.shared.messages.events import LogRecord
 
 JOB = "long-log-000000"
@@ -89,16 +92,44 @@ async def one_export(source: str, path: Path) -> None:
         await written(bus.log)
 
 
-def measure(tree: Path, source: str, path: Path, events: int) -> dict[str, object]:
-    """Export with a checkout, in a process of its own."""
-    program = [sys.executable, __file__, "--export", source, str(path)]
-    environment = as_installed(tree, path.parent / "compiled")
+class JobOnServer:
+    """See ``ReadableJob``."""
+
+    job = JOB
+    arguments = JOB
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[JobReader]:
+        """See ``ReadableJob``."""
+        from elasticdl.shared.bus.nats_bus import connect
+        from elasticdl.shared.names import JobId
+
+        async with await connect(self._url, JobId(JOB)) as bus:
+            yield bus
+
+
+def one_why(url: str, path: Path) -> None:
+    """Write where the time of the log on a server went, and read it again if that is kept."""
+    from elasticdl.cli.jobs.folded import wall_time
+    from elasticdl.views.wall_time.values import wall_time_facts
+
+    found, texts = wall_time(JobOnServer(url))  # type: ignore[arg-type]
+    path.write_text(json.dumps([wall_time_facts(found), *texts.values()]))
+
+
+def measure(tree: Path, what: str, source: str, path: Path, events: int) -> dict[str, object]:
+    """Do one thing with a checkout, in a process of its own."""
+    program = [sys.executable, __file__, "--do", what, source, str(path)]
+    environment = as_installed(tree, path.parent / "compiled") | {"XDG_CACHE_HOME": str(path.parent / tree.name)}
     began_s, before = time.monotonic(), os.times()
     subprocess.run(program, env=environment, cwd=tree, check=True)
     after, seconds = os.times(), time.monotonic() - began_s
     cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
     facts = {"seconds": round(seconds, 2), "cpu_s": round(cpu_s, 2), "us_per_event": round(1e6 * seconds / events, 1)}
-    return {"tree": str(tree), "from": source.partition("://")[0], **facts, "bytes": path.stat().st_size}
+    return {"tree": str(tree), "what": what, "from": source.partition("://")[0], **facts, "bytes": path.stat().st_size}
 
 
 def main() -> None:
@@ -108,10 +139,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tree", type=Path)
-    parser.add_argument("--export", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--do", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.export:
-        asyncio.run(one_export(arguments.export[0], Path(arguments.export[1])))
+    if arguments.do:
+        what, source, path = arguments.do
+        if what == "export":
+            asyncio.run(one_export(source, Path(path)))
+        else:
+            one_why(source, Path(path))
         return
     from elasticdl.shared.bus.server import NatsServer
 
@@ -120,11 +155,13 @@ def main() -> None:
         try:
             url = server.start()
             events = asyncio.run(publish(url, arguments.tasks, arguments.workers))
-            exported, again = Path(folder) / "long.edl", Path(folder) / "again.edl"
+            exported, again, why = (Path(folder) / name for name in ("long.edl", "again.edl", "why.json"))
+            tasks = (("export", url, exported), ("export", str(exported), again), ("why", url, why), ("why", url, why))
             for _ in range(arguments.rounds):
                 for tree in (each.resolve() for each in (arguments.tree, HERE) if each):
-                    for source, path in ((url, exported), (str(exported), again)):
-                        facts = measure(tree, source, path, events)
+                    shutil.rmtree(Path(folder) / tree.name, ignore_errors=True)  # What ``why`` has kept.
+                    for what, source, path in tasks:
+                        facts = measure(tree, what, source, path, events)
                         sys.stdout.write(json.dumps({"events": events, **facts}) + "\n")
                         sys.stdout.flush()
         finally:

@@ -49,9 +49,11 @@ def write_log(path: Path, tasks: int, workers: int, epochs: int = 0) -> int:
         async def last_seq(self) -> int:
             return sum(1 for _ in long_log(tasks, workers, epochs=epochs))
 
-        async def read(self, after: int, decode: Decode = codec.decode_envelope) -> AsyncIterator[LogRecord]:
+        async def read(
+            self, after: int, decode: Decode = codec.decode_envelope, until: int = 0
+        ) -> AsyncIterator[LogRecord]:
             del decode
-            for record in islice(long_log(tasks, workers, epochs=epochs), after, None):
+            for record in islice(long_log(tasks, workers, epochs=epochs), after, until or None):
                 yield record
 
     def unchanged(envelope: Envelope) -> Envelope:

@@ -116,8 +116,10 @@ class _SlowLog:
     async def last_seq(self) -> int:
         return await self._bus.log.last_seq()
 
-    async def read(self, after: int, decode: Decode = codec.decode_envelope) -> AsyncIterator[LogRecord]:
-        async for record in self._bus.log.read(after, decode):
+    async def read(
+        self, after: int, decode: Decode = codec.decode_envelope, until: int = 0
+    ) -> AsyncIterator[LogRecord]:
+        async for record in self._bus.log.read(after, decode, until):
             yield record
             self.waits.set()
             await asyncio.Event().wait()

@@ -47,10 +47,12 @@ class GrowingLog:
         self._loop = asyncio.get_running_loop()
         return self._length
 
-    async def read(self, after: int, decode: Decode = codec.decode_envelope) -> AsyncIterator[LogRecord]:
+    async def read(
+        self, after: int, decode: Decode = codec.decode_envelope, until: int = 0
+    ) -> AsyncIterator[LogRecord]:
         del decode
-        while after < len(self._records):
-            while after < self._length:
+        while after < (until or len(self._records)):
+            while after < (until or self._length):
                 after += 1
                 yield self._records[after - 1]
             self._changed.clear()

@@ -23,8 +23,10 @@ RECORDS = recorded("plain")
 class Breaking(Recorded):
     """A log whose connection is lost behind its last record."""
 
-    async def read(self, after: int, decode: Decode = codec.decode_envelope) -> AsyncIterator[LogRecord]:
-        async for record in super().read(after, decode):
+    async def read(
+        self, after: int, decode: Decode = codec.decode_envelope, until: int = 0
+    ) -> AsyncIterator[LogRecord]:
+        async for record in super().read(after, decode, until):
             yield record
         raise TransientError("the connection is lost")
 

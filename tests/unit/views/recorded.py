@@ -41,6 +41,8 @@ class Recorded:
     async def last_seq(self) -> int:
         return len(self._records)
 
-    async def read(self, after: int, decode: Decode = codec.decode_envelope) -> AsyncIterator[LogRecord]:
-        for record in self._records[after:]:
+    async def read(
+        self, after: int, decode: Decode = codec.decode_envelope, until: int = 0
+    ) -> AsyncIterator[LogRecord]:
+        for record in self._records[after : until or None]:
             yield LogRecord(seq=record.seq, envelope=decode(codec.encode_envelope(record.envelope)))

@@ -34,7 +34,7 @@ def unchanged(envelope: Envelope) -> Envelope:
 
 async def indexed(name: str, path: Path, monkeypatch: pytest.MonkeyPatch, block: int = 7) -> ExportedLog:
     """A recorded log with small blocks, and a snapshot at each of them."""
-    monkeypatch.setattr(exported_log, "BLOCK_RECORDS", block)
+    monkeypatch.setattr(log_index, "BLOCK_RECORDS", block)
     monkeypatch.setattr(log_index, "SNAPSHOT_BYTES_PER_RECORD", 1 << 20)
     records = recorded(name)
     await export(Recorded(records), path, header_of(records), unchanged)
@@ -77,7 +77,7 @@ async def test_the_blocks_about_a_task_have_its_whole_history(
 
 
 async def test_few_blocks_are_about_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exported_log, "BLOCK_RECORDS", 1500)
+    monkeypatch.setattr(log_index, "BLOCK_RECORDS", 1500)
     records = list(long_log(4_000, workers=4))
     await export(Recorded(records), tmp_path / "job.edl", header_of(records), unchanged)
     log = ExportedLog(tmp_path / "job.edl")
@@ -150,7 +150,7 @@ async def test_a_snapshot_of_another_version_is_left_alone(tmp_path: Path, monke
 
 
 async def test_large_states_are_kept_at_few_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exported_log, "BLOCK_RECORDS", 2)
+    monkeypatch.setattr(log_index, "BLOCK_RECORDS", 2)
     records = recorded("plain")
     path = tmp_path / "job.edl"
     await export(Recorded(records), path, header_of(records), unchanged)

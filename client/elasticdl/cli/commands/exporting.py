@@ -1,39 +1,34 @@
-"""Exports a long event log with two processes: this one reads it from the broker, its child folds and writes it.
+"""Exports a long event log with three processes: this one reads it from the broker, its children fold and write it.
 
-Each takes about half of the time. Run as a program, this module is the child. It takes a line of JSON and then the
-records from its standard input, and prints the error if the file can't be written.
+One child, ``snapshots``, folds it as the master does and answers with core snapshots. The other one, ``write``, writes
+the file, finds where the time went, and puts the snapshots that the parent passes to it into the index. Run as a
+program, this module is either child. The second one prints the error if the file can't be written.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import gc
 import json
-import signal
-import struct
 import sys
-from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from elasticdl.cli.jobs.sent_logs import RECORDS_MIN, SentLog, answer, child, received, send
 from elasticdl.shared.bus.ports import LogReader
-from elasticdl.shared.bus.reading import present_records
-from elasticdl.shared.bus.stored_events import StoredEvent, unreadable
-from elasticdl.shared.errors import InvariantError, ProtocolError, UserError
+from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.codec import Decode
-from elasticdl.shared.messages.events import Envelope, LogRecord
+from elasticdl.shared.messages.events import Envelope, JobSubmitted, LogRecord, TaskTaken
 from elasticdl.shared.names import JobId
 from elasticdl.views.files.anonymous import Anonymizer
-from elasticdl.views.files.exported_log import ExportedLog, Header, Stored, export
-
-RECORDS_MIN = 1 << 15
-"""The least number of records for which a child is started: it takes half a second to start."""
-_PIECE_BYTES = 1 << 18
-_LENGTH = struct.Struct("<I")
+from elasticdl.views.files.exported_log import ExportedLog, Header, changed, export
+from elasticdl.views.files.log_index import Indexing, Snapshots
+from elasticdl.views.wall_time.fold import FIELDS
 
 
 def change_of(anonymized: JobId | None) -> Callable[[Envelope], Envelope]:
@@ -42,85 +37,85 @@ def change_of(anonymized: JobId | None) -> Callable[[Envelope], Envelope]:
 
 
 async def export_log(log: LogReader, path: Path, header: Header, anonymized: JobId | None) -> Header:
-    """As ``exported_log.export``, with a child if the log is long."""
+    """As ``exported_log.export``, with children if the log is long."""
     records = await log.last_seq()
     if records < RECORDS_MIN or isinstance(log, ExportedLog):  # A file is read in a tenth of the time of a broker.
         return await export(log, path, header, change_of(anonymized))
     header = replace(header, records=records)
-    settings = {"path": str(path), "header": asdict(header), "anonymized": anonymized}
-    child = await asyncio.create_subprocess_exec(sys.executable, "-P", "-m", __name__, stdin=PIPE, stdout=PIPE)
-    try:
-        assert child.stdin is not None
-        with suppress(ConnectionError):  # The child has ended and says why.
-            await _send(log, settings, child.stdin)
-        problem, _ = await child.communicate()
-    except BaseException:
-        child.kill()  # Its file appears only when it is complete.
-        raise
+    settings = {"path": str(path), "header": asdict(header), "anonymized": anonymized, "records": records}
+    async with (
+        child(__name__, settings | {"child": "write"}) as writer,
+        child(__name__, settings | {"child": "snapshots"}) as folder,
+    ):
+        with suppress(ConnectionError):  # The writer has ended and says why.
+            await send(log, records, folder, writer)
+            snapshots = await answer(folder)
+            assert writer.stdin is not None
+            writer.stdin.write(snapshots)
+        problem = await answer(writer)
     if problem:
         error = json.loads(problem)
         raise UserError(error["message"], hint=error["hint"])
-    if child.returncode:
-        raise InvariantError(f"the process that writes {path} ended with exit code {child.returncode}")
     return header
 
 
-async def _send(log: LogReader, settings: Mapping[str, Any], pipe: asyncio.StreamWriter) -> None:
-    """Send the records as they are encoded: only the child decodes them."""
-    stored = Stored(codec.envelope_decoder({Envelope: ("service",)}))
-    piece = bytearray(json.dumps(settings).encode() + b"\n")
-    async for record in present_records(log, until=settings["header"]["records"], decode=stored.decode):
-        data = stored.encode(record.envelope)
-        piece += _LENGTH.pack(len(data))
-        piece += data
-        if len(piece) >= _PIECE_BYTES:
-            pipe.write(bytes(piece))
-            piece.clear()
-            await pipe.drain()
-    pipe.write(bytes(piece))
+async def _fold(log: SentLog, change: Callable[[Envelope], Envelope]) -> list[tuple[int, str]]:
+    snapshots = Snapshots()
+    async for record in log.read(0):
+        snapshots.take(changed(record, change))
+    found = snapshots.finish()
+    return [(seq, base64.b64encode(data).decode()) for seq, data in found]
 
 
-class _SentLog:
-    """The records that the parent sends. See ``LogReader``."""
+class _SentSnapshots(Snapshots):
+    """The core snapshots that the other child has made."""
 
-    def __init__(self, pipe: IO[bytes], records: int) -> None:
-        self._pipe = pipe
-        self._records = records
+    def __init__(self, log: SentLog) -> None:
+        super().__init__()
+        self._log = log
 
-    async def last_seq(self) -> int:
-        """See ``LogReader``."""
-        return self._records
+    def take(self, record: LogRecord) -> None:
+        """See ``Snapshots``."""
 
-    async def read(self, after: int, decode: Decode = codec.decode_envelope) -> AsyncIterator[LogRecord]:
-        """See ``LogReader``; once, from the first record on."""
-        decode_sender = codec.envelope_decoder({Envelope: ("name", "incarnation", "number")})
-        for seq in range(after + 1, self._records + 1):
-            data = self._next(*_LENGTH.unpack(self._next(_LENGTH.size)))
-            try:
-                yield LogRecord(seq=seq, envelope=decode(data))
-            except ProtocolError as error:
-                sender = decode_sender(data)
-                yield unreadable(seq, StoredEvent(sender.name, sender.id, data), str(error))
+    def finish(self) -> list[tuple[int, bytes]]:
+        """See ``Snapshots``."""
+        return [(seq, base64.b64decode(data)) for seq, data in json.loads(self._log.pipe.read())]
 
-    def _next(self, size_bytes: int) -> bytes:
-        data = self._pipe.read(size_bytes)
-        if len(data) < size_bytes:
-            raise EOFError
-        return data
+
+def _needed() -> Decode:
+    """Reads what the index says, and a record whole from which an export leaves something out.
+
+    It finds the same records unreadable as ``decode_envelope``: the fields that it does not read have no value that a
+    version may not know.
+    """
+    decode_some = codec.envelope_decoder({**FIELDS, TaskTaken: ("task",)})
+
+    def decode(data: bytes) -> Envelope:
+        envelope = decode_some(data)
+        return codec.decode_envelope(data) if isinstance(envelope.event, JobSubmitted) else envelope
+
+    return decode
+
+
+async def _write(log: SentLog, settings: Any) -> None:
+    anonymized, header = settings["anonymized"], Header(**settings["header"])
+    indexing = Indexing(_SentSnapshots(log))
+    decode = codec.decode_envelope if anonymized else _needed()
+    await export(log, Path(settings["path"]), header, change_of(anonymized), indexing, decode)
 
 
 def main() -> int:
-    """Write the file; returns the exit code."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles Ctrl-C, and kills its child.
+    """Do what a child does; returns the exit code."""
     gc.freeze()
-    settings = json.loads(sys.stdin.buffer.readline())
-    header = Header(**settings["header"])
-    log = _SentLog(sys.stdin.buffer, header.records)
+    settings, log = received()
     try:
-        asyncio.run(export(log, Path(settings["path"]), header, change_of(settings["anonymized"])))
+        if settings["child"] == "snapshots":
+            sys.stdout.write(json.dumps(asyncio.run(_fold(log, change_of(settings["anonymized"])))))
+        else:
+            asyncio.run(_write(log, settings))
     except UserError as error:
         sys.stdout.write(json.dumps({"message": error.args[0], "hint": error.hint}))
-    except EOFError:  # The parent was killed.
+    except (EOFError, BrokenPipeError):  # The parent was killed.
         return 1
     return 0
 

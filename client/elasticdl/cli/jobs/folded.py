@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping
 
 from elasticdl.cli.jobs.handle import ReadableJob, read_bus
+from elasticdl.cli.jobs.wall_time_child import folded_wall_time
 from elasticdl.shared.bus.ports import JobReader, LogReader
 from elasticdl.shared.bus.reading import present_records, submitted
 from elasticdl.shared.job.tasks import TaskRef
@@ -25,7 +26,6 @@ from elasticdl.views.files.kept import (
 from elasticdl.views.reading import Reading
 from elasticdl.views.records import HistoryEntry, one_line, task_history
 from elasticdl.views.task_times import TIME_FIELDS, TaskTime, TaskTimes
-from elasticdl.views.wall_time.fold import FIELDS, WallTimeFold
 from elasticdl.views.wall_time.one_task import Span, task_spans
 from elasticdl.views.wall_time.values import WallTime
 
@@ -66,19 +66,13 @@ def wall_time(job: ReadableJob) -> tuple[WallTime, Mapping[int, str]]:
         if result := kept.read("why", wall_time_of_bytes):
             return result
         known = bus.log.index.known_wall_time() if isinstance(bus.log, ExportedLog) else None
-        found = known or await _folded_wall_time(bus.log)
+        found = known or await folded_wall_time(bus.log)
         named = {seq for part in found.parts for seq, _ in part.evidence}
         texts = {record.seq: one_line(record) async for record in _numbered(bus.log, named)}
         kept.write("why", wall_time_to_bytes(found, texts))
         return found, texts
 
     return read_bus(job, read)
-
-
-async def _folded_wall_time(log: LogReader) -> WallTime:
-    fold = WallTimeFold()
-    await _take_all(log, fold.take, FIELDS)
-    return fold.result()
 
 
 def task_times(job: ReadableJob) -> Mapping[TaskId, TaskTime]:
@@ -89,7 +83,8 @@ def task_times(job: ReadableJob) -> Mapping[TaskId, TaskTime]:
         if (found := kept.read("times", task_times_of_bytes)) is not None:
             return found
         times = TaskTimes()
-        await _take_all(bus.log, times.take, TIME_FIELDS)
+        async for record in present_records(bus.log, decode=codec.envelope_decoder(TIME_FIELDS)):
+            times.take(record)
         kept.write("times", task_times_to_bytes(times.found))
         return times.found
 
@@ -121,12 +116,6 @@ async def _kept(job: ReadableJob, log: LogReader) -> KeptResults:
     return await KeptResults.of(default_folder(os.environ), log, job.job)
 
 
-async def _take_all(log: LogReader, take: Callable[[LogRecord], None], fields: Mapping[type, Collection[str]]) -> None:
-    """Fold a log, of which only some fields are needed; see ``codec.envelope_decoder``."""
-    async for record in present_records(log, decode=codec.envelope_decoder(fields)):
-        take(record)
-
-
 async def _numbered(log: LogReader, numbers: set[int]) -> AsyncIterator[LogRecord]:
     """The records of these numbers."""
     if isinstance(log, ExportedLog):
@@ -134,6 +123,5 @@ async def _numbered(log: LogReader, numbers: set[int]) -> AsyncIterator[LogRecor
             yield record
         return
     for seq in sorted(numbers):
-        async for record in log.read(seq - 1):
+        async for record in log.read(seq - 1, until=seq):
             yield record
-            break

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.job.tasks import TaskMessage
@@ -31,11 +31,12 @@ EVENTS_AT_ONCE_MAX = 64
 class LogReader(Protocol):
     """A job's log, for readers."""
 
-    def read(self, after: int, decode: Decode = codec.decode_envelope) -> AsyncIterator[LogRecord]:
+    def read(self, after: int, decode: Decode = codec.decode_envelope, until: int = 0) -> AsyncIterator[LogRecord]:
         """All records with a sequence number above ``after``, then new ones as they arrive; in order, without gaps.
 
         Args:
             decode: of readers who need few fields, see ``codec.envelope_decoder``; with ``service``.
+            until: number of a record of the log after which reading ends; 0: it never ends.
 
         Raises:
             PermanentError: the log, or a part of it that is still to be read, is gone.
@@ -46,6 +47,15 @@ class LogReader(Protocol):
 
     async def last_seq(self) -> int:
         """Sequence number of the last record; 0 for an empty log."""
+        ...
+
+
+@runtime_checkable
+class EncodedLog(Protocol):
+    """A log that can be read faster without decoding it."""
+
+    def encoded(self, after: int, until: int) -> AsyncIterator[Sequence[bytes]]:
+        """The records above ``after`` until a present one, some at a time: see ``whole_record``. Raises as ``read``."""
         ...
 
 

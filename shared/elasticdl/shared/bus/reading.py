@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
-from elasticdl.shared.bus.ports import Delivery, EventLog, LogReader
+from elasticdl.shared.bus.ports import Delivery, EncodedLog, EventLog, LogReader
 from elasticdl.shared.errors import FencedError, ProtocolError, TransientError, UnreadableError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages import codec
@@ -69,10 +69,18 @@ async def present_records(
         last = min(last, until)
     if last <= after:
         return
-    async for record in log.read(after, decode):
+    async for record in log.read(after, decode, last):
         yield record
-        if record.seq >= last:
-            return
+
+
+async def encoded_records(log: LogReader, until: int) -> AsyncIterator[Sequence[bytes]]:
+    """The log until a record as ``EncodedLog.encoded`` gives it, whatever log it is."""
+    if isinstance(log, EncodedLog):
+        async for some in log.encoded(0, until):
+            yield some
+        return
+    async for record in present_records(log, until=until):
+        yield (codec.encode_envelope(record.envelope),)
 
 
 async def submitted(log: LogReader, until: int) -> JobSpec | None:
@@ -87,7 +95,7 @@ async def record_at(log: LogReader, seq: int) -> LogRecord | None:
     """One record of the log as it is now; None if there is no record of that number."""
     if not 0 < seq <= await log.last_seq():
         return None
-    return await anext(log.read(seq - 1))
+    return await anext(log.read(seq - 1, until=seq))
 
 
 async def read_present(log: LogReader) -> list[LogRecord]:

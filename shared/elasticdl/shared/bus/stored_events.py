@@ -11,6 +11,7 @@ import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -39,6 +40,7 @@ LARGE_PARTS = 4
 """After a payload of this many parts was decoded, the memory that it took is returned to the system."""
 _COMPRESSION = 1
 _NO_NAME = PodName("")
+_MASTER, _MASTER_BYTES = MASTER.encode(), codec.MASTER_BYTES
 _SERVICES: Mapping[str, Service] = {service.value: service for service in Service}
 _PAYLOAD = re.compile(r"([0-9a-f]{32})\.([0-9]{1,6})")
 _ID = re.compile(r"([!-~]{1,64})\.([1-9][0-9]{0,18})")
@@ -101,6 +103,47 @@ def from_stored(stored: StoredEvent, decode: Decode = codec.decode_envelope) -> 
     if not incarnation:
         raise ProtocolError(f"{stored.id[:60]!r} is not the id of an event")
     return envelope
+
+
+def joined(name: bytes, incarnation: bytes, number: bytes, service: bytes, rest: bytes) -> bytes:
+    """An encoded envelope, from the end of its subject, its id and its data: the first two bytes, and the others.
+
+    Empty: it may not be the event of this service, so it has to be decoded.
+    """
+    if not rest or (service == _MASTER_BYTES) is not (name == _MASTER):
+        return b""
+    return service + _sender(name, incarnation) + _number(number) + rest
+
+
+@lru_cache(maxsize=4096)
+def _sender(name: bytes, incarnation: bytes) -> bytes:
+    return codec.encoded_sender(PodName(name.rpartition(b".")[2].decode()), Incarnation(incarnation.decode()))
+
+
+@lru_cache(maxsize=4096)
+def _number(number: bytes) -> bytes:
+    return codec.encoded_number(int(number))
+
+
+class _Draft:
+    """Becomes a ``LogRecord``."""
+
+    __slots__ = ("envelope", "seq")
+    seq: int
+    envelope: Envelope
+
+
+def whole_record(seq: int, data: bytes, decode: Decode) -> LogRecord:
+    """The record of an encoded envelope; its event is ``MessageUnreadable`` if this version can't read it."""
+    draft = _Draft()
+    draft.seq = seq
+    try:
+        draft.envelope = decode(data)
+        draft.__class__ = LogRecord  # type: ignore[assignment]  # See ``Schema``: its own ``__init__`` takes a while.
+        return draft  # type: ignore[return-value]
+    except ProtocolError as error:
+        name, incarnation, number = codec.sender_of(data)
+        return unreadable(seq, StoredEvent(name, f"{incarnation}.{number}", data), str(error))
 
 
 def unreadable(seq: int, stored: StoredEvent, reason: str) -> LogRecord:

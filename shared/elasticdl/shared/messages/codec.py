@@ -28,6 +28,8 @@ SCHEMA = Schema(
 ENVELOPE = SCHEMA.codec(Envelope)
 TASK = SCHEMA.codec(TaskMessage)
 _SERVICE_BYTES = 2
+MASTER_BYTES = bytes(ENVELOPE.message(service=list(Service).index(Service.MASTER) + 1).SerializeToString())
+"""How an encoded envelope of the master begins."""
 _STATES = SCHEMA.codec(StatesPart)
 _HEARTBEAT = SCHEMA.codec(Heartbeat)
 _SPEC = SCHEMA.codec(JobSpec)
@@ -50,17 +52,30 @@ def envelope_decoder(only: Mapping[type, Collection[str]]) -> Decode:
 
 def with_sender(data: bytes, name: PodName, incarnation: Incarnation, number: int) -> bytes:
     """An encoded envelope that lacks these fields, with them: they follow the first one, which is the service."""
-    sender = _encoded_sender(name, incarnation) + _encoded_number(number)
-    return data[:_SERVICE_BYTES] + sender + data[_SERVICE_BYTES:]
+    return data[:_SERVICE_BYTES] + encoded_sender(name, incarnation) + encoded_number(number) + data[_SERVICE_BYTES:]
+
+
+def sender_of(data: bytes) -> tuple[PodName, Incarnation, int]:
+    """What ``with_sender`` has put into an encoded envelope, whose rest may be damaged; for short names."""
+    end = _SERVICE_BYTES
+    for _ in range(2):
+        end += 2 + data[end + 1]
+    end += 1
+    while data[end] & 0x80:
+        end += 1
+    found: Any = ENVELOPE.message.FromString(data[_SERVICE_BYTES : end + 1])
+    return PodName(found.name), Incarnation(found.incarnation), found.number
 
 
 @lru_cache(maxsize=4096)
-def _encoded_sender(name: PodName, incarnation: Incarnation) -> bytes:
+def encoded_sender(name: PodName, incarnation: Incarnation) -> bytes:
+    """These fields of an envelope, as they are encoded."""
     return bytes(ENVELOPE.message(name=name, incarnation=incarnation).SerializeToString())
 
 
 @lru_cache(maxsize=4096)  # Senders count alike, so many of them have the same numbers at the same time.
-def _encoded_number(number: int) -> bytes:
+def encoded_number(number: int) -> bytes:
+    """This field of an envelope, as it is encoded."""
     return bytes(ENVELOPE.message(number=number).SerializeToString())
 
 

@@ -36,7 +36,7 @@ from elasticdl.shared.messages.events import Envelope, JobSubmitted, LogRecord
 from elasticdl.shared.names import MASTER, JobId
 from elasticdl.shared.storage.atomic import replacing
 from elasticdl.views import core_snapshot
-from elasticdl.views.files.log_index import BLOCK_RECORDS, TAIL_BYTES, Indexing, LogIndex, tail
+from elasticdl.views.files.log_index import TAIL_BYTES, Indexing, LogIndex, begins_block, tail
 
 FORMAT = "elasticdl events"
 VERSION = 1
@@ -132,11 +132,20 @@ def _hidden(values: Mapping[str, str]) -> Mapping[str, str]:
     return MappingProxyType(dict.fromkeys(values, HIDDEN))
 
 
-async def export(log: LogReader, path: Path, header: Header, change: Callable[[Envelope], Envelope]) -> Header:
+async def export(
+    log: LogReader,
+    path: Path,
+    header: Header,
+    change: Callable[[Envelope], Envelope],
+    indexing: Indexing | None = None,
+    decode: Decode = codec.decode_envelope,
+) -> Header:
     """Write the log as it is now. The file appears when it is complete.
 
     Args:
         change: what is done to each envelope besides leaving out secrets.
+        indexing: makes the index; None: of the records alone.
+        decode: reads all that ``change`` and ``indexing`` need.
 
     Returns:
         The header, with the number of records.
@@ -145,26 +154,31 @@ async def export(log: LogReader, path: Path, header: Header, change: Callable[[E
         UserError: the file can't be written.
     """
     header = replace(header, records=await log.last_seq())
-    indexing, stored, seq = Indexing(), Stored(codec.decode_envelope), 0
+    indexing, stored = indexing or Indexing(), Stored(decode)
     with file_errors(f"can't write {path}"), replacing(path) as file:
         _pack(file, header.to_line())
         block = bytearray()
-        async for record in present_records(log, until=header.records, decode=stored.decode):
-            if seq % BLOCK_RECORDS == 0:
+        async for read in present_records(log, until=header.records, decode=stored.decode):
+            if begins_block(read.seq):
                 _pack(file, block)
                 block.clear()
-                indexing.begin_block(seq + 1, file.tell())
-            seq += 1
-            envelope = change(without_secrets(record.envelope))
-            indexing.take(LogRecord(seq=seq, envelope=envelope))
-            data = stored.encode(envelope)
+                indexing.begin_block(read.seq, file.tell())
+            record = changed(read, change)
+            indexing.take(record)
+            data = stored.encode(record.envelope)
             block += _LENGTH.pack(len(data))
             block += data
         _pack(file, block)
         place = file.tell()
-        _pack(file, indexing.finish(seq).to_bytes())
+        _pack(file, indexing.finish().to_bytes())
         file.write(tail(place))
     return header
+
+
+def changed(record: LogRecord, change: Callable[[Envelope], Envelope]) -> LogRecord:
+    """A record as it stands in the file."""
+    envelope = change(without_secrets(record.envelope))
+    return record if envelope is record.envelope else LogRecord(seq=record.seq, envelope=envelope)
 
 
 class Stored:
@@ -210,9 +224,11 @@ class ExportedLog:
         """See ``LogReader``."""
         return self.header.records
 
-    async def read(self, after: int, decode: Decode = codec.decode_envelope) -> AsyncIterator[LogRecord]:
+    async def read(
+        self, after: int, decode: Decode = codec.decode_envelope, until: int = 0
+    ) -> AsyncIterator[LogRecord]:
         """See ``LogReader``; ends with the file."""
-        for record in self.records(after, decode):
+        for record in self.records(after, decode, until):
             yield record
 
     @cached_property
@@ -233,16 +249,17 @@ class ExportedLog:
             file.seek(max(0, size_bytes - TAIL_BYTES - 8))
             return f"{self.header.job} {self.header.records} {size_bytes} {file.read().hex()}"
 
-    def records(self, after: int = 0, decode: Decode = codec.decode_envelope) -> Iterator[LogRecord]:
+    def records(self, after: int = 0, decode: Decode = codec.decode_envelope, until: int = 0) -> Iterator[LogRecord]:
         """The records above a number.
 
         Args:
             decode: see ``codec.envelope_decoder``.
+            until: number of the last one; 0: all.
 
         Raises:
             UserError: the file is damaged, or its end is missing.
         """
-        for seq, data in self._encoded(after + 1, self.header.records):
+        for seq, data in self._encoded(after + 1, until or self.header.records):
             yield self._decoded(seq, data, decode)
 
     def about(self, task: TaskRef) -> Iterator[LogRecord]:

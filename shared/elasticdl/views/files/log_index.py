@@ -151,6 +151,41 @@ def tail(place: int) -> bytes:
     return _TAIL.pack(*_TAIL_HEAD, place, *_TAIL_BODY)
 
 
+def begins_block(seq: int) -> bool:
+    """Whether a record is the first one of a block."""
+    return (seq - 1) % BLOCK_RECORDS == 0
+
+
+class Snapshots:
+    """Folds the records of a file, and makes its core snapshots at the beginnings of blocks and at its end."""
+
+    def __init__(self) -> None:
+        self._fold = Fold()
+        self._found: list[tuple[int, bytes]] = []
+        self._last = 0
+
+    def take(self, record: LogRecord) -> None:
+        """Take the next record, as it stands in the file."""
+        if begins_block(record.seq):
+            last, data = self._found[-1] if self._found else (0, b"")
+            if len(data) <= (self._last - last) * SNAPSHOT_BYTES_PER_RECORD:
+                self._add()
+        self._last = record.seq
+        self._fold.take(record)
+
+    def finish(self) -> list[tuple[int, bytes]]:
+        """All of them, each with the number of the last record that it has seen."""
+        self._fold.finish()
+        self._add()
+        return self._found
+
+    def _add(self) -> None:
+        """The fold holds a few records back, and readers take them once more: see ``Fold``."""
+        state = self._fold.state
+        if self._last and state.seq and state.spec is not None and not state.unreadable_messages.count:
+            self._found.append((self._last, core_snapshot.encode(state)))
+
+
 class Indexing:
     """Makes the index while the records of a file are written.
 
@@ -158,34 +193,22 @@ class Indexing:
         blocks: those that were begun.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, snapshots: Snapshots | None = None) -> None:
         self.blocks: list[Block] = []
-        self._fold = Fold()
+        self._snapshots = snapshots or Snapshots()
         self._wall_time = WallTimeFold()
-        self._snapshots: list[tuple[int, bytes]] = []
 
     def begin_block(self, first: int, place: int) -> None:
-        """Note a block, and the state that the records before it are folded to."""
-        last, data = self._snapshots[-1] if self._snapshots else (0, b"")
-        if len(data) <= (first - 1 - last) * SNAPSHOT_BYTES_PER_RECORD:
-            self._take_snapshot(first - 1)
+        """Note a block."""
         self.blocks.append(Block(first=first, place=place, mentions=Mentions()))
 
     def take(self, record: LogRecord) -> None:
         """Take the next record, as it stands in the file."""
-        self._fold.take(record)
+        self._snapshots.take(record)
         self._wall_time.take(record)
         self.blocks[-1].mentions.take(record.envelope.event)
 
-    def finish(self, last: int) -> LogIndex:
-        """The index of a file whose last record has this number."""
-        self._fold.finish()
-        self._take_snapshot(last)
+    def finish(self) -> LogIndex:
+        """The index of the file."""
         found = wall_time_to_plain(self._wall_time.result())
-        return LogIndex(blocks=self.blocks, snapshots=self._snapshots, wall_time=(found, program()))
-
-    def _take_snapshot(self, seq: int) -> None:
-        """The fold holds a few records back, and readers take them once more: see ``Fold``."""
-        state = self._fold.state
-        if seq and state.seq and state.spec is not None and not state.unreadable_messages.count:
-            self._snapshots.append((seq, core_snapshot.encode(state)))
+        return LogIndex(blocks=self.blocks, snapshots=self._snapshots.finish(), wall_time=(found, program()))

@@ -116,7 +116,9 @@ class MemoryEventLog:
             lambda there: f"another master has appended record {there.seq if there else 0}, after {after}",
         )
 
-    async def read(self, after: int, decode: Decode = codec.decode_envelope) -> AsyncIterator[LogRecord]:
+    async def read(
+        self, after: int, decode: Decode = codec.decode_envelope, until: int = 0
+    ) -> AsyncIterator[LogRecord]:
         """Records above ``after``, then new ones forever."""
         last = await self._client.ask("read", lambda: len(self._records.data))
         if after > last:
@@ -125,6 +127,8 @@ class MemoryEventLog:
             while self._client.transport.connected and after < len(self._records.data):
                 after += 1
                 yield await self._payloads.record(after, self._records.data[after - 1], decode)
+                if after == until:
+                    return
             await self._records.changes.wait(self._client, ready=after < len(self._records.data))
 
     async def last_seq(self) -> int:

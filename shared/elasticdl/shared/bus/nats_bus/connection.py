@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import nats.errors
@@ -58,8 +59,12 @@ class NoRespondersError(TransientError):
 class Connection:
     """One client's connection; it reconnects by itself, so that its users only see delays."""
 
-    def __init__(self, client: Client, job: JobId, settings: BusSettings) -> None:
+    def __init__(
+        self, client: Client, job: JobId, settings: BusSettings, credentials: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """``credentials``: arguments of ``Client.connect``."""
         self.client = client
+        self.credentials = credentials
         self.job = job
         self.settings = settings
         self._waiting: set[asyncio.Event] = set()
@@ -73,6 +78,7 @@ class Connection:
             UserError: no server answers (if the settings call that final), one without JetStream, or a malformed URL.
         """
         addresses = addresses_of(url)
+        credentials = _credentials(addresses)
         client = Client()
         reasons: list[str] = []
         refused = asyncio.Event()
@@ -92,7 +98,7 @@ class Connection:
 
         connecting = client.connect(
             servers=[str(address) for address in addresses],
-            **_credentials(addresses),  # type: ignore[arg-type]
+            **credentials,  # type: ignore[arg-type]
             error_cb=note_error,
             disconnected_cb=note_loss,
             reconnected_cb=note_return,
@@ -118,7 +124,7 @@ class Connection:
             if settings.absence_is_final:
                 raise UserError(problem, hint=hint) from error
             raise TransientError(f"{problem}. {hint}") from error
-        connection = cls(client, job, settings)
+        connection = cls(client, job, settings, credentials)
         try:
             await connection._require_jetstream(url)
         except BaseException:

@@ -19,7 +19,7 @@ from elasticdl.shared.bus.nats_bus.streams import NANOSECONDS
 from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.errors import PermanentError, TransientError
 
-_PULL_EXPIRES_S = 30
+PULL_EXPIRES_S = 30
 _PULL_BYTES_MAX = 32 << 20
 _CONSUMER_KEPT_S = 60
 _BUSY_PER_S = 50
@@ -57,7 +57,7 @@ async def follow(connection: Connection, stream: str, after: int, *, dense: bool
     while not connection.closed:
         try:
             await _check_stream(connection, stream, after, dense=dense)
-            consumer = await _create_consumer(connection, stream, after + 1)
+            consumer = await create_consumer(connection, stream, after + 1)
             async for message in _pull(connection, stream, consumer):
                 if dense and message.seq != after + 1:
                     raise PermanentError(f"messages between {after} and {message.seq} are missing in {stream}")
@@ -80,7 +80,8 @@ async def _check_stream(connection: Connection, stream: str, after: int, *, dens
         raise PermanentError(f"{stream} begins at {state['first_seq']}: what follows {after} was lost")
 
 
-async def _create_consumer(connection: Connection, stream: str, first: int) -> str:
+async def create_consumer(connection: Connection, stream: str, first: int) -> str:
+    """A consumer that delivers the messages from this number on, without acknowledgements; returns its name."""
     name = f"reader-{secrets.token_hex(8)}"
     config = {
         "name": name,
@@ -145,7 +146,7 @@ class _Pace:
             return request | {"no_wait": True}
         heartbeat = {"idle_heartbeat": int(settings.heartbeat_s * NANOSECONDS)}
         batch = {"batch": 1} if settings.gather_s else {}
-        return request | {"expires": _PULL_EXPIRES_S * NANOSECONDS} | heartbeat | batch
+        return request | {"expires": PULL_EXPIRES_S * NANOSECONDS} | heartbeat | batch
 
     def pause_s(self, received: int) -> float:
         """Seconds before the next request, after one that was answered with ``received`` messages."""
@@ -186,7 +187,7 @@ async def _pull(connection: Connection, stream: str, consumer: str) -> AsyncIter
                     return
                 if message is None:
                     break
-                seq, place = _sequence_numbers(message.reply)
+                seq, place = sequence_numbers(message.reply)
                 delivered += 1
                 if place != delivered:
                     raise _BrokenError
@@ -201,7 +202,7 @@ async def _pull(connection: Connection, stream: str, consumer: str) -> AsyncIter
             await subscription.unsubscribe()
 
 
-def _sequence_numbers(reply: str) -> tuple[int, int]:
+def sequence_numbers(reply: str) -> tuple[int, int]:
     """A delivered message's number in the stream and its number in the consumer.
 
     Args:

@@ -5,21 +5,28 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
 
+import structlog
+
 from elasticdl.shared.bus import subjects
 from elasticdl.shared.bus.nats_bus.connection import MESSAGE_NOT_FOUND, Connection, RefusedError
 from elasticdl.shared.bus.nats_bus.follow import StoredMessage, follow
+from elasticdl.shared.bus.nats_bus.long_reads import MESSAGES_MIN, LongReadError, read_long
 from elasticdl.shared.bus.nats_bus.publications import Publication
 from elasticdl.shared.bus.retries import append_once
-from elasticdl.shared.bus.stored_events import Payloads, StoredEvent
+from elasticdl.shared.bus.stored_events import Payloads, StoredEvent, whole_record
+from elasticdl.shared.errors import TransientError
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.codec import Decode
 from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.names import MASTER, PodName
 
+_log = structlog.get_logger()
 _ID = "Nats-Msg-Id"
 """The header by which JetStream recognises repetitions."""
 _PAYLOAD = "Elasticdl-Payload"
 """The header that names the payload of a large event."""
+_SUBJECT_CHARS_MAX = 127
+"""Of subjects that can only have short names, see ``codec.sender_of``."""
 
 
 class NatsEventLog:
@@ -29,6 +36,7 @@ class NatsEventLog:
         self._connection = connection
         self._payloads = payloads
         self._stream = subjects.events_stream(connection.job)
+        self._decode_service = codec.envelope_decoder({Envelope: ("service",)})
 
     async def append(self, envelope: Envelope) -> int:
         """Append an event; repeated until it is acknowledged, deduplicated by the envelope's id."""
@@ -66,10 +74,38 @@ class NatsEventLog:
             lambda there: f"another master has appended record {there.seq if there else 0}, after {after}",
         )
 
-    async def read(self, after: int, decode: Decode = codec.decode_envelope) -> AsyncIterator[LogRecord]:
+    async def read(
+        self, after: int, decode: Decode = codec.decode_envelope, until: int = 0
+    ) -> AsyncIterator[LogRecord]:
         """Records above ``after``, then new ones as they arrive."""
-        async for message in follow(self._connection, self._stream, after, dense=True):
-            yield await self._record_of(message, decode)
+        if until == after + 1 and (one := await self._record({"seq": until})):
+            yield one
+            return
+        if until - after < MESSAGES_MIN:
+            async for message in follow(self._connection, self._stream, after, dense=True):
+                yield await self._record_of(message, decode)
+                if message.seq == until:
+                    return
+            return
+        async for some in self.encoded(after, until):
+            for data in some:
+                after += 1
+                yield whole_record(after, data, decode)
+
+    async def encoded(self, after: int, until: int) -> AsyncIterator[Sequence[bytes]]:
+        """The envelopes of the records above ``after`` until a present one, as they are encoded, some at a time."""
+        try:
+            async for events in read_long(self._connection, after, until):
+                some = [each if isinstance(each, bytes) else await self._whole(each) for each in events]
+                after += len(some)
+                yield some
+        except (LongReadError, TransientError, RefusedError) as error:
+            _log.debug("reading the rest of the log message by message", after=after, reason=str(error))
+        if after < until:
+            async for message in follow(self._connection, self._stream, after, dense=True):
+                yield (await self._whole(message),)
+                if message.seq >= until:
+                    return
 
     async def last_seq(self) -> int:
         """Number of the last record."""
@@ -94,6 +130,21 @@ class NatsEventLog:
                 data=base64.b64decode(message.get("data", "")),
             )
         )
+
+    async def _whole(self, message: StoredMessage) -> bytes:
+        """The encoded envelope of a record."""
+        decoded: tuple[Envelope | None, bytes] = None, b""
+        # Who sent a damaged event has to be found in its bytes, which is possible if the name is short.
+        read = self._decode_service if len(message.subject) <= _SUBJECT_CHARS_MAX else codec.decode_envelope
+
+        def decode(data: bytes) -> Envelope:
+            nonlocal decoded
+            envelope = read(data)
+            decoded = envelope, data
+            return envelope
+
+        envelope = (await self._record_of(message, decode)).envelope
+        return decoded[1] if envelope is decoded[0] else codec.encode_envelope(envelope)
 
     def _subject(self, envelope: Envelope) -> str:
         return subjects.event(self._connection.job, envelope.service, envelope.name)

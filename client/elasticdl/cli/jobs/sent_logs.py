@@ -1,0 +1,110 @@
+"""Sends a log to child processes as it is read from the broker, so that they decode and fold it at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import struct
+import sys
+from array import array
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from itertools import accumulate, pairwise
+from typing import IO, Any
+
+from elasticdl.shared.bus.ports import LogReader
+from elasticdl.shared.bus.reading import encoded_records
+from elasticdl.shared.bus.stored_events import whole_record
+from elasticdl.shared.errors import InvariantError
+from elasticdl.shared.messages import codec
+from elasticdl.shared.messages.codec import Decode
+from elasticdl.shared.messages.events import LogRecord
+
+RECORDS_MIN = 1 << 15
+"""The least number of records for which a child is started: it takes half a second to start."""
+_PIECE_BYTES = 1 << 18
+_COUNT = struct.Struct("<I")
+
+
+@asynccontextmanager
+async def child(module: str, settings: Mapping[str, Any]) -> AsyncIterator[Process]:
+    """A process that runs a module, to which a log is sent. It is killed if it has not ended at the end of the block.
+
+    Args:
+        settings: JSON values that ``received`` gives to it.
+    """
+    process = await asyncio.create_subprocess_exec(sys.executable, "-P", "-m", module, stdin=PIPE, stdout=PIPE)
+    try:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(settings).encode() + b"\n")
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+async def send(log: LogReader, until: int, *children: Process) -> None:
+    """Send the records until one that is there. Raises ``ConnectionError``: a child has ended."""
+    pipes = [each.stdin for each in children if each.stdin]
+    records: list[bytes] = []
+    size_bytes, left = 0, until
+    async for some in encoded_records(log, until):
+        records += some
+        size_bytes += sum(map(len, some))
+        left -= len(some)
+        if size_bytes >= _PIECE_BYTES or not left:
+            piece = b"".join((_COUNT.pack(len(records)), array("I", map(len, records)).tobytes(), *records))
+            records, size_bytes = [], 0
+            for pipe in pipes:
+                pipe.write(piece)
+            for pipe in pipes:
+                await pipe.drain()
+
+
+async def answer(process: Process) -> bytes:
+    """What a child says, to which no more is sent. Raises ``InvariantError``: it has failed."""
+    said, _ = await process.communicate(b"")  # Closes its standard input, which without an argument stays open.
+    if process.returncode:
+        raise InvariantError(f"a child process that reads the event log ended with exit code {process.returncode}")
+    return said
+
+
+def received() -> tuple[Any, SentLog]:
+    """In a child: the settings, and the log that is sent; ``records`` of the settings says how many records it has."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles Ctrl-C, and kills its child.
+    settings = json.loads(sys.stdin.buffer.readline())
+    return settings, SentLog(sys.stdin.buffer, settings["records"])
+
+
+class SentLog:
+    """The records that the parent sends. See ``LogReader``; ``pipe`` has what follows them."""
+
+    def __init__(self, pipe: IO[bytes], records: int) -> None:
+        self.pipe = pipe
+        self._records = records
+
+    async def last_seq(self) -> int:
+        """See ``LogReader``."""
+        return self._records
+
+    async def read(
+        self, after: int, decode: Decode = codec.decode_envelope, until: int = 0
+    ) -> AsyncIterator[LogRecord]:
+        """See ``LogReader``; once, from the first record on. Raises ``EOFError``: the parent was killed."""
+        until = until or self._records
+        while after < until:
+            (count,) = _COUNT.unpack(self._next(_COUNT.size))
+            sizes = array("I", self._next(count * _COUNT.size))
+            piece = self._next(sum(sizes))
+            for start, end in pairwise(accumulate(sizes, initial=0)):
+                after += 1
+                yield whole_record(after, piece[start:end], decode)
+
+    def _next(self, size_bytes: int) -> bytes:
+        data = self.pipe.read(size_bytes)
+        if len(data) < size_bytes:
+            raise EOFError
+        return data
