@@ -27,6 +27,8 @@ BYTES_MAX = 256 << 20
 BYTES_PER_RECORD = 100
 """If a copy has more for each record of the interval, as with a thousand workers, fewer are made: reading the log would
 take more time for copies than for records."""
+_FAR = 50
+"""Records that a copy of the small state of a new job takes as long as."""
 _COMPRESSION = 1
 """The fastest level makes copies a quarter as large."""
 _SHARED = (JobSpec, Plan)
@@ -105,6 +107,11 @@ class Checkpoints:
             self._interval *= 2
             self._kept = self._kept[1::2]
             self._bytes = sum(each.size_bytes for each in self._kept)
+
+    def is_far_from(self, seq: int) -> bool:
+        """Whether to fold from the last one to a record takes longer than another copy."""
+        last = self._kept[-1] if self._kept else None
+        return seq - (last.seq if last else 0) > (last.size_bytes // BYTES_PER_RECORD if last else _FAR)
 
     def before(self, seq: int) -> Checkpoint | None:
         """The last one up to a record."""
