@@ -63,7 +63,7 @@ export function useAnswer<T>(path: string, values: Record<string, string | numbe
   return [answer, problem];
 }
 
-/** What the server tells of a log, as long as it may grow and somebody can see the page. */
+/** What the server tells of a log, as long as it may grow and the page is visible. */
 export function useStream(values: Record<string, string>): Stream | null {
   const [stream, setStream] = useState<Stream | null>(null);
   const place = address("stream", values);
