@@ -54,9 +54,10 @@ def render(overlay: str, namespace: str) -> list[dict[str, Any]]:
     return _built({"namespace": namespace, "resources": [f"../{OVERLAYS.name}/{overlay}"]}, f"the overlay {overlay}")
 
 
-def render_components(*names: str) -> list[dict[str, Any]]:
+def render_components(*names: str, namespace: str = "elasticdl") -> list[dict[str, Any]]:
     """The objects of components of ``deploy/kustomize``, one upon the other."""
-    return _built({"components": [f"../{name}" for name in names]}, f"the components {', '.join(names)}")
+    content = {"namespace": namespace, "components": [f"../{name}" for name in names]}
+    return _built(content, f"the components {', '.join(names)}")
 
 
 def _built(content: dict[str, Any], what: str) -> list[dict[str, Any]]:

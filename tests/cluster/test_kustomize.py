@@ -21,6 +21,14 @@ def test_the_api_server_accepts_every_object(cluster: Cluster, namespace: str, o
     apply(DynamicClient(cluster.core.api_client), render(overlay, namespace), dry_run=True)
 
 
+def test_the_api_server_accepts_the_dashboard_beside_the_controller(cluster: Cluster, namespace: str) -> None:
+    cluster.node_site()
+    if not is_provided():
+        pytest.skip(NEEDS_KUSTOMIZE)
+    objects = render_components("controller", "dashboard", namespace=namespace)
+    apply(DynamicClient(cluster.core.api_client), objects, dry_run=True)
+
+
 def test_every_container_of_production_has_limits_and_no_privileges() -> None:
     if not is_provided():
         pytest.skip(NEEDS_KUSTOMIZE)

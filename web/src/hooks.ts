@@ -9,6 +9,9 @@ const REST_MS = 400;
 /** Whether the panel is in sight. One that is not asks and draws when the slider has rested. */
 export const InSight = createContext(true);
 
+/** Whether the page follows a running job. Then a panel out of sight keeps its last answer: each costs the job's machine time. */
+export const Following = createContext(false);
+
 /** Whether an element is in sight; true until the browser has said otherwise. */
 export function useInSight(): [RefObject<HTMLElement>, boolean] {
   const element = useRef<HTMLElement>(null);
@@ -26,7 +29,7 @@ export function useInSight(): [RefObject<HTMLElement>, boolean] {
 export function useAnswer<T>(path: string, values: Record<string, string | number | undefined>, wanted = true): [T | null, string] {
   const [answer, setAnswer] = useState<T | null>(null);
   const [problem, setProblem] = useState("");
-  const seen = useContext(InSight);
+  const seen = useContext(InSight), following = useContext(Following);
   const key = address(path, values);
   const asked = useRef({ busy: false, next: "", last: "" });
   useEffect(() => {
@@ -53,24 +56,39 @@ export function useAnswer<T>(path: string, values: Record<string, string | numbe
       state.busy = false;
     };
     if (seen) { void begin(); return; }
+    if (following && state.last) return;
     const timer = setTimeout(() => void begin(), REST_MS);
     return () => clearTimeout(timer);
-  }, [key, wanted, seen]);
+  }, [key, wanted, seen, following]);
   return [answer, problem];
 }
 
-/** What the server tells of a log, as long as it may grow. */
+/** What the server tells of a log, as long as it may grow and the page is visible. */
 export function useStream(values: Record<string, string>): Stream | null {
   const [stream, setStream] = useState<Stream | null>(null);
   const place = address("stream", values);
   useEffect(() => {
-    const source = new EventSource(place);
-    source.onmessage = (message) => {
-      const facts = JSON.parse(message.data) as Stream;
-      setStream(facts);
-      if (!facts.live) source.close();
+    let source: EventSource | null = null, grows = true;
+    const follow = () => {
+      if (document.hidden || !grows) {
+        source?.close();
+        source = null;
+      } else if (!source) {
+        source = new EventSource(place);
+        source.onmessage = (message) => {
+          const facts = JSON.parse(message.data) as Stream;
+          setStream(facts);
+          grows = facts.live;
+          if (!grows) follow();
+        };
+      }
     };
-    return () => source.close();
+    follow();
+    document.addEventListener("visibilitychange", follow);
+    return () => {
+      document.removeEventListener("visibilitychange", follow);
+      source?.close();
+    };
   }, [place]);
   return stream;
 }

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { type Curves as CurveFacts, type Timeline as TimelineFacts, type View } from "./api";
 import { Curves } from "./curves";
 import { clock, seconds } from "./format";
-import { useAnswer, useStream } from "./hooks";
+import { Following, useAnswer, useStream } from "./hooks";
 import { Overview, Pods, Results } from "./overview";
 import { Panel } from "./panel";
 import { Generations, Placement } from "./placement";
@@ -74,7 +74,7 @@ export function Job({ job, at, go, home }: Props) {
       </Slider>
       {problem && <p class="problem" role="alert">{problem}</p>}
       {!view && !problem && <p role="status">Reading the event log…</p>}
-      {panels}
+      <Following.Provider value={at === null && !!stream?.live && !isReading}>{panels}</Following.Provider>
     </>
   );
 }

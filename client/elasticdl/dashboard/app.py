@@ -29,7 +29,7 @@ STREAM_S = 1.0
 """Seconds between two messages of a stream, at least, so that a busy job does not flood pages."""
 STREAM_S_MAX = 5.0
 """Seconds after which the page of a running job gets news at the latest."""
-CPU_PART_MAX = 0.004
+CPU_PART_MAX = 0.002
 """Part of one core that the pages of a running job may take. If they take more, they get news less often."""
 IDLE_S = 15.0
 """Seconds after which a stream without news sends a comment, so that proxies keep the connection open."""

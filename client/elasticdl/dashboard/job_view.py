@@ -17,7 +17,7 @@ AT_ONCE = 200
 """Records that are folded before other requests are served."""
 FROZEN_AT_ONCE = 50_000
 """Records after which they are kept from collections of garbage, which would hold up answers for longer and longer."""
-POLL_S = 1.0
+POLL_S = 5.0
 """Seconds between two checks whether a job still runs."""
 
 
@@ -36,6 +36,9 @@ class JobView:
         self.total = 0
         self.is_live = True
         self.problem = ""
+        self._arrived: list[LogRecord] = []
+        """Records that are not folded yet."""
+        self._has_arrived = asyncio.Event()
         self._changed = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
 
@@ -84,36 +87,48 @@ class JobView:
             is_running = await asyncio.to_thread(self.source.is_running)
             async with self.source.open() as bus:
                 self.total = await bus.log.last_seq()
-                following = asyncio.create_task(self._follow(bus.log.read(0), is_running=is_running))
-                ending = asyncio.create_task(self._until_ended(is_running=is_running))
-                await asyncio.wait((following, ending), return_when=asyncio.FIRST_COMPLETED)
-                for task in (following, ending):
+                following = self._follow(bus.log.read(0), is_running=is_running)
+                ending = self._until_ended(is_running=is_running)
+                tasks = [asyncio.create_task(each) for each in (following, ending, self._fold_arrived())]
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:
                     task.cancel()
-                results = await asyncio.gather(following, ending, return_exceptions=True)
+                results = await asyncio.gather(*tasks, return_exceptions=True)
             error = next((each for each in results if isinstance(each, ElasticDLError)), None)
             if error is not None and not is_running:
                 raise error
         except (ElasticDLError, OSError) as error:
             self.problem = str(error)
         finally:
+            self._fold()
             self.is_live = False
             self.replay.finish()
             self._notify()
 
     async def _follow(self, log: AsyncIterator[LogRecord], *, is_running: bool) -> None:
-        batch: list[LogRecord] = []
         async for record in log:
-            batch.append(record)
-            if len(batch) >= AT_ONCE or record.seq >= self.total:
-                self.replay.extend(batch)
-                if record.seq == self.total or record.seq % FROZEN_AT_ONCE == 0:
-                    gc.freeze()
-                batch = []
-                self.total = max(self.total, record.seq)
-                self._notify()
+            self._arrived.append(record)
+            self._has_arrived.set()
+            if len(self._arrived) >= AT_ONCE:
                 await asyncio.sleep(0)
-                if not is_running and record.seq >= self.total:
-                    return
+            if not is_running and record.seq >= self.total:
+                return
+
+    async def _fold_arrived(self) -> None:
+        """Fold together what has arrived together: this task's turn comes when no more of it is there."""
+        while True:
+            await self._has_arrived.wait()
+            self._has_arrived.clear()
+            self._fold()
+
+    def _fold(self) -> None:
+        arrived, self._arrived = self._arrived, []
+        before = self.read
+        self.replay.extend(arrived)
+        if before < self.total <= self.read or before // FROZEN_AT_ONCE < self.read // FROZEN_AT_ONCE:
+            gc.freeze()
+        self.total = max(self.total, self.read)
+        self._notify()
 
     async def _until_ended(self, *, is_running: bool) -> None:
         """Return once nothing runs the job any more; never for a job that had ended, whose log is read to its end."""

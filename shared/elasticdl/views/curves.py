@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 
 from elasticdl.master.core import State
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
@@ -22,7 +23,7 @@ from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.names import Purpose, Service
 from elasticdl.views.history import EpochRow, read_history
 from elasticdl.views.lost_time import goodput_of
-from elasticdl.views.progress import records_of, reported_batches
+from elasticdl.views.progress import records_of
 
 SAMPLES = 200
 """About how many values of throughput, staleness and workers a job has."""
@@ -102,6 +103,9 @@ class Curves:
         """Number of the last evaluation that has ended and was looked at."""
         self._epochs: set[int] = set()
         """Epochs, from 0, that have their points."""
+        self._open: set[int] = set()
+        self._known_epochs = 0
+        """Of the epochs of the statistics, those without their points, and how many of them were looked at."""
         self._lost_logs = 0
         self._lost_rows: dict[int, tuple[float, EpochRow]] = {}
         """Epochs, from 0, of which the lost part of the log had more: time of the resume, and what was known."""
@@ -141,9 +145,14 @@ class Curves:
 
     def _finished_epochs(self, state: State, training: Training) -> Iterator[Point]:
         """Epochs whose tasks are complete and whose metrics are computed, or that the end of the job left without."""
-        for epoch, totals in sorted(training.epochs.items()):
+        # New ones are at the end of the dictionary. To look at all of them each time would take ever longer.
+        self._open.update(islice(reversed(training.epochs), len(training.epochs) - self._known_epochs))
+        self._known_epochs = len(training.epochs)
+        self._open -= self._epochs
+        for epoch in sorted(self._open):
+            totals = training.epochs[epoch]
             known = totals.batches > 0 and (totals.merged or state.is_final)
-            if epoch in self._epochs or not known or not training.has_epoch(epoch):
+            if not known or not training.has_epoch(epoch):
                 continue
             self._epochs.add(epoch)
             _, lost = self._lost_rows.pop(epoch, (0.0, None))
@@ -171,18 +180,17 @@ class Curves:
     def _progress(self, event: Event, state: State, training: Training) -> Iterator[Point]:
         useful = goodput_of(event) if isinstance(event, RunMeasured) else None
         if useful is not None and self._lost_batches is not None:
-            yield _now(state, "goodput", self._lost_batches + reported_batches(training), useful)
+            yield _now(state, "goodput", self._lost_batches + training.statistics.batches, useful)
         if not _finishes_training(event):
             return
         if self._lost_batches is None:
-            self._lost_batches = max(0, _absorbed(training) - reported_batches(training))
-            self._last = _sample(state, training, self._lost_batches + reported_batches(training))
+            self._lost_batches = max(0, _absorbed(training) - training.statistics.batches)
+            self._last = _sample(state, training, self._lost_batches + training.statistics.batches)
             return
         last = self._last or _Sample(working_s=state.first_step_s - state.paused_s)
-        # Batches are the sum of all epochs and a sample that of all workers, so the cheap conditions come first.
         if state.now_s - state.paused_s < last.working_s + SAMPLE_S_MIN:
             return
-        batches = self._lost_batches + reported_batches(training)
+        batches = self._lost_batches + training.statistics.batches
         if batches - last.batches < max(1, state.plan.batches // SAMPLES):
             return
         self._last = new = _sample(state, training, batches)

@@ -89,12 +89,7 @@ def records_of(state: State) -> int:
         return state.prediction.records
     if state.spec and not state.spec.kind.trains:
         return state.evaluations[-1].records if state.evaluations else 0
-    return sum(totals.records for totals in state.training.epochs.values()) if state.training else 0
-
-
-def reported_batches(training: Training) -> int:
-    """Batches of finished tasks that workers have reported, each counted once."""
-    return sum(totals.batches for totals in training.epochs.values())
+    return state.training.statistics.records if state.training else 0
 
 
 def progress_snapshot(
@@ -154,7 +149,7 @@ def _batches(state: State, training: Training) -> int:
     plan = training.plan
     if training.is_complete:
         return plan.batches  # Workers report parts of a task that several of them shared.
-    reported = reported_batches(training)
+    reported = training.statistics.batches
     unreported = len(training.complete) - len(training.statistics.counted)
     saved = min((state.snapshots[ps].step if ps in state.snapshots else 0 for ps in state.holders), default=0)
     return min(max(reported + unreported * plan.batches // max(plan.tasks, 1), saved), plan.batches)
@@ -177,7 +172,7 @@ def _metrics(state: State) -> tuple[Mapping[str, float], str]:
         if evaluation.results:
             return evaluation.results, f"validation at step {evaluation.step}"
     if state.training:
-        for epoch, totals in sorted(state.training.epochs.items(), reverse=True):
-            if totals.results:
-                return totals.results, f"training, epoch {epoch + 1}"
+        epoch = max((number for number, totals in state.training.epochs.items() if totals.results), default=None)
+        if epoch is not None:
+            return state.training.epochs[epoch].results, f"training, epoch {epoch + 1}"
     return {}, ""

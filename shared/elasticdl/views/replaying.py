@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from elasticdl.master.core.evolve import evolve
 from elasticdl.master.core.fold import Fold
 from elasticdl.master.core.state import State
 from elasticdl.shared.messages.events import LogRecord
@@ -76,10 +77,18 @@ class Replay:
         )
 
     def state_at(self, seq: int) -> State:
-        """The state after a record. It is shared between calls: do not change it."""
+        """The state after a record, until more are taken. It is shared between calls: do not change it."""
+        if seq == len(self.records) and not self._fold.held_back:
+            return self._fold.state
         if (known := self._states.pop(seq, None)) is not None:
             self._states[seq] = known  # The last one is that which was asked for last.
             return known
+        self._states[seq] = state = self._last_state() if seq == len(self.records) else self._folded_to(seq)
+        if len(self._states) > STATES_MAX:
+            del self._states[next(iter(self._states))]
+        return state
+
+    def _folded_to(self, seq: int) -> State:
         checkpoint = self._checkpoints.before(seq)
         folding, after = Fold(), 0
         if checkpoint is not None:
@@ -87,14 +96,21 @@ class Replay:
             folding, after = Fold(checkpoint.state.value()), checkpoint.state_seq
         for record in self.records[after:seq]:
             folding.take(record)
-        state = folding.finish()
-        self._states[seq] = state
-        if len(self._states) > STATES_MAX:
-            del self._states[next(iter(self._states))]
+        return folding.finish()
+
+    def _last_state(self) -> State:
+        """The state after the last record, which a live page asks for again and again."""
+        if self._fold.state.spec is None or not self._checkpoints.is_far_from(len(self.records)):
+            return self._folded_to(len(self.records))
+        state: State = Copy.of(self._fold.state).value()
+        for record in self._fold.held_back:
+            evolve(state, record)
         return state
 
     def wall_time_at(self, seq: int) -> WallTime:
         """Where the time until a record went."""
+        if seq == len(self.records):
+            return self._wall_time.result()
         checkpoint = self._checkpoints.before(seq)
         fold: WallTimeFold = checkpoint.wall_time.value() if checkpoint is not None else WallTimeFold()
         for record in self.records[checkpoint.seq if checkpoint is not None else 0 : seq]:

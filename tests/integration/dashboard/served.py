@@ -12,6 +12,7 @@ import uvicorn
 from tests.unit.views.recorded import job_of
 
 from elasticdl.dashboard.app import Dashboard
+from elasticdl.dashboard.server import Server
 from elasticdl.dashboard.sources import FleetSource, JobRow
 from elasticdl.shared.bus.ports import JobReader, KeyValueEntry
 from elasticdl.shared.errors import UserError
@@ -109,7 +110,7 @@ class SomeJobs:
 def served(jobs: Mapping[str, GrowingJob], *, only: str = "", fleet: FleetSource | None = None) -> Iterator[str]:
     """Serve a dashboard on another thread; gives its address with the token."""
     app = Dashboard(SomeJobs(jobs), TOKEN, only=only, fleet=fleet).app()
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, ws="none"))
+    server = Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, ws="none"))
     with socket.create_server(("127.0.0.1", 0)) as bound:
         thread = threading.Thread(target=lambda: server.run(sockets=[bound]))
         thread.start()

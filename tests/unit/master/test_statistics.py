@@ -6,15 +6,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.master.driver import Driver, job_spec, plan
 
 from elasticdl.master.core.training.staleness import StalenessTotals
-from elasticdl.master.core.training.statistics import EpochTotals
+from elasticdl.master.core.training.statistics import EpochTotals, TrainingStatistics
 from elasticdl.master.core.training.task_messages import task_messages
 from elasticdl.shared.job.tasks import EPOCH_METRICS, TaskMessage, TaskRef
 from elasticdl.shared.messages import commands, events
+from elasticdl.shared.messages.events import Envelope
 from elasticdl.shared.messages.times import Times
-from elasticdl.shared.names import PodName, Purpose, Service
+from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
 
 
 @pytest.fixture
@@ -122,6 +125,44 @@ def test_staleness_is_summed_by_worker(driver: Driver) -> None:
     assert [total.quantile(share) for share in (0.4, 0.5, 0.85, 0.99)] == [0, 1, 2, 1500]
     assert (total.exchange_s, total.total_s) == (2.5, 10.0)
     assert total.count_above(1) == 3
+
+
+REPORTS = st.tuples(st.booleans(), st.integers(0, 59), st.integers(0, 5), st.integers(0, 6))
+"""Whether a task is finished or returned, its number, and which of its batches were computed: from, until."""
+
+
+@given(st.lists(st.one_of(REPORTS, st.tuples(st.integers(0, 2), st.integers(0, 100)))))
+def test_the_sums_of_a_job_are_those_of_its_epochs(reports: list[Any]) -> None:
+    """Also where reports overlap or repeat others, come late, or are of batches that do not exist."""
+    of, work = TrainingStatistics(), plan(epochs=3)
+    for number, report in enumerate(reports, 1):
+        match report:
+            case (epoch, batches):
+                merge = TaskRef(purpose=Purpose.MERGE, number=epoch)
+                merged = events.TaskFinished(task=merge, dispatch=1, attempt=1, batches=batches, records=10 * batches)
+                of.merge(epoch, merged, float(number), work)
+            case (is_finished, task, start, end):
+                counted = ((start, end),) if start < end else ()
+                computed, ref = max(0, end - start), TaskRef(purpose=Purpose.TRAIN, number=task)
+                facts = {"task": ref, "dispatch": 1, "attempt": 1, "records": 10 * computed, "counted": counted}
+                event = (
+                    events.TaskFinished(**facts, batches=computed)
+                    if is_finished
+                    else events.TaskReturned(**facts, reason="SIGTERM")
+                )
+                worker, incarnation = PodName("worker-0"), Incarnation("worker-0.1")
+                envelope = Envelope(
+                    service=Service.WORKER,
+                    name=worker,
+                    incarnation=incarnation,
+                    number=number,
+                    time_s=float(number),
+                    event=event,
+                )
+                of.add(event, envelope, work)
+        epochs = of.epochs.values()
+        assert of.batches == sum(each.batches for each in epochs)
+        assert of.records == sum(each.records for each in epochs)
 
 
 def merges(driver: Driver) -> list[TaskMessage]:

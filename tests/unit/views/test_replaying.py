@@ -32,6 +32,17 @@ def test_states_and_times_at_all_points_are_those_of_a_fold(name: str) -> None:
     assert numbers == sorted(numbers)
 
 
+@pytest.mark.parametrize("interval", [20, 1 << 30])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_last_state_of_a_log_that_grows_is_that_of_a_fold(name: str, interval: int) -> None:
+    records = recorded(name)
+    replay = Replay(interval=interval)
+    for start in range(0, len(records), 7):
+        replay.extend(records[start : start + 7])
+        assert replay.state_at(len(replay.records)) == fold(replay.records)
+        assert replay.wall_time_at(len(replay.records)) == wall_time(replay.records)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_curves_of_a_log_without_its_end(name: str) -> None:
     records = recorded(name)

@@ -150,6 +150,7 @@ def dashboard(names: Sequence[str], run_dir: Path | None, namespace: str, addres
 
         from elasticdl.cli.commands.fleet.fleet_file import FleetFile
         from elasticdl.dashboard.app import LOOPBACK_HOSTS, Dashboard
+        from elasticdl.dashboard.server import Server
     except ImportError as error:
         raise UserError(
             f"the dashboard needs the package {error.name}", hint="Install it: pip install 'elasticdl[dashboard]'."
@@ -168,4 +169,4 @@ def dashboard(names: Sequence[str], run_dir: Path | None, namespace: str, addres
         console = plain_console()
         console.print(f"The dashboard is at http://{shown}:{port}/?token={f'${VARIABLE}' if given else token}")
         console.print("Everyone with this address can look and change nothing. The dashboard ends with this command.")
-        uvicorn.Server(config).run(sockets=[bound])
+        Server(config).run(sockets=[bound])

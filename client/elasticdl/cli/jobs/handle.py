@@ -183,11 +183,14 @@ def read_records(job: ReadableJob, until: int = 0) -> list[LogRecord]:
     return read_bus(job, read)
 
 
-async def until_ended(job: ReadableJob, on_wait: Callable[[str], None] = lambda _text: None) -> None:
+async def until_ended(
+    job: ReadableJob, on_wait: Callable[[str], None] = lambda _text: None, poll_s: float = POLL_S
+) -> None:
     """Wait until nothing runs the job any more. Its NATS server ends with it.
 
     Args:
         on_wait: is called with what the job waits for, whenever that changes.
+        poll_s: seconds between two looks, each of which takes a millisecond.
     """
     told = ""
     while (condition := job.condition()).is_running:
@@ -195,4 +198,4 @@ async def until_ended(job: ReadableJob, on_wait: Callable[[str], None] = lambda 
             told = condition.waiting
             if told:
                 on_wait(told)
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(poll_s)

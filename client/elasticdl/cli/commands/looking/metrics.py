@@ -23,6 +23,8 @@ from elasticdl.views.reading import Reading, following
 
 HEARTBEAT_S_MAX = 10.0
 """Seconds after which the last heartbeat of a process is not shown any more."""
+ENDED_POLL_S = 5.0
+"""Seconds between two looks whether the job has ended: about as often as metrics are scraped."""
 RETRY_S_MAX = 10.0
 """Seconds without a readable log after which ``follow`` gives up."""
 
@@ -79,7 +81,8 @@ class Exporter:
 
     async def _follow_running(self, bus: JobReader) -> None:
         """Until the job has ended, or its log can't be read any more: then the error is raised."""
-        tasks = [asyncio.create_task(each) for each in (self._follow(bus), self._listen(bus), until_ended(self._job))]
+        ending = until_ended(self._job, poll_s=ENDED_POLL_S)
+        tasks = [asyncio.create_task(each) for each in (self._follow(bus), self._listen(bus), ending)]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from elasticdl.master.core.evolve import evolve
 from elasticdl.master.core.state import State
@@ -49,6 +49,11 @@ class Fold:
         self._held_back.append(record)
         if record.envelope.service is Service.MASTER:
             self._release(record.seq)
+
+    @property
+    def held_back(self) -> Collection[LogRecord]:
+        """The records that are taken and not applied yet."""
+        return self._held_back
 
     def finish(self) -> State:
         """Apply what was held back at the end of the log; returns the state."""

@@ -11,6 +11,7 @@ from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.master.core.state import State
 from elasticdl.master.core.task_window import TaskWindow
 from elasticdl.master.core.training.state import Training
+from elasticdl.master.core.training.statistics import TrainingStatistics
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.messages.commands import JobState
@@ -21,6 +22,7 @@ def check(state: State) -> None:
     if state.training is not None:
         _check_training(state.training)
         _check_credits(state, state.training)
+        _check_statistics(state.training.statistics)
     _check_pods(state)
     _check_ring(state)
     _check_move(state)
@@ -61,6 +63,16 @@ def _check_credits(state: State, training: Training) -> None:
         pod = state.pods.get(ps)
         if credit.incarnation and (pod is None or credit.incarnation != pod.incarnation):
             raise InvariantError(f"{ps} is credited as {credit.incarnation}, which does not run")
+
+
+def _check_statistics(statistics: TrainingStatistics) -> None:
+    """The sums of all epochs are those of each."""
+    epochs = statistics.epochs.values()
+    sums = sum(each.batches for each in epochs), sum(each.records for each in epochs)
+    if sums != (statistics.batches, statistics.records):
+        raise InvariantError(
+            f"the epochs have {sums} batches and records, not {statistics.batches, statistics.records}"
+        )
 
 
 def _check_pods(state: State) -> None:

@@ -7,7 +7,6 @@ import itertools
 import json
 import secrets
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from elasticdl.shared.bus.nats_bus.connection import STREAM_NOT_FOUND, Connection, RefusedError
+from elasticdl.shared.bus.nats_bus.inbox import Inbox
 from elasticdl.shared.bus.nats_bus.streams import NANOSECONDS
 from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.errors import PermanentError, TransientError
@@ -98,33 +98,6 @@ async def create_consumer(connection: Connection, stream: str, first: int) -> st
     return name
 
 
-class _Inbox:
-    """Where messages arrive; taking one that is there costs no task switch, as the client's own ``next_msg`` does."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._messages: deque[Msg] = deque()
-        self._arrived = asyncio.Event()
-
-    async def put(self, message: Msg) -> None:
-        self._messages.append(message)
-        self._arrived.set()
-
-    async def take(self, silence_s: float) -> Msg | None:
-        """The next message; None after the connection was closed. Raises ``_BrokenError``: nothing came for so long."""
-        while not self._messages:
-            self._arrived.clear()
-            with self._connection.woken_at_the_end(self._arrived):
-                if self._connection.closed:
-                    return None
-                try:
-                    async with asyncio.timeout(silence_s):
-                        await self._arrived.wait()
-                except TimeoutError as error:
-                    raise _BrokenError("silence") from error
-        return self._messages.popleft()
-
-
 class _Pace:
     """How many messages the next request is for, and when it is sent.
 
@@ -167,7 +140,7 @@ class _Pace:
 async def _pull(connection: Connection, stream: str, consumer: str) -> AsyncIterator[StoredMessage]:
     """Messages of one consumer, until something goes wrong."""
     settings = connection.settings
-    inbox = _Inbox(connection)
+    inbox = Inbox(connection)
     address = connection.client.new_inbox()
     subscription = await connection.client.subscribe(f"{address}.*", cb=inbox.put)
     pace = _Pace(settings)
@@ -195,7 +168,7 @@ async def _pull(connection: Connection, stream: str, consumer: str) -> AsyncIter
             await asyncio.sleep(pace.pause_s(delivered - before))
     except nats.errors.ConnectionClosedError:
         return
-    except nats.errors.Error as error:
+    except (TimeoutError, nats.errors.Error) as error:
         raise _BrokenError from error
     finally:
         if not connection.closed:
@@ -214,7 +187,7 @@ def sequence_numbers(reply: str) -> tuple[int, int]:
     return int(tokens[first]), int(tokens[first + 1])
 
 
-async def _next(inbox: _Inbox, reply: str, silence_s: float) -> Msg | None:
+async def _next(inbox: Inbox, reply: str, silence_s: float) -> Msg | None:
     """The next message, or None when the pull request is used up or this client hangs up.
 
     The server also ends a request of which it has sent every message ("409 Batch Completed"). That status would end the

@@ -10,6 +10,7 @@ from nats.aio.msg import Msg
 
 from elasticdl.shared.bus import subjects
 from elasticdl.shared.bus.nats_bus.connection import Connection, NoRespondersError
+from elasticdl.shared.bus.nats_bus.inbox import Inbox
 from elasticdl.shared.bus.ports import OrderHandler, StopServing
 from elasticdl.shared.bus.stored_events import shortened
 from elasticdl.shared.bus.terms import LaterTermError, Terms
@@ -20,6 +21,8 @@ from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.names import PodName
 from elasticdl.shared.process.repeated_lines import RepeatedLines
 
+HEARTBEATS_MAX = 65_536
+"""Heartbeats that wait for a busy receiver. Later ones replace the oldest."""
 _CAUSE, _TERM = "Elasticdl-Cause", "Elasticdl-Term"
 
 _log = structlog.get_logger()
@@ -47,10 +50,11 @@ class NatsSignals:
 
     async def heartbeats(self) -> AsyncIterator[Heartbeat]:
         """Heartbeats from now on."""
-        subscription = await self._connection.client.subscribe(subjects.heartbeats(self._connection.job))
+        inbox = Inbox(self._connection, HEARTBEATS_MAX)
+        subject = subjects.heartbeats(self._connection.job)
+        subscription = await self._connection.client.subscribe(subject, cb=inbox.put)
         try:
-            while True:
-                message = await subscription.next_msg(timeout=None)
+            while (message := await inbox.take()) is not None:
                 try:
                     heartbeat = codec.decode_heartbeat(message.data)
                 except ProtocolError as error:
@@ -59,8 +63,6 @@ class NatsSignals:
                     )
                     continue
                 yield heartbeat
-        except nats.errors.ConnectionClosedError:
-            return
         finally:
             if not self._connection.closed:
                 await subscription.unsubscribe()

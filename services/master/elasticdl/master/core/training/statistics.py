@@ -62,6 +62,7 @@ class TrainingStatistics:
         counted: tasks that a worker has finished, having computed something of them.
         partial: task -> its reported batches, while some are missing.
         known: tasks of which every batch was reported.
+        batches, records: sums over ``epochs``, of which a job can have tens of thousands.
         merged_epochs: how many epochs, from the first, have their results.
         spent_us: the workers' time in microseconds, summed, in the order of ``times.PARTS``.
         staleness: of the batches that each worker pushed, repeated ones too.
@@ -73,6 +74,8 @@ class TrainingStatistics:
     partial: dict[int, RangeSet] = field(default_factory=dict)
     known: RangeSet = field(default_factory=RangeSet)
     epochs: dict[int, EpochTotals] = field(default_factory=dict)
+    batches: int = 0
+    records: int = 0
     merged_epochs: int = 0
     spent_us: tuple[int, ...] = (0,) * len(PARTS)
     staleness: dict[PodName, StalenessTotals] = field(default_factory=dict)
@@ -124,6 +127,8 @@ class TrainingStatistics:
         if not epoch.merged:
             epoch.batches += new
             epoch.records += event.records
+            self.batches += new
+            self.records += event.records
         epoch.ended_s = max(epoch.ended_s, epoch.started_s)
 
     def _new_batches(self, task: TaskId, batches: int, reported: RangeSet | None) -> int:
@@ -145,7 +150,10 @@ class TrainingStatistics:
 
     def merge(self, number: int, event: TaskFinished, time_s: float, plan: Plan) -> None:
         """Take over the metrics of an epoch; nothing may have been reported of it, if its workers were killed."""
-        self.epochs.setdefault(number, EpochTotals(started_s=time_s, ended_s=time_s)).merge(event)
+        epoch = self.epochs.setdefault(number, EpochTotals(started_s=time_s, ended_s=time_s))
+        self.batches += event.batches - epoch.batches
+        self.records += event.records - epoch.records
+        epoch.merge(event)
         first = number * plan.tasks_per_epoch
         self.counted.add_range(first, min(first + plan.tasks_per_epoch, plan.tasks))
         while (following := self.epochs.get(self.merged_epochs)) and following.merged:
