@@ -104,7 +104,7 @@ class World:
 
     def cut(self, member: SimMember) -> None:
         """The connections of a process that works are reset."""
-        for link, rank in self._links_of(member):
+        for link, rank in self._ends[member.name]:
             link.close(link.other(rank), resets=True)
             link.close(rank, resets=True)
             link.told.clear()
@@ -134,7 +134,7 @@ class World:
             found.append((f"{member.name} initialises", lambda: self._initialise(member)))
         if member.checked is not None:
             found.append((f"{member.name} has checked {member.checked.step}", lambda: self._checked(member)))
-        for link, rank in self._links_of(member):
+        for link, rank in self._ends[member.name]:
             found += self._choices_of_link(member, link, rank)
         if member.reducing is not None:
             found += self._choices_of_reduction(member, member.reducing)
@@ -327,9 +327,6 @@ class World:
 
     # --- network ------------------------------------------------------------------------------------------------------
 
-    def _links_of(self, member: SimMember) -> list[tuple[Link, int]]:
-        return self._ends[member.name]
-
     def _link(self, number: int, follower: int) -> Link:
         """The connection of a follower or joiner with the leader."""
         if (number, follower) not in self.links:
@@ -399,7 +396,7 @@ class World:
         return member.core.phase in (Phase.FORMING, Phase.OPEN)
 
     def _send(self, member: SimMember, number: int, rank: int, message: Any) -> None:
-        for link, own in self._links_of(member):
+        for link, own in self._ends[member.name]:
             if link.generation == number and link.other(own) == rank:
                 link.send(own, message)
 

@@ -65,7 +65,7 @@ class Joiners:
             joiner.position, joiner.waits = position, True
 
     def on_lost(self, rank: int) -> None:
-        """The connection of a joiner has ended. One that is near has probably heard of the generation that it is in."""
+        """The connection of a joiner has ended. One that is near probably enters the next generation."""
         joiner = self._joiners.pop(rank, None)
         if joiner is not None and joiner.is_told and joiner.needs is not None:
             self._away.append(joiner.needs)
