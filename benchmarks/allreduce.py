@@ -1,14 +1,16 @@
 """Time and CPU of an all-reduce between processes of this machine, beside Gloo, in turns.
 
     python benchmarks/allreduce.py [--gloo PYTHON] [--megabytes 1 10 100] [--members 2 3 4] [--rounds 7] [--seconds 0.3]
+    python benchmarks/allreduce.py --segments --megabytes 0.004 0.016 0.032
 
 Each member is a process with one thread; they are connected by TCP on the loopback device, as the workers of a job.
 ``memory``: sums are read where they are, as by workers on one machine. ``tcp``: they go through the sockets, as between
-machines. ``gloo``: PyTorch's CPU backend, in processes of PYTHON, an interpreter with PyTorch of its own.
+machines. ``segments``: the same, but small arrays are added up in segments, too. ``gloo``: PyTorch's CPU backend, in
+processes of PYTHON, an interpreter with PyTorch of its own.
 
 Each round has all of them in turns, ``--seconds`` each. A row has the median and the least time of an all-reduce, and
-the CPU seconds of all members per GB of the array. The ratios to Gloo are the medians of the ratios in a round: the
-machine may be shared.
+the CPU seconds of all members per GB of the array. The ratios to Gloo, or without it to ``segments``, are the medians
+of the ratios in a round: the machine may be shared.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ from typing import Any
 
 import numpy as np
 
+from elasticdl.worker.ring import collective
 from elasticdl.worker.ring.blocks import Block
-from elasticdl.worker.ring.collective import Ring
+from elasticdl.worker.ring.collective import GATHERED_BYTES_MAX, Ring
 
 GLOO = Path(__file__).parent / "peers/gloo.py"
 Answer = tuple[list[float], float]
@@ -58,6 +61,7 @@ def member(rank: int, size: int, parent: Connection) -> None:
     ring = connected(rank, size, parent)
     while (asked := parent.recv()) is not None:
         name, elements, repeats = asked
+        collective.GATHERED_BYTES_MAX = 0 if name == "segments" else GATHERED_BYTES_MAX
         block = Block(4 * elements)
         array = block.bytes.view(np.float32)
         reduce: Callable[[Any], None] = ring.all_reduce
@@ -156,40 +160,42 @@ class Gloo:
         return line
 
 
-def measure(size: int, megabytes: list[int], rounds: int, seconds: float, python: str) -> None:
+def measure(size: int, arguments: argparse.Namespace) -> None:
     """Print a row for each size of the array and each way of exchange."""
     rings = Rings(size)
-    gloo = Gloo(python, size) if python else None
+    gloo = Gloo(arguments.gloo, size) if arguments.gloo else None
     ways: dict[str, Ask] = {
         "memory": functools.partial(rings.ask, "memory"),
         "tcp": functools.partial(rings.ask, "tcp"),
     }
+    if arguments.segments:
+        ways["segments"] = functools.partial(rings.ask, "segments")
     if gloo is not None:
         ways["gloo"] = gloo.ask
-    for megabyte in megabytes:
-        elements = megabyte * 1_000_000 // 4
+    for megabyte in arguments.megabytes:
+        elements = int(megabyte * 1_000_000) // 4
         repeats = {}
         for name, ask in ways.items():
             once = statistics.median(ask(elements, 3)[0])
-            repeats[name] = max(2, min(300, int(seconds / once)))
+            repeats[name] = max(2, min(300, int(arguments.seconds / once)))
         found: dict[str, list[Answer]] = {name: [] for name in ways}
-        for _ in range(rounds):
+        for _ in range(arguments.rounds):
             for name, ask in ways.items():
                 found[name].append(ask(elements, repeats[name]))
         for name, answers in found.items():
-            print_row(size, megabyte, name, answers, found.get("gloo"))
+            print_row(size, megabyte, name, answers, found.get("gloo", found.get("segments")))
     rings.close()
     if gloo is not None:
         gloo.close()
 
 
-def print_row(size: int, megabyte: int, name: str, answers: list[Answer], gloo: list[Answer] | None) -> None:
+def print_row(size: int, megabyte: float, name: str, answers: list[Answer], other: list[Answer] | None) -> None:
     """One way of exchange."""
     times = [one for answer in answers for one in answer[0]]
     spent = sum(answer[1] for answer in answers) / (len(times) * megabyte / 1e3)
-    row = f"{size:7} {megabyte:6} {name:7} {1e3 * statistics.median(times):9.2f} {1e3 * min(times):9.2f} {spent:9.2f}"
-    if gloo is not None and gloo is not answers:
-        pairs = list(zip(answers, gloo, strict=True))
+    row = f"{size:7} {megabyte:6g} {name:8} {1e3 * statistics.median(times):9.3f} {1e3 * min(times):9.3f} {spent:9.2f}"
+    if other is not None and other is not answers:
+        pairs = list(zip(answers, other, strict=True))
         time_ratio = statistics.median(statistics.median(own[0]) / statistics.median(one[0]) for own, one in pairs)
         cpu_ratio = statistics.median(own[1] / len(own[0]) * len(one[0]) / one[1] for own, one in pairs)
         row += f" {time_ratio:11.2f} {cpu_ratio:10.2f}"
@@ -200,15 +206,16 @@ def print_row(size: int, megabyte: int, name: str, answers: list[Answer], gloo: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gloo", default="", metavar="PYTHON", help="an interpreter that has PyTorch")
-    parser.add_argument("--megabytes", type=int, nargs="+", default=[1, 10, 100])
+    parser.add_argument("--megabytes", type=float, nargs="+", default=[1, 10, 100])
+    parser.add_argument("--segments", action="store_true", help="also add small arrays up in segments")
     parser.add_argument("--members", type=int, nargs="+", default=[2, 3, 4])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.3, help="for each way of exchange in a round")
     arguments = parser.parse_args()
     sys.stdout.write(f"load {os.getloadavg()[0]:.1f}\n")
-    sys.stdout.write("members     MB         median ms    min ms  CPU-s/GB  time/Gloo   CPU/Gloo\n")
+    sys.stdout.write("members     MB          median ms    min ms  CPU-s/GB  time/other  CPU/other\n")
     for size in arguments.members:
-        measure(size, arguments.megabytes, arguments.rounds, arguments.seconds, arguments.gloo)
+        measure(size, arguments)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from tests.cluster.conftest import Cluster
 from tests.cluster.deployment import BUCKET, Deployment
 from tests.cluster.readiness import wait_until
 from tests.cluster.scenarios.command_line import CommandLine
+from tests.cluster.sites import NODE_NAME
 from tests.e2e.models import slowly, write_data, write_model
 from tests.e2e.one_process import Rounds
 from tests.e2e.test_synchronous import MODEL
@@ -68,6 +69,7 @@ def test_the_model_is_that_of_one_process_although_workers_are_killed_and_evicte
         return str(name)
 
     wait_for_ring("worker-0", "worker-1", "worker-2")
+    assert f"node={NODE_NAME}" in user.run("events", "ring")
     leader = rings()[-1][0]
     first, second = sorted({"worker-0", "worker-1", "worker-2"} - {leader})
     cluster.core.delete_namespaced_pod(pod_of(leader), namespace, grace_period_seconds=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tests.sim.ring.replica import Replica
@@ -42,6 +43,8 @@ class SimMember:
     """Batches that need not be computed again, and the generation that credits them."""
     pushed: deque[events.Contributed] = field(default_factory=deque)
     """Contributions that the core has not been told of."""
+    needed: Sequence[int] = ()
+    """The first steps whose results joiners need, as its leader has said last."""
     loads: int = 0
     is_alive: bool = True
     is_frozen: bool = False

@@ -308,3 +308,15 @@ def kept_since_copies() -> Iterator[None]:
 
     with replaced(Joiners, "serve", serve):
         yield
+
+
+@mutation("all members keep the results that joiners need")
+def kept_by_all() -> Iterator[None]:
+    with replaced(Joiners, "on_needed", lambda self, steps: None):
+        yield
+
+
+@mutation("results are kept for a joiner that changes to the generation that it is in")
+def kept_between_generations() -> Iterator[None]:
+    with replaced(Joiners, "on_lost", lambda self, rank: self._joiners.pop(rank, None)):
+        yield

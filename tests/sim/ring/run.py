@@ -51,6 +51,7 @@ class Outcome:
     generations: int
     pauses: Sequence[str]
     copies: int
+    repeated: int
     has_joined: bool
 
 
@@ -87,6 +88,7 @@ def simulate(seed: int, *, members: int, rounds: int, faults: Sequence[Injection
         generations=len(world.generations),
         pauses=world.pauses,
         copies=world.copies,
+        repeated=world.repeated,
         has_joined=any(one.incarnation == f"i{members}" for ring in world.generations.values() for one in ring.members),
     )
 

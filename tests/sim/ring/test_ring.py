@@ -49,6 +49,8 @@ WAITS = {
     "a joiner asks to be a member only when it is near",
     "the loss of a joiner breaks no generation",
     "results are kept from the oldest copy on that a joiner may get",
+    "all members keep the results that joiners need",
+    "results are kept for a joiner that changes to the generation that it is in",
 }
 """Rules without which replicas are still equal, but the members wait for a joiner."""
 
@@ -121,6 +123,14 @@ def problem_of_joins(seeds: Sequence[int] = (1, 2, 14), *, stride: int = 24) -> 
             deaths = simulate(seed, members=2, rounds=JOIN_ROUNDS, faults=dies)
             if deaths.problem or (deaths.generations == 2 and not deaths.has_joined):
                 return f"seed {seed}, step {step}: {deaths.problem} {deaths.generations} generations, and it dies"
+            for later in range(20, 65, 15):
+                dies = [join(step), Injection(step=step + later, fault=Fault.KILL, member=0)]
+                deaths = simulate(seed, members=3, rounds=JOIN_ROUNDS, faults=dies)
+                if deaths.problem or deaths.repeated:
+                    return f"seed {seed}, step {step}: {deaths.problem} the leader dies, {deaths.repeated} copies again"
+    changes = simulate(13, members=2, rounds=JOIN_ROUNDS, faults=[join(144)])
+    if changes.problem or "state" in changes.pauses:
+        return f"{changes.problem} {changes.pauses}, and it changes to the next generation"
     two = simulate(15, members=2, rounds=JOIN_ROUNDS, faults=[join(30), join(40)])
     return f"{two.problem} {two.pauses}, and another one joins" if two.problem or two.pauses else ""
 

@@ -14,7 +14,7 @@ from tests.sim.ring.replica import Copied, Replica, facts_of
 from elasticdl.shared.messages.commands import RingMember
 from elasticdl.shared.names import Incarnation, PodName
 from elasticdl.worker.ring.core import Phase, RingCore, commands, events
-from elasticdl.worker.ring.core.messages import BatchKey, State
+from elasticdl.worker.ring.core.messages import BatchKey, Go, State
 from elasticdl.worker.ring.ports import Generation
 
 Choice = tuple[str, Callable[[], None]]
@@ -47,6 +47,8 @@ class World:
         """What was sent while a later generation than the first was formed, so that all its members waited."""
         self.copies = 0
         """States that were sent while rounds were committed."""
+        self.repeated = 0
+        """States that were copied to a member although the leader had been told as a follower to keep the results."""
         self.copied = Copied()
         self.reductions: dict[tuple[int, int], Reduction] = {}
         self.generations: dict[int, Generation] = {}
@@ -102,7 +104,7 @@ class World:
 
     def cut(self, member: SimMember) -> None:
         """The connections of a process that works are reset."""
-        for link, rank in self._links_of(member):
+        for link, rank in self._ends[member.name]:
             link.close(link.other(rank), resets=True)
             link.close(rank, resets=True)
             link.told.clear()
@@ -132,7 +134,7 @@ class World:
             found.append((f"{member.name} initialises", lambda: self._initialise(member)))
         if member.checked is not None:
             found.append((f"{member.name} has checked {member.checked.step}", lambda: self._checked(member)))
-        for link, rank in self._links_of(member):
+        for link, rank in self._ends[member.name]:
             found += self._choices_of_link(member, link, rank)
         if member.reducing is not None:
             found += self._choices_of_reduction(member, member.reducing)
@@ -279,7 +281,10 @@ class World:
         history, error = state.parts
         if member.replica.has_model and not member.was_gone and history[: len(before)] != before:
             raise AssertionError(f"{member.name} survived, and repeats a committed step")
-        number = member.core.generation.number if member.core.generation else 0
+        generation = member.core.generation
+        if generation and member.replica.has_model and history[: len(before)] == before:
+            self.repeated += any(step <= len(before) for step in self._member_at(generation, 0).needed)
+        number = generation.number if generation else 0
         if member.was_gone or not member.replica.has_model:
             member.computed = {key: credit for key, credit in member.computed.items() if credit >= number}
         member.replica.history, member.replica.error, member.replica.has_model = list(history), error, True
@@ -321,9 +326,6 @@ class World:
                     self.assigned[key] = present[task % len(present)].name
 
     # --- network ------------------------------------------------------------------------------------------------------
-
-    def _links_of(self, member: SimMember) -> list[tuple[Link, int]]:
-        return self._ends[member.name]
 
     def _link(self, number: int, follower: int) -> Link:
         """The connection of a follower or joiner with the leader."""
@@ -394,13 +396,15 @@ class World:
         return member.core.phase in (Phase.FORMING, Phase.OPEN)
 
     def _send(self, member: SimMember, number: int, rank: int, message: Any) -> None:
-        for link, own in self._links_of(member):
+        for link, own in self._ends[member.name]:
             if link.generation == number and link.other(own) == rank:
                 link.send(own, message)
 
     def _received(self, member: SimMember, link: Link, rank: int) -> Callable[[], None]:
         def receive() -> None:
             message = link.queues[rank].popleft()
+            if isinstance(message, Go):
+                member.needed = message.needed
             self.post(
                 member, events.MessageReceived(generation=link.generation, rank=link.other(rank), message=message)
             )

@@ -52,6 +52,7 @@ class Ring(Driver):
         has_model: bool = False,
         is_near: bool = False,
         reason: str = "",
+        node: str = "",
     ) -> None:
         """A worker asks to be a member of the next generation."""
         event = RingMemberReady(
@@ -61,6 +62,7 @@ class Ring(Driver):
             has_model=has_model,
             is_near=is_near,
             reason=reason or "started",
+            node=node,
         )
         self.feed(event, Service.WORKER, worker, self.incarnation(worker))
 
@@ -128,6 +130,16 @@ def test_a_worker_is_a_member_once_it_is_near(ring: Ring) -> None:
     assert ring.state.ring.generation == generation
     ring.ready("worker-2", has_model=True, step=4, is_near=True)
     assert ring.members == ["worker-1", "worker-2"]
+
+
+def test_a_generation_says_on_which_node_each_member_runs(ring: Ring) -> None:
+    ring.exit_pod("worker-0", ExitCause.PREEMPTED)
+    ring.begin("worker-0")
+    ring.ready("worker-0", has_model=True, is_near=True, node="node-b")
+    assert ring.members == ["worker-1", "worker-2", "worker-0"]
+    assert [one.node for one in ring.state.ring.members] == ["", "", "node-b"]
+    ring.exit_pod("worker-2", ExitCause.PREEMPTED)
+    assert [one.node for one in ring.state.ring.members] == ["", "node-b"]
 
 
 def test_a_worker_whose_copy_is_not_complete_is_a_member_when_no_other_one_is_left() -> None:

@@ -69,6 +69,7 @@ def test_a_worker() -> None:
         "ELASTICDL_INSTANCE": "metadata.uid",
         "ELASTICDL_HOST": "status.podIP",
         "ELASTICDL_ADVERTISED_HOST": "status.podIP",
+        "ELASTICDL_NODE": "spec.nodeName",
         "MINE": "1",
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import pytest
@@ -10,6 +11,7 @@ from elasticdl.shared.messages.commands import RingMember
 from elasticdl.shared.names import Incarnation, PodName, TaskId
 from elasticdl.shared.wire.messages import NO_DOUBLES, NO_FLOATS
 from elasticdl.worker.ring.core import Phase, RingCore, commands, events
+from elasticdl.worker.ring.core.generations import ring_order
 from elasticdl.worker.ring.core.messages import (
     Entry,
     Go,
@@ -29,10 +31,9 @@ C = TypeVar("C", bound=commands.RingCommand)
 ROUND = ((TaskId(0), 0), (TaskId(1), 0))
 
 
-def member(number: int) -> RingMember:
-    return RingMember(
-        worker=PodName(f"worker-{number}"), incarnation=Incarnation(f"i{number}"), address=f"host:{number}"
-    )
+def member(number: int, node: str = "") -> RingMember:
+    worker, incarnation = PodName(f"worker-{number}"), Incarnation(f"i{number}")
+    return RingMember(worker=worker, incarnation=incarnation, address=f"host:{number}", node=node)
 
 
 def generation(number: int, *members: int) -> Generation:
@@ -358,3 +359,20 @@ def test_what_a_state_lacks() -> None:
 def test_the_newest_state_is_that_of_the_last_lineage() -> None:
     positions = {0: Position(), 1: position(1, 9), 2: position(2, 8), 3: position(2, 8, has_result=True)}
     assert donor(positions) == 3
+
+
+@pytest.mark.parametrize(
+    ("nodes", "order"),
+    [
+        ("aaaa", [0, 1, 2, 3]),
+        ("abab", [0, 2, 1, 3]),
+        ("abcba", [0, 4, 1, 3, 2]),
+        (("", "", ""), [0, 1, 2]),  # Members of a job on one machine.
+    ],
+)
+def test_members_on_one_node_are_neighbours(nodes: Sequence[str], order: list[int]) -> None:
+    members = tuple([member(number, node) for number, node in enumerate(nodes)])
+    assert ring_order(Generation(number=1, members=members)) == order
+    in_order = [nodes[rank] for rank in order]
+    crossing = sum(node != in_order[place - 1] for place, node in enumerate(in_order))
+    assert crossing == (len(set(nodes)) if len(set(nodes)) > 1 else 0)

@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.unit.worker_ring.test_core import (
+    ROUND,
     Driver,
     facts,
     generation,
+    go,
     open_follower,
     open_leader,
     position,
 )
 
 from elasticdl.worker.ring.core import Phase, commands, events
-from elasticdl.worker.ring.core.messages import Differs, Hello, Near, Opened, Result, State, Weights
+from elasticdl.worker.ring.core.joiners import AWAY_ROUNDS
+from elasticdl.worker.ring.core.messages import Differs, Go, Hello, Near, Offer, Opened, Result, State, Weights
 from elasticdl.worker.ring.core.positions import Position
 
 
@@ -82,10 +85,15 @@ def test_sums_are_used_again_unless_a_joiner_may_read_them() -> None:
     leader.receive(1, Hello(position=position(1, 2)))
     commit(leader, 2)
     assert leader.only(commands.Apply).unneeded == []
-    leader.post(events.JoinerLost(generation=1, rank=1))
+    leader.post(events.JoinerLost(generation=1, rank=1))  # It was near, so it may be a member of the next generation.
     commit(leader, 3)
-    commit(leader, 4)
-    assert leader.only(commands.Apply).unneeded == ["sum 3"]
+    assert leader.only(commands.Apply).unneeded == []
+    for step in range(4, AWAY_ROUNDS + 3):
+        commit(leader, step)
+    assert leader.only(commands.Apply).unneeded == []
+    commit(leader, AWAY_ROUNDS + 3)
+    commit(leader, AWAY_ROUNDS + 4)
+    assert leader.only(commands.Apply).unneeded[-1] == f"sum {AWAY_ROUNDS + 3}"
 
 
 def test_a_joiner_that_falls_too_far_behind_is_copied_to_in_the_next_generation() -> None:
@@ -107,6 +115,46 @@ def test_what_a_joiner_needs_is_kept_when_another_member_leaves() -> None:
     leader.form(generation(2, 0))
     leader.receive(1, Hello(position=position(1, 0)), number=2)
     assert leader.only(commands.SendResult).result.step == 0
+
+
+def test_a_follower_that_leads_after_the_death_of_the_leader_has_the_results_that_a_joiner_needs() -> None:
+    follower = open_follower()
+
+    def commit_round(step: int, needed: tuple[int, ...]) -> None:
+        follower.contribute(1, step)
+        follower.receive(0, replace(go(step), needed=needed))
+        follower.post(events.ReduceFinished(generation=1, step=step, gradient=f"sum {step}", size_bytes=1))
+
+    commit_round(0, ())
+    commit_round(1, (1,))
+    assert follower.only(commands.Apply).unneeded == ["sum 0"]
+    commit_round(2, (1,))
+    assert follower.only(commands.Apply).unneeded == []
+    follower.form(generation(2, 1))
+    assert follower.core.phase is Phase.OPEN
+    follower.receive(1, Hello(position=position(1, 1)), number=2)
+    assert follower.only(commands.SendResult).result.gradient == "sum 1"
+    follower.receive(1, Hello(position=position(1, 2)), number=2)
+    assert follower.only(commands.SendResult).result.gradient == "sum 2"
+
+
+def test_a_follower_drops_results_that_no_joiner_needs_any_more() -> None:
+    follower = open_follower()
+    for step, needed in enumerate([(0,), (0,), ()]):
+        follower.contribute(1, step)
+        follower.receive(0, replace(go(step), needed=needed))
+        follower.post(events.ReduceFinished(generation=1, step=step, gradient=f"sum {step}", size_bytes=1))
+    assert follower.only(commands.Apply).unneeded == ["sum 0", "sum 1"]
+
+
+def test_the_leader_tells_with_each_round_what_its_joiners_need() -> None:
+    leader = open_leader(members=2)
+    leader.receive(2, Hello(position=Position()))
+    leader.contribute(0)
+    leader.receive(1, Offer(step=0, round=ROUND, facts=facts(1)))
+    ((rank, told),) = leader.sent
+    assert isinstance(told, Go)
+    assert (rank, told.needed) == (1, (0,))
 
 
 def test_a_joiner_follows_the_leader_and_asks_to_be_a_member_when_it_is_near() -> None:

@@ -76,8 +76,9 @@ def test_an_offer() -> None:
 
 def test_a_go() -> None:
     entries = (Entry(rank=2, facts=facts(0)), Entry(rank=0, facts=facts(3, rate=0.0)), Entry(rank=1, facts=facts(1)))
-    received = sent(Go(step=5, entries=entries))
+    received = sent(Go(step=5, entries=entries, needed=(3, 0)))
     assert isinstance(received, Go)
+    assert (received.step, received.needed) == (5, (3, 0))
     assert [entry.rank for entry in received.entries] == [2, 0, 1]
     assert all(same(one.facts, other.facts) for one, other in zip(received.entries, entries, strict=True))
 

@@ -21,7 +21,10 @@ WIDTH = 3
 @contextmanager
 def ring_of(members: int, **options: Any) -> Iterator[list[ToyWorker]]:
     master = ToyMaster(expected=members)
-    workers = [ToyWorker(master, f"worker-{number}", f"i{number}", **options) for number in range(members)]
+    workers = [
+        ToyWorker(master, f"worker-{number}", f"i{number}", node="ab"[number % 2], **options)
+        for number in range(members)
+    ]
     try:
         yield workers
     finally:

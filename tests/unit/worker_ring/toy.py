@@ -164,7 +164,7 @@ class ToyMaster:
 class ToyWorker:
     """A member with a toy replica. Follows ``Membership`` and ``Leading``."""
 
-    def __init__(self, master: ToyMaster, name: str, incarnation: str, **options: Any) -> None:
+    def __init__(self, master: ToyMaster, name: str, incarnation: str, *, node: str = "", **options: Any) -> None:
         self.master = master
         is_deterministic = options.pop("is_deterministic", False)
         check_steps, precision = options.pop("check_steps", 0), options.pop("precision", "float32")
@@ -180,7 +180,9 @@ class ToyWorker:
             precision=precision,
         )
         self.ring = ReplicaSet(settings, self.state, self, self, failed=self._fail)
-        self.member = RingMember(worker=settings.worker, incarnation=settings.incarnation, address=self.ring.address)
+        self.member = RingMember(
+            worker=settings.worker, incarnation=settings.incarnation, address=self.ring.address, node=node
+        )
 
     def report_ready(self, *, left: int, step: int, has_model: bool, is_near: bool, reason: str) -> None:
         self.master.on_ready(self.member, left=left, has_model=has_model, is_near=is_near)

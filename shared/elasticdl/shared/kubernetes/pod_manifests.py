@@ -92,6 +92,8 @@ def _environment(job: ClusterJob, pod: PodName, service: Service, creation_seq: 
     fields = {variable("instance"): "metadata.uid"}
     # Workers of a ring connect to each other, as workers do to ps. IPv4 or IPv6.
     fields |= dict.fromkeys((variable("host"), variable("advertised_host")), "status.podIP")
+    if service is Service.WORKER:
+        fields[variable("node")] = "spec.nodeName"  # It is known before the container starts.
     if service is not Service.PS:
         values[TERMINATION_MESSAGE_VARIABLE] = TERMINATION_MESSAGE
     return [

@@ -223,11 +223,13 @@ class RingMember:
     Attributes:
         incarnation: the process; a later one under this name is another member.
         address: ``host:port`` at which it accepts connections of other members.
+        node: the machine that it runs on; members on one machine are neighbours in the ring.
     """
 
     worker: PodName
     incarnation: Incarnation
     address: str
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -346,6 +346,7 @@ class RingMemberReady:
         has_model: whether it has a replica at all.
         reason: why it asks, for people.
         is_near: it is no member, and its replica is at most one update behind those of the ring.
+        node: the machine that it runs on; empty: the machine of all members that say nothing.
     """
 
     address: str
@@ -354,6 +355,7 @@ class RingMemberReady:
     has_model: bool = False
     reason: str = ""
     is_near: bool = False
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,6 +124,8 @@ class WorkerSettings(ProcessSettings):
     """A ring: address to listen on; by default loopback, which the network can't reach."""
     advertised_host: str = ""
     """A ring: host name for other workers to connect to; empty: ``host``."""
+    node: str = ""
+    """A ring: the machine that this worker runs on; empty: the machine of all workers that say nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

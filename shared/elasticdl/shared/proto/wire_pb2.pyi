@@ -256,6 +256,7 @@ class RingMessage(_message.Message):
     PART_BYTES_FIELD_NUMBER: _builtins.int
     CHECKSUMS_FIELD_NUMBER: _builtins.int
     TENSOR_FIELD_NUMBER: _builtins.int
+    NEEDED_FIELD_NUMBER: _builtins.int
     kind: Global___RingMessage.Kind.ValueType
     step: _builtins.int
     tensor: _builtins.int
@@ -274,6 +275,10 @@ class RingMessage(_message.Message):
     def checksums(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """WEIGHTS: of the tensors, in the order of the model's signature"""
 
+    @_builtins.property
+    def needed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """GO: first steps whose results joiners need"""
+
     def __init__(
         self,
         *,
@@ -285,10 +290,11 @@ class RingMessage(_message.Message):
         part_bytes: _abc.Iterable[_builtins.int] | None = ...,
         checksums: _abc.Iterable[_builtins.int] | None = ...,
         tensor: _builtins.int = ...,
+        needed: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "checksums", b"checksums", "kind", b"kind", "part_bytes", b"part_bytes", "position", b"position", "round", b"round", "step", b"step", "tensor", b"tensor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "checksums", b"checksums", "kind", b"kind", "needed", b"needed", "part_bytes", b"part_bytes", "position", b"position", "round", b"round", "step", b"step", "tensor", b"tensor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -47,8 +47,8 @@ class RingMembership:
         self._publisher = publisher
         self._run = run
         self._tensors = tensors
-        self.address = ""
-        """``host:port`` at which this worker accepts connections of other members."""
+        self.address = self.node = ""
+        """``host:port`` at which this worker accepts connections of other members, and the machine that it runs on."""
         self._failed = failed
         self._received: queue.SimpleQueue[Generation | None] = queue.SimpleQueue()
         """None: the end."""
@@ -57,7 +57,13 @@ class RingMembership:
     def report_ready(self, *, left: int, step: int, has_model: bool, is_near: bool, reason: str) -> None:
         """Ask to be a member of the next generation. The event is published in the background."""
         event = RingMemberReady(
-            address=self.address, left=left, step=step, has_model=has_model, is_near=is_near, reason=reason
+            address=self.address,
+            left=left,
+            step=step,
+            has_model=has_model,
+            is_near=is_near,
+            reason=reason,
+            node=self.node,
         )
         self._loop.spawn(self._publisher.publish(event))
 

@@ -74,7 +74,7 @@ class RingWorker:
             self._serving,
             failed=failed,
         )
-        membership.address = self._ring.address
+        membership.address, membership.node = self._ring.address, settings.node
         self.servers = RingServers(self.replica, self._ring, ps)
 
     @property

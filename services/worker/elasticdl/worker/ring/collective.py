@@ -8,6 +8,9 @@ What a member sends in a step is what it has received, and added to, in the step
 an element is sent as soon as the one before it on its way has been received and added. One thread serves both: it
 receives what is there, adds it, and sends what it may; when neither is possible, it waits for either.
 
+Small arrays travel round whole, in ``n - 1`` steps instead of twice as many, and each member adds all of them up in the
+same order, to the same bits.
+
 Members on one machine read each other's sums in shared memory (``blocks``): each link finds out for itself whether that
 works. The socket then carries only how many bytes are ready, so a break is noticed in the same way.
 
@@ -33,6 +36,8 @@ from elasticdl.worker.ring.streams import Array, Reduction, Steps, bounds_of
 
 SHARED_BYTES_MIN = 1 << 16
 """Smaller arrays go through the socket: it is faster than to tell where they are."""
+GATHERED_BYTES_MAX = 1 << 15
+"""Larger arrays are added up in segments."""
 _HEADER = struct.Struct(f"<QQQQQ{KEY_BYTES}s")
 """Number, elements and bytes per element; process, descriptor (0: bytes are sent) and key of the block."""
 _NO_KEY = bytes(KEY_BYTES)
@@ -85,7 +90,9 @@ class Ring:
         """
         try:
             shared, is_shared = self._agree(number, array, block)
-            if half is None:
+            if half is None and array.nbytes <= GATHERED_BYTES_MAX:
+                self._gather_and_add(array)
+            elif half is None:
                 self._reduce(array, (0, 2 * self._size - 2), shared, shares=is_shared)
             else:
                 self._reduce(array, (0, self._size - 1), shared, shares=is_shared)
@@ -155,6 +162,17 @@ class Ring:
     def _reduce(self, array: Array, phase: tuple[int, int], shared: Array | None, *, shares: bool) -> None:
         steps = Steps(bounds_of(array.nbytes, self._size), *phase)
         Reduction(self, (self._rank, self._size), array, steps=steps, shared=shared, shares=shares).run()
+
+    def _gather_and_add(self, array: Array) -> None:
+        """Get the arrays of all members, and add them up in the order of the ring."""
+        parts = np.empty((self._size, array.size), array.dtype)
+        parts[(self._rank + 1) % self._size] = array
+        segments = [(part * array.nbytes, (part + 1) * array.nbytes) for part in range(self._size)]
+        steps = Steps(segments, self._size - 1, 2 * self._size - 2)
+        Reduction(self, (self._rank, self._size), parts.reshape(-1), steps=steps).run()
+        array[:] = parts[0]
+        for part in parts[1:]:
+            array += part
 
     def _gather_rounded(self, array: Array, half: Half) -> None:
         """Round the segment that this member has added up, and get those of the others."""

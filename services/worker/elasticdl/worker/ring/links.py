@@ -1,7 +1,7 @@
 """The connections of one member in one generation.
 
-Followers and joiners connect to the leader (messages), and each member to the next one (sums). Connections belong to
-one generation: nothing that a member of a former one sends can arrive in a later one.
+Followers and joiners connect to the leader (messages), and each member to the next one in the order of the ring (sums).
+Connections belong to one generation: nothing that a member of a former one sends can arrive in a later one.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.connection import Connection, ConnectionLostError
 from elasticdl.worker.ring.collective import Ring, RingBrokenError
 from elasticdl.worker.ring.core import events
+from elasticdl.worker.ring.core.generations import ring_order
 from elasticdl.worker.ring.core.messages import Message, State
 from elasticdl.worker.ring.listener import FRAME_DEADLINE_S, LIMITS, RingSettings
 from elasticdl.worker.ring.message_codec import Decoder, encode, state_frames
@@ -48,6 +49,7 @@ class Links:
         self._settings, self._post = settings, post
         self._rank = -1 if rank is None else rank
         self._size = len(generation.members)
+        self._order = ring_order(generation)
         self._joiners = count(self._size)
         """Ranks of processes that are no members."""
         self._pool = BufferPool()
@@ -73,7 +75,7 @@ class Links:
 
     def serve(self, hello: wire_pb2.RingHello, connection: Connection) -> None:
         """Take over a connection that another member has made; returns when this thread is not needed any more."""
-        if hello.is_data and hello.rank == (self._rank - 1) % self._size:
+        if hello.is_data and self._is_member and hello.rank == self._neighbour(-1):
             self._add_socket("preceding", connection)
         elif hello.is_joiner and self._rank == LEADER:
             with self._changed:
@@ -107,7 +109,7 @@ class Links:
             if self._is_closed:
                 raise RingBrokenError("the generation has ended")
             if self._ring is None:
-                self._ring = Ring(self._rank, self._size, **self._sockets)
+                self._ring = Ring(self._order.index(self._rank), self._size, **self._sockets)
             return self._ring
 
     def close(self) -> None:
@@ -132,6 +134,10 @@ class Links:
     def _is_member(self) -> bool:
         return self._rank >= 0
 
+    def _neighbour(self, distance: int) -> int:
+        """The rank of a member before or behind this one in the order of the ring."""
+        return self._order[(self._order.index(self._rank) + distance) % self._size]
+
     def _talk_to_leader(self, pause_s: float) -> None:
         with self._changed:
             if self._changed.wait_for(lambda: self._is_closed, pause_s):
@@ -141,7 +147,7 @@ class Links:
             self._listen(LEADER, connection)
 
     def _reach_following(self) -> None:
-        connection = self._dial((self._rank + 1) % self._size, is_data=True)
+        connection = self._dial(self._neighbour(1), is_data=True)
         if connection is not None:
             self._add_socket("following", connection)
 

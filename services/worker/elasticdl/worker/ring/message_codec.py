@@ -64,6 +64,7 @@ def encode(message: Message) -> tuple[bytes, list[Tensor]]:
             tensors = _add_batches(encoded, [(0, message.facts)])
         case Go():
             encoded.kind, encoded.step = wire_pb2.RingMessage.GO, message.step
+            encoded.needed.extend(message.needed)
             tensors = _add_batches(encoded, [(entry.rank, entry.facts) for entry in message.entries])
         case Result():
             encoded.kind = wire_pb2.RingMessage.RESULT
@@ -130,7 +131,7 @@ class Decoder:
             keys = tuple([(TaskId(key.task), key.batch) for key in encoded.round])
             return Offer(step=encoded.step, round=keys, facts=entries[0].facts)
         if kind == wire_pb2.RingMessage.GO:
-            return Go(step=encoded.step, entries=entries)
+            return Go(step=encoded.step, entries=entries, needed=tuple(encoded.needed))
         if kind == wire_pb2.RingMessage.RESULT:
             return Result(
                 before=_decode_position(encoded.position),

@@ -84,4 +84,5 @@ def _by_state(state: State, present: list[RingMember]) -> list[RingMember]:
 
 
 def _member(name: PodName, ready: ReadyWorker) -> RingMember:
-    return RingMember(worker=name, incarnation=ready.incarnation, address=ready.said.address)
+    said = ready.said
+    return RingMember(worker=name, incarnation=ready.incarnation, address=said.address, node=said.node)

@@ -408,12 +408,14 @@ class RingCore:
             return
         go = self._contributions.go(self.position.step)
         if go is not None:
+            go = replace(go, needed=self._joiners.needed)
             for rank in range(1, len(self.generation.members)):
                 self._send(rank, go)
             self._begin(go)
 
     def _on_go(self, go: Go) -> None:
         if self.phase is Phase.OPEN and self._reducing is None and go.step == self.position.step:
+            self._joiners.on_needed(go.needed)
             self._begin(go)
         elif self._reducing is not None and self._next_go is None and go.step == self._reducing.step + 1:
             self._next_go = go  # The others have finished the round that is still reduced here.

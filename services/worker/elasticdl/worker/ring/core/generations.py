@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from elasticdl.shared.names import Incarnation, PodName
 from elasticdl.worker.ring.ports import Generation
 
@@ -18,6 +20,16 @@ def rank_in(generation: Generation, identity: Identity) -> int | None:
     """The rank of a process; None: it is no member."""
     members = identities(generation)
     return members.index(identity) if identity in members else None
+
+
+def ring_order(generation: Generation) -> Sequence[int]:
+    """The ranks in the order in which sums travel: one link of each node crosses the network.
+
+    Members on one node are neighbours. The nodes follow each other by their first members, so an order changes only
+    where the members do.
+    """
+    nodes = [member.node for member in generation.members]
+    return sorted(range(len(nodes)), key=lambda rank: nodes.index(nodes[rank]))
 
 
 def keeps_all(present: Generation | None, following: Generation) -> bool:

@@ -6,7 +6,7 @@ now. Once it is at most one round behind, it is told so, and asks the master to 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from elasticdl.worker.ring.core.messages import Near, Result
@@ -41,12 +41,22 @@ class Joiners:
     def __init__(self) -> None:
         self._joiners: dict[int, _Joiner] = {}
         self._away: list[int] = []
-        """What the joiners of the generation before needed: they come back in a moment."""
+        """What joiners need that are connected elsewhere: with the leader, or with no member since a generation ended.
+        They come here in a moment if this member leads the next one."""
+
+    @property
+    def needed(self) -> tuple[int, ...]:
+        """The first step that each joiner needs the result of."""
+        return (*self._needs(), *self._away)
 
     @property
     def keep_from(self) -> int | None:
         """The first step whose result is needed."""
-        return min([*self._needs(), *self._away], default=None)
+        return min(self.needed, default=None)
+
+    def on_needed(self, steps: Sequence[int]) -> None:
+        """Follower: the leader says what its joiners need."""
+        self._away = list(steps)
 
     def on_hello(self, rank: int, position: Position) -> None:
         """A joiner says where it is."""
@@ -55,8 +65,10 @@ class Joiners:
             joiner.position, joiner.waits = position, True
 
     def on_lost(self, rank: int) -> None:
-        """The connection of a joiner has ended."""
-        self._joiners.pop(rank, None)
+        """The connection of a joiner has ended. One that is near probably enters the next generation."""
+        joiner = self._joiners.pop(rank, None)
+        if joiner is not None and joiner.is_told and joiner.needs is not None:
+            self._away.append(joiner.needs)
 
     def on_generation_ended(self) -> None:
         """Its connections end, too."""

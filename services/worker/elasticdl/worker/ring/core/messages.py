@@ -124,10 +124,13 @@ class Go:
 
     Attributes:
         entries: in the order of the plan.
+        needed: the first step that each joiner needs the result of. All members keep the results, for the leader may
+            die.
     """
 
     step: int
     entries: Sequence[Entry]
+    needed: Sequence[int] = ()
 
     @property
     def batches(self) -> tuple[BatchFacts, ...]:
