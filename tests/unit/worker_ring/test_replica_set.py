@@ -97,6 +97,36 @@ def test_one_of_three_survives_two_deaths() -> None:
         check(workers[2:])
 
 
+@pytest.mark.parametrize("results", [0, 1, 2])
+def test_the_leader_dies_while_a_joiner_follows_it(results: int) -> None:
+    """The joiner has some of its results, and continues with the next leader."""
+    with ring_of(3, batches=40) as workers:
+        late = ToyWorker(workers[0].master, "worker-3", "i3", batches=40)
+        thread = threading.Thread(target=late.train, args=(WIDTH,))
+        applied: list[int] = []
+
+        def join(step: int) -> None:
+            if step == 5:
+                late.ring.start()
+                thread.start()
+
+        def follow(step: int) -> None:
+            applied.append(step)
+            if len(applied) == results + 1:
+                threading.Thread(target=workers[0].die).start()  # The state of the joiner is locked here.
+
+        workers[2].state.before_apply = join
+        late.state.before_apply = follow
+        try:
+            train(workers)
+            thread.join(120)
+            assert not thread.is_alive()
+            check([*workers[1:], late])
+            assert len(applied) > results
+        finally:
+            late.ring.close()
+
+
 def test_a_new_member_copies_the_state() -> None:
     with ring_of(2, batches=30) as workers:
         late = ToyWorker(workers[0].master, "worker-2", "i2", batches=30)

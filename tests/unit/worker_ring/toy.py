@@ -157,8 +157,9 @@ class ToyMaster:
         self.members = (*kept, *[one[0] for one in joined])
         self.ready.clear()
         self.present = Generation(number=self.number, members=self.members)
-        for member in self.members:
-            self.receivers[member.incarnation](self.present)
+        for incarnation, receive in self.receivers.items():
+            if incarnation not in self.gone:
+                receive(self.present)
 
 
 class ToyWorker:

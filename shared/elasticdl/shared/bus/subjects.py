@@ -77,7 +77,7 @@ TABLE: tuple[Row, ...] = (
         stream="MODEL",
         senders="master",
         receivers="workers",
-        content="jobs with AllreduceStrategy: the generation of the ring, with members, addresses and reason",
+        content="jobs with AllreduceStrategy: the generation of the ring, with members, addresses, nodes and reason",
     ),
     Row(
         subject="edl.v1.<job>.core.<service>",
