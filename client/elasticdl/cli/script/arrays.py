@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import zipfile
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import numpy as np
 
@@ -44,10 +45,37 @@ def write(file: Path, columns: Mapping[str, Array], before_part: Callable[[], No
     """
     with file_errors(f"the data of fit() can't be written to {file}"):
         file.parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(file, "w") as archive:
-            for name, array in columns.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    _write_column(member, np.ascontiguousarray(array), before_part)
+        with file.open("wb") as raw, ThreadPoolExecutor(1) as thread:
+            behind = _WritingBehind(raw, thread)
+            with zipfile.ZipFile(cast("IO[bytes]", behind), "w") as archive:
+                for name, array in columns.items():
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                        _write_column(member, np.ascontiguousarray(array), before_part)
+            behind.flush()
+
+
+class _WritingBehind:
+    """A file, written by a thread while its user makes the check sum of what follows."""
+
+    def __init__(self, file: IO[bytes], thread: ThreadPoolExecutor) -> None:
+        self._file = file
+        self._thread = thread
+        self._last: Future[None] | None = None
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Begin to write bytes that stay as they are, once all earlier ones are written; returns how many."""
+        self.flush()
+        self._last = self._thread.submit(self._write, memoryview(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Wait until everything is written. Raises ``OSError``."""
+        if self._last is not None:
+            self._last.result()
+
+    def _write(self, data: memoryview) -> None:
+        for start in range(0, len(data), _WRITE_BYTES):
+            self._file.write(data[start : start + _WRITE_BYTES])
 
 
 def write_with_index(file: Path, columns: Mapping[str, Array], before_part: Callable[[], None]) -> None:
@@ -66,6 +94,4 @@ def _write_column(member: IO[bytes], array: Array, before_part: Callable[[], Non
     content = array.reshape(-1).view(np.uint8)
     for start in range(0, len(content), _PART_BYTES):
         before_part()
-        part = content[start : start + _PART_BYTES].data
-        for begin in range(0, len(part), _WRITE_BYTES):
-            member.write(part[begin : begin + _WRITE_BYTES])
+        member.write(content[start : start + _PART_BYTES].data)
