@@ -90,10 +90,14 @@ class JobView:
                 following = self._follow(bus.log.read(0), is_running=is_running)
                 ending = self._until_ended(is_running=is_running)
                 tasks = [asyncio.create_task(each) for each in (following, ending, self._fold_arrived())]
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in tasks:
-                    task.cancel()
-                results = await asyncio.gather(*tasks, return_exceptions=True)
+                try:
+                    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for task in tasks:
+                        task.cancel()
+                    *results, folded = await asyncio.gather(*tasks, return_exceptions=True)
+            if isinstance(folded, Exception):
+                raise folded
             error = next((each for each in results if isinstance(each, ElasticDLError)), None)
             if error is not None and not is_running:
                 raise error

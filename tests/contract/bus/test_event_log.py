@@ -31,6 +31,8 @@ async def test_records_come_back_in_order(bus: Bus) -> None:
     assert [(each.seq, each.envelope) for each in await take(bus, 5)] == [(n, fact(n)) for n in range(1, 6)]
     assert [each.seq for each in await take(bus, 2, after=3)] == [4, 5]
     assert await bus.log.last_seq() == 5
+    for after, until, expected in ((0, 3, [1, 2, 3]), (2, 3, [3]), (3, 3, []), (4, 3, [])):
+        assert [each.seq async for each in bus.log.read(after, until=until)] == expected
 
 
 async def test_a_large_event_comes_back_whole(connect_bus: Connect) -> None:

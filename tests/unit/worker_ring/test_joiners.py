@@ -258,3 +258,20 @@ def test_the_weights_of_a_member_that_catches_up_are_not_compared() -> None:
     follower.post(events.StateLoaded(step=0))
     follower.receive(0, Result(before=position(0, 0), batches=(facts(0),), gradient="sum"))
     assert follower.only(commands.Apply).generation is None
+
+
+def test_results_stay_for_a_near_joiner_that_is_lost_while_another_one_is_connected() -> None:
+    leader = open_leader(members=1)
+    commit(leader, 0)
+    commit(leader, 1)
+    for rank in (1, 2):
+        leader.receive(rank, Hello(position=position(1, 1)))
+        leader.receive(rank, Hello(position=position(1, 2)))
+    leader.post(events.JoinerLost(generation=1, rank=1))
+    commit(leader, 2)
+    leader.receive(2, Hello(position=position(1, 3)))
+    commit(leader, 3)
+    leader.receive(2, Hello(position=position(1, 4)))
+    commit(leader, 4)
+    leader.receive(1, Hello(position=position(1, 2)))
+    assert leader.only(commands.SendResult).result.step == 2

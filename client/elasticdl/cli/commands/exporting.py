@@ -2,23 +2,20 @@
 
 One child, ``snapshots``, folds it as the master does and answers with core snapshots. The other one, ``write``, writes
 the file, finds where the time went, and puts the snapshots that the parent passes to it into the index. Run as a
-program, this module is either child. The second one prints the error if the file can't be written.
+program, this module is either child. ``write`` prints the error if the file can't be written.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import gc
 import json
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from elasticdl.cli.jobs.sent_logs import RECORDS_MIN, SentLog, answer, child, received, send
+from elasticdl.cli.jobs.sent_logs import RECORDS_MIN, EndedError, SentLog, answer, child, run_child, send
 from elasticdl.shared.bus.ports import LogReader
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages import codec
@@ -47,11 +44,14 @@ async def export_log(log: LogReader, path: Path, header: Header, anonymized: Job
         child(__name__, settings | {"child": "write"}) as writer,
         child(__name__, settings | {"child": "snapshots"}) as folder,
     ):
-        with suppress(ConnectionError):  # The writer has ended and says why.
+        try:
             await send(log, records, folder, writer)
             snapshots = await answer(folder)
             assert writer.stdin is not None
             writer.stdin.write(snapshots)
+        except EndedError as ended:
+            if ended.process is folder:
+                await answer(folder)  # It has failed, which this raises.
         problem = await answer(writer)
     if problem:
         error = json.loads(problem)
@@ -59,12 +59,11 @@ async def export_log(log: LogReader, path: Path, header: Header, anonymized: Job
     return header
 
 
-async def _fold(log: SentLog, change: Callable[[Envelope], Envelope]) -> list[tuple[int, str]]:
+async def _fold(log: SentLog, change: Callable[[Envelope], Envelope]) -> str:
     snapshots = Snapshots()
     async for record in log.read(0):
         snapshots.take(changed(record, change))
-    found = snapshots.finish()
-    return [(seq, base64.b64encode(data).decode()) for seq, data in found]
+    return json.dumps([(seq, base64.b64encode(data).decode()) for seq, data in snapshots.finish()])
 
 
 class _SentSnapshots(Snapshots):
@@ -79,7 +78,10 @@ class _SentSnapshots(Snapshots):
 
     def finish(self) -> list[tuple[int, bytes]]:
         """See ``Snapshots``."""
-        return [(seq, base64.b64decode(data)) for seq, data in json.loads(self._log.pipe.read())]
+        sent = self._log.pipe.read()
+        if not sent:
+            raise EOFError
+        return [(seq, base64.b64decode(data)) for seq, data in json.loads(sent)]
 
 
 def _needed() -> Decode:
@@ -97,28 +99,23 @@ def _needed() -> Decode:
     return decode
 
 
-async def _write(log: SentLog, settings: Any) -> None:
+async def _write(log: SentLog, settings: Any) -> str:
+    """Returns the error as JSON if the file can't be written."""
     anonymized, header = settings["anonymized"], Header(**settings["header"])
     indexing = Indexing(_SentSnapshots(log))
     decode = codec.decode_envelope if anonymized else _needed()
-    await export(log, Path(settings["path"]), header, change_of(anonymized), indexing, decode)
-
-
-def main() -> int:
-    """Do what a child does; returns the exit code."""
-    gc.freeze()
-    settings, log = received()
     try:
-        if settings["child"] == "snapshots":
-            sys.stdout.write(json.dumps(asyncio.run(_fold(log, change_of(settings["anonymized"])))))
-        else:
-            asyncio.run(_write(log, settings))
+        await export(log, Path(settings["path"]), header, change_of(anonymized), indexing, decode)
     except UserError as error:
-        sys.stdout.write(json.dumps({"message": error.args[0], "hint": error.hint}))
-    except (EOFError, BrokenPipeError):  # The parent was killed.
-        return 1
-    return 0
+        return json.dumps({"message": error.args[0], "hint": error.hint})
+    return ""
+
+
+async def _answer(log: SentLog, settings: Any) -> str:
+    if settings["child"] == "snapshots":
+        return await _fold(log, change_of(settings["anonymized"]))
+    return await _write(log, settings)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_child(_answer))

@@ -19,6 +19,7 @@ from elasticdl.cli.submission import trained_model
 from elasticdl.cli.submission.passed_model import with_passed_model
 from elasticdl.cli.submission.plan_text import print_plan
 from elasticdl.cli.submission.submit import Submission, prepare
+from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.job.kind_options import CommandFlags, PredictFlags, TrainFlags
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import JobSubmitted
@@ -46,7 +47,7 @@ def start(
         flags: with a seed, if the job trains.
         job: id of a job that trains, whose folder has its model and data; None: a new one.
         watch: see ``RunOptions``.
-        early: the first records of the data of the flags, which is still written; None: it is there.
+        early: the first records of the data of the flags, which is still written; None: the data is complete.
 
     Raises:
         KeyboardInterrupt: the user interrupted it before it started. It has left nothing behind.
@@ -68,9 +69,11 @@ def _complete(flags: TrainFlags, early: EarlyData, submission: Submission) -> Su
     from elasticdl.cli.script.early_data import scan_saved
 
     early.wait()
+    if submission.spec.model.adapted:
+        raise InvariantError("the layers of a script's model were adapted to the first records of its data")
     whole = submission.with_data(flags, scan_saved)
     whole.save_indices(whole.spec.storage)
-    shutil.rmtree(Path(early.first["training_data"]).parent)
+    shutil.rmtree(Path(early.first["training_data"]).parent, ignore_errors=True)
     return whole
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
-import signal
 import struct
 import sys
 from array import array
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from itertools import accumulate, pairwise
 from typing import IO, Any
@@ -33,9 +33,12 @@ async def child(module: str, settings: Mapping[str, Any]) -> AsyncIterator[Proce
     """A process that runs a module, to which a log is sent. It is killed if it has not ended at the end of the block.
 
     Args:
-        settings: JSON values that ``received`` gives to it.
+        module: calls ``run_child``.
+        settings: JSON values for it; ``records``: how many records it is sent.
     """
-    process = await asyncio.create_subprocess_exec(sys.executable, "-P", "-m", module, stdin=PIPE, stdout=PIPE)
+    command = [sys.executable, "-P", "-m", module]
+    # In a group of its own, Ctrl-C does not reach it: this process handles that.
+    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, process_group=0)
     try:
         assert process.stdin is not None
         process.stdin.write(json.dumps(settings).encode() + b"\n")
@@ -46,9 +49,16 @@ async def child(module: str, settings: Mapping[str, Any]) -> AsyncIterator[Proce
             await process.communicate()
 
 
+class EndedError(Exception):
+    """A child has ended before all was sent; its answer says why."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process.pid)
+        self.process = process
+
+
 async def send(log: LogReader, until: int, *children: Process) -> None:
-    """Send the records until one that is there. Raises ``ConnectionError``: a child has ended."""
-    pipes = [each.stdin for each in children if each.stdin]
+    """Send the records until one that is there. Raises ``EndedError``."""
     records: list[bytes] = []
     size_bytes, left = 0, until
     async for some in encoded_records(log, until):
@@ -58,10 +68,15 @@ async def send(log: LogReader, until: int, *children: Process) -> None:
         if size_bytes >= _PIECE_BYTES or not left:
             piece = b"".join((_COUNT.pack(len(records)), array("I", map(len, records)).tobytes(), *records))
             records, size_bytes = [], 0
-            for pipe in pipes:
-                pipe.write(piece)
-            for pipe in pipes:
-                await pipe.drain()
+            for each in children:
+                assert each.stdin is not None
+                each.stdin.write(piece)
+            for each in children:
+                assert each.stdin is not None
+                try:
+                    await each.stdin.drain()
+                except ConnectionError as error:
+                    raise EndedError(each) from error
 
 
 async def answer(process: Process) -> bytes:
@@ -72,11 +87,18 @@ async def answer(process: Process) -> bytes:
     return said
 
 
-def received() -> tuple[Any, SentLog]:
-    """In a child: the settings, and the log that is sent; ``records`` of the settings says how many records it has."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles Ctrl-C, and kills its child.
-    settings = json.loads(sys.stdin.buffer.readline())
-    return settings, SentLog(sys.stdin.buffer, settings["records"])
+def run_child(do: Callable[[SentLog, Any], Coroutine[Any, Any, str]]) -> int:
+    """In a child: print what a function makes of the log that is sent and of the settings; returns the exit code."""
+    gc.freeze()
+    try:
+        settings = json.loads(sys.stdin.buffer.readline() or "null")
+        if settings is None:
+            raise EOFError
+        sys.stdout.write(asyncio.run(do(SentLog(sys.stdin.buffer, settings["records"]), settings)))
+        sys.stdout.flush()
+    except (EOFError, BrokenPipeError):  # The parent was killed.
+        return 1
+    return 0
 
 
 class SentLog:

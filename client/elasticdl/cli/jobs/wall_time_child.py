@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import json
 import sys
 from contextlib import suppress
+from typing import Any
 
-from elasticdl.cli.jobs.sent_logs import RECORDS_MIN, SentLog, answer, child, received, send
+from elasticdl.cli.jobs.sent_logs import RECORDS_MIN, EndedError, SentLog, answer, child, run_child, send
 from elasticdl.shared.bus.ports import EncodedLog, LogReader
 from elasticdl.shared.messages import codec
 from elasticdl.views.wall_time.fold import FIELDS, WallTimeFold
@@ -21,7 +20,7 @@ async def folded_wall_time(log: LogReader) -> WallTime:
     if records < RECORDS_MIN or not isinstance(log, EncodedLog):
         return await _folded(log, records)
     async with child(__name__, {"records": records}) as process:
-        with suppress(ConnectionError):  # It has failed.
+        with suppress(EndedError):  # It has failed, which its answer says.
             await send(log, records, process)
         return wall_time_of_plain(json.loads(await answer(process)))
 
@@ -36,17 +35,9 @@ async def _folded(log: LogReader | SentLog, until: int) -> WallTime:
     return fold.result()
 
 
-def main() -> int:
-    """Fold what the parent sends, and print the result; returns the exit code."""
-    gc.freeze()
-    settings, log = received()
-    try:
-        found = asyncio.run(_folded(log, settings["records"]))
-    except EOFError:  # The parent was killed.
-        return 1
-    sys.stdout.write(json.dumps(wall_time_to_plain(found)))
-    return 0
+async def _found(log: SentLog, settings: Any) -> str:
+    return json.dumps(wall_time_to_plain(await _folded(log, settings["records"])))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_child(_found))

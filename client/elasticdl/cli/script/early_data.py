@@ -31,7 +31,7 @@ class EarlyData:
 
     Attributes:
         first: flags of ``train`` with files of the first records.
-        wait: returns once all data is written. Raises ``KeyboardInterrupt``: it will not be.
+        wait: returns once all data is written. Raises ``KeyboardInterrupt``: the script has ended, or can't write it.
     """
 
     first: Mapping[str, Any]

@@ -28,7 +28,7 @@ from elasticdl.shipping.numbered import structured
 from elasticdl.shipping.own_steps import check_optimizers, has_own_step, optimizers_of, overrides, try_step
 
 LARGE_BYTES = 64 << 20
-"""Arrays from this size on are written while the model is checked. Smaller ones are written and indexed at once."""
+"""On this machine, arrays from this size on are written while the model is checked, smaller ones before that."""
 
 
 def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers, script: Path) -> Any:

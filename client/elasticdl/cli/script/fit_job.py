@@ -97,7 +97,7 @@ def main() -> int:
 
 
 def _begin_others(forks: ForkServers) -> None:
-    """Import what a master and ps need once TensorFlow is imported, so that nothing of it is left to the first call."""
+    """Start the fork servers of master and ps once that of the workers is ready: the first job need not wait then."""
     forks.servers[Service.WORKER].wait()
     forks.begin(None)
 
@@ -145,7 +145,7 @@ def _await_data(requests: IO[bytes]) -> None:
         raise KeyboardInterrupt
 
 
-def _is_open(script: socket.socket) -> bool:
+def _still_writes(script: socket.socket) -> bool:
     """Whether the script will write to the socket; not if it has ended, or could not write the data of a job."""
     try:
         return bool(script.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
@@ -170,7 +170,7 @@ def _run(
             code = start(replace(flags, **typed(request["values"])), job, started_s, watch, early)
     except (KeyboardInterrupt, ElasticDLError) as error:
         code = exit_codes.INTERRUPTED
-        if early and not _is_open(script):
+        if early and not _still_writes(script):
             pass  # The script can't write the data, and says why.
         elif isinstance(error, ElasticDLError):
             if flags.debug:

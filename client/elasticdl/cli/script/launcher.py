@@ -27,6 +27,7 @@ MODULE = "elasticdl.cli.script.fit_job"
 WRITTEN = b"\n"
 """Tells the process that the data of its job is written."""
 _ANSWER_BYTES_MAX = 1 << 16
+_ENDING_S = 5.0
 Show = Callable[[Mapping[str, Any]], None]
 """Shows the facts of a job; see ``fit_progress``."""
 
@@ -108,8 +109,11 @@ class Launcher:
         except KeyboardInterrupt:
             self._on_interrupt()
             return False
-        except BaseException:
-            if self.has_ended:  # For the same reason, such as a full disk.
+        except BaseException as error:
+            if isinstance(error, ElasticDLError):  # The process may be about to end, and has removed the job's folder.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_ENDING_S)
+            if self.has_ended:  # For the same reason, such as a full disk, or because it has refused the model.
                 return False
             self._socket.shutdown(socket.SHUT_WR)  # So the process ends silently.
             self._process.send_signal(signal.SIGINT)
@@ -127,6 +131,11 @@ class Launcher:
         self._socket.close()
         self._process.terminate()
         self._process.wait()
+
+    def leave(self) -> None:
+        """Let the job continue as if the script had ended: its process ends after it."""
+        self._socket.close()
+        self._process.returncode = 0  # Popen need not wait for it, nor warn about it.
 
     def _on_interrupt(self) -> None:
         if _lacks_terminal():
@@ -242,7 +251,7 @@ class Launchers:
             quiet: print errors only.
             replace: the model file, and what messages call it.
             show: shows the progress in place of that.
-            early: writes the data; None: it is written.
+            early: writes the data; None: the data is complete.
 
         Raises:
             JobError: the job has failed.
@@ -260,8 +269,13 @@ class Launchers:
         try:
             code = launcher.run(request, show, early)
         except BaseException:
-            launcher.close()
-            self.place.remove(job)
+            if launcher.has_ended:  # The data could not be written.
+                launcher.close()
+                with contextlib.suppress(ElasticDLError):
+                    if not self.place.is_there(job):
+                        self.place.remove(job)
+            else:
+                launcher.leave()
             raise
         if code:
             launcher.close()

@@ -96,7 +96,7 @@ class Built:
     adapter: JobAdapter | None = None
     stores: DataStores
 
-    def read_data_of(self, spec: JobSpec) -> None:
+    def use_data_of(self, spec: JobSpec) -> None:
         """Read the data of the job as it has started: its model may have been checked with the first records of it."""
         found = [(self.training.records, spec.plan, spec.data)]
         if self.validation is not None and spec.validation is not None:
@@ -105,7 +105,7 @@ class Built:
             if records.plan.fingerprint == plan.fingerprint:
                 records.plan = plan  # One object for all threads: a plan remembers the last tasks.
             else:
-                records.follow(plan, open_reader(plan, data, spec.storage, self.stores))
+                records.switch_to(plan, open_reader(plan, data, spec.storage, self.stores))
 
     @property
     def _feeder(self) -> BatchFeeder:

@@ -219,7 +219,7 @@ class Worker:
         _log.info("compute device", device=gpu or "CPU")
         addresses = Addresses(self.bus.registers, self.loop, Placement.even(self.spec.ps), self._background_failed)
         built = self.built = self.built or build(self.spec, running_batches)
-        built.read_data_of(self.spec)
+        built.use_data_of(self.spec)
         self._check_callbacks(built)
         signature = built.runner.signature()
         ps = self._ps = PsClient(

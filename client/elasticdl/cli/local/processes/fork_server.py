@@ -229,6 +229,7 @@ class ForkServers:
         self._left_out: set[Service] = set()
         self._several_jobs = several_jobs
         self._lock = threading.Lock()
+        self._is_stopped = False
 
     def leave_out(self, service: Service) -> None:
         """Start no server for a service of which the job has no processes."""
@@ -245,7 +246,7 @@ class ForkServers:
                 continue
             server, log = self.servers[service], logs and logs / f"{fork_server_name(service)}.log"
             with self._lock:
-                if not server.has_begun:
+                if not server.has_begun and not self._is_stopped:
                     server.begin(environment=self._environment(service), log=None if self._several_jobs else log)
             if log:
                 server.log_to(log)
@@ -286,7 +287,9 @@ class ForkServers:
         }
 
     def stop(self) -> None:
-        """Stop all servers."""
+        """Stop all servers, for good."""
+        with self._lock:
+            self._is_stopped = True
         self._kill_waiting()
         for server in self.servers.values():
             server.stop()

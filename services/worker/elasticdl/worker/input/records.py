@@ -110,7 +110,7 @@ class TaskRecords:
         self.are_remote = not is_users and any(scheme_of(source.uri) != "file" for source in plan.sources)
         """Whether they are in object storage: its client gives up by itself. The user's reader may do anything."""
 
-    def follow(self, plan: Plan, reader: ShardReader) -> None:
+    def switch_to(self, plan: Plan, reader: ShardReader) -> None:
         """Read another plan from now on, of data with the same columns."""
         self.plan, self._reader = plan, reader
         self._tasks.clear()

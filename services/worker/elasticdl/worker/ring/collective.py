@@ -37,7 +37,8 @@ from elasticdl.worker.ring.streams import Array, Reduction, Steps, bounds_of
 SHARED_BYTES_MIN = 1 << 16
 """Smaller arrays go through the socket: it is faster than to tell where they are."""
 GATHERED_BYTES_MAX = 1 << 15
-"""Larger arrays are added up in segments."""
+"""Larger arrays are added up in segments. With more than four members, so are those of which a member would send more
+than three such arrays."""
 _HEADER = struct.Struct(f"<QQQQQ{KEY_BYTES}s")
 """Number, elements and bytes per element; process, descriptor (0: bytes are sent) and key of the block."""
 _NO_KEY = bytes(KEY_BYTES)
@@ -90,7 +91,7 @@ class Ring:
         """
         try:
             shared, is_shared = self._agree(number, array, block)
-            if half is None and array.nbytes <= GATHERED_BYTES_MAX:
+            if half is None and array.nbytes * max(3, self._size - 1) <= 3 * GATHERED_BYTES_MAX:
                 self._gather_and_add(array)
             elif half is None:
                 self._reduce(array, (0, 2 * self._size - 2), shared, shares=is_shared)

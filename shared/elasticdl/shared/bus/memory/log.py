@@ -123,7 +123,7 @@ class MemoryEventLog:
         last = await self._client.ask("read", lambda: len(self._records.data))
         if after > last:
             raise PermanentError(f"the event log ends at {last}, before record {after}: its end was lost")
-        while not self._client.closed:
+        while not (self._client.closed or 0 < until <= after):
             while self._client.transport.connected and after < len(self._records.data):
                 after += 1
                 yield await self._payloads.record(after, self._records.data[after - 1], decode)

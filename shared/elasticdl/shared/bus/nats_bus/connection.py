@@ -82,6 +82,7 @@ class Connection:
         client = Client()
         reasons: list[str] = []
         refused = asyncio.Event()
+        waiting: set[asyncio.Event] = set()
 
         async def note_error(error: Exception) -> None:
             reasons.append(str(error) or type(error).__name__)
@@ -96,12 +97,17 @@ class Connection:
         async def note_return() -> None:
             _log.info("reconnected to NATS", job=job)
 
+        async def note_end() -> None:
+            for event in waiting:
+                event.set()
+
         connecting = client.connect(
             servers=[str(address) for address in addresses],
             **credentials,  # type: ignore[arg-type]
             error_cb=note_error,
             disconnected_cb=note_loss,
             reconnected_cb=note_return,
+            closed_cb=note_end,
             max_reconnect_attempts=-1,
             reconnect_time_wait=settings.retry_pause_s,  # type: ignore[arg-type]  # any number of seconds will do
             connect_timeout=2,
@@ -125,6 +131,7 @@ class Connection:
                 raise UserError(problem, hint=hint) from error
             raise TransientError(f"{problem}. {hint}") from error
         connection = cls(client, job, settings, credentials)
+        connection._waiting = waiting
         try:
             await connection._require_jetstream(url)
         except BaseException:
@@ -153,12 +160,10 @@ class Connection:
     async def close(self) -> None:
         """Close the connection."""
         await self.client.close()
-        for event in self._waiting:
-            event.set()
 
     @contextmanager
     def woken_at_the_end(self, event: asyncio.Event) -> Iterator[None]:
-        """Within this block ``close`` sets the event."""
+        """Within this block the end of the connection sets the event."""
         self._waiting.add(event)
         try:
             yield
@@ -167,7 +172,7 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether ``close`` was called."""
+        """Whether ``close`` was called, or the client has given up."""
         return bool(self.client.is_closed)
 
     async def ask(

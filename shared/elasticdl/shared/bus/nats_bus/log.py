@@ -78,6 +78,8 @@ class NatsEventLog:
         self, after: int, decode: Decode = codec.decode_envelope, until: int = 0
     ) -> AsyncIterator[LogRecord]:
         """Records above ``after``, then new ones as they arrive."""
+        if until and until <= after:
+            return
         if until == after + 1 and (one := await self._record({"seq": until})):
             yield one
             return

@@ -61,9 +61,9 @@ async def read_long(connection: Connection, after: int, last: int) -> AsyncItera
             await _log_in(connection, reader, writer)
         writer.write(b"SUB %b 1\r\n" % inbox.encode())
         while events.seq < last:
-            while requested < last and requested - events.seq <= size:
-                size = min(2 * size, _BATCH_MAX)
+            while requested < last and requested - events.seq < size // 2:
                 batch = min(size, last - requested)
+                size = min(2 * size, _BATCH_MAX)
                 request = json.dumps({"batch": batch, "expires": PULL_EXPIRES_S * NANOSECONDS}).encode()
                 target = f"PUB $JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer} {inbox} {len(request)}\r\n"
                 writer.write(target.encode() + request + b"\r\n")

@@ -41,13 +41,16 @@ class Joiners:
     def __init__(self) -> None:
         self._joiners: dict[int, _Joiner] = {}
         self._away: list[int] = []
-        """What joiners need that are connected elsewhere: with the leader, or with no member since a generation ended.
-        They come here in a moment if this member leads the next one."""
+        """What joiners need that are connected with the leader, or with nobody because a generation has ended. They
+        connect here in a moment if this member leads the next one."""
+        self._lost: list[int] = []
+        """What joiners need that were told that they are near, and whose connections have ended since. They probably
+        come as members of the next generation."""
 
     @property
     def needed(self) -> tuple[int, ...]:
         """The first step that each joiner needs the result of."""
-        return (*self._needs(), *self._away)
+        return (*self._needs(), *self._away, *self._lost)
 
     @property
     def keep_from(self) -> int | None:
@@ -65,10 +68,10 @@ class Joiners:
             joiner.position, joiner.waits = position, True
 
     def on_lost(self, rank: int) -> None:
-        """The connection of a joiner has ended. One that is near probably enters the next generation."""
+        """The connection of a joiner has ended."""
         joiner = self._joiners.pop(rank, None)
         if joiner is not None and joiner.is_told and joiner.needs is not None:
-            self._away.append(joiner.needs)
+            self._lost.append(joiner.needs)
 
     def on_generation_ended(self) -> None:
         """Its connections end, too."""
@@ -77,8 +80,9 @@ class Joiners:
 
     def on_joined(self, count: int) -> None:
         """The next generation has new members: they are no joiners any more."""
-        if count >= len(self._away):
+        if count >= len(self._away) + len(self._lost):
             self._away.clear()
+            self._lost.clear()
 
     def serve(self, results: Results, present: Position) -> Iterator[tuple[int, Near | Result | Copy]]:
         """What each joiner gets now."""
@@ -99,8 +103,10 @@ class Joiners:
             if missing:
                 joiner.waits = False
                 yield rank, missing[0]
-        if len(self._joiners) >= len(self._away) or present.step - min(self._away) > AWAY_ROUNDS:
+        if len(self._joiners) >= len(self._away):
             self._away.clear()
+        self._away = [step for step in self._away if present.step - step <= AWAY_ROUNDS]
+        self._lost = [step for step in self._lost if present.step - step <= AWAY_ROUNDS]
 
     @property
     def _is_copying(self) -> bool:
