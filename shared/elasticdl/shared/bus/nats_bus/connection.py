@@ -78,11 +78,10 @@ class Connection:
             UserError: no server answers (if the settings call that final), one without JetStream, or a malformed URL.
         """
         addresses = addresses_of(url)
-        credentials = _credentials(addresses)
         client = Client()
+        connection = cls(client, job, settings, _credentials(addresses))
         reasons: list[str] = []
         refused = asyncio.Event()
-        waiting: set[asyncio.Event] = set()
 
         async def note_error(error: Exception) -> None:
             reasons.append(str(error) or type(error).__name__)
@@ -97,17 +96,13 @@ class Connection:
         async def note_return() -> None:
             _log.info("reconnected to NATS", job=job)
 
-        async def note_end() -> None:
-            for event in waiting:
-                event.set()
-
         connecting = client.connect(
             servers=[str(address) for address in addresses],
-            **credentials,  # type: ignore[arg-type]
+            **connection.credentials,  # type: ignore[arg-type]
             error_cb=note_error,
             disconnected_cb=note_loss,
             reconnected_cb=note_return,
-            closed_cb=note_end,
+            closed_cb=connection._wake,
             max_reconnect_attempts=-1,
             reconnect_time_wait=settings.retry_pause_s,  # type: ignore[arg-type]  # any number of seconds will do
             connect_timeout=2,
@@ -130,8 +125,6 @@ class Connection:
             if settings.absence_is_final:
                 raise UserError(problem, hint=hint) from error
             raise TransientError(f"{problem}. {hint}") from error
-        connection = cls(client, job, settings, credentials)
-        connection._waiting = waiting
         try:
             await connection._require_jetstream(url)
         except BaseException:
@@ -160,6 +153,10 @@ class Connection:
     async def close(self) -> None:
         """Close the connection."""
         await self.client.close()
+
+    async def _wake(self) -> None:
+        for event in self._waiting:
+            event.set()
 
     @contextmanager
     def woken_at_the_end(self, event: asyncio.Event) -> Iterator[None]:

@@ -41,7 +41,7 @@ class Joiners:
     def __init__(self) -> None:
         self._joiners: dict[int, _Joiner] = {}
         self._away: list[int] = []
-        """What joiners need that are connected with the leader, or with nobody because a generation has ended. They
+        """What joiners need that are connected with the leader, or no longer because a generation has ended. They
         connect here in a moment if this member leads the next one."""
         self._lost: list[int] = []
         """What joiners need that were told that they are near, and whose connections have ended since. They probably
