@@ -125,22 +125,10 @@ def _number(number: bytes) -> bytes:
     return codec.encoded_number(int(number))
 
 
-class _Draft:
-    """Becomes a ``LogRecord``."""
-
-    __slots__ = ("envelope", "seq")
-    seq: int
-    envelope: Envelope
-
-
 def whole_record(seq: int, data: bytes, decode: Decode) -> LogRecord:
     """The record of an encoded envelope; its event is ``MessageUnreadable`` if this version can't read it."""
-    draft = _Draft()
-    draft.seq = seq
     try:
-        draft.envelope = decode(data)
-        draft.__class__ = LogRecord  # type: ignore[assignment]  # See ``Schema``: its own ``__init__`` takes a while.
-        return draft  # type: ignore[return-value]
+        return LogRecord(seq=seq, envelope=decode(data))
     except ProtocolError as error:
         name, incarnation, number = codec.sender_of(data)
         return unreadable(seq, StoredEvent(name, f"{incarnation}.{number}", data), str(error))
