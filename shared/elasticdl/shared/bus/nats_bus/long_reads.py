@@ -42,6 +42,7 @@ async def read_long(connection: Connection, after: int, last: int) -> AsyncItera
     Raises:
         LongReadError: no more can be read here.
         TransientError: NATS does not answer.
+        RefusedError: NATS refuses the request.
     """
     stream = subjects.events_stream(connection.job)
     server = connection.client.connected_url
