@@ -52,16 +52,26 @@ def test_what_follows_a_script_is_its_own() -> None:
     assert split_script(["train", "a.py"]) == (["train", "a.py"], [])
 
 
+def test_other_arguments_of_a_script_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = LocalPlace(tmp_path)
+    (tmp_path / "job-1").mkdir()
+    place.keep("job-1", {"script": "one.py", "arguments": ["--rows", "600"], "before": []})
+    assert former_jobs(place, Path("one.py"), "job-1", ["--rows", "600"]) == ["job-1"]
+    assert capsys.readouterr().err == ""
+    assert former_jobs(place, Path("one.py"), "job-1", []) == ["job-1"]
+    assert "Job job-1 began with other arguments of one.py, --rows 600." in capsys.readouterr().err
+
+
 def test_only_a_job_of_the_script_continues_it(tmp_path: Path) -> None:
     place = LocalPlace(tmp_path)
     with pytest.raises(UserError, match=r"--resume=job-1: .* has no job with this id"):
-        former_jobs(place, Path("/here/one.py"), "job-1")
+        former_jobs(place, Path("/here/one.py"), "job-1", [])
     (tmp_path / "job-1").mkdir()
     place.keep("job-1", {"script": "/there/one.py", "before": ["job-0"]})
-    assert former_jobs(place, Path("/here/one.py"), "job-1") == ["job-0", "job-1"]
-    assert former_jobs(place, Path("/here/one.py"), "") == []
+    assert former_jobs(place, Path("/here/one.py"), "job-1", []) == ["job-0", "job-1"]
+    assert former_jobs(place, Path("/here/one.py"), "", []) == []
     with pytest.raises(UserError, match=r"--resume=job-1: that is a job of one\.py, not of other\.py"):
-        former_jobs(place, Path("/there/other.py"), "job-1")
+        former_jobs(place, Path("/there/other.py"), "job-1", [])
 
 
 def test_the_command_that_continues_a_script_has_its_options(tmp_path: Path) -> None:

@@ -136,6 +136,10 @@ def test_a_checkpoint_of_every_epoch_needs_no_validation_data(tmp_path: Path) ->
     every = keras.callbacks.ModelCheckpoint(tmp_path / "{epoch}-{loss}.keras")
     found = check_callbacks([every], PATH, job_spec(), FACTS)
     assert (found.names, found.checkpoint_folder) == (("ModelCheckpoint",), to_uri(tmp_path))
+    assert found.model_folder == to_uri(tmp_path)
+    weights = keras.callbacks.ModelCheckpoint(tmp_path / "{epoch}.weights.h5", save_weights_only=True)
+    found = check_callbacks([weights], PATH, job_spec(), FACTS)
+    assert (found.checkpoint_folder, found.model_folder) == (to_uri(tmp_path), "")
     best = keras.callbacks.ModelCheckpoint("best.keras", save_best_only=True)
     with pytest.raises(UserError, match="Give --validation_data"):
         check_callbacks([best], PATH, job_spec(), FACTS)

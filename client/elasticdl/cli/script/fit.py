@@ -57,12 +57,16 @@ def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers,
             if read:
                 _build(model, *few_of(given))
             pass_over(given, int(read))
+            if not _is_quiet(given):
+                sys.stdout.write(f"fit() takes the result of job {job}\n")
         else:
             job = _trained(model, given, launchers, script)
     except JobInterrupt as interrupt:  # The script may catch it, and then has a model that is trained so far.
         storage = launchers.place.stopped_in(interrupt.job)
         if storage and optimizer_state.restore_interrupted(model, storage, interrupt.job):
             continuing.note(model, interrupt.job)
+        elif launchers.place.is_there(interrupt.job):
+            sys.stderr.write(f"The model {model.name} has the weights from before this fit().\n")
         raise
     with launchers.place.results(job) as results:
         load_weights(model, results.weights)

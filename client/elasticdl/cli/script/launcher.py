@@ -231,7 +231,7 @@ class Launchers:
 
     def note(self, job: str, script: Path) -> None:
         """Keep which call of ``fit()`` a job is."""
-        self.place.keep(job, {"script": str(script), "before": self._jobs})
+        self.place.keep(job, {"script": str(script), "arguments": sys.argv[1:], "before": self._jobs})
         self._jobs.append(job)
 
     def run(
@@ -289,24 +289,26 @@ class Launchers:
         with contextlib.suppress(ElasticDLError):  # The cluster may be away. The job's command has said what matters.
             if not self.place.is_there(job):
                 self.place.remove(job)
-            elif code == exit_codes.INTERRUPTED or code < 0:
+            else:
                 if code < 0:
                     name = signal.Signals(-code).name
                     sys.stderr.write(f"The process that runs the jobs of this script has died ({name}).\n")
                 command = shlex.join(["elasticdl", "run", f"--resume={job}", *self.place.arguments, *sys.argv])
-                sys.stderr.write(f"To continue this job and then the script: {command}\n")
+                cause = ", once the cause is gone" if code > 0 and code != exit_codes.INTERRUPTED else ""
+                sys.stderr.write(f"To continue this job and then the script{cause}: {command}\n")
 
     def _start(self) -> Launcher:
         given = {**plain_values(self.flags), **plain_values(self.pods)}
         return Launcher({**os.environ, "ELASTICDL_SCRIPT": json.dumps(given), "ELASTICDL_SCRIPT_ROOT": str(self.root)})
 
 
-def former_jobs(place: Place, script: Path, resumed: str) -> list[str]:
+def former_jobs(place: Place, script: Path, resumed: str, arguments: Sequence[str]) -> list[str]:
     """The jobs that an interrupted run of a script has left, one for each call of ``fit()`` from the first one on.
 
     Args:
         script: the folder of this file may be another one than at the first run.
         resumed: id of the last of those jobs; empty: there are none.
+        arguments: of the script; if they are others than at the first run, this says so.
 
     Raises:
         UserError: there is no such job, or it is not that of this script.
@@ -316,6 +318,11 @@ def former_jobs(place: Place, script: Path, resumed: str) -> list[str]:
     record = place.record(resumed)
     if (other := Path(str(record.get("script", script))).name) != script.name:
         raise UserError(f"--resume={resumed}: that is a job of {other}, not of {script.name}", usage=True)
+    if (former := record.get("arguments", list(arguments))) != list(arguments):
+        sys.stderr.write(
+            f"Job {resumed} began with other arguments of {script.name}, {shlex.join(former) or 'none'}. Its data and "
+            "results are those of that run.\n"
+        )
     return [*record["before"], resumed]
 
 

@@ -57,7 +57,9 @@ def run_script(
     os.environ.setdefault(KERAS_BACKEND, TENSORFLOW)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     place = place_of(flags, pods, root, as_fit=as_fit)
-    with Launchers(flags, pods, root, place, former_jobs(place, script, resumed), as_fit=as_fit) as launchers:
+    with Launchers(
+        flags, pods, root, place, former_jobs(place, script, resumed, arguments), as_fit=as_fit
+    ) as launchers:
 
         def fit(model: Any, original: Any, args: Any, kwargs: Any) -> Any:
             from elasticdl.cli.script.fit import fit as run  # Keras is there now.

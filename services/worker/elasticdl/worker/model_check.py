@@ -173,7 +173,7 @@ def _try_export(spec: JobSpec, built: Built, name: str, folder: Path, number: in
 
     output = spec.output if spec.prediction is None and not spec.export_weights else ""
     if not output and name == KERAS_FILE:
-        output = built.callbacks.checkpoint_folder
+        output = built.callbacks.model_folder
     if not output:
         return ModelCheck()
     with model_check.trying_export(folder, number):

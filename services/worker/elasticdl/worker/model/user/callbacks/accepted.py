@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -60,12 +60,14 @@ class FoundCallbacks:
         best: the model that ``EarlyStopping(restore_best_weights=True)`` restores; None: none does.
         tensorboard_log_dir: URI of the folder of ``TensorBoard``; empty if absent.
         checkpoint_folder: URI of the folder of ``ModelCheckpoint``; empty if absent.
+        model_folder: the same of one that saves more than weights.
     """
 
     names: tuple[str, ...] = ()
     best: BestModel | None = None
     tensorboard_log_dir: str = ""
     checkpoint_folder: str = ""
+    model_folder: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -157,7 +159,8 @@ def check_callbacks(made: list[Any], path: Path, spec: JobSpec, facts: ModelFact
         names=tuple(type(callback).__name__ for callback in with_hooks(made)),
         best=best,
         tensorboard_log_dir=log_dir_of(made, path),
-        checkpoint_folder=folder_of(made),
+        checkpoint_folder=folder_of(filter(is_checkpoint, made)),
+        model_folder=folder_of(each for each in made if is_checkpoint(each) and not each.save_weights_only),
         notes=(GRAPH_NOTE,) if any(map(_lacks_graph, made)) else (),
     )
 
@@ -263,11 +266,10 @@ def check_file_name(callback: Any, path: Path, metrics: Collection[str]) -> None
         raise UserError(f"{place}: {error}", hint="Use fields such as {epoch:02d} and {loss:.2f}.") from error
 
 
-def folder_of(callbacks: Sequence[Any]) -> str:
+def folder_of(checkpoints: Iterable[Any]) -> str:
     """URI of the folder in which the first ``ModelCheckpoint`` writes files; empty if absent."""
-    for callback in callbacks:
-        if is_checkpoint(callback):
-            return to_uri(os.path.dirname(callback.filepath) or ".")
+    for callback in checkpoints:
+        return to_uri(os.path.dirname(callback.filepath) or ".")
     return ""
 
 
