@@ -57,9 +57,8 @@ def run_script(
     os.environ.setdefault(KERAS_BACKEND, TENSORFLOW)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     place = place_of(flags, pods, root, as_fit=as_fit)
-    with Launchers(
-        flags, pods, root, place, former_jobs(place, script, resumed, arguments), as_fit=as_fit
-    ) as launchers:
+    former = former_jobs(place, script, resumed, arguments)
+    with Launchers(flags, pods, root, place, former, as_fit=as_fit) as launchers:
 
         def fit(model: Any, original: Any, args: Any, kwargs: Any) -> Any:
             from elasticdl.cli.script.fit import fit as run  # Keras is there now.
@@ -83,10 +82,14 @@ def run_script(
                 traceback = traceback.tb_next if traceback is not None else None
             sys.excepthook(type(error), error.with_traceback(traceback), traceback)
             return exit_codes.FAILURE
-        for thread in threading.enumerate():
-            if thread is not threading.main_thread() and not thread.daemon:
-                thread.join()
+        _join_threads()
         return code
+
+
+def _join_threads() -> None:
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            thread.join()
 
 
 def place_of(flags: Any, pods: KubernetesFlags, root: Path, *, as_fit: bool = False) -> Place:
