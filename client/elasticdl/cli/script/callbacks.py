@@ -9,9 +9,7 @@ from typing import Any
 import keras
 
 from elasticdl.shared.errors import ElasticDLError
-from elasticdl.worker.execution.callback_tasks import last_states
 from elasticdl.worker.model.user.callbacks.accepted import is_tensorboard, with_hooks
-from elasticdl.worker.model.user.callbacks.hooks import load
 
 _LEFT_OUT = {
     "BackupAndRestore": "snapshots are always taken, and elasticdl run --resume=JOB continues from them",
@@ -39,6 +37,10 @@ def restore(callbacks: Sequence[Any], model: Any, storage: str) -> None:
     Args:
         storage: URI of the folder in which the job keeps them.
     """
+    # With the worker's core, which the start of a job does not wait for.
+    from elasticdl.worker.execution.callback_tasks import last_states
+    from elasticdl.worker.model.user.callbacks.hooks import load
+
     try:
         states = last_states(storage)
     except ElasticDLError as error:

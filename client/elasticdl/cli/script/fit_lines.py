@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
-from elasticdl.cli.script.fit_progress import Facts
+if TYPE_CHECKING:
+    from elasticdl.cli.script.fit_progress import Facts
 
 _RATE = "learning_rate"
 
