@@ -89,10 +89,14 @@ class Launcher:
         """Whether it can't run a job any more."""
         return self._process.poll() is not None
 
-    def run(self, request: dict[str, Any], show: Show | None, early: EarlyRun | None = None) -> int:
-        """Run a job to its end; returns its exit code. Unless that is 0, the process has ended."""
+    def begin(self, request: dict[str, Any], early: EarlyRun | None = None) -> bool:
+        """Begin a job, and write its data; returns whether the job continues. If not, its process says why."""
         self._send(json.dumps(request | {"first": early.first if early else {}}).encode() + b"\n")
-        if (early is None or self._has_written(early)) and follow(self._socket, show, self._on_interrupt):
+        return early is None or self._has_written(early)
+
+    def finish(self, show: Show | None, *, continues: bool) -> int:
+        """Follow the job to its end; returns its exit code. Unless that is 0, the process has ended."""
+        if continues and follow(self._socket, show, self._on_interrupt):
             return 0
         return wait_for(self._process, passes_on=_lacks_terminal) or exit_codes.FAILURE
 
@@ -101,7 +105,7 @@ class Launcher:
             self._socket.sendall(line)
 
     def _has_written(self, early: EarlyRun) -> bool:
-        """Write the data of a job that has begun; returns whether the job continues. If not, its process says why."""
+        """See ``begin``."""
         try:
             early.write(self._check)
         except _EndedError:
@@ -267,15 +271,16 @@ class Launchers:
         request |= {"refusal": str(refusal), "number": len(self._jobs), "shows_facts": show is not None}
         sys.stdout.flush()
         try:
-            code = launcher.run(request, show, early)
+            continues = launcher.begin(request, early)
+        except BaseException:  # It has no data, so it has not trained.
+            launcher.close()
+            with contextlib.suppress(ElasticDLError):
+                self.place.remove(job)
+            raise
+        try:
+            code = launcher.finish(show, continues=continues)
         except BaseException:
-            if launcher.has_ended:  # The data could not be written.
-                launcher.close()
-                with contextlib.suppress(ElasticDLError):
-                    if not self.place.is_there(job):
-                        self.place.remove(job)
-            else:
-                launcher.leave()
+            launcher.leave()
             raise
         if code:
             launcher.close()
