@@ -66,18 +66,17 @@ async def _fold(log: SentLog, change: Callable[[Envelope], Envelope]) -> str:
     return json.dumps([(seq, base64.b64encode(data).decode()) for seq, data in snapshots.finish()])
 
 
-class _SentSnapshots(Snapshots):
-    """The core snapshots that the other child has made."""
+class _SentSnapshots:
+    """The core snapshots that the other child has made. See ``SnapshotSource``."""
 
     def __init__(self, log: SentLog) -> None:
-        super().__init__()
         self._log = log
 
     def take(self, record: LogRecord) -> None:
-        """See ``Snapshots``."""
+        """See ``SnapshotSource``."""
 
     def finish(self) -> list[tuple[int, bytes]]:
-        """See ``Snapshots``."""
+        """See ``SnapshotSource``."""
         sent = self._log.pipe.read()
         if not sent:
             raise EOFError

@@ -21,6 +21,7 @@ from elasticdl.cli.submission.plan_text import print_plan
 from elasticdl.cli.submission.submit import Submission, prepare
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.job.kind_options import CommandFlags, PredictFlags, TrainFlags
+from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import JobSubmitted
 from elasticdl.shared.names import JobId, Service
@@ -60,21 +61,21 @@ def start(
     submission = prepare(given, root, console.print_line, job, forks=forks)
     if flags.dry_run:
         return _dry_run(submission, forks, console)
-    complete = partial(_complete, flags, early) if early else None
+    complete = partial(_complete, submission, flags, early) if early else None
     return _run(submission, root, flags, forks, started_s, accept, watch, complete)
 
 
-def _complete(flags: TrainFlags, early: EarlyData, submission: Submission) -> Submission:
+def _complete(submission: Submission, flags: TrainFlags, early: EarlyData, spec: JobSpec) -> JobSpec:
     """A job whose model was checked with the first records, with all of them once they are written."""
     from elasticdl.cli.script.early_data import scan_saved
 
     early.wait()
-    if submission.spec.model.adapted:
+    if spec.model.adapted:
         raise InvariantError("the layers of a script's model were adapted to the first records of its data")
-    whole = submission.with_data(flags, scan_saved)
+    whole = replace(submission, spec=spec).with_data(flags, scan_saved)
     whole.save_indices(whole.spec.storage)
     shutil.rmtree(Path(early.first["training_data"]).parent, ignore_errors=True)
-    return whole
+    return whole.spec
 
 
 def _dry_run(submission: Submission, forks: ForkServers, console: JobConsole) -> int:
@@ -96,7 +97,7 @@ def _run(
     started_s: float,
     accept: Accept | None,
     watch: Watch | None = None,
-    complete: Callable[[Submission], Submission] | None = None,
+    complete: Callable[[JobSpec], JobSpec] | None = None,
 ) -> int:
     run = RunDirectory(root, submission.spec.job)
     run.create()
@@ -123,7 +124,7 @@ def _run(
             forks=forks,
             accept=accept,
             watch=watch,
-            complete=lambda spec: complete(replace(submission, spec=spec)).spec if complete else spec,
+            complete=complete,
         )
         return run_job(run, record, spec, (JobSubmitted(spec=spec),), options)
 

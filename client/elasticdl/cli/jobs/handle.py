@@ -9,7 +9,6 @@ of this machine, and ``clean``, because it goes through all folders.
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from elasticdl.shared.bus.reading import present_records
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import JobId
+from elasticdl.shared.process.garbage import uncollected
 
 POLL_S = 1.0
 """Seconds between two checks whether a job is still running."""
@@ -173,12 +173,9 @@ def read_records(job: ReadableJob, until: int = 0) -> list[LogRecord]:
     """All records that the event log of a job holds now; ``until``: the last one to read, 0: all."""
 
     async def read(bus: JobReader) -> list[LogRecord]:
-        # The garbage collector would look at all records again and again, which takes as long as decoding them.
-        gc.disable()
-        try:
+        # The collector would look at all records again and again, which takes as long as decoding them.
+        with uncollected():
             return [record async for record in present_records(bus.log, until=until)]
-        finally:
-            gc.enable()
 
     return read_bus(job, read)
 

@@ -65,6 +65,7 @@ class RunOptions:
         accept: the job runs in the background, and this is called with its id, and the job on a command line, once it
             is accepted.
         complete: gives the job its data, which is written while the model is checked with the first records of it.
+            None: the data is complete.
         watch: is called with the job, the heartbeats and the time, several times a second and at the end.
     """
 
@@ -76,7 +77,7 @@ class RunOptions:
     forks: ForkServers | None = None
     accept: Callable[[str, str], None] | None = None
     watch: Watch | None = None
-    complete: Callable[[JobSpec], JobSpec] = lambda spec: spec
+    complete: Callable[[JobSpec], JobSpec] | None = None
 
 
 def run_job(
@@ -100,7 +101,9 @@ def run_job(
         observer = JobObserver(run, record, view, options.accept, options.watch)
         runtime = _runtime(run, record, spec, observer, options)
         if options.checks_model:
-            spec = options.complete(_checked(spec, run, runtime, Path(record.temporary or run.path), view.print_line))
+            spec = _checked(spec, run, runtime, Path(record.temporary or run.path), view.print_line)
+            if options.complete:
+                spec = options.complete(spec)
             opening = (JobSubmitted(spec=spec),)
             for line in start_lines(spec, run):
                 view.print_line(line)

@@ -105,6 +105,25 @@ def from_stored(stored: StoredEvent, decode: Decode = codec.decode_envelope) -> 
     return envelope
 
 
+class LastEncoded:
+    """How the last envelope was encoded: most are passed on as they are."""
+
+    def __init__(self, decode: Decode) -> None:
+        self._last: tuple[Envelope | None, bytes] = None, b""
+        self._decode = decode
+
+    def decode(self, data: bytes) -> Envelope:
+        """The envelope, to be read."""
+        envelope = self._decode(data)
+        self._last = envelope, data
+        return envelope
+
+    def encode(self, envelope: Envelope) -> bytes:
+        """An envelope that was read, or what it was replaced by."""
+        last, data = self._last
+        return data if envelope is last else codec.encode_envelope(envelope)
+
+
 def joined(name: bytes, incarnation: bytes, number: bytes, service: bytes, rest: bytes) -> bytes:
     """An encoded envelope, from the end of its subject, its id and its data: the first two bytes, and the others.
 
@@ -112,17 +131,12 @@ def joined(name: bytes, incarnation: bytes, number: bytes, service: bytes, rest:
     """
     if not rest or (service == _MASTER_BYTES) is not (name == _MASTER):
         return b""
-    return service + _sender(name, incarnation) + _number(number) + rest
+    return service + _sender(name, incarnation) + codec.encoded_number(int(number)) + rest
 
 
 @lru_cache(maxsize=4096)
 def _sender(name: bytes, incarnation: bytes) -> bytes:
     return codec.encoded_sender(PodName(name.rpartition(b".")[2].decode()), Incarnation(incarnation.decode()))
-
-
-@lru_cache(maxsize=4096)
-def _number(number: bytes) -> bytes:
-    return codec.encoded_number(int(number))
 
 
 def whole_record(seq: int, data: bytes, decode: Decode) -> LogRecord:

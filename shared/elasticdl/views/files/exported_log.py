@@ -27,6 +27,7 @@ from typing import IO, Any
 
 from elasticdl.shared.bus.ports import KeyValueEntry, LogReader
 from elasticdl.shared.bus.reading import present_records
+from elasticdl.shared.bus.stored_events import LastEncoded
 from elasticdl.shared.errors import FormatError, ProtocolError, UserError, file_errors
 from elasticdl.shared.job.spec import DataSpec, JobSpec
 from elasticdl.shared.job.tasks import TaskRef
@@ -154,7 +155,7 @@ async def export(
         UserError: the file can't be written.
     """
     header = replace(header, records=await log.last_seq())
-    indexing, stored = indexing or Indexing(), Stored(decode)
+    indexing, stored = indexing or Indexing(), LastEncoded(decode)
     with file_errors(f"can't write {path}"), replacing(path) as file:
         _pack(file, header.to_line())
         block = bytearray()
@@ -179,25 +180,6 @@ def changed(record: LogRecord, change: Callable[[Envelope], Envelope]) -> LogRec
     """A record as it stands in the file."""
     envelope = change(without_secrets(record.envelope))
     return record if envelope is record.envelope else LogRecord(seq=record.seq, envelope=envelope)
-
-
-class Stored:
-    """How the last envelope was encoded: most are written to a file as they are."""
-
-    def __init__(self, decode: Decode) -> None:
-        self._last: tuple[Envelope | None, bytes] = None, b""
-        self._decode = decode
-
-    def decode(self, data: bytes) -> Envelope:
-        """The envelope, to be read."""
-        envelope = self._decode(data)
-        self._last = envelope, data
-        return envelope
-
-    def encode(self, envelope: Envelope) -> bytes:
-        """An envelope that was read, or what it was replaced by."""
-        last, data = self._last
-        return data if envelope is last else codec.encode_envelope(envelope)
 
 
 def _pack(file: IO[bytes], data: bytes | bytearray) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import elasticdl.shared.messages
 import elasticdl.views.wall_time
@@ -156,6 +156,18 @@ def begins_block(seq: int) -> bool:
     return (seq - 1) % BLOCK_RECORDS == 0
 
 
+class SnapshotSource(Protocol):
+    """Where the core snapshots of a file come from."""
+
+    def take(self, record: LogRecord) -> None:
+        """Take the next record, as it stands in the file."""
+        ...
+
+    def finish(self) -> list[tuple[int, bytes]]:
+        """All of them, each with the number of the last record that it has seen."""
+        ...
+
+
 class Snapshots:
     """Folds the records of a file, and makes its core snapshots at the beginnings of blocks and at its end."""
 
@@ -165,7 +177,7 @@ class Snapshots:
         self._last = 0
 
     def take(self, record: LogRecord) -> None:
-        """Take the next record, as it stands in the file."""
+        """See ``SnapshotSource``."""
         if begins_block(record.seq):
             last, data = self._found[-1] if self._found else (0, b"")
             if len(data) <= (self._last - last) * SNAPSHOT_BYTES_PER_RECORD:
@@ -174,7 +186,7 @@ class Snapshots:
         self._fold.take(record)
 
     def finish(self) -> list[tuple[int, bytes]]:
-        """All of them, each with the number of the last record that it has seen."""
+        """See ``SnapshotSource``."""
         self._fold.finish()
         self._add()
         return self._found
@@ -193,7 +205,7 @@ class Indexing:
         blocks: those that were begun.
     """
 
-    def __init__(self, snapshots: Snapshots | None = None) -> None:
+    def __init__(self, snapshots: SnapshotSource | None = None) -> None:
         self.blocks: list[Block] = []
         self._snapshots = snapshots or Snapshots()
         self._wall_time = WallTimeFold()

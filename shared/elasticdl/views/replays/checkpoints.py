@@ -5,14 +5,12 @@ They are pickled, which is several times as fast as ``deepcopy`` or as a core sn
 
 from __future__ import annotations
 
-import contextlib
 import copyreg
-import gc
 import io
 import pickle
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -21,6 +19,7 @@ from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.names import Purpose
+from elasticdl.shared.process.garbage import uncollected
 
 BYTES_MAX = 256 << 20
 """If all copies of a log have more, every other one is dropped."""
@@ -52,14 +51,14 @@ class Copy:
         """Copy a value."""
         file = io.BytesIO()
         pickler = _Pickler(file)
-        with _without_collections():
+        with uncollected():  # To look at the new objects took a quarter of the time.
             pickler.dump(value)
         return cls(data=zlib.compress(file.getbuffer(), _COMPRESSION), shared=tuple(pickler.shared))
 
     def value(self) -> Any:
         """Another copy, which the caller can change."""
         unpickler = _Unpickler(io.BytesIO(zlib.decompress(self.data)), self.shared)
-        with _without_collections():
+        with uncollected():
             return unpickler.load()
 
 
@@ -117,18 +116,6 @@ class Checkpoints:
         """The last one up to a record."""
         place = bisect_right(self._kept, seq, key=lambda each: each.seq)
         return self._kept[place - 1] if place else None
-
-
-@contextlib.contextmanager
-def _without_collections() -> Iterator[None]:
-    """Collect no garbage meanwhile: a quarter of the time for a copy was spent on looking at its new objects."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _task_ref(purpose: Purpose, number: int) -> TaskRef:

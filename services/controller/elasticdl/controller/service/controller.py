@@ -69,6 +69,7 @@ from elasticdl.shared.kubernetes.names import (
 from elasticdl.shared.kubernetes.training_job import TrainingJobSpec
 from elasticdl.shared.kubernetes.training_job.schema import MANAGED_BY
 from elasticdl.shared.names import Service
+from elasticdl.shared.process.garbage import uncollected
 
 TICK_S = 1.0
 """Seconds after which the loop looks again although nothing has changed: estimates do without events."""
@@ -214,7 +215,7 @@ class Controller:
         cases = self._cases(now_s)
         cluster, began_s = self._cluster(cases), time.perf_counter()
         changes = self._planner.view.changes_to(cluster, filter(None, map(core_job, cases)))
-        with steps.uncollected():
+        with uncollected():  # A decision leaves few cycles, and collections took a third of a first one.
             targets = self._planner.decide(changes, now_s)
         self.metrics.decided(time.perf_counter() - began_s)
         self.metrics.saw(cluster, (case.phase.value for case in cases))
@@ -238,10 +239,8 @@ class Controller:
         jobs = {_owner_of(job): job for job in self._jobs.all()}
         pods = grouped(self._pods.all(), lambda seen: (seen.namespace, seen.pod.job))
         masters = grouped(self._masters.all(), job_of)
-        classes, limit_ranges = (
-            dict(self._classes.all()),
-            grouped(self._limit_ranges.all(), lambda each: each.namespace),
-        )
+        classes = dict(self._classes.all())
+        limit_ranges = grouped(self._limit_ranges.all(), lambda each: each.namespace)
         cases = []
         for manifest in self._training_jobs.all():
             metadata = manifest["metadata"]

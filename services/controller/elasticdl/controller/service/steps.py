@@ -7,7 +7,6 @@ controller that has just started must decide before that.
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import secrets
 import tempfile
@@ -70,16 +69,6 @@ def warm_up() -> None:
     import elasticdl.cli.kubernetes.ended_jobs.resume
     import elasticdl.cli.kubernetes.new_job.creation
     import elasticdl.cli.kubernetes.new_job.planning  # noqa: F401
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """No collections of garbage: a decision leaves few cycles, and they took a third of a large cluster's first one."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _ask(api: KubernetesApi, case: Case, event: ScaleRequested | StopRequested) -> None:

@@ -175,6 +175,12 @@ async def _pull(connection: Connection, stream: str, consumer: str) -> AsyncIter
             await subscription.unsubscribe()
 
 
+def headers_of(block: bytes) -> dict[str, str]:
+    """The headers of a message, from the bytes that the server sends, or that JetStream's API returns."""
+    lines = (line.partition(": ") for line in block.decode(errors="replace").split("\r\n"))
+    return {name: value for name, separator, value in lines if separator}
+
+
 def sequence_numbers(reply: str) -> tuple[int, int]:
     """A delivered message's number in the stream and its number in the consumer.
 

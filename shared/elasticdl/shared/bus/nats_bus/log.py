@@ -9,11 +9,11 @@ import structlog
 
 from elasticdl.shared.bus import subjects
 from elasticdl.shared.bus.nats_bus.connection import MESSAGE_NOT_FOUND, Connection, RefusedError
-from elasticdl.shared.bus.nats_bus.follow import StoredMessage, follow
+from elasticdl.shared.bus.nats_bus.follow import StoredMessage, follow, headers_of
 from elasticdl.shared.bus.nats_bus.long_reads import MESSAGES_MIN, LongReadError, read_long
 from elasticdl.shared.bus.nats_bus.publications import Publication
 from elasticdl.shared.bus.retries import append_once
-from elasticdl.shared.bus.stored_events import Payloads, StoredEvent, whole_record
+from elasticdl.shared.bus.stored_events import LastEncoded, Payloads, StoredEvent, whole_record
 from elasticdl.shared.errors import TransientError
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.codec import Decode
@@ -128,25 +128,17 @@ class NatsEventLog:
             StoredMessage(
                 seq=message["seq"],
                 subject=message["subject"],
-                headers=_headers(base64.b64decode(message.get("hdrs", ""))),
+                headers=headers_of(base64.b64decode(message.get("hdrs", ""))),
                 data=base64.b64decode(message.get("data", "")),
             )
         )
 
     async def _whole(self, message: StoredMessage) -> bytes:
         """The encoded envelope of a record."""
-        decoded: tuple[Envelope | None, bytes] = None, b""
         # Who sent a damaged event has to be found in its bytes, which is possible if the name is short.
-        read = self._decode_service if len(message.subject) <= _SUBJECT_CHARS_MAX else codec.decode_envelope
-
-        def decode(data: bytes) -> Envelope:
-            nonlocal decoded
-            envelope = read(data)
-            decoded = envelope, data
-            return envelope
-
-        envelope = (await self._record_of(message, decode)).envelope
-        return decoded[1] if envelope is decoded[0] else codec.encode_envelope(envelope)
+        is_short = len(message.subject) <= _SUBJECT_CHARS_MAX
+        last = LastEncoded(self._decode_service if is_short else codec.decode_envelope)
+        return last.encode((await self._record_of(message, last.decode)).envelope)
 
     def _subject(self, envelope: Envelope) -> str:
         return subjects.event(self._connection.job, envelope.service, envelope.name)
@@ -165,9 +157,3 @@ class NatsEventLog:
 
 def _headers_of(stored: StoredEvent) -> dict[str, str]:
     return {_ID: stored.id, _PAYLOAD: stored.payload} if stored.payload else {_ID: stored.id}
-
-
-def _headers(block: bytes) -> dict[str, str]:
-    """The headers of a stored message, as JetStream's API returns them."""
-    lines = (line.partition(": ") for line in block.decode(errors="replace").split("\r\n"))
-    return {name: value for name, separator, value in lines if separator}

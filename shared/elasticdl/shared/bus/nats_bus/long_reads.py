@@ -15,7 +15,13 @@ from typing import Any
 
 from elasticdl.shared.bus import subjects
 from elasticdl.shared.bus.nats_bus.connection import Connection
-from elasticdl.shared.bus.nats_bus.follow import PULL_EXPIRES_S, StoredMessage, create_consumer, sequence_numbers
+from elasticdl.shared.bus.nats_bus.follow import (
+    PULL_EXPIRES_S,
+    StoredMessage,
+    create_consumer,
+    headers_of,
+    sequence_numbers,
+)
 from elasticdl.shared.bus.nats_bus.streams import NANOSECONDS
 from elasticdl.shared.bus.stored_events import joined
 
@@ -115,10 +121,8 @@ class _Events:
                 end = start + int(whole) - int(head)
                 if end + 2 > size:
                     break
-                event, its_seq = (
-                    joined(name, incarnation, count, data[start : start + 2], data[start + 2 : end]),
-                    int(number),
-                )
+                its_seq = int(number)
+                event = joined(name, incarnation, count, data[start : start + 2], data[start + 2 : end])
             if not event:
                 end, event = _unusual(data, place, answer)
                 if end < 0:
@@ -150,12 +154,11 @@ def _unusual(data: bytes, place: int, answer: Callable[[bytes], None]) -> tuple[
     body, end = start + int(sizes[0]), start + int(sizes[1])
     if end + 2 > len(data):
         return -1, None
-    status, *lines = data[start:body].decode(errors="replace").split("\r\n")
-    headers = {name: value for name, separator, value in (line.partition(": ") for line in lines) if separator}
-    reply = words[2]
+    head, reply = data[start:body], words[2]
     if reply.startswith("$JS.ACK."):
         seq, _ = sequence_numbers(reply)
-        return end, StoredMessage(seq=seq, subject=words[0], headers=headers, data=data[body:end])
+        return end, StoredMessage(seq=seq, subject=words[0], headers=headers_of(head), data=data[body:end])
+    status = head.partition(b"\r\n")[0].decode(errors="replace")
     if "Batch Completed" not in status:
         raise LongReadError(status)
     return end, None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -168,6 +168,10 @@ class ArrayContent:
         return found
 
 
+ReadColumns = Callable[[Sequence[ArrayColumn], int, int], list[Array]]
+"""(columns, start, end) -> the records ``[start, end)`` of each."""
+
+
 def _chosen(uri: str, columns: Sequence[ArrayColumn], options: ReaderOptions) -> tuple[ArrayColumn, ...]:
     """The columns to read, all of the same number of records."""
     by_name = {column.name: column for column in columns}
@@ -190,31 +194,25 @@ def _chosen(uri: str, columns: Sequence[ArrayColumn], options: ReaderOptions) ->
     return chosen
 
 
-class _Memory(ArrayContent):
-    """Arrays that are written to a file at the same time."""
-
-    def __init__(self, arrays: Mapping[str, Array]) -> None:
-        self._arrays = arrays
-
-    def columns(self, columns: Sequence[ArrayColumn], start: int, end: int) -> list[Array]:
-        return [self._arrays[column.name][start:end] for column in columns]
-
-
 def scan_arrays(uri: str, arrays: Mapping[str, Array]) -> Scan:
     """Scan arrays as the ``.npz`` file that they are written to will be scanned; ``uri``: of that file."""
     columns = [
         ArrayColumn(name=name, array=StoredArray(uri=uri, name=name, dtype=array.dtype, shape=array.shape, offset=0))
         for name, array in arrays.items()
     ]
-    return _Scan(_Memory(arrays), uri, columns, ReaderOptions())
+
+    def read(chosen: Sequence[ArrayColumn], start: int, end: int) -> list[Array]:
+        return [arrays[column.name][start:end] for column in chosen]
+
+    return _Scan(read, uri, columns, ReaderOptions())
 
 
 class _Scan(Scan):
     """Every record of a file in order."""
 
-    def __init__(self, content: ArrayContent, uri: str, columns: Sequence[ArrayColumn], options: ReaderOptions) -> None:
+    def __init__(self, read: ReadColumns, uri: str, columns: Sequence[ArrayColumn], options: ReaderOptions) -> None:
         self._uri = uri
-        self._content = content
+        self._read = read
         self._stored = _chosen(uri, columns, options)
         self.names = tuple(column.name for column in self._stored)
         self._found = [self._empty(column, options.column_types.get(column.name)) for column in self._stored]
@@ -228,7 +226,7 @@ class _Scan(Scan):
         step = max(1, _CHUNK_BYTES // sum(column.array.row_bytes for column in self._stored))
         for start in range(0, records, step):
             end = min(start + step, records)
-            arrays = self._content.columns(self._stored, start, end)
+            arrays = self._read(self._stored, start, end)
             for number, values in enumerate(arrays):
                 self._learn(number, values, start)
             yield Segment(contents=row_hashes(arrays), positions=np.arange(start, end, dtype=np.int64), end=end)
@@ -325,7 +323,7 @@ class ArrayFormat(DataFormat):
 
     def scan(self, store: ObjectStore, data: DataObject, options: ReaderOptions) -> Scan:
         """See ``DataFormat``."""
-        return _Scan(ArrayContent(store), data.info.uri, self.columns(store, data.info), options)
+        return _Scan(ArrayContent(store).columns, data.info.uri, self.columns(store, data.info), options)
 
     def reader(self, store: ObjectStore, schema: DataSchema, index: Indices) -> FormatReader:
         """See ``DataFormat``."""
