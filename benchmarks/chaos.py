@@ -3,6 +3,9 @@
 elasticdl zoo data deepfm build/clicks2m --records=2000000
 python benchmarks/chaos.py build/clicks2m
 python benchmarks/chaos.py build/clicks2m --kill worker:5s --kill master:20s    # of one's own
+python benchmarks/chaos.py build/records.npz --allreduce --epochs 200    # three workers in a ring, a perceptron
+
+The last one writes the file if it is not there.
 """
 
 from __future__ import annotations
@@ -16,6 +19,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from benchmarks.strategies import write_data  # noqa: E402
+
 ELASTICDL = [sys.executable, "-m", "elasticdl.cli"]
 SCENARIOS = {
     "undisturbed": [],
@@ -25,16 +32,28 @@ SCENARIOS = {
 }
 
 
-def train(data: Path, folder: Path, epochs: int, kills: list[str], seed: int) -> dict[str, Any]:
+def deepfm(data: Path) -> list[str]:
+    """The options of a DeepFM job."""
+    parts = ["--model_def=deepfm.custom_model", f"--training_data={data}/train", f"--validation_data={data}/test"]
+    return [*parts, "--minibatch_size=512"]
+
+
+def allreduce(data: Path) -> list[str]:
+    """The options of a job of three workers in a ring, which compute with a perceptron."""
+    if not data.exists():
+        write_data("mlp", data)
+    model = [f"--model_def={HERE / 'peers/keras_models.py'}", "--model_params=kind='mlp'", "--label=label"]
+    ring = ["--distribution_strategy=AllreduceStrategy", "--num_workers=3", "--minibatch_size=256"]
+    return [*model, *ring, f"--training_data={data}"]
+
+
+def train(options: list[str], folder: Path, epochs: int, kills: list[str], seed: int) -> dict[str, Any]:
     """Run one job, under kills from its first gradient on; returns its report, with ``kills``: who, how often."""
     report, jobs, log = folder / "report.json", folder / "jobs", folder / "job.log"
     command = [
         *ELASTICDL,
         "train",
-        "--model_def=deepfm.custom_model",
-        f"--training_data={data}/train",
-        f"--validation_data={data}/test",
-        "--minibatch_size=512",
+        *options,
         f"--num_epochs={epochs}",
         f"--seed={seed}",
         f"--run_dir={jobs}",
@@ -62,12 +81,16 @@ def main() -> None:
     parser.add_argument("--kill", action="append", help="as for elasticdl chaos; instead of the scenarios")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--allreduce", action="store_true")
     arguments = parser.parse_args()
-    scenarios = {"undisturbed": [], "killed": arguments.kill} if arguments.kill else SCENARIOS
+    options = (allreduce if arguments.allreduce else deepfm)(arguments.data)
+    scenarios = dict(list(SCENARIOS.items())[:2]) if arguments.allreduce else SCENARIOS
+    if arguments.kill:
+        scenarios = {"undisturbed": [], "killed": arguments.kill}
     print(f"{'':<20} {'audit':<6} {'repaired':>8} {'AUC':>7} {'goodput':>7} {'records/s':>9} {'wall s':>7}  workers")
     for name, kills in scenarios.items():
         with tempfile.TemporaryDirectory() as folder:
-            facts = train(arguments.data, Path(folder), arguments.epochs, kills, arguments.seed)
+            facts = train(options, Path(folder), arguments.epochs, kills, arguments.seed)
         audit = "exact" if facts["audit"]["exact"] else "WRONG"
         spent_s = facts["worker_seconds"]
         total_s = sum(spent_s.values())

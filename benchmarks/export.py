@@ -2,10 +2,10 @@
 
     python -m benchmarks.export [--tasks 100000] [--workers 16] [--rounds 3] [--tree FOLDER]
 
-Writes the log of a job with that many tasks to a nats-server of its own, then exports it, each time in a process of its
-own; then that file, to another one; then finds where the time of the log on the server went, twice. ``--tree`` measures
-another checkout in turns with this one. Prints a line of JSON for each: the CPU time is that of the process and its
-children, without the server.
+Writes the log of a job with that many tasks to a nats-server of its own, with the core snapshots of its master, then
+exports it, each time in a process of its own; then that file, to another one; then finds where the time of the log on
+the server went, twice; then folds three quarters of it. ``--tree`` measures another checkout in turns with this one.
+Prints a line of JSON for each: the CPU time is that of the process and its children, without the server.
 """
 
 from __future__ import annotations
@@ -21,23 +21,29 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
+from inspect import signature
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.views import HERE, as_installed
 
 if TYPE_CHECKING:
-    from elasticdl.shared.bus.ports import JobReader, LogReader
+    from elasticdl.shared.bus.ports import JobReader
     from elasticdl.shared.messages.events import LogRecord
 
 JOB = "long-log-000000"
 AT_ONCE = 256
+EPOCHS = 10
+"""Of the job: with a thousand of them its state, and so a core snapshot, is large."""
+SNAPSHOT_RECORDS = 5_000
+"""Records between two core snapshots, as the master's setting has it."""
 
 
 async def publish(url: str, tasks: int, workers: int) -> int:
-    """Append the log to the server's; returns how many events it has."""
+    """Append the log to the server's, and its core snapshots; returns how many events it has."""
     from tests.histories.long import long_log
+    from tests.histories.snapshots import keep_snapshots
 
     from elasticdl.shared.bus import subjects
     from elasticdl.shared.bus.nats_bus import connect
@@ -56,10 +62,11 @@ async def publish(url: str, tasks: int, workers: int) -> int:
             return Publication(subject=subject, payload=stored.data, headers=headers)
 
         written = 0
-        for records in _in_groups(long_log(tasks, workers)):
+        for records in _in_groups(long_log(tasks, workers, epochs=EPOCHS)):
             messages = [await publication(record) for record in records]
             await connection.store_all(subjects.events_stream(job), messages)
             written += len(messages)
+        await keep_snapshots(bus.core_snapshots, long_log(tasks, workers, epochs=EPOCHS), SNAPSHOT_RECORDS)
         return written
 
 
@@ -71,25 +78,23 @@ def _in_groups(records: Iterable[LogRecord]) -> Iterator[list[LogRecord]]:
 
 async def one_export(source: str, path: Path) -> None:
     """Export a log from a server, or from a file."""
+    from elasticdl.cli.commands.exporting import export_log
     from elasticdl.shared.bus.nats_bus import connect
     from elasticdl.shared.names import JobId
-    from elasticdl.views.files.exported_log import ExportedLog, Header, export
+    from elasticdl.views.files.exported_log import ExportedJob, ExportedLog, Header
 
     header = Header(job=JobId(JOB), records=0, state="training", running=True)
 
-    async def written(log: LogReader) -> None:
-        try:
-            from elasticdl.cli.commands.exporting import export_log
-        except ImportError:  # Another checkout.
-            await export(log, path, header, lambda envelope: envelope)
-        else:
-            await export_log(log, path, header, None)
+    async def written(job: JobReader) -> None:
+        is_former = "log" in signature(export_log).parameters  # Of another checkout.
+        taken: Any = job.log if is_former else job
+        await export_log(taken, path, header, None)
 
     if not source.startswith("nats://"):
-        await written(ExportedLog(Path(source)))
+        await written(ExportedJob(ExportedLog(Path(source))))
         return
     async with await connect(source, JobId(JOB)) as bus:
-        await written(bus.log)
+        await written(bus)
 
 
 class JobOnServer:
@@ -120,6 +125,14 @@ def one_why(url: str, path: Path) -> None:
     path.write_text(json.dumps([wall_time_facts(found), *texts.values()]))
 
 
+def one_replay(url: str, until: int) -> None:
+    """Fold the log on a server until a record, as ``replay --until`` does."""
+    from elasticdl.cli.jobs.folded import recovered
+
+    found = recovered(JobOnServer(url), until)  # type: ignore[arg-type]
+    assert found.read_seq == until
+
+
 def measure(tree: Path, what: str, source: str, path: Path, events: int) -> dict[str, object]:
     """Do one thing with a checkout, in a process of its own."""
     program = [sys.executable, __file__, "--do", what, source, str(path)]
@@ -129,7 +142,13 @@ def measure(tree: Path, what: str, source: str, path: Path, events: int) -> dict
     after, seconds = os.times(), time.monotonic() - began_s
     cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
     facts = {"seconds": round(seconds, 2), "cpu_s": round(cpu_s, 2), "us_per_event": round(1e6 * seconds / events, 1)}
-    return {"tree": str(tree), "what": what, "from": source.partition("://")[0], **facts, "bytes": path.stat().st_size}
+    return {
+        "tree": str(tree),
+        "what": what,
+        "from": source.partition("://")[0],
+        **facts,
+        "bytes": path.stat().st_size if path.exists() else 0,
+    }
 
 
 def main() -> None:
@@ -145,8 +164,10 @@ def main() -> None:
         what, source, path = arguments.do
         if what == "export":
             asyncio.run(one_export(source, Path(path)))
-        else:
+        elif what == "why":
             one_why(source, Path(path))
+        else:
+            one_replay(source, int(what))
         return
     from elasticdl.shared.bus.server import NatsServer
 
@@ -156,7 +177,14 @@ def main() -> None:
             url = server.start()
             events = asyncio.run(publish(url, arguments.tasks, arguments.workers))
             exported, again, why = (Path(folder) / name for name in ("long.edl", "again.edl", "why.json"))
-            tasks = (("export", url, exported), ("export", str(exported), again), ("why", url, why), ("why", url, why))
+            nothing = Path(folder) / "nothing"
+            tasks = (
+                ("export", url, exported),
+                ("export", str(exported), again),
+                ("why", url, why),
+                ("why", url, why),
+                (str(events * 3 // 4), url, nothing),
+            )
             for _ in range(arguments.rounds):
                 for tree in (each.resolve() for each in (arguments.tree, HERE) if each):
                     shutil.rmtree(Path(folder) / tree.name, ignore_errors=True)  # What ``why`` has kept.

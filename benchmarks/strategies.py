@@ -5,7 +5,8 @@
 ``ring``: a job of two workers with ``AllreduceStrategy``. ``mwms``: two workers of ``MultiWorkerMirroredStrategy`` with
 the same Keras model. ``ddp``: its twin in PyTorch with ``DistributedDataParallel``, in PYTHON, an interpreter with
 PyTorch of its own. ``ring of 1``: a job of one worker; ``loop``: one process that calls Keras' compiled train function.
-Every process computes with one thread. The peers have their data in memory; the jobs read them from a file.
+The processes that compute share the cores: each has half of them as threads, or all. The peers have their data in
+memory; the jobs read them from a file.
 
 All of them run at the same time, but only one of them is not suspended (SIGSTOP): each gets ``--seconds`` in turns. So
 all have the same share of a machine that others use as well. Where these leave no idle core, only the CPU time says
@@ -39,9 +40,10 @@ from benchmarks.thread_cpu import computed, cpu_s, descendants  # noqa: E402
 
 BATCH = {"mlp": 256, "resnet20": 32, "transformer": 32}
 """Records per worker and step."""
-RECORDS = 20_000
 PER_TASK = 39
 """Minibatches: two tasks are an epoch of the perceptron."""
+RECORDS = 2 * PER_TASK * BATCH["mlp"]
+"""All tasks are full: a short one beside a long one in a cohort leaves a worker without work for most of its rounds."""
 WARM_UP_STEPS = 30
 START_S = 300.0
 
@@ -101,13 +103,13 @@ class Contender:
 class Starter:
     """Starts contenders for one model."""
 
-    def __init__(self, kind: str, folder: Path, torch: str) -> None:
+    def __init__(self, kind: str, folder: Path, torch: str, *, threads: int) -> None:
         self._kind, self._folder, self._torch = kind, folder, torch
         self._data = folder / f"{kind}.npz"
         write_data(kind, self._data)
-        one_thread = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+        names = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
         quiet = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2", "KERAS_BACKEND": "tensorflow"}
-        self._environment = os.environ | dict.fromkeys(one_thread, "1") | quiet
+        self._environment = os.environ | dict.fromkeys(names, str(threads)) | quiet
 
     def job(self, name: str, workers: int) -> Contender:
         """A job with AllreduceStrategy."""
@@ -224,7 +226,9 @@ def main() -> None:
     for kind in arguments.models:
         for group in arguments.groups:
             with tempfile.TemporaryDirectory() as name:
-                starter = Starter(kind, Path(name), arguments.torch)
+                # A job divides the cores among its workers in the same way.
+                threads = max(1, (os.cpu_count() or 1) // {"two": 2, "one": 1}[group])
+                starter = Starter(kind, Path(name), arguments.torch, threads=threads)
                 contenders: list[Contender] = []
                 try:
                     if group == "two":

@@ -29,6 +29,7 @@ TABLE = {
     "edl.v1.<job>.placement": "placement",
     "edl.v1.<job>.ring": "ring",
     "edl.v1.<job>.core.<service>": "core snapshot",
+    "edl.v1.<job>.core.<service>-<stretch>": "core snapshot",
     "edl.v1.<job>.core.<service>.<write>-<part>": "part of a core snapshot",
     "edl.v1.<job>.payload.<digest>-<part>": "payload",
     "edl.v1.<job>.states.<group>": "states",

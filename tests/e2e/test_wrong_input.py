@@ -191,7 +191,7 @@ def test_fewer_records_than_a_batch_and_fewer_tasks_than_workers_work(elastic: E
 def test_what_comes_later_is_refused_in_one_sentence(elastic: Elastic) -> None:
     write_model(elastic.folder)
     write_data(elastic.folder, records=10)
-    flags = ("--distribution_strategy=AllreduceStrategy", "--num_ps_pods=2")
+    flags = ("--distribution_strategy=AllreduceStrategy", "--max_staleness=2")
     output = fails(elastic, *FLAGS, *flags, says=["AllreduceStrategy"], exit_code=2)
     assert len(output.strip().splitlines()) <= 4
     for command in ("evaluate", "predict"):

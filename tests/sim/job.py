@@ -58,6 +58,7 @@ class Shape:
     Attributes:
         ps: parameter servers.
         workers: workers.
+        spares: spare workers.
         tasks: tasks per epoch.
         batches: batches per full task; the last task of an epoch has one less, if there can be less.
         epochs: passes over the data.
@@ -118,6 +119,7 @@ class Shape:
     optimizer: str = SGD
     metrics: bool = False
     hangs_at: int = -1
+    spares: int = 0
 
     @property
     def catches_up(self) -> bool:
@@ -167,6 +169,7 @@ class SimJob:
             prediction=PredictionSpec(format="csv") if shape.predicts else None,
             storage="memory://storage",
             workers=shape.workers,
+            spare_workers=shape.spares,
             ps=shape.ps,
             snapshot_interval_s=shape.snapshot_s,
             evaluation_interval_s=shape.evaluate_s,

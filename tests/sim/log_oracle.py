@@ -10,9 +10,17 @@ from elasticdl.master.core.evaluation.state import EvaluationPhase
 from elasticdl.master.core.fold import Fold
 from elasticdl.master.core.invariants import check
 from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.messages.commands import Dispatch
-from elasticdl.shared.messages.events import Decided, LedgersRead, LogRecord, TaskFinished, TimerFired
-from elasticdl.shared.names import Purpose
+from elasticdl.shared.messages.commands import Dispatch, PromoteWorker
+from elasticdl.shared.messages.events import (
+    Decided,
+    LedgersRead,
+    LogRecord,
+    TaskFinished,
+    TasksTaken,
+    TaskTaken,
+    TimerFired,
+)
+from elasticdl.shared.names import Incarnation, Purpose
 
 
 def checked_fold(records: Sequence[LogRecord]) -> tuple[State, list[str]]:
@@ -75,6 +83,22 @@ def exported_before_the_audit(records: Sequence[LogRecord], state: State) -> lis
     if not state.job.output or any(ordered.get(dispatch, 0) > last for dispatch in finished):
         return []
     return ["the job has succeeded without an export that was ordered after its audit"]
+
+
+def worked_as_a_spare(records: Sequence[LogRecord]) -> list[str]:
+    """A worker of a job with spare workers takes tasks only after a decision has promoted its process."""
+    promoted: set[Incarnation] = set()
+    problems = list[str]()
+    for record in records:
+        envelope = record.envelope
+        match envelope.event:
+            case Decided(commands=commands):
+                promoted |= {each.incarnation for each in commands if isinstance(each, PromoteWorker)}
+            case TaskTaken() | TasksTaken() if envelope.incarnation not in promoted:
+                problems.append(f"{envelope.incarnation} took a task and was not promoted")
+            case _:
+                pass
+    return problems[:1]
 
 
 def evaluated_wrongly(records: Sequence[LogRecord], state: State, spec: JobSpec) -> list[str]:

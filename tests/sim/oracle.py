@@ -14,6 +14,7 @@ from tests.sim.log_oracle import (
     evaluated_wrongly,
     exported_before_the_audit,
     with_all_evaluations,
+    worked_as_a_spare,
 )
 from tests.sim.predictor import predicted_wrongly
 from tests.sim.row_oracle import wrong_copies, wrong_rows, wrong_sums
@@ -96,6 +97,8 @@ class Oracle:
         """Everything that is wrong with a finished job, besides what ``replayed`` tells when its master ends."""
         state, problems = with_all_evaluations(master.master.state, world.records())
         problems += self._seen
+        if self._job.shape.spares and not world.disks_lost:
+            problems += worked_as_a_spare(world.records())
         if state.job_state is not JobState.SUCCEEDED:
             reason = state.failure.message if state.failure else state.stop_reason
             return [*problems, f"the job is {state.job_state.value}: {reason}"]

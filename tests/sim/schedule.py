@@ -250,6 +250,44 @@ def cluster_schedule(seed: int) -> Schedule:
     return replace(schedule, faults=(*schedule.faults, *evictions))
 
 
+def spares_schedule(seed: int) -> Schedule:
+    """The schedule of a seed, for a job with spares: workers die, waiting spares, and those that were just promoted."""
+    schedule, random = cluster_schedule(seed), Random(seed * 7919 + 71)
+    spares, workers = random.choice([1, 1, 2]), random.choice([1, 2, 2, 3])
+    shape = replace(
+        schedule.shape,
+        spares=spares,
+        workers=workers,
+        tasks=random.randint(4, 8),
+        batches=2,
+        epochs=1,
+        compute_s=random.choice([0.5, 1.0]) * workers,
+    )
+    horizon_s = round(2 * START_S + shape.tasks * shape.batches * shape.compute_s / workers, 3)
+    names = [f"worker-{number}" for number in range(workers + spares)]
+    faults = [
+        Fault(at_s=round(random.uniform(2 * START_S, horizon_s), 3), action="kill", targets=(random.choice(names),))
+        for _ in range(random.randint(1, 4))
+    ]
+    for _ in range(random.choice([0, 1, 1, 2])):
+        name = random.choice(names)
+        what, most, targets = random.choice(
+            [
+                ("ModelBuilt.stored", 2, (name,)),
+                ("begins", 3, (name,)),
+                ("begins", 3, ("master",)),
+                ("ModelBuilt.acked", 2, ("master",)),
+                ("ModelBuilt.acked", 2, (name, "master")),
+            ]
+        )
+        action = "kill" if len(targets) > 1 else random.choice(["kill", "kill", "freeze"])
+        for_s = 0.0 if action == "kill" else round(0.05 + 6.0 * random.random() ** 2, 3)
+        faults.append(
+            Fault(probe=(name, what, 1 + random.randrange(most)), action=action, targets=targets, for_s=for_s)
+        )
+    return replace(schedule, shape=shape, horizon_s=horizon_s, faults=(*schedule.faults, *faults))
+
+
 def callback_schedule(seed: int) -> Schedule:
     """The schedule of a seed, for a job with callbacks; with every other seed, the hooks save the evaluated model."""
     schedule = random_schedule(seed)

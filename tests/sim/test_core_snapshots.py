@@ -1,7 +1,12 @@
-"""Core snapshots in parts: whenever a master ends, the broker has every part of the snapshot that is registered."""
+"""Core snapshots in parts: whenever a master ends, the broker has every part of the snapshot that is registered.
+
+Former ones lie along the log: whatever happened to masters and to the log, each beginning of it is read as it is.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from random import Random
 
@@ -14,12 +19,18 @@ from tests.sim.run import tell
 from tests.sim.schedule import random_schedule
 from tests.sim.world import Schedule, World
 
+from elasticdl.master.core import State
+from elasticdl.master.core.fold import fold
 from elasticdl.shared.bus.memory.broker import Entries
+from elasticdl.shared.bus.ports import LogReader
+from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.names import MASTER
-from elasticdl.views import core_snapshot
+from elasticdl.views import core_snapshot, reading
 
 PART = 64
 BLOCK = 10
+STRETCH = 40
+"""Records of a stretch of which a snapshot is kept: the logs here have some hundred."""
 
 
 class WatchedWorld(World):
@@ -80,3 +91,60 @@ def test_a_successor_finds_a_whole_core_snapshot(first: int) -> None:
         assert not outcome.problems, f"seed {seed}\n{tell(schedule, outcome)}"
         read, unfinished = read + world.read, unfinished + world.unfinished
     assert read and unfinished, "no master was killed between two parts: this shows nothing"
+
+
+def losing_schedule_of(seed: int) -> Schedule:
+    """The same with a broker that loses the end of the log. The snapshots of what is lost stay."""
+    schedule = schedule_of(seed)
+    at_s = round(schedule.horizon_s * Random(seed).uniform(0.3, 0.9), 3)
+    return replace(schedule, faults=(*schedule.faults, Fault(at_s=at_s, action="lose_log", targets=("end",))))
+
+
+async def beginnings(world: World, random: Random) -> tuple[set[int], list[int]]:
+    """Reads the log until some of its records: where the snapshots were, and of which records the state was wrong."""
+    bus, records = world.broker.connect(), world.records()
+    used, wrong = set(), []
+    for until in random.sample(range(1, len(records) + 1), min(len(records), 12)):
+        found = await reading.exact(bus, until)
+        used.add(found.snapshot_seq)
+        if core_snapshot.copy(found.state) != core_snapshot.copy(fold(records[:until])):
+            wrong.append(until)
+    return used - {0}, wrong
+
+
+def read_beginnings(seeds: Iterable[int]) -> Iterator[tuple[set[int], list[int]]]:
+    """What ``beginnings`` finds in the worlds of these seeds."""
+    for seed in seeds:
+        schedule = losing_schedule_of(seed)
+        with quiet():
+            world = World(schedule)
+            outcome = world.run()
+            assert not outcome.problems, f"seed {seed}\n{tell(schedule, outcome)}"
+            yield asyncio.run(beginnings(world, Random(seed)))
+
+
+@pytest.fixture
+def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_snapshot, "STRETCH_RECORDS", STRETCH)
+    monkeypatch.setattr(core_snapshot, "BYTES_PER_RECORD", 1 << 20)
+
+
+@pytest.mark.usefixtures("short_stretches")
+@pytest.mark.parametrize("first", range(0, 2 * BLOCK, BLOCK))
+def test_readers_of_a_beginning_of_the_log_find_the_state_of_then(first: int) -> None:
+    found = list(read_beginnings(range(first, first + BLOCK)))
+    assert [wrong for _, wrong in found if wrong] == []
+    assert sum(len(used) for used, _ in found) > BLOCK, "few snapshots were used: this shows little"
+
+
+@pytest.mark.usefixtures("short_stretches")
+def test_snapshots_of_a_lost_end_are_seen_by_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mutation: without this rule, a master continues from what is not on the log."""
+
+    async def unchecked(_log: LogReader, data: bytes, spec: JobSpec | None) -> State:
+        assert spec is not None
+        return core_snapshot.decode(data, spec)
+
+    monkeypatch.setattr(reading, "_checked", unchecked)
+    with quiet():
+        assert any(World(losing_schedule_of(seed)).run().problems for seed in range(BLOCK))

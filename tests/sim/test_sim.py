@@ -24,6 +24,7 @@ from tests.sim.schedule import (
     metrics_schedule,
     prediction_schedule,
     random_schedule,
+    spares_schedule,
 )
 from tests.sim.world import simulate
 
@@ -85,6 +86,15 @@ def test_jobs_on_a_cluster_survive_their_faults(first: int) -> None:
         schedule = cluster_schedule(seed)
         with quiet():
             outcome = simulate(schedule, is_cluster=True)
+        assert not outcome.problems, f"seed {seed}\n{tell(schedule, outcome)}"
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS // 4, BLOCK))
+def test_spares_take_the_places_of_workers_that_die(first: int) -> None:
+    for seed in range(first, min(first + BLOCK, SEEDS // 4)):
+        schedule = spares_schedule(seed)
+        with quiet():
+            outcome = simulate(schedule, is_cluster=bool(seed % 2))
         assert not outcome.problems, f"seed {seed}\n{tell(schedule, outcome)}"
 
 

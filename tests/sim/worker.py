@@ -22,7 +22,7 @@ from tests.sim.runner import SimRunner
 
 from elasticdl.shared.bus.subjects import PLACEMENT
 from elasticdl.shared.errors import ElasticDLError, InvariantError, TransientError
-from elasticdl.shared.messages.events import RunningBatch
+from elasticdl.shared.messages.events import ModelBuilt, RunningBatch
 from elasticdl.shared.messages.measurements import BatchSlow
 from elasticdl.shared.messages.registers import PsRegister, decode_register
 from elasticdl.shared.model.placement import PARTITIONS, Placement, decode_placement
@@ -38,6 +38,7 @@ from elasticdl.worker.execution.broker_lane import (
     PURPOSES_OF_PREDICTION,
     Deliveries,
 )
+from elasticdl.worker.promotion import Promotion
 from elasticdl.worker.ps_client.calls import Settled
 from elasticdl.worker.ps_client.requests import PinLostError, PullDelayedError, PushOutcome
 
@@ -141,8 +142,16 @@ class WorkerProcess(Process):
         self.spawn(self._follow_registers)
         self.spawn(self.heartbeat)
         self.spawn(self._watch)
-        self._runner.post(events.Started())
+        if self.world.job.spec.spare_workers:
+            await self.bus.signals.serve_orders(self.name, Promotion(self.incarnation, self._begin).take_order)
+            await self.say(ModelBuilt())
+        else:
+            await self._begin()
         await self.world.loop.create_future()
+
+    async def _begin(self) -> None:
+        self.probe("begins")
+        self._runner.post(events.Started())
 
     async def _watch(self) -> None:
         """As ``Watchdog``."""

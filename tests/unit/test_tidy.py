@@ -17,7 +17,7 @@ from elasticdl.shared.bus import subjects
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("shared", "client", "services")
 LINES_MAX = 500
-CATALOGUES = {"shared/elasticdl/shared/job/kind_options.py": 680, "shared/elasticdl/shared/messages/events.py": 680}
+CATALOGUES = {"shared/elasticdl/shared/job/kind_options.py": 680, "shared/elasticdl/shared/messages/events.py": 690}
 """Files that list values and hold no logic may be longer: to split them would only hide where something is."""
 FUNCTION_LINES_MAX = 60
 FOLDER_MODULES_MAX = 20

@@ -20,7 +20,7 @@ function here(): Place {
 
 function App() {
   const [place, setPlace] = useState(here);
-  const [list, problem] = useAnswer<{ only: string; jobs: JobRow[]; fleet: boolean }>("jobs", {});
+  const [list, problem] = useAnswer<{ only: string; jobs: JobRow[]; fleet: boolean; opens_fleet_jobs: boolean }>("jobs", {});
   useEffect(() => {
     const back = () => setPlace(here());
     addEventListener("popstate", back);
@@ -37,8 +37,9 @@ function App() {
   const job = list.only || place.job, home = () => move(HOME, true);
   if (job && place.with) return <Compare key={`${job} ${place.with}`} job={job} other={place.with} home={home} />;
   if (job) return <Job key={job} job={job} at={place.at} go={(at) => move({ ...place, at }, false)} home={list.only ? null : home} />;
-  if (list.fleet && place.fleet) return <Fleet at={place.at} go={(at) => move({ ...place, at }, false)} home={home} />;
-  return <Jobs rows={list.jobs} fleet={list.fleet ? () => move({ ...HOME, fleet: "1" }, true) : null} open={(key) => move({ ...HOME, job: key }, true)} compare={(one, other) => move({ ...HOME, job: one, with: other }, true)} />;
+  const open = (key: string) => move({ ...HOME, job: key }, true);
+  if (list.fleet && place.fleet) return <Fleet at={place.at} go={(at) => move({ ...place, at }, false)} home={home} open={list.opens_fleet_jobs ? open : null} />;
+  return <Jobs rows={list.jobs} fleet={list.fleet ? () => move({ ...HOME, fleet: "1" }, true) : null} open={open} compare={(one, other) => move({ ...HOME, job: one, with: other }, true)} />;
 }
 
 render(<App />, document.getElementById("root")!);

@@ -18,7 +18,9 @@ function amount(resource: string, value: number): string {
   return resource === "memory" ? bytes(value * 2 ** 20) : number(Math.round(value * 10) / 10);
 }
 
-export function Fleet({ at, go, home }: { at: number | null; go: (at: number | null) => void; home: () => void }) {
+type Open = ((job: string) => void) | null;
+
+export function Fleet({ at, go, home, open }: { at: number | null; go: (at: number | null) => void; home: () => void; open: Open }) {
   const stream = useStream({ fleet: "1" });
   const read = stream?.read ?? 0, point = at === null ? read : Math.min(at, read || at);
   const [facts, problem] = useAnswer<Facts>("fleet", { at: point || undefined }, read > 0);
@@ -35,7 +37,7 @@ export function Fleet({ at, go, home }: { at: number | null; go: (at: number | n
         {curves && <Curves sources={[{ name: "fleet", facts: curves, from_s: first_s }]} at={facts.number} stepped />}
         <p class="quiet">Useful work: CPU of workers that train, each counted by what it adds to its job's throughput compared with the first one.</p>
       </Panel>
-      <Panel title="Jobs" wide><FleetJobs facts={facts} /></Panel>
+      <Panel title="Jobs" wide><FleetJobs facts={facts} open={open} /></Panel>
       <Panel title="Last decisions" wide><Decisions facts={facts} goTo={goTo} /></Panel>
       <Panel title="Nodes" wide><Nodes facts={facts} /></Panel>
     </main>
@@ -87,7 +89,7 @@ function state(job: Facts["jobs"][number]): string {
   return job.waiting ? "waiting" : "has a place";
 }
 
-function FleetJobs({ facts }: { facts: Facts }) {
+function FleetJobs({ facts, open }: { facts: Facts; open: Open }) {
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label="Jobs">
       <table class="reasons">
@@ -96,7 +98,7 @@ function FleetJobs({ facts }: { facts: Facts }) {
         <tbody>
           {facts.jobs.map((job) => (
             <tr key={job.job} class={job.waiting ? "waits" : ""}>
-              <td>{job.job}</td><td>{state(job)}</td><td>{job.priority}</td><td>{job.queue}</td>
+              <td>{open ? <button class="link" onClick={() => open(job.job)}>{job.job}</button> : job.job}</td><td>{state(job)}</td><td>{job.priority}</td><td>{job.queue}</td>
               <td>{job.workers[0]} of {job.workers[1]}</td><td>{job.ps[0]} of {job.ps[1]}</td>
               <td>{job.remaining_s === null ? "" : seconds(job.remaining_s)}</td><td>{job.reason}</td>
             </tr>

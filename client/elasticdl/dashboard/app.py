@@ -156,7 +156,8 @@ class Dashboard:
     async def _list(self, request: Request) -> Response:
         del request
         rows = await asyncio.to_thread(self._jobs.rows)
-        return _json({"only": self._only, "jobs": list(map(asdict, rows)), "fleet": self._fleet is not None})
+        facts = {"fleet": self._fleet is not None, "opens_fleet_jobs": self._jobs.are_in_cluster}
+        return _json({"only": self._only, "jobs": list(map(asdict, rows)), **facts})
 
     def _fleet_view(self) -> FleetView:
         if self._fleet is None:

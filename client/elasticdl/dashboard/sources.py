@@ -43,6 +43,11 @@ class JobSource(Protocol):
 class Jobs(Protocol):
     """The jobs that the dashboard shows."""
 
+    @property
+    def are_in_cluster(self) -> bool:
+        """Whether ``find`` takes the names that a controller's log has, too: ``NAMESPACE/NAME``."""
+        ...
+
     def rows(self) -> Sequence[JobRow]:
         """All of them, the latest first. Takes long enough that it is called on another thread."""
         ...

@@ -1,7 +1,8 @@
 """The encoding of core snapshots: the folded state as bytes, with its position in the log and its schema.
 
-A snapshot only saves time. If it is damaged, of another schema or of another log, the log is folded from its beginning.
-The encoding follows from the fields of the dataclasses, and so does the schema, which also covers the core's source.
+A snapshot only saves time. If it is damaged, of another schema or of another log, the log is folded from an earlier one
+on, or from its beginning. The encoding follows from the fields of the dataclasses, and so does the schema, which also
+covers the core's source.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -22,7 +23,12 @@ from elasticdl.shared.job.plan import Source
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.compression import decompressed_object
 from elasticdl.shared.messages.json_codec import JsonCodec
+from elasticdl.shared.names import MASTER
 
+STRETCH_RECORDS = 20_000
+"""Of each stretch of this many records one snapshot is kept, for readers of what is before the latest one."""
+BYTES_PER_RECORD = 4
+"""Kept snapshots are fewer if they are large, so that they take no more than this for a record of the log."""
 _MAGIC = b"EDLC"
 _SCHEMA_BYTES = _CHECKSUM_BYTES = 16
 _SEQ_BYTES = 8
@@ -94,6 +100,26 @@ def seq_of(data: bytes) -> int:
     """Sequence number of the last input in a snapshot of any schema; 0 if it is not a snapshot."""
     start = len(_MAGIC) + _SCHEMA_BYTES
     return int.from_bytes(data[start : start + _SEQ_BYTES], "big") if data.startswith(_MAGIC) else 0
+
+
+def stretch_of(seq: int) -> int:
+    """Number of the stretch of the log that a record is in, from 0."""
+    return seq // STRETCH_RECORDS
+
+
+def is_kept(stretch: int, size_bytes: int) -> bool:
+    """Whether a snapshot of this size is kept in a stretch: of large ones only in every second, every fourth, ..."""
+    return size_bytes <= (stretch & -stretch) * STRETCH_RECORDS * BYTES_PER_RECORD
+
+
+def kept_name(stretch: int) -> str:
+    """The register of the snapshot that is kept in a stretch."""
+    return f"{MASTER}-{stretch}"
+
+
+def kept_names(until: int) -> Iterator[str]:
+    """The registers of all snapshots that are kept of a log until a record, the last one first."""
+    return map(kept_name, range(stretch_of(until), 0, -1))
 
 
 def is_current(data: bytes) -> bool:

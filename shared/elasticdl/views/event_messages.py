@@ -14,6 +14,7 @@ from elasticdl.shared.messages.commands import (
     EndTraining,
     FormRing,
     JobState,
+    PromoteWorker,
     SetLearningRate,
     StartPod,
     StopPod,
@@ -73,8 +74,13 @@ class EventMessages:
             case events.WorkerStarted(notes=notes) if notes and not self._notes_given:
                 self._notes_given = True
                 yield from notes
+            case events.ModelBuilt() if envelope.name in state.spares:
+                yield f"{envelope.name}, a spare worker, is ready."
             case events.PodExited() | events.PodPending() as changed:
-                yield from self._exit(changed) if isinstance(changed, events.PodExited) else self._unable(changed)
+                if isinstance(changed, events.PodExited):
+                    yield from self._exit(changed, state)
+                else:
+                    yield from self._unable(changed)
             case events.ModelInitialised(note=note) if note and not self._model_note_given:
                 self._model_note_given = True
                 yield note
@@ -114,7 +120,7 @@ class EventMessages:
             self._unable_pods.add(pending.pod)
             yield f"{pending.pod} can't start: {pending.reason}. Waiting for up to {pending.limit_s:g} s."
 
-    def _exit(self, exited: events.PodExited) -> Iterator[str]:
+    def _exit(self, exited: events.PodExited, state: State) -> Iterator[str]:
         if exited.pod in self._stopping and exited.cause not in _OWN_ENDS:
             return  # The exit was ordered. SIGTERM may have ended the process before it could handle the signal.
         match exited.cause:
@@ -129,7 +135,11 @@ class EventMessages:
                 yield from exited.log_tail.removeprefix("error: ").splitlines()
             case _:
                 if self._state not in (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED):
-                    yield f"{exited.pod} died ({describe_exit(exited.exit_code, exited.cause)})" + _consequence(exited)
+                    pod, ended = state.pods.get(exited.pod), describe_exit(exited.exit_code, exited.cause)
+                    if pod is not None and state.is_spare(pod):
+                        yield f"{exited.pod}, a spare worker, died ({ended})."
+                    else:
+                        yield f"{exited.pod} died ({ended})" + _consequence(exited)
 
     def _decided(self, decided: events.Decided, state: State) -> Iterator[str]:
         for command in decided.commands:
@@ -137,6 +147,8 @@ class EventMessages:
             if isinstance(command, Dispatch) and command.purpose is Purpose.EXPORT and command.tasks == EXPORT_TASKS:
                 what = "Publishing the predictions in" if state.job.prediction else "Exporting the model to"
                 yield f"{what} {display(command.label or state.job.output)}"
+            if isinstance(command, PromoteWorker) and command.replaces != command.worker:
+                yield f"{command.worker}, a spare worker, takes the place of {command.replaces}."
             if isinstance(command, FormRing):
                 yield f"The ring has {count(len(command.members), 'worker')}: {command.reason}."
             if isinstance(command, EndTraining):

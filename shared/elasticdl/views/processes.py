@@ -20,7 +20,8 @@ class Span:
     """What a process did during some time.
 
     Attributes:
-        kind: ``pending``, ``starting``, ``running``, ``work`` (on tasks), ``away`` (it was lost) or ``ended``.
+        kind: ``pending`` (also as a spare), ``starting``, ``running``, ``work`` (on tasks), ``away`` (it was lost) or
+            ``ended``.
         start_s, end_s: seconds since 1970; the end is 0 while it lasts.
         start_seq, end_seq: the records that say so.
         text: for people: the tasks, or the reason.
@@ -60,8 +61,10 @@ class Processes:
                 self._begin(event.pod, event.service, "pending", record, text=event.reason)
             case events.PodStarted():
                 self._begin(event.pod, event.service, "starting", record)
-            case events.WorkerStarted() | events.PsStarted():
-                self._begin(envelope.name, envelope.service, "running", record)
+            case events.ModelBuilt() | events.WorkerStarted() | events.PsStarted():
+                waits = isinstance(event, events.ModelBuilt)
+                kind, text = ("pending", "waits to be promoted") if waits else ("running", "")
+                self._begin(envelope.name, envelope.service, kind, record, text=text)
                 self._work_since[envelope.name] = time_s
             case events.PodExited():
                 kind = "ended" if event.cause in ORDERED_ENDS else "away"

@@ -111,7 +111,7 @@ def progress_snapshot(
         metrics=metrics,
         metrics_of=metrics_of,
         workers=(len(state.running(Service.WORKER)), state.workers),
-        ps=(len(state.running(Service.PS)), state.ps),
+        ps=(sum(not pod.is_hosted for pod in state.running(Service.PS)), state.ps - spec.has_ring),
         queue=(len(training.outstanding), len(state.running_attempts)),
         elapsed_s=max(0.0, (state.ended_s or now_s) - state.submitted_s - state.paused_s),
         waiting=_waiting(state, heartbeats),

@@ -14,9 +14,10 @@ from elasticdl.master.core.decide import decide
 from elasticdl.master.core.evolve import evolve
 from elasticdl.master.core.fold import Fold, fold
 from elasticdl.master.core.state import State
-from elasticdl.shared.bus.ports import JobReader, LogReader
+from elasticdl.shared.bus.ports import JobReader, KeyValueEntry, LogReader
 from elasticdl.shared.bus.reading import present_records, record_at, submitted
 from elasticdl.shared.errors import ProtocolError, UnreadableError
+from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.events import Decided, LogRecord
 from elasticdl.shared.messages.sender_times import agreed_s
 from elasticdl.shared.names import MASTER
@@ -32,6 +33,7 @@ __all__ = [
     "fold",
     "following",
     "is_complete",
+    "snapshot_states",
     "verify",
 ]
 
@@ -55,27 +57,53 @@ class Reading:
 
 
 async def exact(bus: JobReader, until: int = 0, *, all_evaluations: bool = False) -> Reading:
-    """A job's log as it is now, from the core snapshot on, if that is usable.
+    """A job's log as it is now, from the last usable core snapshot on.
 
     Args:
         until: sequence number of the last record to fold; 0: all.
-        all_evaluations: the state has all evaluations, and keeps them while it is folded further. If the core snapshot
-            has forgotten some, the log is folded from its beginning.
+        all_evaluations: the state has all evaluations, and keeps them while it is folded further. A core snapshot that
+            has forgotten some is not usable for it.
 
     Raises:
         PermanentError: a part of the log is lost.
     """
-    entry = await bus.core_snapshots.read(MASTER)
-    state = await _usable(bus.log, entry.value, until) if entry else None
-    if state is None or (all_evaluations and state.forgotten_evaluations):
-        state = State()
+    latest = await bus.core_snapshots.read(MASTER)
+    state = State()
+    if latest:  # Otherwise the log is short.
+        async for found, _ in snapshot_states(bus, until, latest):
+            if not (all_evaluations and found.forgotten_evaluations):
+                state = found
+                break
     state.forgets_evaluations = not all_evaluations
     folding, before = Fold(state), state.seq
     read_seq = before
     async for record in present_records(bus.log, after=before, until=until):
         folding.take(record)
         read_seq = record.seq
-    return Reading(state=folding.finish(), read_seq=read_seq, snapshot_seq=before, entry_seq=entry.seq if entry else 0)
+    return Reading(
+        state=folding.finish(), read_seq=read_seq, snapshot_seq=before, entry_seq=latest.seq if latest else 0
+    )
+
+
+async def snapshot_states(
+    bus: JobReader, until: int, latest: KeyValueEntry | None = None
+) -> AsyncIterator[tuple[State, bytes]]:
+    """The core snapshots that this version can read and that belong to the log, with their states, the last one first.
+
+    Args:
+        until: sequence number of the last record that they may have seen; 0: any.
+        latest: the latest one, to be tried before those that are kept along the log.
+    """
+    if latest and (state := await _usable(bus.log, latest.value, until)):
+        yield state, latest.value
+    last = await bus.log.last_seq()
+    last, spec = min(until, last) if until else last, None
+    for name in core_snapshot.kept_names(last):
+        entry = await bus.core_snapshots.read(name)
+        if entry and core_snapshot.is_current(entry.value):  # All of an earlier version would be many warnings.
+            spec = spec or await submitted(bus.log, last)
+            if state := await _usable(bus.log, entry.value, until, spec):
+                yield state, entry.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,28 +190,33 @@ def clock_of(state: State, own: Clock | None = None) -> JobClock:
     return clock
 
 
-async def _usable(log: LogReader, data: bytes, until: int) -> State | None:
-    """A snapshot's state, if this version can read it and it belongs to this log."""
+async def _usable(log: LogReader, data: bytes, until: int, spec: JobSpec | None = None) -> State | None:
+    """A snapshot's state, if this version can read it and it belongs to this log; ``spec``: the submitted job."""
     seq = core_snapshot.seq_of(data)
-    if not seq or (until and seq > until):
+    if until and seq > until:
         return None
     try:
-        spec = await submitted(log, seq)
-        if spec is None:
-            _log.warning("the log has no job before the core snapshot, folding the whole log", seq=seq)
-            return None
-        state = core_snapshot.decode(data, spec)
-        anchor = await record_at(log, seq)
-        decision = await record_at(log, state.master_seq) if state.master_seq > seq else anchor
+        state = await _checked(log, data, spec or await submitted(log, seq))
     except ProtocolError as error:
-        _log.warning("core snapshot not usable, folding the whole log", reason=str(error))
+        _log.warning("core snapshot not usable, folding the log from an earlier one", seq=seq, reason=str(error))
         return None
-    if until and state.master_seq > until:
-        return None
+    return state if not until or state.master_seq <= until else None
+
+
+async def _checked(log: LogReader, data: bytes, spec: JobSpec | None) -> State:
+    """A snapshot's state.
+
+    Raises:
+        ProtocolError: this version can't read it, or it belongs to another log.
+    """
+    if spec is None:
+        raise ProtocolError("the log has no job")
+    state = core_snapshot.decode(data, spec)
+    anchor = await record_at(log, state.seq)
+    decision = await record_at(log, state.master_seq) if state.master_seq > state.seq else anchor
     last_id = (anchor.envelope.incarnation, anchor.envelope.number) if anchor is not None else None
     if last_id != state.last_id or not _has_applied(state, decision):
-        _log.warning("core snapshot belongs to another log, folding the whole log", seq=seq)
-        return None
+        raise ProtocolError("it belongs to another log")
     return state
 
 

@@ -94,6 +94,16 @@ async def test_the_parts_of_former_values_are_removed(bus: Bus) -> None:
     assert await names_in(bus) == ["ps-1", "ps-1.part", "ps-0"]
 
 
+async def test_the_parts_of_a_value_are_not_removed_with_those_of_another_name(bus: Bus) -> None:
+    values = SplitValues(bus.registers, PART)
+    names = ["ps-1", "ps-10", "ps-1-1"]
+    for name in names:
+        await values.write(name, value(len(name)), after=0)
+    for name in names:
+        entry = await values.read(name)
+        assert entry and entry.value == value(len(name))
+
+
 @pytest.mark.parametrize("written", [0, 1, 5, 10])
 async def test_a_writer_that_is_killed_between_parts_leaves_the_value_before(
     connect_bus: Connect, written: int

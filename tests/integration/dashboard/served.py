@@ -91,6 +91,8 @@ class GrowingJob:
 class SomeJobs:
     """See ``Jobs``."""
 
+    are_in_cluster = True
+
     def __init__(self, jobs: Mapping[str, GrowingJob]) -> None:
         self._jobs = jobs
 

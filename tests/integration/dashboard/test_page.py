@@ -142,7 +142,7 @@ def test_a_fleet_is_followed_and_replayed(page: Page, tmp_path: Path) -> None:
     lines = gzip.decompress((FOLDER / "fleets/two-jobs.fleet").read_bytes()).decode().splitlines(keepends=True)
     with closing(LogFile(path)) as log:
         log.append("".join(lines[:6]))
-        with served({}, fleet=FleetFile(path)) as address:
+        with served({"job-01": GrowingJob(recorded("plain"))}, fleet=FleetFile(path)) as address:
             page.goto(f"{address}/?token={TOKEN}")
             page.get_by_role("button", name="Fleet").click()
             page.locator("[data-seq='5']").wait_for()
@@ -159,4 +159,8 @@ def test_a_fleet_is_followed_and_replayed(page: Page, tmp_path: Path) -> None:
             page.locator("[data-seq='2']").wait_for()
             page.get_by_role("button", name="Live").click()
             page.locator("[data-seq='16']").wait_for()
+            jobs.get_by_role("button", name="job-01").click()
+            page.get_by_role("heading", name=job_of(recorded("plain"))).wait_for()
+            page.go_back()
+            jobs.get_by_role("row", name="job-01").wait_for()
             page.goto("about:blank")  # The stream of a fleet has no end.

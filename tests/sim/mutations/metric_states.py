@@ -66,7 +66,7 @@ def merged_groups_keep_their_metric_sums() -> Iterator[None]:
     scenario="a-ps-dies-before-the-metrics-of-an-epoch-are-read",
 )
 def metrics_are_read_when_complete() -> Iterator[None]:
-    with replaced(core, "_is_epoch_complete", lambda *_: True):
+    with replaced(core, "is_epoch_complete", lambda *_: True):
         yield
 
 

@@ -41,6 +41,10 @@ class SimMember:
     kept: set[BatchKey] = field(default_factory=set)
     computed: dict[BatchKey, int] = field(default_factory=dict)
     """Batches that need not be computed again, and the generation that credits them."""
+    pulled: BatchKey | None = None
+    """With tables: the batch that it has rows for."""
+    absorbed: BatchKey | None = None
+    """With tables: the batch that the ps has and that is not contributed yet."""
     pushed: deque[events.Contributed] = field(default_factory=deque)
     """Contributions that the core has not been told of."""
     needed: Sequence[int] = ()

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.sim.mutations.registry import replaced
 
+from elasticdl.ps.shard.group import Group
 from elasticdl.worker.ring.core import commands, events, formation
 from elasticdl.worker.ring.core import core as rules
 from elasticdl.worker.ring.core.contributions import Contributions
@@ -319,4 +320,24 @@ def kept_by_all() -> Iterator[None]:
 @mutation("results are kept for a joiner that changes to the generation that it is in")
 def kept_between_generations() -> Iterator[None]:
     with replaced(Joiners, "on_lost", lambda self, rank: self._joiners.pop(rank, None)):
+        yield
+
+
+@mutation("a ps makes its update when the ring has committed the round")
+def prepared() -> Iterator[None]:
+    original = Group.apply
+
+    def apply(self: Any, push: Any, staleness: int = 0) -> None:
+        original(self, push, staleness)
+        self.follow_ring()
+
+    with replaced(Group, "apply", apply):
+        yield
+
+
+@mutation("a pull for a batch that a ps has says nothing about the ring")
+def repeated_pull() -> Iterator[None]:
+    original = Group.follow_ring
+
+    with replaced(Group, "follow_ring", lambda self, batch=None: original(self)):
         yield

@@ -10,6 +10,7 @@ from enum import Enum
 
 from tests.sim.ring.member import AGAIN, SimMember
 from tests.sim.ring.replica import Committed
+from tests.sim.ring.tables import Tables
 from tests.sim.ring.world import Choice, World
 
 from elasticdl.shared.errors import InvariantError
@@ -30,6 +31,10 @@ class Fault(Enum):
     LEAVE = "leave"
     JOIN = "join"
     SPOIL = "spoil"
+    SAVE = "save"
+    """The ps takes a snapshot."""
+    RESTORE = "restore"
+    """The ps dies, and continues from its snapshot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +58,34 @@ class Outcome:
     copies: int
     repeated: int
     has_joined: bool
+    newer_rows: int
 
 
-def simulate(seed: int, *, members: int, rounds: int, faults: Sequence[Injection], compares: bool = True) -> Outcome:
-    """Run until nothing can happen any more; ``compares``: the weights of the members, after every round."""
+def simulate(
+    seed: int,
+    *,
+    members: int,
+    rounds: int,
+    faults: Sequence[Injection],
+    compares: bool = True,
+    has_tables: bool = False,
+) -> Outcome:
+    """Run until nothing can happen any more.
+
+    Args:
+        compares: the weights of the members, after every round.
+        has_tables: the model has tables on a ps.
+    """
     chance = random.Random(seed)
     kept_bytes_max = 2 if seed % 3 == 0 else 1000
     world = World(
-        members=members, rounds=rounds, width=3, chance=chance, kept_bytes_max=kept_bytes_max, compares=compares
+        members=members,
+        rounds=rounds,
+        width=3,
+        chance=chance,
+        kept_bytes_max=kept_bytes_max,
+        compares=compares,
+        tables=Tables(rounds=rounds, width=3) if has_tables else None,
     )
     waiting = sorted(faults, key=lambda fault: fault.step)
     trace: list[str] = []
@@ -90,6 +115,7 @@ def simulate(seed: int, *, members: int, rounds: int, faults: Sequence[Injection
         copies=world.copies,
         repeated=world.repeated,
         has_joined=any(one.incarnation == f"i{members}" for ring in world.generations.values() for one in ring.members),
+        newer_rows=world.tables.newer_rows if world.tables else 0,
     )
 
 
@@ -132,6 +158,10 @@ def _inject(world: World, injection: Injection) -> None:
     if injection.fault is Fault.JOIN:
         world.add_member()
         return
+    if injection.fault in (Fault.SAVE, Fault.RESTORE):
+        if world.tables is not None:
+            (world.tables.save if injection.fault is Fault.SAVE else world.tables.restore)()
+        return
     if injection.member >= len(world.members):
         return
     member = world.members[injection.member]
@@ -167,7 +197,18 @@ def problem_of(world: World) -> str:
     keys = [key for batches, _ in history for key in batches]
     if len(keys) != len(set(keys)) or len(keys) != world.rounds * world.width:
         return "a batch was not absorbed exactly once"
-    return _bad_sum(history)
+    return _bad_sum(history) or _bad_tables(world)
+
+
+def _bad_tables(world: World) -> str:
+    """What the ledger of the ps lacks, or its row."""
+    tables = world.tables
+    if tables is None:
+        return ""
+    tables.finish()
+    if tables.batches != world.rounds * world.width:
+        return f"the ps absorbed {tables.batches} batches"
+    return "" if tables.updates == world.rounds else f"the ps made {tables.updates} updates"
 
 
 def _not_compared(working: Sequence[SimMember]) -> str:
@@ -196,7 +237,23 @@ def _describe(member: SimMember) -> str:
 
 def random_faults(seed: int, members: int) -> list[Injection]:
     """Up to six faults."""
-    chance = random.Random(f"faults {seed}")
+    return _with_joiner(chance := random.Random(f"faults {seed}"), _random_faults(chance, members))
+
+
+def random_faults_of_both(seed: int, members: int) -> list[Injection]:
+    """Up to six faults of members, and up to three restores of the ps."""
+    chance = random.Random(f"faults of both {seed}")
+    faults = _random_faults(chance, members)
+    for fault in (Fault.SAVE, Fault.SAVE, Fault.SAVE, *([Fault.RESTORE] * chance.randint(0, 3))):
+        faults.append(Injection(step=chance.randint(0, 250), fault=fault))
+    return _with_joiner(chance, faults)
+
+
+def _with_joiner(chance: random.Random, faults: list[Injection]) -> list[Injection]:
+    return [*faults, Injection(step=250, fault=Fault.JOIN)] if chance.random() < 0.5 else faults
+
+
+def _random_faults(chance: random.Random, members: int) -> list[Injection]:
     faults: list[Injection] = []
     for _ in range(chance.randint(0, 6)):
         step, victim = chance.randint(0, 200), chance.randint(0, members)
@@ -204,4 +261,4 @@ def random_faults(seed: int, members: int) -> list[Injection]:
         faults.append(Injection(step=step, fault=fault, member=victim))
         if fault is Fault.FREEZE and chance.random() < 0.6:
             faults.append(Injection(step=step + chance.randint(1, 150), fault=Fault.CONTINUE, member=victim))
-    return [*faults, Injection(step=250, fault=Fault.JOIN)] if chance.random() < 0.5 else faults
+    return faults

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 
 import pytest
 from tests.sim.ring.mutations import MUTATIONS
-from tests.sim.ring.run import Fault, Injection, march, problem_of, random_faults, simulate
+from tests.sim.ring.run import (
+    Fault,
+    Injection,
+    Outcome,
+    march,
+    problem_of,
+    random_faults,
+    random_faults_of_both,
+    simulate,
+)
 
 ROUNDS = 2
 SEEDS = {
@@ -44,6 +53,11 @@ FROZEN = {
 """The same, in rings that compare nothing."""
 JOIN_ROUNDS = 8
 """Rounds in schedules with a joiner: it has time to copy the state before they end."""
+TABLES = {
+    "a ps makes its update when the ring has committed the round",
+    "a pull for a batch that a ps has says nothing about the ring",
+}
+"""Rules without which a batch is computed again with other rows than it had, after deaths at most points."""
 WAITS = {
     "results are kept for a joiner",
     "a joiner asks to be a member only when it is near",
@@ -55,11 +69,11 @@ WAITS = {
 """Rules without which replicas are still equal, but the members wait for a joiner."""
 
 
-def check(seed: int, members: int, faults: Sequence[Injection]) -> int:
-    """Run a schedule, which must end well; returns the number of its steps."""
-    outcome = simulate(seed, members=members, rounds=ROUNDS, faults=faults)
+def check(seed: int, members: int, faults: Sequence[Injection], *, has_tables: bool = False) -> Outcome:
+    """Run a schedule, which must end well."""
+    outcome = simulate(seed, members=members, rounds=ROUNDS, faults=faults, has_tables=has_tables)
     assert not outcome.problem, "\n".join([*outcome.trace, *map(str, faults), f"seed {seed}: {outcome.problem}"])
-    return outcome.steps
+    return outcome
 
 
 @pytest.mark.parametrize("members", [1, 2, 3, 4])
@@ -68,10 +82,31 @@ def test_random_schedules_end_well(members: int) -> None:
         check(seed, members, random_faults(seed, members))
 
 
+@pytest.mark.parametrize("members", [1, 2, 3])
+def test_random_schedules_with_tables_on_a_ps_end_well(members: int) -> None:
+    """Both ledgers have every batch once, also if the ps falls back to a snapshot."""
+    for seed in range(100):
+        check(seed, members, random_faults_of_both(seed, members), has_tables=True)
+
+
+@pytest.mark.parametrize("fault", [Fault.KILL, Fault.FREEZE, Fault.CUT, Fault.RESTORE])
+def test_one_fault_at_every_point_with_tables_on_a_ps(fault: Fault) -> None:
+    """Batches are computed again with the rows that they had, except after a death in the one moment of ADR 46."""
+    seed, newer, found = 10, 0, 0
+    for step in range(check(seed, 2, [], has_tables=True).steps):
+        for victim in range(1 if fault is Fault.RESTORE else 2):
+            outcome = check(seed, 2, [Injection(step=step, fault=fault, member=victim)], has_tables=True)
+            newer, found = newer + (outcome.newer_rows > 0), found + 1
+    if fault is Fault.KILL:
+        assert 0 < newer < found // 20
+    if fault in (Fault.CUT, Fault.RESTORE):
+        assert newer == 0
+
+
 @pytest.mark.parametrize("fault", [Fault.KILL, Fault.FREEZE, Fault.CUT, Fault.LEAVE])
 @pytest.mark.parametrize("members", [2, 3])
 def test_one_fault_at_every_point(members: int, fault: Fault) -> None:
-    for step in range(check(1, members, [])):
+    for step in range(check(1, members, []).steps):
         for victim in range(members):
             check(1, members, [Injection(step=step, fault=fault, member=victim)])
 
@@ -91,10 +126,10 @@ def test_64_members_stay_equal_while_some_die_and_others_join(rounds: int, chang
 def second_faults(members: int, *, stride: int) -> int:
     """A death at every ``stride``-th point, and another one at points after it; returns how many schedules."""
     found = 0
-    for first in range(0, check(2, members, []), stride):
+    for first in range(0, check(2, members, []).steps, stride):
         for victim in range(members):
             deaths = [Injection(step=first, fault=Fault.KILL, member=victim)]
-            last = check(2, members, deaths)
+            last = check(2, members, deaths).steps
             for second in range(first, last, stride):
                 for other in range(members):
                     if other != victim:
@@ -186,6 +221,10 @@ def test_a_rule_that_is_removed_is_missed(rule: str) -> None:
             return simulate(1, members=3, rounds=4, faults=FROZEN[rule], compares=False).problem
         if rule in WAITS:
             return problem_of_joins()
+        if rule in TABLES:
+            deaths = [[Injection(step=step, fault=Fault.KILL, member=0)] for step in range(60)]
+            outcomes = [simulate(1, members=2, rounds=2, faults=one, has_tables=True) for one in deaths]
+            return next((one.problem for one in outcomes if one.problem), "")
         seed = SEEDS[rule]
         return simulate(seed, members=1 + seed % 4, rounds=3, faults=random_faults(seed, 1 + seed % 4)).problem
 

@@ -7,9 +7,11 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any, assert_never
 
+from tests.sim.ring.batches import check_prepared, choices_of_batches
 from tests.sim.ring.member import SimMember, name_of
 from tests.sim.ring.network import Link, Reduction
 from tests.sim.ring.replica import Copied, Replica, facts_of
+from tests.sim.ring.tables import Tables
 
 from elasticdl.shared.messages.commands import RingMember
 from elasticdl.shared.names import Incarnation, PodName
@@ -32,9 +34,10 @@ class World:
         chance: random.Random,
         kept_bytes_max: int = 1000,
         compares: bool = True,
+        tables: Tables | None = None,
     ) -> None:
         self.rounds, self.width, self.chance, self.kept_bytes_max = rounds, width, chance, kept_bytes_max
-        self.compares = compares
+        self.compares, self.tables = compares, tables
         self.members: list[SimMember] = []
         self.links: dict[tuple[int, int], Link] = {}
         """By generation and rank of the follower, or of a joiner: beyond those of the members."""
@@ -138,10 +141,7 @@ class World:
             found += self._choices_of_link(member, link, rank)
         if member.reducing is not None:
             found += self._choices_of_reduction(member, member.reducing)
-        for key in self._wanted(member):
-            found.append((f"{member.name} computes {key}", self._computing(member, key)))
-            break
-        return found
+        return [*found, *choices_of_batches(self, member)]
 
     def _choices_of_link(self, member: SimMember, link: Link, rank: int) -> list[Choice]:
         if link.is_up and link.queues[rank]:
@@ -198,6 +198,7 @@ class World:
             case commands.Reduce():
                 self._begin(member, command)
             case commands.Apply(generation=generation, batches=batches, gradient=gradient):
+                check_prepared(self.tables, batches)
                 member.replica.apply(batches, gradient)
                 member.kept -= {(facts.task, facts.batch) for facts in batches}
                 self._check_weights(member, generation)
@@ -271,6 +272,8 @@ class World:
         """No member has a model: it begins from the start, and everything is computed again."""
         member.initialises = False
         member.replica.has_model = True
+        if self.tables:
+            self.tables.starts += 1
         for other in self.members:
             other.computed.clear()
         self._assign()
@@ -295,15 +298,7 @@ class World:
 
     # --- computing ----------------------------------------------------------------------------------------------------
 
-    def _wanted(self, member: SimMember) -> list[BatchKey]:
-        """Batches that this member computes now: assigned to it, of the open round."""
-        replica = member.replica
-        if not replica.has_model or replica.is_done or member.core.phase is not Phase.OPEN:
-            return []
-        wanted = [key for key in replica.round_at(replica.step) if self.assigned.get(key) == member.name]
-        return [key for key in wanted if key not in member.computed]
-
-    def _computing(self, member: SimMember, key: BatchKey) -> Callable[[], None]:
+    def computing(self, member: SimMember, key: BatchKey) -> Callable[[], None]:
         def compute() -> None:
             replica = member.replica
             member.computed[key] = member.core.generation.number if member.core.generation else 0

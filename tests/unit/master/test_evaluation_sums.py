@@ -107,6 +107,16 @@ def test_sums_of_a_former_evaluation_do_not_count(driver: Driver) -> None:
     assert EVALUATION_SUM not in labels(driver)
 
 
+def test_an_evaluation_whose_states_are_lost_is_given_up(driver: Driver) -> None:
+    finish(driver, *range(8))
+    for message in merges(driver):  # The second one is of an evaluation that is over.
+        lost = events.TaskReturned(task=message.task, dispatch=1, attempt=1, reason="removed", is_dropped=True)
+        driver.feed(lost, Service.WORKER, "worker-0", driver.incarnation("worker-0"))
+        assert [each.phase for each in driver.state.evaluations] == [EvaluationPhase.ABANDONED]
+    assert removed(driver) == [(("evaluation-1",), ())]
+    assert EVALUATION_SUM not in labels(driver)
+
+
 def values_of(task: int) -> MetricStates:
     """States of which every order of additions gives another sum."""
     random = Random(task)

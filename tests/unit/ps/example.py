@@ -61,15 +61,19 @@ def initial_dense() -> Floats:
     return np.random.default_rng(3).normal(size=DENSE_SIZE).astype(np.float32)
 
 
-def push_of(task: int, batch: int, *, empty: bool = False) -> PushRequest:
-    """The push of a batch: a function of its name alone, as a deterministic worker's would be."""
+def push_of(task: int, batch: int, *, empty: bool = False, dense: bool = True) -> PushRequest:
+    """The push of a batch: a function of its name alone, as a deterministic worker's would be.
+
+    Args:
+        dense: whether it has more than its rows.
+    """
     random = np.random.default_rng([task, batch])
 
     def rows(count: int, width: int) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], Floats]:
         ids = random.choice(count, size=random.integers(1, count), replace=False).astype(np.int64)
         return ids, random.normal(size=(ids.size, width)).astype(np.float32)
 
-    dense = random.normal(size=TRAINABLE_SIZE).astype(np.float32)
+    gradient = random.normal(size=TRAINABLE_SIZE).astype(np.float32)
     tables = {"a": rows(ROWS_A, 4), "b": rows(ROWS_B, 2)}
     magnitudes = np.square(random.normal(size=GATHERED_SIZE)).astype(np.float32)
     repeated = {name: (ids[::2].copy(), 2 * np.square(gradients[::2])) for name, (ids, gradients) in tables.items()}
@@ -79,8 +83,8 @@ def push_of(task: int, batch: int, *, empty: bool = False) -> PushRequest:
         batches=PLAN.batches_of(TaskId(task)),
         records=PLAN.records_of(TaskId(task), batch),
         checksum=int(random.integers(0, 2**63)) * 2 + 1,
-        dense_gradient=None if empty else np.concatenate([dense, magnitudes]),
-        statistics_update=NO_FLOATS if empty else random.normal(size=STATISTICS_SIZE).astype(np.float32),
+        dense_gradient=None if empty else np.concatenate([gradient, magnitudes]) if dense else NO_FLOATS,
+        statistics_update=NO_FLOATS if empty or not dense else random.normal(size=STATISTICS_SIZE).astype(np.float32),
         rows={} if empty else tables,
         magnitudes={} if empty else repeated,
     )

@@ -94,9 +94,12 @@ class Job:
         self._services.append(service)
         return service
 
-    def client(self, model: ModelSignature) -> PsClient:
+    def client(self, model: ModelSignature, *, of_replica: bool = False) -> PsClient:
+        def placement() -> Placement:
+            return self.placement().of_replica if of_replica else self.placement()
+
         client = PsClient(
-            PsDirectory(placement=self.placement, resolve=self._resolve),
+            PsDirectory(placement=placement, resolve=self._resolve),
             token=TOKEN,
             peer="test",
             plan=self.spec.plan.fingerprint,
@@ -108,7 +111,7 @@ class Job:
 
     def placement(self) -> Placement:
         entry = self.loop.call(self.bus.registers.read(PLACEMENT))
-        return decode_placement(entry.value) if entry else Placement.even(self.spec.ps)
+        return decode_placement(entry.value) if entry else Placement.first_of(self.spec)
 
     def publish(self, placement: Placement) -> None:
         entry = self.loop.call(self.bus.registers.read(PLACEMENT))

@@ -31,7 +31,7 @@ def test_an_epoch_has_ended_once_its_metrics_are_computed() -> None:
     ("options", "says"),
     [
         (["--ring_precision=bfloat16"], "--ring_precision needs --distribution_strategy=AllreduceStrategy"),
-        (["--num_ps_pods=1", "--distribution_strategy=AllreduceStrategy"], "--num_ps_pods has no effect with"),
+        (["--max_staleness=1", "--distribution_strategy=AllreduceStrategy"], "--max_staleness has no effect with"),
         (["--num_workers=0"], "--num_workers=0 is out of range"),
     ],
 )

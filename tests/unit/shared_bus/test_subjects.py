@@ -19,6 +19,7 @@ def test_the_table_lists_what_the_functions_build() -> None:
         subjects.register(JOB, subjects.PLACEMENT),
         subjects.register(JOB, subjects.RING),
         subjects.core(JOB, "master").replace("master", "<service>"),
+        subjects.core(JOB, "master-7").replace("master-7", "<service>-<stretch>"),
         subjects.core(JOB, "master.a-0").replace("master.a-0", "<service>.<write>-<part>"),
         subjects.payload(JOB, "a-0").replace("a-0", "<digest>-<part>"),
         subjects.states(JOB, "epoch-0").replace("epoch-0", "<group>"),

@@ -97,6 +97,14 @@ def test_workers_have_priority_classes() -> None:
     assert found == ["h", "l", "l"]
 
 
+@pytest.mark.parametrize(("spare_priority", "found"), [("s", "s"), ("", "l")])
+def test_spares_have_a_priority_class_of_their_own_if_there_is_one(spare_priority: str, found: str) -> None:
+    priority = WorkerPriority(high="h", low="l", high_share=0.5)
+    made = job(workers=2, worker_priority=priority, spare_priority=spare_priority)
+    spare = pod_manifest(made, PodName("worker-2"), Service.WORKER, 1, is_spare=True)
+    assert spare["spec"]["priorityClassName"] == found
+
+
 @pytest.mark.parametrize(("raises", "memory"), [(1, "6144Mi"), (2, "9216Mi"), (3, "13824Mi"), (9, "13824Mi")])
 def test_a_pod_that_ran_out_of_memory_gets_more(raises: int, memory: str) -> None:
     made = pod_manifest(job(), PodName("ps-0"), Service.PS, 5, raises)

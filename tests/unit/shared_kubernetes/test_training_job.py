@@ -41,7 +41,11 @@ def test_what_is_not_given_has_the_defaults_of_the_command_line() -> None:
     spec = TrainingJobSpec.from_manifest(training_job())
     assert (spec.name, spec.namespace, spec.uid, spec.kind) == ("clicks", "team", "1-2-3", JobKind.TRAIN)
     flags = TrainFlags(
-        model_def="model.py", training_data="s3://bucket/train", platform="kubernetes", job_name="clicks"
+        model_def="model.py",
+        training_data="s3://bucket/train",
+        platform="kubernetes",
+        job_name="clicks",
+        num_ps_pods=1,
     )
     assert spec.flags == flags
     assert spec.pods == KubernetesFlags(namespace="team")
@@ -59,7 +63,7 @@ def test_a_job_with_a_ring_has_no_ps() -> None:
     flags.check()
     assert isinstance(flags, TrainFlags)
     assert (flags.num_workers, flags.grads_to_wait, flags.processes) == (3, 4, 3)
-    with pytest.raises(UserError, match=r"spec.ps.max is 2, and a job with .*AllreduceStrategy has no parameter"):
+    with pytest.raises(UserError, match=r"spec.ps.max is 2, and a TrainingJob with .*AllreduceStrategy has no"):
         TrainingJobSpec.from_manifest(training_job(job=job, ps={"max": 2}))
 
 

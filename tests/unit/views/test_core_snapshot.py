@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.histories.snapshots import keep_snapshots
 from tests.unit.master.driver import Driver, job_spec, plan
 from tests.unit.master.histories import History, arriving_late
 from tests.unit.shared_bus.strategies import values
+from tests.unit.views.recorded import recorded
 
 from elasticdl.master.core import State
 from elasticdl.master.core.fold import Fold, fold
@@ -191,6 +193,124 @@ async def test_a_state_before_the_snapshot_is_folded_from_the_beginning() -> Non
     await bus.core_snapshots.write(MASTER, core_snapshot.encode(driver.state), after=0)
     recovered = await reading.exact(bus, until=20)
     assert (recovered.state, recovered.snapshot_seq) == (fold(driver.log[:20]), 0)
+
+
+# --- those that are kept along the log ---------------------------------------------------------------------------
+
+STRETCH = 20
+
+
+@pytest.fixture
+def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_snapshot, "STRETCH_RECORDS", STRETCH)
+    monkeypatch.setattr(core_snapshot, "BYTES_PER_RECORD", 1 << 20)
+
+
+async def bus_with_snapshots(log: list[LogRecord], every: int = 4) -> MemoryBus:
+    bus = await bus_with(log)
+    await keep_snapshots(bus.core_snapshots, log, every)
+    return bus
+
+
+async def check_all_beginnings(bus: MemoryBus, log: list[LogRecord]) -> list[int]:
+    """Compare the state at each record with that of the whole fold; returns where the snapshots were."""
+    used = set()
+    for until in range(1, len(log) + 1):
+        found = await reading.exact(bus, until)
+        assert found.state == fold(log[:until])
+        assert (found.read_seq, found.snapshot_seq <= until) == (until, True)
+        used.add(found.snapshot_seq)
+    return sorted(used)
+
+
+async def replace_kept(bus: MemoryBus, name: str, data: bytes) -> None:
+    present = await bus.core_snapshots.read(name)
+    await bus.core_snapshots.write(name, data, after=present.seq if present else 0)
+
+
+@pytest.mark.usefixtures("short_stretches")
+async def test_the_state_at_any_record_is_folded_from_the_snapshot_before_it() -> None:
+    log = recorded("evaluation")
+    used = await check_all_beginnings(await bus_with_snapshots(log), log)
+    assert {seq // STRETCH for seq in used} == set(range(len(log) // STRETCH))
+
+
+@pytest.mark.usefixtures("short_stretches")
+async def test_a_kept_snapshot_that_is_not_usable_is_passed_over() -> None:
+    log = recorded("evaluation")
+    bus = await bus_with_snapshots(log)
+    kept = await bus.core_snapshots.read("master-4")
+    assert kept
+    other_schema = kept.value[:4] + bytes(16) + kept.value[20:]
+    stranger = [replace(each, envelope=replace(each.envelope, incarnation=Incarnation("x"))) for each in log]
+    for useless in (b"", kept.value[:-1], other_schema, core_snapshot.encode(fold(stranger[:82]))):
+        await replace_kept(bus, "master-4", useless)
+        assert 3 * STRETCH < (await reading.exact(bus, until=100)).snapshot_seq < 4 * STRETCH
+        used = await check_all_beginnings(bus, log)
+        assert 4 not in {seq // STRETCH for seq in used}
+
+
+@pytest.mark.usefixtures("short_stretches")
+async def test_a_master_continues_from_a_kept_snapshot_if_the_latest_one_is_damaged() -> None:
+    log = recorded("evaluation")
+    bus = await bus_with_snapshots(log)
+    await replace_kept(bus, MASTER, b"EDLC")
+    found = await reading.exact(bus)
+    assert found.state == fold(log)
+    assert len(log) - 2 * STRETCH < found.snapshot_seq
+    latest = await bus.core_snapshots.read(MASTER)
+    assert latest and found.entry_seq == latest.seq
+
+
+@pytest.mark.usefixtures("short_stretches")
+async def test_a_log_that_lost_its_end_goes_on_with_snapshots_of_its_own() -> None:
+    """The other end has the same ids here, so only replacing the snapshots of the lost one shows its own times."""
+    log = recorded("evaluation")
+    cut = 90
+    ours = [
+        each if each.seq <= cut else replace(each, envelope=replace(each.envelope, time_s=each.envelope.time_s + 0.5))
+        for each in log
+    ]
+    bus = await bus_with(ours[:cut])
+    await keep_snapshots(bus.core_snapshots, log, 4)
+    lost = await bus.core_snapshots.read("master-6")
+    recovered = await reading.exact(bus)
+    assert (recovered.state, recovered.snapshot_seq // STRETCH) == (fold(ours[:cut]), cut // STRETCH)
+    for record in ours[cut:]:
+        await bus.log.append(record.envelope)
+    await keep_snapshots(bus.core_snapshots, ours, 4)
+    used = await check_all_beginnings(bus, ours)
+    assert {seq // STRETCH for seq in used} == set(range(len(log) // STRETCH))
+    assert await bus.core_snapshots.read("master-6") != lost
+
+
+@pytest.mark.usefixtures("short_stretches")
+async def test_an_overtaken_master_may_replace_a_kept_snapshot_by_its_own() -> None:
+    log = recorded("evaluation")
+    bus = await bus_with_snapshots(log, every=4)
+    await keep_snapshots(bus.core_snapshots, log[:70], every=7)
+    assert len(await check_all_beginnings(bus, log)) > 3
+
+
+@pytest.mark.usefixtures("short_stretches")
+async def test_a_kept_snapshot_that_has_forgotten_no_evaluations_serves_readers_of_all() -> None:
+    log = recorded("evaluation")
+    bus = await bus_with_snapshots(log)
+    forgetful = fold(log)
+    forgetful.forgotten_evaluations = 1
+    await replace_kept(bus, MASTER, core_snapshot.encode(forgetful))
+    assert (await reading.exact(bus)).snapshot_seq == forgetful.seq
+    assert 0 < (await reading.exact(bus, all_evaluations=True)).snapshot_seq < forgetful.seq
+
+
+def test_snapshots_take_a_bounded_part_of_the_log() -> None:
+    records = 64 * core_snapshot.STRETCH_RECORDS
+    stretches = range(records // core_snapshot.STRETCH_RECORDS + 1)
+    for size_bytes in (1, 2_000, 80_000, 80_001, 200_000, 1_000_000, 100_000_000):
+        kept = [stretch for stretch in stretches if core_snapshot.is_kept(stretch, size_bytes)]
+        assert len(kept) * size_bytes <= records * core_snapshot.BYTES_PER_RECORD
+        assert 0 not in kept
+        assert bool(kept) == (size_bytes < 64 * 80_000)
 
 
 # --- writing ------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def unchanged(envelope: Envelope) -> Envelope:
 async def indexed(name: str, path: Path, monkeypatch: pytest.MonkeyPatch, block: int = 7) -> ExportedLog:
     """A recorded log with small blocks, and a snapshot at each of them."""
     monkeypatch.setattr(log_index, "BLOCK_RECORDS", block)
-    monkeypatch.setattr(log_index, "SNAPSHOT_BYTES_PER_RECORD", 1 << 20)
+    monkeypatch.setattr(core_snapshot, "BYTES_PER_RECORD", 1 << 20)
     records = recorded(name)
     await export(Recorded(records), path, header_of(records), unchanged)
     return ExportedLog(path)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.unit.views.recorded import LOGS, job_of, recorded
 
-from elasticdl.shared.messages.events import LogRecord
+from elasticdl.shared.messages.events import LogRecord, TaskFinished
+from elasticdl.shared.messages.times import BatchTimes, Times
 from elasticdl.views.outputs import otlp
 from elasticdl.views.outputs.otlp import otlp_trace
 
@@ -83,3 +85,27 @@ def test_the_schema_of_opentelemetry_reads_it() -> None:
             assert each.resource.attributes[0].value.string_value.startswith("elasticdl")
             total += len(each.scope_spans[0].spans)
     assert total == len(spans(records))
+
+
+def test_the_parts_of_a_sampled_batch_have_their_own_times() -> None:
+    records = recorded("plain")
+    place = next(each for each, record in enumerate(records) if isinstance(record.envelope.event, TaskFinished))
+    finished = records[place].envelope
+    assert isinstance(finished.event, TaskFinished)
+    times = {"read": 0.01, "feed": 0.02, "compute": 0.05, "push": 0.01}
+    ended = {"read": 0.4, "feed": 0.38, "compute": 0.1, "push": 0.02}
+    sampled = BatchTimes(batch=3, times=Times.of(times), ended=Times.of(ended))
+    event = replace(finished.event, sampled=sampled)
+    records[place] = replace(records[place], envelope=replace(finished, event=event))
+
+    found = spans(records)
+    (batch,) = [each for each in found.values() if each["name"] == "batch 3"]
+    assert found[batch["parentSpanId"]]["name"] == str(event.task)
+    parts = [each for each in found.values() if each.get("parentSpanId") == batch["spanId"]]
+    assert [each["name"] for each in parts] == list(times)
+    for each in parts:
+        end_s = int(each["endTimeUnixNano"]) / 1e9
+        assert finished.time_s - end_s == pytest.approx(ended[each["name"]], abs=1e-5)
+        assert end_s - int(each["startTimeUnixNano"]) / 1e9 == pytest.approx(times[each["name"]], abs=1e-5)
+    assert batch["startTimeUnixNano"] == parts[0]["startTimeUnixNano"]
+    assert batch["endTimeUnixNano"] == parts[-1]["endTimeUnixNano"]

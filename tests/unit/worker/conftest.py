@@ -170,7 +170,7 @@ class World:
 
     def load_states(self, command: commands.LoadStates) -> tuple[bytes, ...]:
         self.loaded.append(len(command.numbers))
-        return tuple(self.stored_states[number] for number in command.numbers)
+        return tuple(self.stored_states[number] for number in command.numbers if number in self.stored_states)
 
     def store_states(self, command: commands.StoreStates) -> tuple[int, ...]:
         first = max(self.stored_states, default=0) + 1

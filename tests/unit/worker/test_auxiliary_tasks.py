@@ -260,6 +260,19 @@ def test_states_are_read_a_few_at_a_time_and_added_in_their_order(world: World) 
     assert of(world, Purpose.MERGE)[1].results == {"loss": loss(total)}
 
 
+def test_a_merge_of_states_that_were_removed_is_taken_off_the_queue(world: World) -> None:
+    store_states(world, 64)
+    for number, label in enumerate((EVALUATION_SUM, EVALUATION_METRICS), start=7):
+        stored = tuple(range(1, 66)) if label == EVALUATION_SUM else (99,)
+        world.tasks.publish(task(Purpose.MERGE, number, evaluation=4, label=label, stored_states=stored))
+    world.run()
+    assert [(each.is_dropped, each.reason) for each in world.returned()] == 2 * [
+        (True, "the metric states of evaluation 4 were removed")
+    ]
+    assert (of(world, Purpose.MERGE), world.failed()) == ([], [])
+    assert [delivery.answer for delivery in world.tasks.deliveries] == ["ack"] * 2
+
+
 def loss(states: MetricStates) -> float:
     total, records = (float(np.frombuffer(each, "<f8")[0]) for each in states["loss"])
     return total / records

@@ -53,6 +53,19 @@ def test_a_plan_is_absorbed_exactly_once(world: World) -> None:
     assert all(event.absorbed_by == PS_SET for event in world.finished())
 
 
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_task_has_the_times_of_a_batch(world: World, staleness: int) -> None:
+    world.publish_plan()
+    world.run(staleness=staleness)
+    first, *others = world.finished()
+    assert first.sampled is not None
+    times, ended = first.sampled.times, first.sampled.ended
+    assert first.sampled.batch == 1
+    assert ended.read_us >= ended.feed_us >= ended.pull_us >= ended.compute_us >= ended.push_us >= 0
+    assert 0 < times.total_s <= first.times.total_s
+    assert not any(event.sampled for event in others)
+
+
 WIRE_ORDER = {
     0: ["pull", "push 0.0", "pull", "push 0.1", "pull", "push 1.0", "pull", "push 1.1", "pull", "push 2.0"],
     1: ["pull", "pull", "push 0.0", "pull", "push 0.1", "pull", "push 1.0", "pull", "push 1.1", "push 2.0"],

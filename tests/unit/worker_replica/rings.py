@@ -21,7 +21,8 @@ from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import EventPublisher
 from elasticdl.shared.process.settings import WorkerSettings
 from elasticdl.shared.storage.memory_store import MemoryStore
-from elasticdl.worker.ps_client import PushRequest
+from elasticdl.worker.ps_client import PsClient, PushRequest
+from elasticdl.worker.ps_client.dense_and_tables import DenseAndTables
 from elasticdl.worker.replica.ring_worker import RingWorker, Surroundings
 
 RUN = Incarnation("run")
@@ -38,11 +39,22 @@ def request_of(task: int, batch: int) -> PushRequest:
 
 
 class Ring:
-    """Workers of a job, as members of generations that a test forms."""
+    """Workers of a job, as members of generations that a test forms.
 
-    def __init__(self) -> None:
-        self.job = Job(SPEC, MemoryStore())
-        self.client = self.job.client(model())
+    Args:
+        ps: processes of ps, which have the tables of the model. Without any it has no tables.
+    """
+
+    def __init__(self, ps: int = 0) -> None:
+        self.spec, self.ps = replace(SPEC, ps=1 + ps), ps
+        self.model = signature("adam") if ps else model()
+        self.job = Job(self.spec, MemoryStore())
+        self.client: PsClient | DenseAndTables = self.job.client(model(), of_replica=True)
+        if ps:
+            tables = self.job.client(self.model.without_dense)
+            self.client = DenseAndTables(self.model, self.job.client(model(), of_replica=True), tables)
+        self.tables = [self.job.start(number) for number in range(1, 1 + ps)]
+        self._addresses = {one.address for one in self.tables}
         self.workers: dict[str, RingWorker] = {}
         self.errors: list[BaseException] = []
         self._generation = self._seq = 0
@@ -58,14 +70,14 @@ class Ring:
             settings=WorkerSettings(nats_url="", job=JobId("example-123456"), pod=PodName(name), token=TOKEN, run=RUN),
             incarnation=Incarnation(name),
             instance=PodInstance(name),
-            spec=SPEC,
+            spec=self.spec,
             bus=bus,
             loop=self.job.loop,
             store=self.job.store,
             clock=clock,
         )
         worker = RingWorker(
-            around, model(), self.client, publisher=EventPublisher(bus.log, envelopes), failed=self.errors.append
+            around, self.model, self.client, publisher=EventPublisher(bus.log, envelopes), failed=self.errors.append
         )
         self.workers[name] = worker
         worker.start()
@@ -86,7 +98,7 @@ class Ring:
 
     def started(self, count: int) -> PsStarted:
         """What ps-0 has said when it started for this time."""
-        return self.job.await_event(PsStarted, count)
+        return self.job.await_event(PsStarted, count, where=lambda one: one.address not in self._addresses)
 
     def snapshot(self) -> SnapshotTaken:
         """Order a snapshot as the master does: again until it is received."""

@@ -53,6 +53,8 @@ class HandleSource:
 class NamedJobs:
     """See ``Jobs``: the jobs and files that the user has named."""
 
+    are_in_cluster = False
+
     def __init__(self, handles: Mapping[str, ReadableJob]) -> None:
         self._handles = handles
 
@@ -71,6 +73,8 @@ class NamedJobs:
 
 class LocalJobs:
     """See ``Jobs``: those of a folder of run directories."""
+
+    are_in_cluster = False
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -122,6 +126,8 @@ def _family(host: str) -> socket.AddressFamily:
 class NamespaceJobs:
     """See ``Jobs``: those of a namespace of Kubernetes whose objects are there."""
 
+    are_in_cluster = True
+
     def __init__(self, api: KubernetesApi) -> None:
         self._api = api
 
@@ -134,7 +140,9 @@ class NamespaceJobs:
 
     def find(self, key: str) -> JobSource:
         """See ``Jobs``."""
-        return HandleSource(KubernetesJobHandle(self._api, find_in(self._api, key), is_default=False))
+        namespace, _, name = key.rpartition("/")
+        api = self._api if namespace in ("", self._api.namespace) else connect(namespace)
+        return HandleSource(KubernetesJobHandle(api, find_in(api, name), is_default=False))
 
 
 def _jobs(names: Sequence[str], run_dir: Path | None, namespace: str) -> Jobs:

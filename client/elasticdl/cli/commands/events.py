@@ -118,7 +118,7 @@ def write_export(job: ReadableJob, path: Path, *, anonymize: bool) -> Header:
         exported_s=time.time(),
         anonymized=anonymize,
     )
-    return read_bus(job, lambda bus: export_log(bus.log, path, header, job.job if anonymize else None))
+    return read_bus(job, lambda bus: export_log(bus, path, header, job.job if anonymize else None))
 
 
 async def _follow(job: ReadableJob, show: Callable[[LogRecord], None]) -> str:

@@ -1,8 +1,9 @@
-"""Exports a long event log with three processes: this one reads it from the broker, its children fold and write it.
+"""Exports a long event log with several processes: this one reads it from the broker, its children write and fold it.
 
-One child, ``snapshots``, folds it as the master does and answers with core snapshots. The other one, ``write``, writes
-the file, finds where the time went, and puts the snapshots that the parent passes to it into the index. Run as a
-program, this module is either child. ``write`` prints the error if the file can't be written.
+One child, ``write``, writes the file, finds where the time went, and puts the core snapshots that the parent passes to
+it into the index. These are the master's. If they are not usable, or too few, another child, ``snapshots``, folds the
+log as the master does and answers with others. Run as a program, this module is either child. ``write`` prints the
+error if the file can't be written.
 """
 
 from __future__ import annotations
@@ -10,22 +11,28 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
 from dataclasses import asdict, replace
+from operator import sub
 from pathlib import Path
 from typing import Any
 
 from elasticdl.cli.jobs.sent_logs import RECORDS_MIN, EndedError, SentLog, answer, child, run_child, send
-from elasticdl.shared.bus.ports import LogReader
+from elasticdl.shared.bus.ports import JobReader
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.codec import Decode
-from elasticdl.shared.messages.events import Envelope, JobSubmitted, LogRecord, TaskTaken
+from elasticdl.shared.messages.events import Envelope, JobResumed, JobSubmitted, LogRecord, MessageUnreadable, TaskTaken
 from elasticdl.shared.names import JobId
 from elasticdl.views.files.anonymous import Anonymizer
-from elasticdl.views.files.exported_log import ExportedLog, Header, changed, export
+from elasticdl.views.files.exported_log import ExportedLog, Header, changed, export, snapshot_without_secrets
 from elasticdl.views.files.log_index import Indexing, Snapshots
+from elasticdl.views.reading import exact, snapshot_states
 from elasticdl.views.wall_time.fold import FIELDS
+
+FOLDED_MAX = 50_000
+"""Most records that a reader of the file has to fold after a core snapshot: that takes less than a second."""
 
 
 def change_of(anonymized: JobId | None) -> Callable[[Envelope], Envelope]:
@@ -33,24 +40,29 @@ def change_of(anonymized: JobId | None) -> Callable[[Envelope], Envelope]:
     return Anonymizer(anonymized).envelope if anonymized else lambda envelope: envelope
 
 
-async def export_log(log: LogReader, path: Path, header: Header, anonymized: JobId | None) -> Header:
+async def export_log(job: JobReader, path: Path, header: Header, anonymized: JobId | None) -> Header:
     """As ``exported_log.export``, with children if the log is long."""
+    log = job.log
     records = await log.last_seq()
     if records < RECORDS_MIN or isinstance(log, ExportedLog):  # A file is read in a tenth of the time of a broker.
         return await export(log, path, header, change_of(anonymized))
     header = replace(header, records=records)
     settings = {"path": str(path), "header": asdict(header), "anonymized": anonymized, "records": records}
-    async with (
-        child(__name__, settings | {"child": "write"}) as writer,
-        child(__name__, settings | {"child": "snapshots"}) as folder,
-    ):
+    async with AsyncExitStack() as children:
+        writer = await children.enter_async_context(child(__name__, settings | {"child": "write"}))
+        folder = None
+        # While the child starts. The state of an anonymous log is another one.
+        snapshots = b"" if anonymized else await _masters(job, records)
+        if not snapshots:
+            folder = await children.enter_async_context(child(__name__, settings | {"child": "snapshots"}))
         try:
-            await send(log, records, folder, writer)
-            snapshots = await answer(folder)
+            await send(log, records, *([folder] if folder else []), writer)
+            if folder:
+                snapshots = await answer(folder)
             assert writer.stdin is not None
             writer.stdin.write(snapshots)
         except EndedError as ended:
-            if ended.process is folder:
+            if folder and ended.process is folder:
                 await answer(folder)  # It has failed, which this raises.
         problem = await answer(writer)
     if problem:
@@ -59,28 +71,53 @@ async def export_log(log: LogReader, path: Path, header: Header, anonymized: Job
     return header
 
 
+async def _masters(job: JobReader, records: int) -> bytes:
+    """The core snapshots that the master has kept, and one of the end; none if readers had to fold much between them.
+
+    A state with unreadable messages is left out: this version may read them.
+    """
+    found = [each async for each in snapshot_states(job, records)][::-1]
+    seen = [max(state.seq, state.master_seq) for state, _ in found]
+    if max(map(sub, [*seen, records], [0, *seen])) > FOLDED_MAX:
+        return b""
+    found.append(((await exact(job, records)).state, b""))
+    return _sent(
+        (seq, snapshot_without_secrets(state, data))
+        for seq, (state, data) in zip([*seen, records], found, strict=True)
+        if state.spec is not None and not state.unreadable_messages.count
+    ).encode()
+
+
 async def _fold(log: SentLog, change: Callable[[Envelope], Envelope]) -> str:
     snapshots = Snapshots()
     async for record in log.read(0):
         snapshots.take(changed(record, change))
-    return json.dumps([(seq, base64.b64encode(data).decode()) for seq, data in snapshots.finish()])
+    return _sent(snapshots.finish())
+
+
+def _sent(snapshots: Iterable[tuple[int, bytes]]) -> str:
+    return json.dumps([(seq, base64.b64encode(data).decode()) for seq, data in snapshots])
 
 
 class _SentSnapshots:
-    """The core snapshots that the other child has made. See ``SnapshotSource``."""
+    """The core snapshots that the parent sends. See ``SnapshotSource``."""
 
     def __init__(self, log: SentLog) -> None:
         self._log = log
+        self._readable = sys.maxsize
+        """The records below this number can be read: the fold of the others knows more than those of the master."""
 
     def take(self, record: LogRecord) -> None:
         """See ``SnapshotSource``."""
+        if type(record.envelope.event) is MessageUnreadable:
+            self._readable = min(self._readable, record.seq)
 
     def finish(self) -> list[tuple[int, bytes]]:
         """See ``SnapshotSource``."""
         sent = self._log.pipe.read()
         if not sent:
             raise EOFError
-        return [(seq, base64.b64decode(data)) for seq, data in json.loads(sent)]
+        return [(seq, base64.b64decode(data)) for seq, data in json.loads(sent) if seq < self._readable]
 
 
 def _needed() -> Decode:
@@ -93,7 +130,7 @@ def _needed() -> Decode:
 
     def decode(data: bytes) -> Envelope:
         envelope = decode_some(data)
-        return codec.decode_envelope(data) if isinstance(envelope.event, JobSubmitted) else envelope
+        return codec.decode_envelope(data) if isinstance(envelope.event, (JobSubmitted, JobResumed)) else envelope
 
     return decode
 

@@ -177,7 +177,8 @@ def scale(job: JobHandle, *, workers: int, ps: int) -> None:
         state = recovered(job, all_evaluations=False).state
         if state.spec and state.spec.has_ring:
             raise UserError(
-                f"job {job.job} has no parameter servers to scale: it uses AllreduceStrategy. Give --workers.",
+                f"job {job.job} uses AllreduceStrategy, so the number of its parameter servers can't be changed. "
+                "Give --workers.",
                 usage=True,
             )
         restored = restored_ps(state.pods, ps, job.arguments)

@@ -178,7 +178,9 @@ def _speed(progress: ProgressSnapshot) -> str:
 def _servers(progress: ProgressSnapshot) -> str:
     if progress.ring is None:
         return f"ps {progress.ps[0]}/{progress.ps[1]}"
-    return f"ring of {progress.ring}" if progress.ring else "no ring"
+    ring = f"ring of {progress.ring}" if progress.ring else "no ring"
+    running, wanted = progress.ps
+    return f"{ring}  ps {running}/{wanted}" if wanted else ring
 
 
 def _block(progress: ProgressSnapshot) -> Group:

@@ -77,7 +77,7 @@ async def plan_next_run(
     check_skip(changes, former.arguments, state)
     if changes.ps and spec.has_ring:
         raise UserError(
-            f"job {former.job} has no parameter servers, so it takes no --num_ps_pods: it uses AllreduceStrategy",
+            f"job {former.job} uses AllreduceStrategy, so the number of its parameter servers can't be changed",
             usage=True,
         )
     lost = lost_part(left, former.log_end)
@@ -165,7 +165,7 @@ async def resume_event(
     if placement is None:
         await restore_registers(registers, store, spec, recovered)
         return resumed
-    ps = resumed.ps or len(placement.holders)
+    ps = resumed.ps or (0 if spec.has_ring else len(placement.holders))
     return replace(resumed, ps=ps, placement=placement.version, owners=placement.owners)
 
 

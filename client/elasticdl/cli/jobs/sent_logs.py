@@ -12,6 +12,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from itertools import accumulate, pairwise
+from pickle import UnpicklingError
 from typing import IO, Any
 
 from elasticdl.shared.bus.ports import LogReader
@@ -57,11 +58,11 @@ class EndedError(Exception):
         self.process = process
 
 
-async def send(log: LogReader, until: int, *children: Process) -> None:
-    """Send the records until one that is there. Raises ``EndedError``."""
+async def send(log: LogReader, until: int, *children: Process, after: int = 0) -> None:
+    """Send the records above a number until one that is there. Raises ``EndedError``."""
     records: list[bytes] = []
-    size_bytes, left = 0, until
-    async for some in encoded_records(log, until):
+    size_bytes, left = 0, until - after
+    async for some in encoded_records(log, after, until):
         records += some
         size_bytes += sum(map(len, some))
         left -= len(some)
@@ -96,13 +97,13 @@ def run_child(do: Callable[[SentLog, Any], Coroutine[Any, Any, str]]) -> int:
             raise EOFError
         sys.stdout.write(asyncio.run(do(SentLog(sys.stdin.buffer, settings["records"]), settings)))
         sys.stdout.flush()
-    except (EOFError, BrokenPipeError):  # The parent was killed.
+    except (EOFError, BrokenPipeError, UnpicklingError):  # The parent was killed.
         return 1
     return 0
 
 
 class SentLog:
-    """The records that the parent sends. See ``LogReader``; ``pipe`` has what follows them."""
+    """The records that the parent sends. See ``LogReader``; ``pipe`` has what comes before and after them."""
 
     def __init__(self, pipe: IO[bytes], records: int) -> None:
         self.pipe = pipe
@@ -115,7 +116,7 @@ class SentLog:
     async def read(
         self, after: int, decode: Decode = codec.decode_envelope, until: int = 0
     ) -> AsyncIterator[LogRecord]:
-        """See ``LogReader``; once, from the first record on. Raises ``EOFError``: the parent was killed."""
+        """See ``LogReader``; once, from the first one on that is sent. Raises ``EOFError``: the parent was killed."""
         until = until or self._records
         while after < until:
             (count,) = _COUNT.unpack(self._next(_COUNT.size))

@@ -201,7 +201,7 @@ def refuse_problems(findings: Iterator[Finding]) -> None:
 
 def _priority_classes(manifest: JobManifest) -> set[str]:
     share = manifest.worker_priority
-    named = {pod.priority_class for pod in (manifest.master, manifest.worker, manifest.ps)}
+    named = {pod.priority_class for pod in (manifest.master, manifest.worker, manifest.ps)} | {manifest.spare_priority}
     return {name for name in (*named, *((share.high, share.low) if share else ())) if name}
 
 

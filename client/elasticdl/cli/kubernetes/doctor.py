@@ -82,7 +82,7 @@ def findings(api: KubernetesApi, image_name: str = "") -> Iterator[Finding]:
     yield rights_finding(api.is_allowed)
     yield defaults_finding(api, ["image_name"] if image_name else [])
     defaults = namespace_defaults(api)
-    classes = {defaults.get(f"priority_class_{level}", "") for level in ("high", "low")} - {""}
+    classes = {defaults.get(f"priority_class_{level}", "") for level in ("high", "low", "spare")} - {""}
     yield from name_findings(api, SERVICE_ACCOUNT, classes)
 
 

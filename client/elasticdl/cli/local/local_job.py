@@ -19,7 +19,6 @@ from elasticdl.cli.local.processes.children import ChildProcesses, Exit, Usage, 
 from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.local.processes.imports import service_command
 from elasticdl.cli.local.processes.logs import bound, last_error
-from elasticdl.cli.local.processes.spares import SPARES_LOG, Spares
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.cli.local.restart_policy import RestartPolicy
 from elasticdl.master.core import State
@@ -118,7 +117,6 @@ class LocalJob:
         self._processes = ChildProcesses(runtime.forks or runtime.spawner, self._exited_on_its_thread)
         self._restart_policy = RestartPolicy()
         self._started = False
-        self._spares: Spares | None = None
         self._interrupted = False
         self._stopping = False
         self._kill = False
@@ -270,7 +268,6 @@ class LocalJob:
                 pids = {MASTER: self._processes.pid(MASTER) or 0, BROKER: self._broker.pid}
                 goodput = self._monitor.meter.goodput(self._monitor.state)
                 self._observer.on_tick(self._monitor.state, self._monitor.heartbeats, pids, goodput)
-                self._fill_spares(self._monitor.state)
                 await asyncio.sleep(TICK_S)
             self._processes.sample()
             bound(self._run.logs)
@@ -280,28 +277,6 @@ class LocalJob:
             if problem and not self._stopping:
                 self._request_stop(problem)
                 self._observer.on_message(f"{problem}. Stopping the job; it can be resumed.")
-
-    def _fill_spares(self, state: State) -> None:
-        """Start spare workers, once all workers run."""
-        forks = self._runtime.forks
-        if forks is None or state.spec is None or not state.spec.spare_workers or self._stopping:
-            return
-        if len(state.running(Service.WORKER)) < len(state.wanted_workers):
-            return
-        if self._spares is None:
-            self._spares = Spares(
-                forks,
-                state.spec,
-                folder=self._run.path / "spares",
-                environment=lambda number: self._environment(self._url, PodName(f"spare-{number}"), Service.WORKER),
-                logs=self._run.logs,
-            )
-            forks.take_spare = self._spares.take
-        if self._spares.fill():
-            log = self._run.logs / SPARES_LOG
-            self._observer.on_message(f"A spare worker ended unexpectedly. The job continues without spares: see {log}")
-        for _ in range(self._spares.newly_ready()):
-            self._observer.on_message("A spare worker is ready.")
 
     @contextlib.contextmanager
     def _fork_servers(self) -> Iterator[None]:
@@ -314,8 +289,6 @@ class LocalJob:
         try:
             yield
         finally:
-            if self._spares is not None:
-                self._spares.stop()
             forks.end_job()
 
     def _environment(self, url: str, pod: PodName, service: Service) -> dict[str, str]:

@@ -66,7 +66,14 @@ class LocalPods:
         self._waiting: dict[PodName, asyncio.Task[None]] = {}
         self._deleted: set[PodInstance] = set()
 
-    async def create(self, pod: PodName, service: Service, creation_seq: int) -> PodStatus:
+    async def create(
+        self,
+        pod: PodName,
+        service: Service,
+        creation_seq: int,
+        *,
+        is_spare: bool = False,  # noqa: ARG002  There are no priorities here.
+    ) -> PodStatus:
         """See ``Pods.create``."""
         latest = self._table.get(pod)
         if latest and not self._table.admits(pod, creation_seq):

@@ -192,7 +192,7 @@ def _checked(spec: JobSpec, run: RunDirectory, runtime: Runtime, folder: Path, s
     starter: Starter = forks or runtime.spawner
     keep = forks.keep if forks else None
     if forks:
-        if spec.has_ring:
+        if not spec.ps_pods:
             forks.leave_out(Service.PS)
         forks.begin(run.logs)
         forks.servers[Service.WORKER].wait()
@@ -226,7 +226,7 @@ def _runtime(
     forks = options.forks
     if forks is None and options.command is service_command:
         forks = fork_servers(processes=spec.processes, seed=spec.plan.seed, envs=envs)
-        if spec.has_ring:
+        if not spec.ps_pods:
             forks.leave_out(Service.PS)
     spawner = forks.spawner if forks else Spawner()
     broker: Broker = EmbeddedBroker(spawner, run) if record.own_nats else ExternalBroker(record.nats_url)

@@ -108,7 +108,8 @@ def _initial_text(initial: InitialModel) -> str:
 def _processes_text(spec: JobSpec) -> str:
     """``2 workers and 1 parameter server``."""
     if spec.has_ring:
-        return f"{count(spec.workers, 'worker')} in a ring"
+        beside = f", and {count(spec.ps_pods, 'parameter server')} for the tables" if spec.ps_pods else ""
+        return f"{count(spec.workers, 'worker')} in a ring{beside}"
     return f"{count(spec.workers, 'worker')} and {count(spec.ps, 'parameter server')}"
 
 

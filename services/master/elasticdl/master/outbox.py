@@ -54,6 +54,8 @@ TASKS_AT_ONCE_MAX = 256
 """Tasks that are queued together: workers get the first ones early, and other tasks of the loop wait milliseconds."""
 
 PsOrder = commands.TakeSnapshot | commands.HoldGroup | commands.OpenPin | commands.ClosePin
+ProcessOrder = PsOrder | commands.PromoteWorker
+"""An order to the process in whose lane it is."""
 PodCommand = commands.StartPod | commands.StopPod
 
 _log = structlog.get_logger()
@@ -149,8 +151,8 @@ class Outbox:
             self._report(CommandsRan(up_to=done.seq, failures=tuple(done.failures)))
 
     async def _run(self, command: Command, cause: str, term: int) -> None:
-        if isinstance(command, PsOrder):
-            await self._send(command.ps, command, cause)
+        if isinstance(command, ProcessOrder):
+            await self._send(PodName(lane_of(command)), command, cause)
             return
         match command:
             case commands.StartPod() | commands.StopPod():
@@ -273,6 +275,8 @@ def lane_of(command: Command) -> str:
     match command:
         case commands.StartPod() | commands.StopPod():
             return "pods"
+        case commands.PromoteWorker(worker=worker):
+            return worker
         case commands.ReadLedgers(ps=ps):
             return f"ledgers of {ps}"
         case Dispatch() | commands.ReturnDelivery():

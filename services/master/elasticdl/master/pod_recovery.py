@@ -32,6 +32,7 @@ def supervisor_of(state: State, pods: Pods, publish: Publish, creation_seq: int)
             service=pod.service,
             former=pod.former_instance,
             is_wanted=pod.phase is PodPhase.ORDERED,
+            is_spare=state.is_spare(pod),
         )
         for pod in state.pods.values()
         if pod.phase in (PodPhase.ORDERED, PodPhase.STOPPING) and not pod.has_process and pod.name not in to_execute

@@ -1,8 +1,13 @@
-"""The cadence of core snapshots: one for every N log records, so that a successor need not fold the whole log."""
+"""The cadence of core snapshots: one for every N log records, so that a successor need not fold the whole log.
+
+It replaces the latest one. The first one of each long stretch of the log is kept as well, for readers of what is before
+the latest one.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import structlog
 
@@ -17,10 +22,10 @@ _log = structlog.get_logger()
 
 
 class CoreSnapshotWriter:
-    """Keeps the latest core snapshot of the master up to date.
+    """Keeps the latest core snapshot of the master up to date, and former ones along the log.
 
     A failure only makes the next start slower, so no error here ends the master. A master that was fenced may still
-    write: its state is a prefix of the log, and an older snapshot never replaces a newer one.
+    write: its state is a prefix of the log, and an older snapshot never replaces the latest one.
 
     Args:
         every: log records between two snapshots; 0: no snapshots.
@@ -31,6 +36,8 @@ class CoreSnapshotWriter:
         self._every = every
         self._entry_seq = recovered.entry_seq
         self._last_seq = recovered.snapshot_seq
+        self._stretch = core_snapshot.stretch_of(self._last_seq)
+        """The last one of which a snapshot was kept, if it was small enough."""
         self._waiting: asyncio.Queue[core_snapshot.StateCopy] = asyncio.Queue()
         self.is_busy = False
         """Whether a snapshot is being written; the next one waits for it."""
@@ -62,3 +69,13 @@ class CoreSnapshotWriter:
             self._entry_seq = present.seq if present else 0
             if present is None or core_snapshot.seq_of(present.value) < core_snapshot.seq_of(data):
                 self._entry_seq = await self._register.write(MASTER, data, after=self._entry_seq)
+        if (stretch := core_snapshot.stretch_of(core_snapshot.seq_of(data))) > self._stretch:
+            if core_snapshot.is_kept(stretch, len(data)):
+                await self._keep(core_snapshot.kept_name(stretch), data)
+            self._stretch = stretch
+
+    async def _keep(self, name: str, data: bytes) -> None:
+        """Replace what is kept there: it may be of another version of the program, or of a lost end of the log."""
+        present = await self._register.read(name)
+        with suppress(FencedError):  # Another master has just kept its own.
+            await self._register.write(name, data, after=present.seq if present else 0)

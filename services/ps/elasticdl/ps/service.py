@@ -293,7 +293,7 @@ class PsIdentity:
         """The model core of this ps, without a model yet."""
         return PsCore(
             plan=spec.plan,
-            placement=Placement.even(spec.ps),
+            placement=Placement.first_of(spec),
             number=pod_number(self.ps),
             policy=UpdatePolicy.of(spec),
             memory_bytes_max=self.memory_bytes_max,

@@ -211,7 +211,7 @@ def build(spec: JobSpec, running_batches: RunningBatches, adapts: Adapting = Ada
     settings = _settings(spec, has_callbacks=bool(with_hooks(callbacks)))
     runner = _runner(spec, module, source, running_batches, settings)
     if spec.has_ring:
-        check_ring(runner)
+        check_ring(runner, has_ps=spec.has_tables_beside_ring)
     running_batches.step()
     facts = ModelFacts(directions=runner.metric_directions, has_schedule=runner.has_schedule)
     found = check_callbacks(callbacks, module.path, spec, facts)
@@ -392,8 +392,8 @@ def _data_of(
 
 
 def _swap_bytes_min(spec: JobSpec) -> int:
-    """The weights of an exported model are all in its file, and a ring has no ps."""
-    return sys.maxsize if spec.model.exported or spec.has_ring else SWAP_BYTES_MIN
+    """The weights of an exported model are all in its file, and a ring may have no ps."""
+    return sys.maxsize if spec.model.exported or not spec.ps_pods else SWAP_BYTES_MIN
 
 
 def _ports_of(spec: JobSpec, module: UserModule) -> Ports:

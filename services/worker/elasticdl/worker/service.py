@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import tempfile
@@ -9,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
@@ -21,9 +22,10 @@ from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.job.spec import ExportTables, JobSpec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.kubernetes.names import without_pod_folders
+from elasticdl.shared.messages.events import ModelBuilt
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.model.signature import ModelSignature
-from elasticdl.shared.names import Incarnation, PodName, Service, pod_name, pod_number
+from elasticdl.shared.names import Incarnation, Service, pod_number
 from elasticdl.shared.pod_instances import own_instance
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.core_runner import CoreRunner, Lanes, LoopLanes
@@ -54,8 +56,10 @@ from elasticdl.worker.execution.round_steps import RoundSettings, RoundSteps
 from elasticdl.worker.execution.saved_models import SavedModels
 from elasticdl.worker.heartbeat import metrics_of
 from elasticdl.worker.predictions.output import PredictionOutput
+from elasticdl.worker.promotion import Promotion
 from elasticdl.worker.ps_client import PsClient, PsClientSettings
 from elasticdl.worker.ps_client.addresses import Addresses
+from elasticdl.worker.ps_client.dense_and_tables import DenseAndTables
 from elasticdl.worker.running_batches import RunningBatches
 from elasticdl.worker.watchdog import Watchdog
 
@@ -96,7 +100,7 @@ class Worker:
     _runner: CoreRunner[Event, Command] = field(init=False)
     _exit_code: int | None = None
     _fault: BaseException | None = None
-    _ps: PsClient | None = None
+    _ps: PsClient | DenseAndTables | None = None
     _round_steps: RoundSteps | None = None
     _loader: BatchLoader | None = None
     _ring: RingWorker | None = None
@@ -180,9 +184,10 @@ class Worker:
             try:
                 with running_batches.starting(self.spec.limits.start_part_s):
                     notes = self._build(running_batches)
-                if self._ring is not None:
-                    self._ring.start()
-                self._runner.post(Started(notes=notes))
+                if self.spec.spare_workers:
+                    self._wait_for_promotion(notes)
+                else:
+                    self._begin(notes)
             except (UserError, PermanentError, ProtocolError, TransientError) as error:
                 self._runner.post(ExecutionFailed(error=error))
             self._runner.run()
@@ -208,6 +213,18 @@ class Worker:
         """Whether the tasks are returned and the log knows that the worker stops."""
         return self._exit_code is not None
 
+    def _begin(self, notes: tuple[str, ...]) -> None:
+        """Take part in the job."""
+        if self._ring is not None:
+            self._ring.start()
+        self._runner.post(Started(notes=notes))
+
+    def _wait_for_promotion(self, notes: tuple[str, ...]) -> None:
+        """Take part as soon as the master says so; returns at once."""
+        promotion = Promotion(self.incarnation, partial(asyncio.to_thread, self._begin, notes))
+        self.loop.call(self.bus.signals.serve_orders(self.settings.pod, promotion.take_order))
+        self.loop.call(self._publisher.publish(ModelBuilt()))
+
     def _build(self, running_batches: RunningBatches) -> tuple[str, ...]:
         """Load the model and the data; returns the start-up lines for the user."""
         # Imported here: TensorFlow takes seconds, which pass while the bus connects (see main.py).
@@ -217,30 +234,30 @@ class Worker:
         gpu = gpu_name()
         check_gpu(self.settings.gpus, gpu)
         _log.info("compute device", device=gpu or "CPU")
-        addresses = Addresses(self.bus.registers, self.loop, Placement.even(self.spec.ps), self._background_failed)
-        built = self.built = self.built or build(self.spec, running_batches)
+        addresses = Addresses(self.bus.registers, self.loop, Placement.first_of(self.spec), self._background_failed)
+        built = self.built or build(self.spec, running_batches)
+        if self.spec.spare_workers and self.built is None:
+            from elasticdl.worker.model_trial import try_model
+
+            try_model(built, running_batches)  # TensorFlow compiles a function when it is called for the first time.
+            built.runner.forget()
+        self.built = built
         built.use_data_of(self.spec)
         self._check_callbacks(built)
         signature = built.runner.signature()
-        ps = self._ps = PsClient(
-            addresses.directory,
-            token=self.settings.token,
-            peer=self.settings.pod,
-            plan=self.spec.plan.fingerprint,
-            signature=signature,
-            settings=PsClientSettings(has_gate=self.spec.bounds_staleness),
-        )
+        ps = self._ps = self._ps_client(addresses, signature)
         exporter = self._exporter(built, ps, running_batches)
         loader = self._loader = BatchLoader(
             built.training, built.validation, model=built.runner, store=self.store, running_batches=running_batches
         )
-        if self.spec.rounds and built.runner.synchronizes:
+        if self.spec.rounds and built.runner.synchronizes and isinstance(ps, PsClient):
             self._round_steps = RoundSteps(
                 RoundSettings(plan=self.spec.plan.fingerprint, rounds=self.spec.rounds),
                 built.runner,
                 WorkerRoundServices(self.spec.plan, loader, ps, running_batches),
             )
         ring = self._ring = self._join_ring(built, signature, ps) if self.spec.has_ring else None
+        servers = ring.servers if ring else cast("PsClient", ps)  # DenseAndTables is only with a ring.
         compute = ComputeLane(
             ComputeSettings(
                 plan=self.spec.plan,
@@ -255,15 +272,29 @@ class Worker:
             running_batches,
             loader.name_record,
         )
-        self._executor.add(
-            lane_handlers(loader, compute, PsLane(ring.servers if ring else ps, self.store, has_ring=ring is not None))
-        )
+        self._executor.add(lane_handlers(loader, compute, PsLane(servers, self.store, has_ring=ring is not None)))
         if built.outputs is not None:
             self._executor.add(self._predictor(built.outputs, running_batches, loader).handlers)
         self._executor.add({commands.InitialiseModel: lambda _: self._initialise(addresses, ps, built)})
         return tuple(start_notes(built, self.settings, gpu))
 
-    def _join_ring(self, built: Built, signature: ModelSignature, ps: PsClient) -> RingWorker:
+    def _ps_client(self, addresses: Addresses, signature: ModelSignature) -> PsClient | DenseAndTables:
+        client = partial(
+            PsClient,
+            token=self.settings.token,
+            peer=self.settings.pod,
+            plan=self.spec.plan.fingerprint,
+            settings=PsClientSettings(has_gate=self.spec.bounds_staleness),
+        )
+        if not self.spec.has_tables_beside_ring:
+            return client(addresses.directory, signature=signature)
+        return DenseAndTables(
+            signature,
+            client(addresses.directory_of_replica, signature=signature.without_tables),
+            client(addresses.directory, signature=signature.without_dense),
+        )
+
+    def _join_ring(self, built: Built, signature: ModelSignature, ps: PsClient | DenseAndTables) -> RingWorker:
         # Imported here: other jobs need no part of a ps in their workers.
         from elasticdl.worker.replica.ring_worker import RingWorker, Surroundings
 
@@ -285,7 +316,7 @@ class Worker:
             updater=built.runner.updater,
         )
 
-    def _exporter(self, built: Built, ps: PsClient, running_batches: RunningBatches) -> Exporter:
+    def _exporter(self, built: Built, ps: PsClient | DenseAndTables, running_batches: RunningBatches) -> Exporter:
         in_parquet = built.export_tables is ExportTables.PARQUET
         return Exporter(
             ps=ps,
@@ -344,11 +375,10 @@ class Worker:
                 hint="Start a new job. If its model check does not finish, remove the callbacks.",
             )
 
-    def _initialise(self, addresses: Addresses, ps: PsClient, built: Built) -> None:
-        while not addresses.wait_known(_holders(addresses.placement()), timeout_s=_WAITING_S):
+    def _initialise(self, addresses: Addresses, ps: PsClient | DenseAndTables, built: Built) -> None:
+        while not addresses.wait_known(wanted := addresses.placement().owner_names(self.spec), timeout_s=_WAITING_S):
             if self.has_said_stopped:
                 return
-            wanted = _holders(addresses.placement())
             _log.info("waiting for ps", known=sorted(addresses.resolve()), wanted=wanted)
         first = ps.initialise(built.runner.initial_dense())
         while self._ring is not None and not self._ring.wait_until_member(_WAITING_S):
@@ -391,10 +421,6 @@ def weights_file(spec: JobSpec, epoch: int) -> str:
 
 def _text(names: Sequence[str]) -> str:
     return ", ".join(names) or "none"
-
-
-def _holders(placement: Placement) -> list[PodName]:
-    return [pod_name(Service.PS, number) for number in placement.holders]
 
 
 def start_notes(built: Built, settings: WorkerSettings, gpu: str) -> list[str]:

@@ -73,21 +73,22 @@ async def present_records(
         yield record
 
 
-async def encoded_records(log: LogReader, until: int) -> AsyncIterator[Sequence[bytes]]:
-    """The log until a record as ``EncodedLog.encoded`` gives it, whatever log it is."""
+async def encoded_records(log: LogReader, after: int, until: int) -> AsyncIterator[Sequence[bytes]]:
+    """A part of the log as ``EncodedLog.encoded`` gives it, whatever log it is."""
     if isinstance(log, EncodedLog):
-        async for some in log.encoded(0, until):
+        async for some in log.encoded(after, until):
             yield some
         return
-    async for record in present_records(log, until=until):
+    async for record in present_records(log, after=after, until=until):
         yield (codec.encode_envelope(record.envelope),)
 
 
 async def submitted(log: LogReader, until: int) -> JobSpec | None:
     """The job as it was submitted, usually in the first record; ``until``: the last record to read, 0: all."""
-    async for record in present_records(log, until=until):
-        if isinstance(record.envelope.event, JobSubmitted):
-            return record.envelope.event.spec
+    for after, last in ((0, 1), (1, until)):  # One record is read with one request.
+        async for record in present_records(log, after=after, until=last):
+            if isinstance(record.envelope.event, JobSubmitted):
+                return record.envelope.event.spec
     return None
 
 

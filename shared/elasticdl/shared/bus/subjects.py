@@ -87,6 +87,13 @@ TABLE: tuple[Row, ...] = (
         content="core snapshot: the folded state with its place in the log and its schema, or the names of its parts",
     ),
     Row(
+        subject="edl.v1.<job>.core.<service>-<stretch>",
+        stream="CORE",
+        senders="master",
+        receivers="tools, master",
+        content="the core snapshot that is kept of a stretch of 20,000 records of the log",
+    ),
+    Row(
         subject="edl.v1.<job>.core.<service>.<write>-<part>",
         stream="CORE",
         senders="master",
@@ -164,7 +171,7 @@ def register_name(job: JobId, subject: str) -> str:
 
 
 def core(job: JobId, name: str) -> str:
-    """The subject of the latest core snapshot of a service, or of a part of it: ``SERVICE.PART``."""
+    """The subject of a core snapshot, see ``core_snapshot.kept_name``, or of a part of it: ``NAME.PART``."""
     return _join(job, "core", *name.split("."))
 
 

@@ -243,9 +243,15 @@ class JobFlags:
         Flag("Worker processes.", metavar="N", panel=PROCESSES, limits=(1, WORKERS_MAX), sets="JobSpec.workers"),
     ] = 2
     num_ps_pods: Annotated[
-        int,
-        Flag("Parameter server processes.", metavar="N", panel=PROCESSES, limits=(1, PS_MAX), sets="JobSpec.ps"),
-    ] = 1
+        int | None,
+        Flag(
+            "Parameter server processes. With AllreduceStrategy they have the tables of the model.",
+            metavar="N",
+            shows="1, or none with AllreduceStrategy",
+            panel=PROCESSES,
+            limits=(1, PS_MAX),
+        ),
+    ] = None
     batch_deadline_secs: Annotated[
         Seconds,
         Flag(
@@ -307,12 +313,22 @@ class JobFlags:
     @property
     def processes(self) -> int:
         """Processes of workers and parameter servers."""
-        return self.num_workers + self.num_ps_pods
+        return self.num_workers + self.ps_pods
+
+    @property
+    def ps_pods(self) -> int:
+        """Processes of parameter servers."""
+        return self.num_ps_pods or 1
+
+    @property
+    def ps(self) -> int:
+        """``JobSpec.ps``."""
+        return self.ps_pods
 
     @property
     def job_values(self) -> dict[str, Any]:
         """The fields of the ``JobSpec`` that flags set."""
-        return {"limits": Limits(**values_for("Limits", self)), **values_for("JobSpec", self)}
+        return {"limits": Limits(**values_for("Limits", self)), **values_for("JobSpec", self), "ps": self.ps}
 
     @property
     def functions(self) -> dict[str, str]:

@@ -248,7 +248,8 @@ class TrainFlags(JobFlags):
         Literal["ParameterServerStrategy", "AllreduceStrategy"],
         Flag(
             "How workers exchange gradients: through parameter servers (ParameterServerStrategy), or in a ring of "
-            "workers (AllreduceStrategy: synchronous like --use_async=false, not for elasticdl.layers.Embedding).",
+            "workers (AllreduceStrategy: synchronous like --use_async=false; elasticdl.layers.Embedding needs "
+            "--num_ps_pods).",
             metavar="NAME",
             panel=PROCESSES,
         ),
@@ -287,7 +288,7 @@ class TrainFlags(JobFlags):
     spare_workers: Annotated[
         int,
         Flag(
-            "Processes that have imported everything, and take the place of workers that die. Each needs the memory "
+            "Workers that have built the model, and take the place of workers that die. Each needs the memory "
             "of a worker, and no CPU while it waits.",
             metavar="N",
             panel=PROCESSES,
@@ -426,12 +427,6 @@ class TrainFlags(JobFlags):
 
     def _check_strategy(self) -> None:
         """Refuse what the strategy has no use for."""
-        if self.spare_workers and self.platform != "local":
-            raise UserError(
-                f"--spare_workers={self.spare_workers} needs --platform=local",
-                hint="Leave it out: spare workers run only on this machine.",
-                usage=True,
-            )
         if self.deterministic and self.strategy is not Strategy.ALLREDUCE:
             raise UserError(
                 "--deterministic needs --distribution_strategy=AllreduceStrategy. Parameter servers always add up in "
@@ -447,16 +442,20 @@ class TrainFlags(JobFlags):
         self._refuse_useless(plain_values(self))
 
     def _refuse_useless(self, given: Collection[str]) -> None:
+        ring, has_ring = "--distribution_strategy=AllreduceStrategy", self.strategy is Strategy.ALLREDUCE
         for option in ("replica_check_steps", "ring_precision"):
-            if option in given and self.strategy is not Strategy.ALLREDUCE:
-                raise UserError(f"--{option} needs --distribution_strategy=AllreduceStrategy.", usage=True)
-        useless = {"num_ps_pods", "lr_staleness_modulation", "max_staleness"} & set(given)
-        if useless and self.strategy is Strategy.ALLREDUCE:
+            if option in given and not has_ring:
+                raise UserError(f"--{option} needs {ring}.", usage=True)
+        useless = {"lr_staleness_modulation", "max_staleness"} & set(given)
+        if useless and has_ring:
             raise UserError(
-                f"--{min(useless)} has no effect with --distribution_strategy=AllreduceStrategy, which has no "
-                "parameter servers and no stale gradients. Leave it out.",
-                usage=True,
+                f"--{min(useless)} has no effect with {ring}, which has no stale gradients. Leave it out.", usage=True
             )
+        later = {"initial_model", "platform"} & plain_values(self).keys()
+        if later and has_ring and self.num_ps_pods:
+            option = min(later)
+            given_as = f"--{option}={getattr(self, option)}"
+            raise UserError(f"{given_as} can't be combined with --num_ps_pods and {ring} yet.", usage=True)
 
     def _check_global_batch_size(self) -> None:
         size, parts = self.global_batch_size, self.batches_per_update
@@ -485,9 +484,14 @@ class TrainFlags(JobFlags):
         return Strategy(self.distribution_strategy)
 
     @property
-    def processes(self) -> int:
-        """Processes of workers and parameter servers."""
-        return self.num_workers if self.strategy is Strategy.ALLREDUCE else self.num_workers + self.num_ps_pods
+    def ps_pods(self) -> int:
+        """Processes of parameter servers."""
+        return self.num_ps_pods or (0 if self.strategy is Strategy.ALLREDUCE else 1)
+
+    @property
+    def ps(self) -> int:
+        """``JobSpec.ps``: the first worker of a ring is one, too."""
+        return self.ps_pods + (self.strategy is Strategy.ALLREDUCE)
 
     @property
     def is_synchronous(self) -> bool:

@@ -61,6 +61,14 @@ class Rounds:
         """Whether every batch of the round that a batch belongs to is absorbed."""
         return self._has_batches(ledger, task, batch + 1)
 
+    def is_between(self, ledger: Ledger) -> bool:
+        """Whether no batch of the first incomplete round is absorbed, if rounds were completed in their order."""
+        cohort = self.cohort(TaskId(next(ledger.missing(_NO_END))[0]))
+        if not cohort:
+            return True
+        complete = self._complete_rounds(ledger, cohort)
+        return all(ledger.next_batch(TaskId(task), self.plan.batches_of(TaskId(task))) <= complete for task in cohort)
+
     def count(self, ledger: Ledger) -> int:
         """How many rounds are complete, if they were completed in their order. Takes time for each finished cohort."""
         first = next(ledger.missing(_NO_END))[0]

@@ -265,7 +265,7 @@ class Strategy(Enum):
     PARAMETER_SERVERS = "ParameterServerStrategy"
     ALLREDUCE = "AllreduceStrategy"
     """Each worker holds a replica of the model, and a ring of workers adds up the gradients. The first worker of the
-    ring serves its replica as ``ps-0``; there are no processes of ps."""
+    ring serves its replica as ``ps-0``. Tables of the model, if it has any, are on the ps from ``ps-1`` on."""
 
 
 class ExportTables(Enum):
@@ -297,11 +297,11 @@ class JobSpec:
         export_weights: export the weights alone, as one file, instead of the model.
         storage: URI of the folder for snapshots and indices.
         workers: number of workers.
-        ps: number of parameter servers; 1 for a ring, whose first worker is one besides.
+        ps: number of parameter servers, counting the first worker of a ring, which is one besides.
         strategy: how workers exchange gradients.
         deterministic: a ring adds gradients up in float64.
         ring_precision: type in which a ring sends sums: ``bfloat16`` or ``float16``; None: ``float32``.
-        spare_workers: processes on this machine that wait to take the place of a worker that has died.
+        spare_workers: workers beyond the wanted ones that wait to take the place of one that has died.
         replica_check_steps: updates after which the replicas of a ring are compared (0: never).
         snapshot_interval_s: seconds between a ps' snapshots.
         snapshot_steps: additional snapshots every N steps (0: none).
@@ -379,13 +379,23 @@ class JobSpec:
 
     @property
     def has_ring(self) -> bool:
-        """Whether the workers form a ring, and one of them serves the model in place of ps."""
+        """Whether the workers form a ring, and one of them serves the dense variables as ``ps-0``."""
         return self.strategy is Strategy.ALLREDUCE
+
+    @property
+    def ps_pods(self) -> int:
+        """Processes of ps. With a ring they have the tables alone."""
+        return self.ps - 1 if self.has_ring else self.ps
+
+    @property
+    def has_tables_beside_ring(self) -> bool:
+        """Whether workers have the dense variables, and ps the tables: each batch is in the ledgers of both."""
+        return self.has_ring and self.ps > 1
 
     @property
     def processes(self) -> int:
         """Processes of workers and ps."""
-        return self.workers if self.has_ring else self.workers + self.ps
+        return self.workers + self.ps_pods
 
     @property
     def work(self) -> Plan:

@@ -54,9 +54,15 @@ def owner_reference(owner: Manifest, kind: kinds.Kind = kinds.JOB) -> Manifest:
 
 
 def pod_manifest(
-    job: ClusterJob, pod: PodName, service: Service, creation_seq: int, memory_raises: int = 0
+    job: ClusterJob,
+    pod: PodName,
+    service: Service,
+    creation_seq: int,
+    memory_raises: int = 0,
+    *,
+    is_spare: bool = False,
 ) -> Manifest:
-    """The manifest of a pod."""
+    """The manifest of a pod; ``is_spare``: see ``StartPod``."""
     template = deepcopy(job.templates.template(service))
     metadata = template.setdefault("metadata", {})
     metadata["name"] = pod_object_name(job.job, pod, creation_seq)
@@ -68,6 +74,8 @@ def pod_manifest(
     spec.setdefault("enableServiceLinks", False)
     if service is Service.WORKER and (priority := job.templates.worker_priority):
         spec["priorityClassName"] = priority.class_of(pod_number(pod), job.templates.workers)
+    if is_spare and job.templates.spare_priority:
+        spec["priorityClassName"] = job.templates.spare_priority
     container = main_container(spec["containers"], service)
     memory_raises = min(memory_raises, job.templates.memory_raises_max)
     limit = container.get("resources", {}).get("limits", {}).get("memory")

@@ -61,13 +61,14 @@ class KubernetesPods:
         self._watch = object()
         """Identifies the present watch: what the threads of former ones report is ignored."""
 
-    async def create(self, pod: PodName, service: Service, creation_seq: int) -> PodStatus:
+    async def create(self, pod: PodName, service: Service, creation_seq: int, *, is_spare: bool = False) -> PodStatus:
         """See ``Pods.create``. While the namespace has no quota left, the pod is pending and is tried again."""
         await self._ensure_listed()
         latest = self._table.get(pod)
         if latest and not self._table.admits(pod, creation_seq):
             return latest
-        manifest = pod_manifest(self._job, pod, service, creation_seq, self._memory_raises(service))
+        raises = self._memory_raises(service)
+        manifest = pod_manifest(self._job, pod, service, creation_seq, raises, is_spare=is_spare)
         return await self._create(
             PodStatus(pod=pod, service=service, creation_seq=creation_seq, phase=Pending(reason="")), manifest
         )

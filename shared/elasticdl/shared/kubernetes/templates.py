@@ -57,6 +57,7 @@ class PodTemplates:
 
     Attributes:
         worker_priority: priority classes of the workers; None: that of the template.
+        spare_priority: priority class of workers that are created as spares; empty: that of other workers.
         memory_raises_max: how often all pods of a service get 1.5 times the memory after one of them ran out of it.
         image_pull_s: seconds after which the job ends if a pod has a node and its containers can't be created.
     """
@@ -67,6 +68,7 @@ class PodTemplates:
     worker_priority: WorkerPriority | None = None
     memory_raises_max: int = MEMORY_RAISES_MAX
     image_pull_s: float = IMAGE_PULL_S
+    spare_priority: str = ""
 
     def __post_init__(self) -> None:
         for service, template in ((Service.WORKER, self.worker), (Service.PS, self.ps)):

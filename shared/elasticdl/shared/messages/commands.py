@@ -26,10 +26,15 @@ class JobState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartPod:
-    """Create a pod under this name."""
+    """Create a pod under this name.
+
+    Attributes:
+        is_spare: worker: it waits for the place of another one, so others may take the room of its pod.
+    """
 
     pod: PodName
     service: Service
+    is_spare: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +253,20 @@ class FormRing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromoteWorker:
+    """Let a worker take part that has built the model and waits; only in jobs with spare workers.
+
+    Attributes:
+        incarnation: the process; a later one under this name waits for an order of its own.
+        replaces: the worker whose place among the wanted ones it takes; its own name: it is wanted already.
+    """
+
+    worker: PodName
+    incarnation: Incarnation
+    replaces: PodName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EnterState:
     """Change the job's state; the last state of a job is final.
 
@@ -279,4 +298,5 @@ Command = (
     | SetLearningRate
     | RemoveStates
     | FormRing
+    | PromoteWorker
 )

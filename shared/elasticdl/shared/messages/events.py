@@ -14,7 +14,7 @@ from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.job.tasks import MetricStates, TaskRef
 from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.messages.measurements import BatchSlow, ProcessMeasured, RunMeasured, TableCounted
-from elasticdl.shared.messages.times import Times
+from elasticdl.shared.messages.times import BatchTimes, Times
 from elasticdl.shared.names import NO_INSTANCE, NOBODY, GroupId, Incarnation, PodInstance, PodName, Service
 from elasticdl.shared.proto.fields import Uint64
 
@@ -221,6 +221,11 @@ class WorkerStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelBuilt:
+    """A worker of a job with spare workers has built the model, and waits for ``PromoteWorker``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStopped:
     """A worker stopped in an orderly way, after its running batch."""
 
@@ -261,6 +266,7 @@ class TaskFinished:
         results: merge: metric name -> value, or what the callbacks ask for; export: empty.
         note: merge: why the callbacks ask for it, for people; short.
         times: the worker's time by part.
+        sampled: train: the times of one batch; some tasks have it.
         placement_version: train: version of the placement under which every ps answered.
         counted: train: numbers of the counted batches in the task, as ranges.
         staleness: train: staleness in updates -> how many batches were absorbed with it.
@@ -287,6 +293,7 @@ class TaskFinished:
     file: str = ""
     note: str = ""
     stored_states: tuple[int, ...] = ()
+    sampled: BatchTimes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -626,6 +633,7 @@ Event = (
     | MessageUnreadable
     | RingMemberReady
     | ReplicaDiffered
+    | ModelBuilt
 )
 
 

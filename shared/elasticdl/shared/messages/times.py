@@ -36,6 +36,21 @@ class Times:
         return (self.pull_us + self.push_us + self.wait_us) / 1e6
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTimes:
+    """When one batch of a task was worked on, part by part.
+
+    Attributes:
+        batch: its number in the task.
+        times: how long each part took.
+        ended: how long before the time of the record each part that took time ended.
+    """
+
+    batch: int
+    times: Times
+    ended: Times
+
+
 PARTS = tuple(each.name.removesuffix("_us") for each in fields(Times))
 """Names of the parts."""
 us_of: Callable[[Times], tuple[int, ...]] = attrgetter(*(each.name for each in fields(Times)))

@@ -7,12 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from elasticdl.shared.errors import ProtocolError, UnreadableError
 from elasticdl.shared.job.rangeset import RangeSet
-from elasticdl.shared.names import GroupId, PodName, Service, pod_name
+from elasticdl.shared.names import SERVED_REPLICA, GroupId, PodName, Service, pod_name
 from elasticdl.shared.proto.fields import Uint64
 from elasticdl.shared.proto.schema import Schema
+
+if TYPE_CHECKING:
+    from elasticdl.shared.job.spec import JobSpec
 
 PARTITIONS = 256
 
@@ -48,11 +52,21 @@ class Placement:
             raise ValueError(f"a placement names an owner for each of {PARTITIONS} partitions")
 
     @classmethod
-    def even(cls, ps: int) -> Placement:
-        """Version 1: every ps has equally many neighbouring partitions."""
+    def even(cls, ps: int, *, first: int = 0) -> Placement:
+        """Version 1: every ps, numbered from ``first`` on, has equally many neighbouring partitions."""
         if not 1 <= ps <= PARTITIONS:
             raise ValueError(f"{ps} ps: there can be 1 to {PARTITIONS}")
-        return cls(version=1, owners=tuple(partition * ps // PARTITIONS for partition in range(PARTITIONS)))
+        return cls(version=1, owners=tuple(first + partition * ps // PARTITIONS for partition in range(PARTITIONS)))
+
+    @classmethod
+    def first_of(cls, spec: JobSpec) -> Placement:
+        """Version 1 of a job. Beside a ring it places the tables: the dense variables are in each replica."""
+        return cls.even(spec.ps_pods, first=1) if spec.has_tables_beside_ring else cls.even(spec.ps)
+
+    @property
+    def of_replica(self) -> Placement:
+        """The same version for the dense variables of a job with a ring: all of them are in each replica."""
+        return Placement(version=self.version, owners=(0,) * PARTITIONS)
 
     def __hash__(self) -> int:
         return self.version  # Owners almost never differ where versions do not.
@@ -71,6 +85,10 @@ class Placement:
     def holder_names(self) -> tuple[PodName, ...]:
         """Names of the ``holders``."""
         return tuple(pod_name(Service.PS, number) for number in self.holders)
+
+    def owner_names(self, spec: JobSpec) -> tuple[PodName, ...]:
+        """Names of all that have a part of a job's model: the ``holders``, and the leader of a ring beside them."""
+        return (SERVED_REPLICA, *self.holder_names) if spec.has_tables_beside_ring else self.holder_names
 
     @cached_property
     def sizes(self) -> Mapping[int, int]:

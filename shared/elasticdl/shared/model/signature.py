@@ -284,6 +284,16 @@ class ModelSignature:
         size = self.weights_bytes
         return size is not None and size <= bytes_max
 
+    @property
+    def without_tables(self) -> ModelSignature:
+        """The part of the model that replicas have."""
+        return replace(self, tables=())
+
+    @property
+    def without_dense(self) -> ModelSignature:
+        """The part of the model that ps have beside a ring."""
+        return replace(self, dense=())
+
     def to_json(self) -> str:
         """Canonical JSON."""
         return self._json

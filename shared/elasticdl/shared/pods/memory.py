@@ -42,7 +42,14 @@ class MemoryPods:
         self._is_available = True
         self._history: dict[PodName, list[PodStatus]] = {}
 
-    async def create(self, pod: PodName, service: Service, creation_seq: int) -> PodStatus:
+    async def create(
+        self,
+        pod: PodName,
+        service: Service,
+        creation_seq: int,
+        *,
+        is_spare: bool = False,  # noqa: ARG002  There are no priorities here.
+    ) -> PodStatus:
         """See ``Pods.create``."""
         self._check_available()
         if self._table.admits(pod, creation_seq):

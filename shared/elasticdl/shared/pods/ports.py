@@ -76,11 +76,12 @@ class Pods(Protocol):
     Every method may raise ``TransientError`` (the platform is unavailable) or ``PermanentError`` (it refuses).
     """
 
-    async def create(self, pod: PodName, service: Service, creation_seq: int) -> PodStatus:
+    async def create(self, pod: PodName, service: Service, creation_seq: int, *, is_spare: bool = False) -> PodStatus:
         """Create a pod, unless this decision or a later one has done so, or a pod of this name has not ended.
 
         Args:
             creation_seq: position of the master's decision in the log.
+            is_spare: others may take its room first, where the platform knows priorities.
 
         Returns:
             The latest pod of this name.

@@ -35,12 +35,14 @@ class UnreportedPod:
     Attributes:
         former: the last pod of this name whose end is on the log.
         is_wanted: whether no command has stopped it since.
+        is_spare: see ``StartPod``.
     """
 
     pod: PodName
     service: Service
     former: PodInstance
     is_wanted: bool
+    is_spare: bool = False
 
 
 class PodSupervisor:
@@ -88,7 +90,7 @@ class PodSupervisor:
                 pass  # The platform may have forgotten that pod with its node, and would create it again.
             case StartPod(pod=pod, service=service):
                 self._causes[pod] = cause
-                self._report(await self._pods.create(pod, service, int(cause)))
+                self._report(await self._pods.create(pod, service, int(cause), is_spare=command.is_spare))
             case StopPod(pod=pod, instance=instance, kill=kill):
                 await self._pods.delete(pod, instance, int(cause), kill=kill)
             case _:
@@ -123,7 +125,7 @@ class PodSupervisor:
                 phase=Ended(cause=ExitCause.STOPPED),
             )
             if each.is_wanted:
-                status = await self._pods.create(each.pod, each.service, self._creation_seq)
+                status = await self._pods.create(each.pod, each.service, self._creation_seq, is_spare=each.is_spare)
             self._report(status)
         self._unreported = ()
 

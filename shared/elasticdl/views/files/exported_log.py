@@ -25,6 +25,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
 
+from elasticdl.master.core import State
 from elasticdl.shared.bus.ports import KeyValueEntry, LogReader
 from elasticdl.shared.bus.reading import present_records
 from elasticdl.shared.bus.stored_events import LastEncoded
@@ -33,7 +34,7 @@ from elasticdl.shared.job.spec import DataSpec, JobSpec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.codec import Decode
-from elasticdl.shared.messages.events import Envelope, JobSubmitted, LogRecord
+from elasticdl.shared.messages.events import Envelope, JobResumed, JobSubmitted, LogRecord
 from elasticdl.shared.names import MASTER, JobId
 from elasticdl.shared.storage.atomic import replacing
 from elasticdl.views import core_snapshot
@@ -101,16 +102,19 @@ class Header:
 def without_secrets(envelope: Envelope) -> Envelope:
     """An envelope without what the log holds in confidence: variables, parameters of readers."""
     event = envelope.event
-    if not isinstance(event, JobSubmitted):
-        return envelope
-    spec = event.spec
-    spec = replace(
-        spec,
-        envs=_hidden(spec.envs),
-        data=_plain_reader(spec.data),
-        validation_data=_plain_reader(spec.validation_data) if spec.validation_data else None,
-    )
-    return replace(envelope, event=replace(event, spec=_plain_addresses(spec)))
+    if isinstance(event, JobSubmitted):
+        return replace(envelope, event=replace(event, spec=_plain_spec(event.spec)))
+    if isinstance(event, JobResumed):
+        return replace(envelope, event=replace(event, output=without_passwords(event.output)))
+    return envelope
+
+
+def snapshot_without_secrets(state: State, data: bytes = b"") -> bytes:
+    """The core snapshot of a state as it follows from the records without secrets; ``data``: the one with them."""
+    spec, output = _plain_spec(state.spec) if state.spec else None, without_passwords(state.new_output)
+    if data and (spec, output) == (state.spec, state.new_output):
+        return data
+    return core_snapshot.encode(replace(state, spec=spec, new_output=output))
 
 
 def without_passwords(text: str) -> str:
@@ -118,8 +122,15 @@ def without_passwords(text: str) -> str:
     return _PASSWORD.sub("", text)
 
 
-def _plain_addresses(spec: JobSpec) -> JobSpec:
-    return replace(spec, storage=without_passwords(spec.storage), output=without_passwords(spec.output))
+def _plain_spec(spec: JobSpec) -> JobSpec:
+    return replace(
+        spec,
+        envs=_hidden(spec.envs),
+        data=_plain_reader(spec.data),
+        validation_data=_plain_reader(spec.validation_data) if spec.validation_data else None,
+        storage=without_passwords(spec.storage),
+        output=without_passwords(spec.output),
+    )
 
 
 def _plain_reader(data: DataSpec) -> DataSpec:

@@ -35,8 +35,6 @@ from elasticdl.views.wall_time.values import WallTime, wall_time_of_plain, wall_
 
 BLOCK_RECORDS = 1 << 14
 """Records in a block: they are decoded and folded in a fifth of a second."""
-SNAPSHOT_BYTES_PER_RECORD = 4
-"""Snapshots are few if the state is large, so that they take no more of the file than this."""
 INDEX_BYTES_MAX = 1 << 28
 _TAIL = struct.Struct("<10sH2sHQ2sII")
 _TAIL_HEAD = (b"\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff", 12, b"ED", 8)
@@ -180,7 +178,7 @@ class Snapshots:
         """See ``SnapshotSource``."""
         if begins_block(record.seq):
             last, data = self._found[-1] if self._found else (0, b"")
-            if len(data) <= (self._last - last) * SNAPSHOT_BYTES_PER_RECORD:
+            if len(data) <= (self._last - last) * core_snapshot.BYTES_PER_RECORD:
                 self._add()
         self._last = record.seq
         self._fold.take(record)

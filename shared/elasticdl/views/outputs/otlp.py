@@ -1,7 +1,8 @@
 """A job as an OpenTelemetry trace, in the JSON of OTLP. Pure.
 
-The spans are those of ``trace``: job -> epoch -> task -> part of the task, and job -> phase of a process. Ids follow
-from the log, so that the same log gives the same trace, and sending it again changes nothing.
+The spans are those of ``trace``: job -> epoch -> task -> part of the task or batch -> part of the batch, and job ->
+phase of a process. Ids follow from the log, so that the same log gives the same trace, and sending it again changes
+nothing.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class OtlpTrace:
     def _nodes(self) -> Iterator[_Node]:
         epochs: dict[int, _Node] = {}
         known: Counter[str] = Counter()
-        task = ""
+        above = [""]
         for span in self._trace.spans():
             path = _path(span)
             known[path] += 1
@@ -83,10 +84,10 @@ class OtlpTrace:
             start_s, end_s = (self._first_s + each / 1e6 for each in (span.start_us, span.end_us))
             parent = "job"
             if span.task is not None:
-                task, epoch = path, self._epoch(span, epochs, start_s, end_s)
-                parent = epoch or parent
-            elif span.is_part:
-                parent = task
+                parent = self._epoch(span, epochs, start_s, end_s) or parent
+            elif span.depth:
+                parent = above[span.depth - 1]
+            above[span.depth :] = [path]
             yield _Node(
                 path=path,
                 parent=parent,

@@ -17,7 +17,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.events import LogRecord, TaskFinished
-from elasticdl.shared.messages.times import Times
+from elasticdl.shared.messages.times import PARTS, BatchTimes, Times, us_of
 from elasticdl.shared.names import MASTER, PodName, Purpose, Service
 from elasticdl.views.processes import Processes
 from elasticdl.views.records import command_text
@@ -25,11 +25,12 @@ from elasticdl.views.records import command_text
 SPANS_MAX = 1_000_000
 """Most events of a trace that are held at a time: Perfetto opens some 200 MB of JSON."""
 TOO_LARGE = "which no viewer opens"
-_PARTS = ("read", "feed", "pull", "compute", "push", "wait", "export")
 _ORDER = (Service.MASTER, Service.LAUNCHER, Service.PS, Service.WORKER)
 _LABEL_CHARS_MAX = 200
 _PHASES = 1
 """Thread with the phases of a process; its tasks have the next ones."""
+_BATCHES = 1 << 12
+"""What is added to the thread of a task for the batches of it whose times are known."""
 
 
 @dataclass(slots=True)
@@ -63,7 +64,7 @@ class TraceSpan:
         track: 0 has the phases of the process.
         start_us, end_us: microseconds since the first event.
         task: the task whose time it is; None: it is no task.
-        is_part: whether it is a part of the time of the task before it.
+        depth: 1: it is a part of the task before it; 2: of the batch before it.
     """
 
     process: PodName
@@ -73,7 +74,7 @@ class TraceSpan:
     end_us: int
     arguments: Mapping[str, Any]
     task: TaskRef | None
-    is_part: bool
+    depth: int
 
 
 class Trace:
@@ -148,6 +149,7 @@ class Trace:
         names = self.names()
         for each in found:
             if each["ph"] == "X":
+                depth = _depth(each["tid"], each["name"])
                 yield TraceSpan(
                     process=names[each["pid"]],
                     track=each["tid"] - _PHASES,
@@ -155,8 +157,8 @@ class Trace:
                     start_us=each["ts"],
                     end_us=each["ts"] + each["dur"],
                     arguments=each["args"],
-                    task=_task_of(each["name"]) if each["tid"] > _PHASES else None,
-                    is_part=each["tid"] > _PHASES and each["name"] in _PARTS,
+                    task=_task_of(each["name"]) if each["tid"] > _PHASES and not depth else None,
+                    depth=depth,
                 )
 
     def service_of(self, name: PodName) -> Service | None:
@@ -171,7 +173,8 @@ class Trace:
             yield {"ph": "M", "pid": pid, "tid": _PHASES, "name": "process_name", "args": {"name": name}}
             yield {"ph": "M", "pid": pid, "tid": _PHASES, "name": "process_sort_index", "args": {"sort_index": order}}
             lanes = self._lanes[name].number if name in self._lanes else 0
-            for tid in range(_PHASES, _PHASES + lanes + 1):
+            tracks = range(_PHASES, _PHASES + lanes + 1)
+            for tid in (*tracks, *(tid + _BATCHES for tid in tracks[1:])):
                 yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": thread_name(tid)}}
 
     def _phases(self) -> Iterator[dict[str, Any]]:
@@ -212,6 +215,8 @@ class Trace:
         }
         self._events.append(self._span(name, lane, str(event.task), (since_s, now_s), arguments))
         self._events += self._parts(name, lane, event.times, (since_s, now_s))
+        if event.sampled:
+            self._events += self._batch(name, lane + _BATCHES, event.sampled, now_s)
         if event.task.purpose is Purpose.TRAIN:
             self._batches += event.batches
             counted = {"ph": "C", "name": "trained batches", "pid": self._pid(MASTER), "ts": self._us(now_s)}
@@ -223,12 +228,24 @@ class Trace:
         total_s = times.total_s
         scale = min(1.0, (until_s - since_s) / total_s) if total_s else 0.0
         at_s = until_s - total_s * scale
-        for part in _PARTS:
-            spent_s = getattr(times, f"{part}_us") / 1e6
+        for part, spent_us in zip(PARTS, us_of(times), strict=True):
+            spent_s = spent_us / 1e6
             if spent_s and scale:
                 end_s = at_s + spent_s * scale
                 yield self._span(name, lane, part, (at_s, min(end_s, until_s)), {"seconds": spent_s})
                 at_s = end_s
+
+    def _batch(self, name: PodName, lane: int, sampled: BatchTimes, now_s: float) -> Iterator[dict[str, Any]]:
+        """A batch and its parts, at their own times. A part that was interrupted is drawn where it ended."""
+        parts = zip(us_of(sampled.ended), us_of(sampled.times), PARTS, strict=True)
+        ended = sorted((now_s - ago_us / 1e6, spent_us / 1e6, part) for ago_us, spent_us, part in parts if spent_us)
+        if not ended:
+            return
+        at_s = ended[0][0] - ended[0][1]
+        yield self._span(name, lane, f"batch {sampled.batch}", (at_s, ended[-1][0]), {})
+        for end_s, spent_s, part in ended:
+            yield self._span(name, lane, part, (max(at_s, end_s - spent_s), end_s), {"seconds": spent_s})
+            at_s = end_s
 
     def _left(self, name: PodName, task: TaskRef, what: str, record: LogRecord) -> None:
         if found := self._lanes.setdefault(name, _Lanes()).leave(task):
@@ -264,7 +281,15 @@ class Trace:
 
 def thread_name(tid: int) -> str:
     """What a track shows."""
+    if tid > _BATCHES:
+        return f"batches of tasks {tid - _PHASES - _BATCHES}"
     return f"tasks {tid - _PHASES}" if tid > _PHASES else "phase"
+
+
+def _depth(tid: int, name: str) -> int:
+    if tid > _BATCHES:
+        return 2 if name in PARTS else 1
+    return int(tid > _PHASES and name in PARTS)
 
 
 def _task_of(name: str) -> TaskRef | None:

@@ -80,7 +80,7 @@ class Marks:
                     self.snapshots.append(mark)
             case events.JobSubmitted(spec=spec):
                 self._has_ring = spec.has_ring
-                self._place(record, Placement.even(spec.ps))
+                self._place(record, Placement.first_of(spec))
             case events.JobResumed(owners=owners, placement=version) if owners:
                 self._place(record, Placement(version=version, owners=owners))
             case _:

@@ -222,10 +222,12 @@ class WallTimeFold:
 
     def _obey(self, command: commands.Command, seq: int) -> None:
         match command:
-            case commands.StartPod(service=Service.WORKER) if command.pod not in self._workers:
-                worker = Worker(pace=self._paces.setdefault(command.pod, Pace()), seq=seq)
-                self._workers[command.pod] = worker
-                self._mark(worker)
+            case commands.PromoteWorker():
+                if command.replaces != command.worker:
+                    self._replace(command.replaces, command.worker)
+                self._want(command.worker, seq)  # A spare, unless it has the place of another worker or its own.
+            case commands.StartPod(service=Service.WORKER, is_spare=False):
+                self._want(command.pod, seq)
             case commands.EnterState():
                 self._enter(_PHASES[command.state], seq)
             case commands.Dispatch(again=True, purpose=Purpose.TRAIN):
@@ -236,6 +238,19 @@ class WallTimeFold:
                 self._closing, self._cause_seq = Cause.SNAPSHOTS, seq
             case _:
                 pass
+
+    def _want(self, name: PodName, seq: int) -> None:
+        if name not in self._workers:
+            self._workers[name] = Worker(pace=self._paces.setdefault(name, Pace()), seq=seq)
+            self._mark(self._workers[name])
+
+    def _replace(self, name: PodName, spare: PodName) -> None:
+        """A spare takes the place of a worker; until it is ready, its time is charged as that of the other one."""
+        worker = self._workers.pop(name, None)
+        if worker is not None:
+            self._charge_all(worker)
+            worker.pace = self._paces.setdefault(spare, Pace())
+            self._workers[spare] = worker
 
     def _wait_in(self, name: PodName, cause: Cause, seq: int) -> None:
         """A worker that is not ready waits for something else from now on."""

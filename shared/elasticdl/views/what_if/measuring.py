@@ -96,7 +96,9 @@ class Measurements:
 
     def _decided(self, decided: events.Decided, now_s: float) -> None:
         for command in decided.commands:
-            if isinstance(command, commands.StartPod) and command.service is Service.WORKER:
+            if isinstance(command, commands.PromoteWorker):
+                self._ordered_s.setdefault(command.worker, now_s)
+            elif isinstance(command, commands.StartPod) and command.service is Service.WORKER and not command.is_spare:
                 self._ordered_s[command.pod] = now_s
             elif isinstance(command, commands.EnterState) and command.state is JobState.TRAINING:
                 self.closing_s = None

@@ -48,3 +48,8 @@ def test_the_latest_job_of_a_namespace_comes_first() -> None:
     assert jobs.find("first-1").job == "first-1"
     with pytest.raises(UserError, match="no job 'other'"):
         jobs.find("other")
+
+
+def test_a_job_is_found_by_the_name_that_a_controller_has_for_it() -> None:
+    api = Listing()
+    assert NamespaceJobs(api).find(f"{api.namespace}/first").job == "first-1"

@@ -31,6 +31,7 @@ DEFAULTS = {
     "storage": "s3://jobs/all",
     "priority_class_high": "elasticdl-high",
     "priority_class_low": "elasticdl-low",
+    "priority_class_spare": "elasticdl-spare",
 }
 TRAIN = TrainFlags(
     model_def="mnist_functional_api.custom_model",
@@ -175,6 +176,11 @@ def test_a_share_of_the_workers_has_high_priority(text: str) -> None:
     manifest = planned(worker_pod_priority=text)
     assert manifest.worker_priority == WorkerPriority(high="elasticdl-high", low="elasticdl-low", high_share=0.5)
     assert "priorityClassName" not in manifest.templates.worker["spec"]
+
+
+def test_spares_have_the_priority_class_of_the_namespace() -> None:
+    assert planned(dataclasses.replace(TRAIN, spare_workers=1)).templates.spare_priority == "elasticdl-spare"
+    assert planned().templates.spare_priority == ""
 
 
 def test_a_gpu_is_visible_to_workers_and_hidden_from_the_other_processes() -> None:

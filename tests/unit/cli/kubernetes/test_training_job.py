@@ -73,8 +73,9 @@ def read_back(flags: CommandFlags, pods: KubernetesFlags) -> TrainingJobSpec:
 
 
 def as_planned(flags: CommandFlags) -> CommandFlags:
-    """The flags as an object has them: one name of each option, and the model is among its files."""
+    """The flags as an object has them: one name of each option, a number of ps, and the model is among its files."""
     values = plain(flags) | {"model_def": "model.py:custom_model", "job_name": flags.job_name or read_name(flags)}
+    values["num_ps_pods"] = flags.ps_pods or None
     for alias, name in ALIASES.items():
         if values.get(alias):
             values[name], values[alias] = values[alias], ""
@@ -172,6 +173,7 @@ def test_a_model_of_the_zoo_is_written_as_lines() -> None:
     [
         ({"envs": "LEVEL=1,API_KEY=x"}, "API_KEY of --envs may be a secret"),
         ({"nats_url": "nats://u:p@host"}, "--nats_url may be a secret"),
+        ({"spare_workers": 1}, "--spare_workers=1 can't be combined with --trainingjob"),
         ({"job_name": "Clicks"}, r"metadata\.name"),
     ],
 )

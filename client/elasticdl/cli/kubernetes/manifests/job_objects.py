@@ -48,6 +48,7 @@ class JobManifest:
 
     Attributes:
         worker_priority: priority classes of the workers; None: that of their template.
+        spare_priority: that of spare workers; empty: as other workers.
         model: file name -> content of the model file and the modules beside it.
         training_job: the TrainingJob that the Job belongs to; None: a command created it.
     """
@@ -65,6 +66,7 @@ class JobManifest:
     secrets: Mapping[str, str]
     keep_finished_s: int
     training_job: Manifest | None = None
+    spare_priority: str = ""
 
     @property
     def templates(self) -> PodTemplates:
@@ -74,6 +76,7 @@ class JobManifest:
             ps=service_template(self.settings, self.ps),
             workers=self.workers,
             worker_priority=self.worker_priority,
+            spare_priority=self.spare_priority,
             image_pull_s=self.image_pull_s,
         )
 

@@ -76,6 +76,7 @@ def plan_job(
         flags=submitted,
         source=_source(flags, volumes, find_source),
     )
+    has_spares = isinstance(flags, TrainFlags) and flags.spare_workers > 0
     return JobManifest(
         settings=_settings(submitted, replace(pods, run_as_user=run_as), model, job, identity.run, volumes),
         master=master,
@@ -84,6 +85,7 @@ def plan_job(
         workers=flags.num_workers,
         ps_pods=flags.processes - flags.num_workers,
         worker_priority=priority,
+        spare_priority=defaults.get("priority_class_spare", "") if has_spares else "",
         image_pull_s=pods.image_pull_deadline_secs,
         submission=submission.to_json(),
         model=model.contents,

@@ -48,6 +48,7 @@ def training_job(flags: CommandFlags, pods: KubernetesFlags, model: ModelFiles, 
         UserError: an object can't contain an option, or the model.
     """
     _refuse_secrets(flags)
+    _refuse_spares(flags)
     name = flags.job_name or job_name(f"{model.name}{flags.kind.name_suffix}")
     spec = {
         "kind": flags.kind.value,
@@ -104,6 +105,15 @@ def _refuse_secrets(flags: CommandFlags) -> None:
         )
 
 
+def _refuse_spares(flags: CommandFlags) -> None:
+    if isinstance(flags, TrainFlags) and flags.spare_workers:
+        raise UserError(
+            f"--spare_workers={flags.spare_workers} can't be combined with --trainingjob",
+            hint="Leave one of them out: the controller of TrainingJobs counts no spares.",
+            usage=True,
+        )
+
+
 def _job(flags: CommandFlags, model: ModelFiles) -> dict[str, Any]:
     options = options_of(flags.kind)
     values = {ALIASES.get(name, name): value for name, value in plain_values(flags).items()}
@@ -150,7 +160,7 @@ def _roles(flags: CommandFlags, pods: KubernetesFlags) -> dict[str, dict[str, An
     counts: dict[str, dict[str, Any]] = {
         "master": {"image": pods.master_image},
         "worker": {"min": 1, "max": flags.num_workers},
-        "ps": {"min": flags.num_ps_pods, "max": flags.num_ps_pods, "image": pods.ps_image},
+        "ps": {"min": flags.ps_pods, "max": flags.ps_pods, "image": pods.ps_image},
     }
     found = {}
     has_ring = isinstance(flags, TrainFlags) and flags.strategy is Strategy.ALLREDUCE

@@ -21,13 +21,11 @@ from elasticdl.cli.local.processes.imports import import_environment, module_com
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.process.fork_server import READY, Request, WaitingProcess
-from elasticdl.shared.process.spares import with_output
 
 MODULE = "elasticdl.shared.process.fork_server"
 MODEL_CHECK = "elasticdl.worker.model_check"
 DATA_PLANNING = "elasticdl.worker.data_planning"
-SPARE = "elasticdl.worker.spare"
-OTHERS: Mapping[Service, Sequence[str]] = {Service.WORKER: (MODEL_CHECK, DATA_PLANNING, SPARE)}
+OTHERS: Mapping[Service, Sequence[str]] = {Service.WORKER: (MODEL_CHECK, DATA_PLANNING)}
 """Modules that are run by the fork server of a service, besides that of the service."""
 FORKED = (Service.MASTER, Service.PS, Service.WORKER)
 
@@ -110,10 +108,6 @@ class ForkServer:
     def serves(self, command: Sequence[str]) -> bool:
         """Whether this server is for a command line."""
         return list(command) in self._commands
-
-    def is_own(self, command: Sequence[str]) -> bool:
-        """Whether a command line is that of the service, not of another module."""
-        return list(command) == self._command
 
     def start(
         self, command: Sequence[str], *, environment: Mapping[str, str], log: Path, output: Path | None = None
@@ -224,8 +218,6 @@ class ForkServers:
         self._environment = environment
         self.servers = {service: ForkServer(spawner, command(service), OTHERS.get(service, ())) for service in FORKED}
         self._waiting: dict[Path, WaitingProcess] = {}
-        self.take_spare: Callable[[], WaitingProcess | None] = lambda: None
-        """Gives a process that can become any worker."""
         self._left_out: set[Service] = set()
         self._several_jobs = several_jobs
         self._lock = threading.Lock()
@@ -263,10 +255,6 @@ class ForkServers:
             if waiting.send(environment):
                 return waiting.pid
             waiting.kill()
-        if self.servers[Service.WORKER].is_own(command) and (spare := self.take_spare()):
-            if spare.send(with_output(environment, log, output)):
-                return spare.pid
-            spare.kill()
         for server in self.servers.values():
             if server.serves(command):
                 return server.start(command, environment=environment, log=log, output=output)
@@ -279,7 +267,6 @@ class ForkServers:
             The CPU seconds that each has used for this job, and its largest memory (bytes).
         """
         self._kill_waiting()
-        self.take_spare = lambda: None
         return {
             fork_server_name(service): server.end_job() if self._several_jobs else server.stop()
             for service, server in self.servers.items()

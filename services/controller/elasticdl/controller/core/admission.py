@@ -216,7 +216,8 @@ def _least(job: Job) -> dict[Role, int]:
 
 def _lacking(plan: Plan, job: Job) -> dict[Role, int]:
     """What the gang lacks."""
-    return {role: max(0, pods - len(plan.members[job.name][role])) for role, pods in _least(job).items()}
+    members = plan.members[job.name]
+    return {role: max(0, pods - len(members[role])) for role, pods in _least(job).items()}
 
 
 def _gang_request(plan: Plan, job: Job) -> Resources:
@@ -277,7 +278,7 @@ def _start_gang(plan: Plan, job: Job, closed: frozenset[int], failed: list[Role 
         plan.undo(mark)
         failed.append(refusal)
         return False
-    borrows = plan.quotas.is_over(job, _gang_request(plan, job))
+    borrows = plan.quotas.is_limiting and plan.quotas.is_over(job, _gang_request(plan, job))
 
     def yields(other: str) -> bool:
         """A gang comes before the surplus of every job, its own included, but for what others have by their quota."""
@@ -311,6 +312,8 @@ def _gang(job: Job) -> str:
 
 def _claim(plan: Plan, job: Job) -> str:
     """Let workers of the job's own queue leave, as far as the quota needs that; returns why that is not enough."""
+    if not plan.quotas.is_limiting and not job.queue:
+        return ""
     request = _gang_request(plan, job)
     if not plan.quotas.refusal(job, request):
         return ""

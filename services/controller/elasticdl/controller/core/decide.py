@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, Generic, TypeVar
 
 from elasticdl.controller.core.admission import admit, is_whole, make_room, reclaim, return_stuck
 from elasticdl.controller.core.cluster import Cluster, Role, Start
@@ -17,6 +19,9 @@ from elasticdl.controller.core.view import Changes, View
 
 Rank = tuple[int, bool, float, str]
 """Place of a job in the order in which jobs are admitted."""
+T = TypeVar("T", bound=tuple[Any, ...])
+_SORTED_SHARE = 16
+"""A list is sorted again after more changes than its length by this number."""
 
 
 def decide(cluster: Cluster, jobs: Iterable[Job], now_s: float, policy: Policy | None = None) -> Targets:
@@ -42,9 +47,12 @@ class Planner:
 
     def _begin(self) -> None:
         self._plan: Plan | None = None
-        self._order: list[Rank] = []
+        self._order = _Ordered[Rank]()
         """Active jobs in the order in which they are admitted."""
-        self._ranks: dict[str, Rank] = {}
+        self._former: dict[str, Rank] = {}
+        """Their ranks when the decision began, of those that have another one since."""
+        self._began: list[Rank] = []
+        """All ranks when the decision began."""
         self._ended: set[str] = set()
         self._unsure: dict[str, set[str]] = {stage: set() for stage in ("limits", "gang", "ps", "share")}
         """Stage -> jobs that it looks at; all others need nothing."""
@@ -53,7 +61,7 @@ class Planner:
         self._last: dict[str, JobTarget] = {}
         self._ordered: set[str] = set()
         """Jobs whose last target has orders."""
-        self._ranked: list[Place] = []
+        self._ranked = _Ordered[Place]()
         """Running jobs by their shares, but for those that take no more workers."""
         self._resting: dict[str, Place] = {}
         """Those that take no more."""
@@ -84,7 +92,8 @@ class Planner:
         _return_overbooked(plan)
         make_room(plan, reasons)
         self._look(plan)
-        order, mark = self._order, plan.mark()
+        mark, self._began = plan.mark(), list(self._order.items)
+        self._former.clear()
         waiting = {name for name in self._unsure["gang"] if name in plan.jobs and not plan.has_pods(name)}
         claimed: set[str] = set()
         """Jobs that would have to leave at once for what other queues claim."""
@@ -92,58 +101,71 @@ class Planner:
             found = dict(reasons)
             left = waiting & self._share_out(plan, now_s, found, claimed)
             if not left:
-                return self._targets(plan, order, found)
+                return self._targets(plan, found)
             plan.undo(mark)
             claimed |= left
             self._look(plan)
 
     def _share_out(self, plan: Plan, now_s: float, reasons: dict[str, str], claimed: Set[str]) -> set[str]:
         """Gangs first, then what is left; returns the jobs that left because of quotas."""
-        policy, order, jobs, incomplete = self._policy, self._order, plan.jobs, self._unsure["gang"]
-        admit(plan, [jobs[name] for *_, name in order if name in incomplete], now_s, policy, reasons, claimed)
-        self._unsure["gang"] = {name for name in incomplete if name in jobs and not is_whole(plan, jobs[name])}
+        policy, jobs, unsure = self._policy, plan.jobs, self._unsure
+        admit(plan, self._in_order(plan, unsure["gang"]), now_s, policy, reasons, claimed)
+        unsure["gang"] = {name for name in unsure["gang"] if name in jobs and not is_whole(plan, jobs[name])}
+        left = self._reclaim(plan, reasons, set())
         stuck = {member.job for member in plan.stuck.values()}
-        running = [jobs[name] for *_, name in order if plan.members[name][Role.MASTER]]
-        left = reclaim(plan, running, reasons)
-        if stuck or plan.quotas.queues:
-            running = [job for job in running if plan.admitted(job.name) and job.name not in stuck]
         self._look(plan)
-        unbalanced = self._unsure["ps"]
-        scale_ps(plan, [job for job in running if job.name in unbalanced], now_s, policy)
-        self._unsure["ps"] = {
+
+        def running(found: Iterable[Job]) -> Iterator[Job]:
+            return (job for job in found if plan.admitted(job.name) and job.name not in stuck)
+
+        scale_ps(plan, running(self._in_order(plan, unsure["ps"])), now_s, policy)
+        unsure["ps"] = {
             name
-            for name in unbalanced
+            for name in unsure["ps"]
             if name in jobs and policy.ps_wanted(jobs[name], plan.workers(name), plan.ps(name)) != plan.ps(name)
         }
-        move_ps(plan, running, now_s, policy)
+        move_ps(plan, lambda: running(jobs[name] for *_, name in self._began), now_s, policy)
         self._look(plan)
         givers = self._givers = self._givers or Givers(plan)
-        givers.begin(self._unsure["share"], stuck)
-        fill(plan, self._rank(plan, running, stuck), self._resting, givers, now_s, policy, reasons)
-        return left | reclaim(plan, running, reasons)  # Others have grown within their quotas meanwhile.
+        givers.begin(unsure["share"], stuck)
+        fill(plan, self._rank(plan, stuck), self._resting, givers, now_s, policy, reasons)
+        return left | self._reclaim(plan, reasons, stuck)  # Others have grown within their quotas meanwhile.
 
-    def _rank(self, plan: Plan, running: Sequence[Job], stuck: Set[str]) -> Sequence[Place]:
+    def _in_order(self, plan: Plan, names: Iterable[str]) -> list[Job]:
+        """The active ones of these jobs, in the order that they had when the decision began."""
+        ranks, former = self._order.of, self._former
+        found = sorted([former.get(name) or ranks[name] for name in names if name in ranks])
+        return [plan.jobs[name] for *_, name in found]
+
+    def _reclaim(self, plan: Plan, reasons: dict[str, str], stuck: Set[str]) -> set[str]:
+        if not plan.quotas.queues:
+            return set()
+        return reclaim(plan, self._in_order(plan, self._order.of.keys() - stuck), reasons)
+
+    def _rank(self, plan: Plan, stuck: Set[str]) -> Sequence[Place]:
         """The running jobs that may take a worker, by share."""
-        changed, stops = self._unsure["share"], plan.stops
+        changed, waits, ranks, resting = self._unsure["share"], plan.waits, self._order.of, self._resting
         if plan.quotas.queues or self._resized != plan.resized:
-            kept, looked_at = list[Place](), running
-            self._resting.clear()
-        else:
-            kept = [place for place in self._ranked if place[2].name not in changed]
-            looked_at = [job for name in changed if (job := plan.jobs.get(name)) and name in self._ranks]
-            for name in changed:
-                self._resting.pop(name, None)
+            changed |= {*ranks, *self._ranked.of}
+            waits.rested.update(waits.stops)
+            resting.clear()
         self._resized = plan.resized
-        kept += [
-            (rank_of(plan, job), self._ranks[job.name], job) for job in looked_at if plan.members[job.name][Role.MASTER]
-        ]
-        if stops:
-            self._resting.update((place[2].name, place) for place in kept if place[2].name in stops)
-            kept = [place for place in kept if place[2].name not in stops]
-        kept.sort()
-        self._ranked = kept
+        places: dict[str, Place | None] = {
+            name: (rank_of(plan, job), ranks[name], job)
+            if (job := plan.jobs.get(name)) and name in ranks and plan.admitted(name)
+            else None
+            for name in changed
+        }
+        for name in changed:
+            resting.pop(name, None)
+        for name in waits.rested:
+            if name in waits.stops and (place := places.get(name) or self._ranked.of.get(name)):
+                resting[name], places[name] = place, None
+        waits.rested.clear()
+        self._ranked.update(places)
         changed.clear()
-        return [place for place in kept if place[2].name not in stuck] if stuck else kept
+        ranked = self._ranked.items
+        return [place for place in ranked if place[2].name not in stuck] if stuck else ranked
 
     def _look(self, plan: Plan) -> None:
         """Note which jobs have changed since the last look."""
@@ -153,33 +175,32 @@ class Planner:
         for stage in self._unsure:
             self._unsure[stage] |= touched
         self._changed |= touched
-        moved = False
+        ranks: dict[str, Rank | None] = {}
         for name in touched:
-            before = self._ranks.pop(name, None)
             self._ended.discard(name)
             job = plan.jobs.get(name)
+            ranks[name] = None
             if job is None:
                 self._last.pop(name, None)
             elif job.finished or job.suspended:
                 self._ended.add(name)
             else:
-                self._ranks[name] = (-job.priority, not plan.has_pods(name), job.created_s, name)
-            moved = moved or before != self._ranks.get(name)
-        if moved:
-            kept = [rank for rank in self._order if rank[3] not in touched]
-            self._order = sorted([*kept, *(self._ranks[name] for name in touched if name in self._ranks)])
+                ranks[name] = (-job.priority, not plan.has_pods(name), job.created_s, name)
+            if (before := self._order.of.get(name)) is not None and before != ranks[name]:
+                self._former.setdefault(name, before)
+        self._order.update(ranks)
 
-    def _targets(self, plan: Plan, order: Sequence[Rank], reasons: Mapping[str, str]) -> Targets:
+    def _targets(self, plan: Plan, reasons: Mapping[str, str]) -> Targets:
         starts: dict[str, list[Start]] = {}
         drains: dict[str, list[str]] = {}
-        for start in plan.starts.values():
-            starts.setdefault(start.job, []).append(start)
+        for pod, job, role, node in plan.starts.values():
+            starts.setdefault(job, []).append(Start(pod=pod, job=job, role=role, node=node))
         for pod, owner in plan.drains.items():
             drains.setdefault(owner, []).append(pod)
         last, found = self._last, []
         changed = self._changed | plan.touched | self._ordered
-        self._changed, self._ordered, stops = set(), {*starts, *drains}, plan.stops
-        for name in [*[rank[3] for rank in order], *sorted(self._ended)]:
+        self._changed, self._ordered, stops = set(), {*starts, *drains}, plan.waits.stops
+        for name in [*[rank[3] for rank in self._began], *sorted(self._ended)]:
             reason, known = reasons.get(name) or stops.get(name), last.get(name)
             if known is None or name in changed or reason != known.reason:
                 known = last[name] = _target(plan, name, reason, starts.get(name, ()), drains.get(name, ()))
@@ -243,3 +264,28 @@ def _target(plan: Plan, name: str, reason: str | None, starts: Sequence[Start], 
         starts=tuple(starts),
         drains=tuple(drains),
     )
+
+
+class _Ordered(Generic[T]):
+    """Named items in their order, kept between decisions, as most stay where they are. No two are equal."""
+
+    def __init__(self) -> None:
+        self.items: list[T] = []
+        self.of: dict[str, T] = {}
+
+    def update(self, changes: Mapping[str, T | None]) -> None:
+        """Items come, change and go (None)."""
+        items, of = self.items, self.of
+        is_sorted_again = len(changes) * _SORTED_SHARE > len(items)
+        for name, item in changes.items():
+            before = of.pop(name, None)
+            if item is not None:
+                of[name] = item
+            if before == item or is_sorted_again:
+                continue
+            if before is not None:
+                del items[bisect_left(items, before)]
+            if item is not None:
+                insort(items, item)
+        if is_sorted_again:
+            self.items = sorted(of.values())

@@ -6,7 +6,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from elasticdl.controller.core.cluster import Phase, Role
+from elasticdl.controller.core.cluster import Phase, Pod, Role
 from elasticdl.controller.core.resources import Amounts, Units
 from elasticdl.controller.core.view import View
 
@@ -18,15 +18,6 @@ class Member(NamedTuple):
     job: str
     role: Role
     node: str
-
-
-@dataclass(frozen=True, slots=True)
-class Staying:
-    """A pod of a job that stays; ``is_waiting``: its node does not hold it yet; ``is_stuck``: it can't start."""
-
-    member: Member
-    is_waiting: bool = False
-    is_stuck: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +37,18 @@ class Other:
     request: Amounts
 
 
-Entry = Staying | Leaving | Other
+Entry = Member | Leaving | Other
 """What a pod is for the plan."""
 
 
 def job_of(entry: Entry | None) -> str:
     """The job of a pod that stays or leaves; empty: it has none."""
-    match entry:
-        case Staying(member=member):
-            return member.job
-        case Leaving(job=job):
-            return job
-    return ""
+    return "" if entry is None or isinstance(entry, Other) else entry.job
 
 
-def node_of(entry: Entry) -> str:
-    """The node where a pod stands; empty: it has none."""
-    return entry.member.node if isinstance(entry, Staying) else entry.node
+def is_waiting(pod: Pod | None) -> bool:
+    """Whether the node of a pod that stays does not hold it yet."""
+    return pod is None or pod.phase is Phase.PENDING
 
 
 def entry_of(name: str, view: View, jobs: Container[str], nodes: Container[str], units: Units) -> Entry | None:
@@ -72,15 +58,12 @@ def entry_of(name: str, view: View, jobs: Container[str], nodes: Container[str],
         start = view.starts.get(name)
         if start is None or is_gone or start.job not in jobs or start.node not in nodes:
             return None
-        return Staying(Member(name, start.job, start.role, start.node), is_waiting=True)
+        return Member(name, start.job, start.role, start.node)
     node, phase = pod.node if pod.node in nodes else "", pod.phase
     if pod.role and pod.job in jobs:
         if is_gone or phase is Phase.LEAVING:
             return Leaving(pod.job, pod.role, node)
-        if node:
-            member = Member(name, pod.job, pod.role, node)
-            return Staying(member, phase is Phase.PENDING, phase is Phase.STUCK)
-        return None
+        return Member(name, pod.job, pod.role, node) if node else None
     if node and phase is not Phase.LEAVING:
         return Other(node, units.amounts(pod.request))
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable
 
 from elasticdl.controller.core.cluster import Role
 from elasticdl.controller.core.entries import Member
@@ -13,46 +13,41 @@ from elasticdl.controller.core.policy import Policy
 from elasticdl.controller.core.resources import Amounts, add, count, subtract
 
 
-def move_ps(plan: Plan, running: Sequence[Job], now_s: float, policy: Policy) -> None:
+def move_ps(plan: Plan, running: Callable[[], Iterable[Job]], now_s: float, policy: Policy) -> None:
     """Move ps if a node gains a place for a worker and no other node loses one. A move starts the new ps first."""
-    if not any(plan.workers(job.name) < job.worker.max for job in running):
+    if not any(plan.workers(job.name) < job.worker.max for job in running()) or not (movable := _movable(plan)):
         return
-    movable = _movable(plan)
-    hopeless: dict[tuple[Amounts, Constraint], int] = {}
-    """Pods without a better node -> the version of the plan for which that is so."""
-    for job in running:
-        if job.name not in movable:
-            continue
-        alike = plan.requests[job.name][Role.PS], job.ps.constraint
-        if hopeless.get(alike) == plan.version:
+    for job in running():
+        if not any(job.name in jobs for jobs in movable):
             continue
         if plan.leaving[job.name, Role.PS] or not policy.may_grow(job, now_s):
-            continue
-        if _target(plan, job) is None:
-            hopeless[alike] = plan.version
             continue
         moved = 0
         for member in plan.by_name(job.name, Role.PS):
             if moved < policy.ps_moves and member.pod not in plan.starts and _move(plan, job, member):
                 moved += 1
-        if moved:
-            movable = _movable(plan)
+        if moved and not (movable := _movable(plan)):
+            break
 
 
-def _movable(plan: Plan) -> dict[str, set[str]]:
-    """Jobs with ps that cost their node a place for a worker -> these nodes."""
+def _movable(plan: Plan) -> list[Collection[str]]:
+    """Jobs with ps that cost their node a place for a worker, if there are better nodes; each has equal ps."""
     found = plan.movable
     for node in plan.rooms.rebased:
-        for job in plan.costly_on.pop(node, ()):
-            found[job].discard(node)
-            if not found[job]:
-                del found[job]
-        if costly := {member.job for member in plan.ps_on.get(node, {}).values() if gain(plan, member) >= 1}:
-            plan.costly_on[node] = costly
-            for job in costly:
-                found.setdefault(job, set()).add(node)
+        for alike, job in plan.costly_on.pop(node, ()):
+            nodes = found[alike][job]
+            nodes.discard(node)
+            if not nodes:
+                del found[alike][job]
+            if not found[alike]:
+                del found[alike]
+        costly = {member.job for member in plan.ps_on.get(node, {}).values() if gain(plan, member) >= 1}
+        for name in costly:
+            alike = plan.requests[name][Role.PS], plan.jobs[name].ps.constraint
+            found.setdefault(alike, {}).setdefault(name, set()).add(node)
+            plan.costly_on.setdefault(node, set()).add((alike, name))
     plan.rooms.rebased.clear()
-    return found
+    return [jobs for alike, jobs in found.items() if _target(plan, *alike) is not None]
 
 
 def gain(plan: Plan, member: Member) -> int:
@@ -61,10 +56,9 @@ def gain(plan: Plan, member: Member) -> int:
     return count(worker, add(room, plan.request(member))) - count(worker, room)
 
 
-def _target(plan: Plan, job: Job) -> str | None:
-    """A node that has room for one more ps of the job, and then as many places for workers as now."""
-    request = plan.requests[job.name][Role.PS]
-    node = plan.rooms.best(request, job.ps.constraint, is_ps=True)
+def _target(plan: Plan, request: Amounts, constraint: Constraint) -> str | None:
+    """A node that has room for one more ps, and then as many places for workers as now."""
+    node = plan.rooms.best(request, constraint, is_ps=True)
     if node is None:
         return None
     there, worker = plan.rooms.potential[node], plan.rooms.worker
@@ -74,7 +68,7 @@ def _target(plan: Plan, job: Job) -> str | None:
 def _move(plan: Plan, job: Job, member: Member) -> bool:
     if gain(plan, member) < 1:
         return False
-    node = _target(plan, job)
+    node = _target(plan, plan.request(member), job.ps.constraint)
     if node is None or node == member.node:
         return False
     plan.start(member.job, Role.PS, node)

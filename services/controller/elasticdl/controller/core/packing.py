@@ -11,7 +11,7 @@ from elasticdl.controller.core.entries import Member
 from elasticdl.controller.core.placement import Constraint
 from elasticdl.controller.core.plan import Plan
 from elasticdl.controller.core.resources import Amounts, add, count, fits
-from elasticdl.controller.core.rooms import Fill
+from elasticdl.controller.core.searches import Fill
 
 Yields = Callable[[str], bool]
 """Whether a job gives workers above its minimum."""
@@ -45,6 +45,18 @@ class Wish:
     is_ps: bool = False
     closed: frozenset[int] = frozenset()
     giver: str = ""
+
+
+class _Shares(dict[str, float | None]):
+    """Shares of the jobs that give workers above their minimum, while the plan is the same; None: it gives none."""
+
+    def __init__(self, plan: Plan, yields: Yields) -> None:
+        self._plan, self._yields = plan, yields
+
+    def __missing__(self, job: str) -> float | None:
+        plan = self._plan
+        self[job] = found = plan.share(job) if plan.surplus(job) and self._yields(job) else None
+        return found
 
 
 def place(plan: Plan, wish: Wish, yields: Yields, put: Put) -> bool:
@@ -89,10 +101,11 @@ def _best_for_one(plan: Plan, wish: Wish, yields: Yields) -> Offer | None:
         if fill.lost <= count(rooms.worker, wish.request):
             return best
     if wish.giver:
+        shares = _Shares(plan, yields)
         for node in sorted({member.node for member in plan.members[wish.giver][Role.WORKER].values()}):
             if rooms.allows(wish.constraint, node):
                 fills = rooms.fills(rooms.base(node).room(wish.is_ps), wish.request, 1)
-                best = _better(best, _offer(plan, node, fills, rooms.room(node, wish.is_ps), yields))
+                best = _better(best, _offer(plan, node, fills, rooms.room(node, wish.is_ps), shares))
         return best
     return _best(plan, wish, yields, best, 1.0)
 
@@ -107,6 +120,7 @@ def _best(plan: Plan, wish: Wish, yields: Yields, best: Offer | None, victims: f
     rooms, may_leave = plan.rooms, bool(plan.with_surplus)
     if victims and not may_leave:
         return best
+    shares = _Shares(plan, yields)
     for bound, base in rooms.ranked(wish.request, wish.constraint, wish.is_ps, wish.pods):
         least, waste = bound
         if best is not None and best.score <= (least, victims, waste, ""):
@@ -122,7 +136,7 @@ def _best(plan: Plan, wish: Wish, yields: Yields, best: Offer | None, victims: f
                 not may_leave or (best is not None and best.score <= (least, 1 / wish.pods, waste, node))
             ):
                 continue
-            best = _better(best, _offer(plan, node, fills, room, yields))
+            best = _better(best, _offer(plan, node, fills, room, shares))
     return best
 
 
@@ -130,11 +144,11 @@ def _better(best: Offer | None, other: Offer | None) -> Offer | None:
     return other if other is not None and (best is None or other.score < best.score) else best
 
 
-def _offer(plan: Plan, node: str, fills: list[Fill], room: Amounts, yields: Yields) -> Offer | None:
+def _offer(plan: Plan, node: str, fills: list[Fill], room: Amounts, shares: _Shares) -> Offer | None:
     """The best number of pods for a node."""
     if not fills:
         return None
-    victims = [] if fits(fills[-1].needed, room) else _victims(plan, node, yields)
+    victims = [] if fits(fills[-1].needed, room) else _victims(plan, node, shares)
     leaving, best = 0, None
     for fill in fills:
         while not fits(fill.needed, room) and leaving < len(victims):
@@ -176,24 +190,16 @@ def start_all(
     return place(plan, wish, yields, put)
 
 
-def _victims(plan: Plan, node: str, yields: Yields) -> list[Member]:
+def _victims(plan: Plan, node: str, shares: _Shares) -> list[Member]:
     """Workers of a node that may leave: those of the job with the largest share first, its newest first."""
+    order = [
+        (member.pod not in plan.starts, -share, member.job, -len(member.pod), member.pod, member)
+        for member in plan.workers_on[node].values()
+        if (share := shares[member.job]) is not None
+    ]
     left: Counter[str] = Counter()
     victims = []
-    owners = {member.job for member in plan.workers_on[node].values()}
-    shares = {job: plan.share(job) for job in owners if plan.surplus(job) and yields(job)}
-    if not shares:
-        return []
-    for member in sorted(
-        (member for member in plan.workers_on[node].values() if member.job in shares),
-        key=lambda member: (
-            member.pod not in plan.starts,
-            -shares[member.job],
-            member.job,
-            -len(member.pod),
-            member.pod,
-        ),
-    ):
+    for *_, member in sorted(order):
         left[member.job] += 1
         if left[member.job] <= plan.surplus(member.job):
             victims.append(member)

@@ -9,22 +9,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
-from elasticdl.controller.core.cluster import Node, Phase, Pod, Role, Start
-from elasticdl.controller.core.entries import Entry, Leaving, Member, Other, Staying, entry_of, job_of, node_of
-from elasticdl.controller.core.holds import Holds
+from elasticdl.controller.core.cluster import Node, Phase, Pod, Role
+from elasticdl.controller.core.entries import Entry, Leaving, Member, Other, entry_of, is_waiting, job_of
 from elasticdl.controller.core.job import Job
+from elasticdl.controller.core.placement import Constraint
 from elasticdl.controller.core.queues import Quotas
 from elasticdl.controller.core.resources import Amounts, Resources, Units, add, share, subtract
-from elasticdl.controller.core.rooms import Rooms
+from elasticdl.controller.core.rooms import Holds, Rooms
 from elasticdl.controller.core.usual import Usual
 from elasticdl.controller.core.view import Changes, View
+from elasticdl.controller.core.waits import Waits
 
 ROLES = tuple(Role)
 _INFIXES = {role: f"-{role.value}-" for role in ROLES}
 """Between the job and the number in the name of a pod."""
 
-Trial = tuple[Hashable, ...]
-"""Jobs with the same one, and as large a share, get a further worker or not alike."""
+_MEMO_MAX = 200_000
+"""Most shares that are remembered."""
 
 
 class Plan:
@@ -41,11 +42,11 @@ class Plan:
         self.members: dict[str, dict[Role, dict[str, Member]]] = {}
         self.workers_on: dict[str, dict[str, Member]] = {node: {} for node in self.nodes}
         self.ps_on: dict[str, dict[str, Member]] = {node: {} for node in self.nodes}
-        self.movable: dict[str, set[str]] = {}
-        """Jobs with ps that cost a place for a worker -> their nodes, as ``moves`` has seen them last."""
-        self.costly_on: dict[str, set[str]] = {}
+        self.movable: dict[tuple[Amounts, Constraint], dict[str, set[str]]] = {}
+        """What ps demand -> jobs with ps that cost a place for a worker -> their nodes, as ``moves`` has seen them."""
+        self.costly_on: dict[str, set[tuple[tuple[Amounts, Constraint], str]]] = {}
         """The same by node."""
-        self.starts: dict[str, Start] = {}
+        self.starts: dict[str, Member] = {}
         self.drains: dict[str, str] = {}
         """Pod -> job."""
         self.leaving: Counter[tuple[str, Role]] = Counter()
@@ -61,12 +62,7 @@ class Plan:
         """Priority and queue -> jobs."""
         self.touched: set[str] = set()
         """Jobs of which something has changed since the last look."""
-        self.stops: dict[str, str] = {}
-        """Job -> why it takes no further worker, as long as nothing of it changes."""
-        self.woken: list[str] = []
-        """Jobs whose stops were dropped, for ``sharing`` to look at."""
-        self.trials: dict[str, tuple[Trial, float]] = {}
-        """Job -> what it takes to give it one more worker, and its share then, likewise."""
+        self.waits = Waits()
         self.version = self.opened = self._versions = 0
         """The same number: the same plan, but for what is undone again; ``opened``: and for workers that started."""
         self.resized = 0
@@ -74,6 +70,8 @@ class Plan:
         self._entries: dict[str, Entry] = {}
         self._reserved: list[tuple[str, Amounts]] = []
         self._shares: dict[str, dict[int, float]] = {}
+        self._dominants: dict[Amounts, float] = {}
+        """What jobs take, together -> its share; many jobs take the same."""
         self._next: dict[tuple[str, Role], int] = {}
         self._least: dict[str, int] = {}
         """Job -> workers without which it is not admitted."""
@@ -98,9 +96,10 @@ class Plan:
         pods_on, zero = {Role.WORKER: self.workers_on, Role.PS: self.ps_on}, self.units.zero
         for name in names:
             entry, role = self._entry(name), None
-            if isinstance(entry, Staying):
-                member, role = entry.member, entry.member.role
-                self._remember(entry)
+            if isinstance(entry, Member):
+                member, role = entry, entry.role
+                self._entries[name] = member
+                self._look_at(member)
                 self.members[member.job][role][name] = member
                 if role in pods_on:
                     pods_on[role][member.node][name] = member
@@ -152,7 +151,9 @@ class Plan:
         for pod in [pod for pod in names if replaced and job_of(self._entries.get(pod)) in replaced]:
             self._retract(pod)
         for name, job in changes.jobs.items():
-            if name in self.jobs:
+            if (before := self.jobs.get(name)) is not None:
+                if job is not None and before.ps.constraint != job.ps.constraint:
+                    self.rooms.rebased.update(member.node for member in self.members[name][Role.PS].values())
                 self._remove_job(name, is_gone=job is None)
             if job is not None:
                 self._add_job(job)
@@ -170,7 +171,7 @@ class Plan:
     def _replace_nodes(self, changed: Mapping[str, Node | None], names: set[str]) -> set[str]:
         """Nodes come, go or change; returns the pods that stand there. ``names``: other pods that have changed."""
         entries = self._entries
-        pods = {name for name in names if name in entries and node_of(entries[name]) in changed}
+        pods = {name for name in names if name in entries and entries[name].node in changed}
         pods.update(name for name, pod in self.view.pods.items() if pod.node in changed)
         pods.update(name for name, start in self.view.starts.items() if start.node in changed)
         for pod in pods:
@@ -186,7 +187,8 @@ class Plan:
         self.rooms.resize()
         # Shares are of the whole cluster.
         self._shares.clear()
-        self.trials.clear()
+        self._dominants.clear()
+        self.waits.trials.clear()
         self.resized += 1
         return pods
 
@@ -195,37 +197,32 @@ class Plan:
         for node, request in self._reserved:
             self.rooms.give(node, request)
         self._reserved.clear()
-        for pod, start in self.starts.items():
-            member = self.members[start.job][start.role][pod]
-            self._remember(Staying(member, is_waiting=True))
+        for pod, member in self.starts.items():
+            self._entries[pod] = member
+            self.waiting.setdefault(member.node, {})[pod] = member
         for pod in self.drains:
-            before = self._entries[pod]
-            assert isinstance(before, Staying)
-            self._forget(before)
-            member = before.member
-            self._entries[pod] = Leaving(member.job, member.role, member.node)
-            self.leaving[member.job, member.role] += 1
-            self._touch(member.job)
+            entry = self._entries[pod]
+            assert isinstance(entry, Member)
+            self._forget(entry)
+            self._entries[pod] = Leaving(entry.job, entry.role, entry.node)
+            self.leaving[entry.job, entry.role] += 1
+            self._touch(entry.job)
         self.starts, self.drains = {}, {}
+        self.waits.trim()
+        if len(self._dominants) > _MEMO_MAX:
+            self._dominants.clear()
         self._undo.clear()
         self._next.clear()
 
     def _reconcile(self, names: Iterable[str]) -> None:
-        entries = self._entries
         for name in names:
             entry = self._entry(name)
-            before = entries.get(name)
-            if before == entry:
-                continue
-            if isinstance(before, Staying) and isinstance(entry, Staying) and before.member == entry.member:
-                # It takes the same room: most are pods that were ordered and are seen now.
-                self._forget(before)
-                self._remember(Staying(before.member, entry.is_waiting, entry.is_stuck))
-                self._touch(before.member.job)
-                continue
-            self._retract(name)
-            if entry is not None:
-                self._assert(name, entry)
+            if self._entries.get(name) != entry:
+                self._retract(name)
+                if entry is not None:
+                    self._assert(name, entry)
+            elif isinstance(entry, Member):
+                self._look_at(entry)
 
     def _entry(self, name: str) -> Entry | None:
         return entry_of(name, self.view, self.jobs, self.nodes, self.units)
@@ -233,9 +230,9 @@ class Plan:
     def _assert(self, name: str, entry: Entry) -> None:
         self._entries[name] = entry
         match entry:
-            case Staying(member=member):
-                self._put(member)
-                self._remember(entry)
+            case Member():
+                self._put(entry)
+                self._look_at(entry)
             case Leaving(job=job, role=role, node=node):
                 self.leaving[job, role] += 1
                 self._touch(job)
@@ -246,8 +243,8 @@ class Plan:
 
     def _retract(self, name: str) -> None:
         match entry := self._entries.pop(name, None):
-            case Staying(member=member):
-                self._take(member)
+            case Member():
+                self._take(entry)
                 self._forget(entry)
             case Leaving(job=job, role=role, node=node):
                 self.leaving[job, role] -= 1
@@ -257,21 +254,24 @@ class Plan:
             case Other(node=node, request=request):
                 self.rooms.give(node, request)
 
-    def _remember(self, entry: Staying) -> None:
-        member = entry.member
-        self._entries[member.pod] = entry
-        if entry.is_waiting:
-            self.waiting.setdefault(member.node, {})[member.pod] = member
-        elif entry.is_stuck:
-            self.stuck[member.pod] = member
+    def _look_at(self, member: Member) -> None:
+        """Whether a pod that stays waits for its node, or can't start."""
+        name, pod = member.pod, self.view.pods.get(member.pod)
+        waits, is_stuck = is_waiting(pod), pod is not None and pod.phase is Phase.STUCK
+        if waits == (name in self.waiting.get(member.node, ())) and is_stuck == (name in self.stuck):
+            return
+        self._forget(member)
+        if waits:
+            self.waiting.setdefault(member.node, {})[name] = member
+        elif is_stuck:
+            self.stuck[name] = member
+        self._touch(member.job)
 
-    def _forget(self, entry: Staying) -> None:
-        self.stuck.pop(entry.member.pod, None)
-        if entry.is_waiting:
-            waiting = self.waiting[entry.member.node]
-            del waiting[entry.member.pod]
-            if not waiting:
-                del self.waiting[entry.member.node]
+    def _forget(self, member: Member) -> None:
+        self.stuck.pop(member.pod, None)
+        waiting = self.waiting.get(member.node, {})
+        if waiting.pop(member.pod, None) and not waiting:
+            del self.waiting[member.node]
 
     def _note_pending(self, name: str) -> None:
         if (before := self.pending.pop(name, None)) is not None:
@@ -353,7 +353,9 @@ class Plan:
         return found
 
     def _share(self, job: str, taken: Amounts) -> float:
-        return share(taken, self.rooms.total) / self.jobs[job].weight
+        if (found := self._dominants.get(taken)) is None:
+            found = self._dominants[taken] = share(taken, self.rooms.total)
+        return found / self.jobs[job].weight
 
     def request(self, member: Member) -> Amounts:
         """What a member takes."""
@@ -388,9 +390,10 @@ class Plan:
         self._next[job, role] = number + 1
         member, opened = Member(pod, job, role, node), self.opened
         self._note(self._undo_start, member)
-        self.opened = opened if role is Role.WORKER else self.opened
+        if role is Role.WORKER:
+            self.opened = opened
         self._put(member)
-        starts[pod] = Start(pod=pod, job=job, role=role, node=node)
+        starts[pod] = member
         return member
 
     def _undo_start(self, member: Member) -> None:
@@ -400,9 +403,9 @@ class Plan:
 
     def drain(self, member: Member) -> None:
         """Let a pod go; a start of this decision is taken back."""
-        if (start := self.starts.pop(member.pod, None)) is not None:
+        if self.starts.pop(member.pod, None) is not None:
             self._next[member.job, member.role] = 0
-            self._note(self._undo_end, member, start)
+            self._note(self._undo_end, member)
         else:
             self.drains[member.pod] = member.job
             if member.role is Role.PS:
@@ -410,8 +413,8 @@ class Plan:
             self._note(self._undo_drain, member)
         self._take(member)
 
-    def _undo_end(self, member: Member, start: Start) -> None:
-        self.starts[member.pod] = start
+    def _undo_end(self, member: Member) -> None:
+        self.starts[member.pod] = member
         self._put(member)
 
     def _undo_drain(self, member: Member) -> None:
@@ -449,9 +452,7 @@ class Plan:
 
     def _touch(self, job: str) -> None:
         self._shares.pop(job, None)
-        if self.stops.pop(job, None) is not None:
-            self.woken.append(job)
-        self.trials.pop(job, None)
+        self.waits.drop(job)
         self.touched.add(job)
 
     def _count_surplus(self, job: str) -> None:
@@ -461,21 +462,22 @@ class Plan:
             self.with_surplus.discard(job)
 
     def _put(self, member: Member) -> None:
-        name, role = member.job, member.role
-        request = self.requests[name][role]
-        self.members[name][role][member.pod] = member
+        pod, name, role, node = member
+        request, members = self.requests[name][role], self.members[name][role]
+        members[pod] = member
         self.taken[name] = add(self.taken[name], request)
         self._touch(name)
         if self.quotas.is_limiting:
-            self.quotas.change(self.jobs[name], role, 1, len(self.members[name][role]))
+            self.quotas.change(self.jobs[name], role, 1, len(members))
         if role is Role.WORKER:
-            self.workers_on[member.node][member.pod] = member
-            self.rooms.take_for_worker(member.node, request)
-            self._count_surplus(name)
+            self.workers_on[node][pod] = member
+            self.rooms.take_for_worker(node, request)
+            if len(members) > self._least[name]:
+                self.with_surplus.add(name)
         else:
             if role is Role.PS:
-                self.ps_on[member.node][member.pod] = member
-            self.rooms.take(member.node, request)
+                self.ps_on[node][pod] = member
+            self.rooms.take(node, request)
             self._holds.stay(name, 1)
 
     def _take(self, member: Member) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import le
 
 from elasticdl.controller.core.cluster import Node
 from elasticdl.controller.core.placement import Constraint
 from elasticdl.controller.core.resources import Amounts, Units, add, count, fits, subtract
+from elasticdl.controller.core.searches import Base, Fill, Score, Search
 
 _PS_TRIED = 8
 """Most ps that are tried in a room beside workers to see how well these fill it."""
@@ -22,68 +21,6 @@ _SCALE_BITS = 6
 """Waste is a share of the cluster's size. That of a cluster with more nodes is rounded to this many bits."""
 _MEMO_MAX = 200_000
 """Most rooms whose costs are remembered."""
-
-
-@dataclass(eq=False, slots=True)
-class Base:
-    """Nodes with the same place for pods: what a pod costs there is the same, whatever workers stand there.
-
-    Attributes:
-        group: number of the nodes' labels and taints.
-        potential: free room and that of workers.
-        held: room that ps hold until their groups have moved. Other ps must not wait for it.
-        nodes: their names; empty: it is gone for ever.
-    """
-
-    group: int
-    potential: Amounts
-    held: Amounts
-    for_ps: Amounts
-    nodes: set[str]
-    order: list[str] | None = None
-
-    def room(self, is_ps: bool) -> Amounts:
-        """Room for pods if all workers leave."""
-        return self.for_ps if is_ps else self.potential
-
-    def in_order(self) -> list[str]:
-        """The nodes by their names."""
-        if self.order is None:
-            self.order = sorted(self.nodes)
-        return self.order
-
-
-@dataclass(frozen=True, slots=True)
-class Fill:
-    """Several equal pods on a node.
-
-    Attributes:
-        lost: places for workers that each costs, counted as if no worker stood there.
-        waste: what stays empty then, as a share of the cluster.
-    """
-
-    pods: int
-    lost: float
-    waste: float
-    needed: Amounts
-
-
-@dataclass(slots=True)
-class _Search:
-    """Nodes with room for one more pod of a shape, best first: (lost, waste), name of the node.
-
-    Entries that are no longer true are dropped when they come up.
-
-    Attributes:
-        scores: room without workers -> (lost, waste); None: it is too small.
-        seen: how many of the nodes with more room it knows.
-        idle: decisions for which it was not asked.
-    """
-
-    heap: list[tuple[tuple[float, float], str]]
-    scores: dict[Amounts, tuple[float, float] | None]
-    seen: int
-    idle: int = 0
 
 
 @dataclass(slots=True)
@@ -144,7 +81,8 @@ class Rooms:
         self._scale = self._size()
         self._fills: dict[tuple[Amounts, Amounts], list[Fill]] = {}
         self._wastes: dict[Amounts, float] = {}
-        self._searches: dict[tuple[Amounts, Constraint, bool], _Search] = {}
+        self._rests: dict[Amounts, float] = {}
+        self._searches: dict[tuple[Amounts, Constraint, bool], Search] = {}
         self._rankings: dict[tuple[Amounts, Constraint, bool, int], _Ranking] = {}
         self._grown.clear()
         self._new.clear()
@@ -158,7 +96,6 @@ class Rooms:
         self._know(node)
         self._groups[name] = self._join(node)
         self._base[name] = self._enter(name)
-        self._grown.append(name)
 
     def remove(self, name: str) -> None:
         """A node that holds nothing any more."""
@@ -214,9 +151,9 @@ class Rooms:
                 del self._searches[key]
             else:
                 if search.seen < len(self._grown):
-                    self._offer(search, self._large(key[0], grown, by_size), *key)
-                    self._shorten(search)
+                    search.offer(self._large(key[0], grown, by_size))
                 search.seen = 0
+                search.clean()
         for wish, ranking in list(self._rankings.items()):
             ranking.idle += 1
             if ranking.idle > _IDLE_MAX:
@@ -227,7 +164,7 @@ class Rooms:
                 ranking.seen = 0
         self._grown.clear()
         self._new.clear()
-        for memo in (self._fills, self._wastes):
+        for memo in (self._fills, self._wastes, self._rests):
             if len(memo) > _MEMO_MAX:
                 memo.clear()
 
@@ -273,7 +210,6 @@ class Rooms:
     def _changed(self, node: str) -> None:
         self._leave(node)
         self._base[node] = self._enter(node)
-        self._grown.append(node)
 
     def _leave(self, node: str) -> None:
         base = self._base[node]
@@ -292,6 +228,7 @@ class Rooms:
         else:
             base.nodes.add(node)
             base.order = None
+        self._grown.append(node)
         self.rebased.add(node)
         return base
 
@@ -304,6 +241,10 @@ class Rooms:
     def room(self, node: str, is_ps: bool = False) -> Amounts:
         """Room for a pod if no worker leaves."""
         return subtract(self.free[node], self._held[node]) if is_ps and node in self._held else self.free[node]
+
+    def room_for_ps(self, node: str) -> Amounts | None:
+        """Room without what ps hold until their groups have moved; None: the node is gone."""
+        return subtract(self.free[node], self._held[node]) if node in self._held else self.free.get(node)
 
     def allows(self, constraint: Constraint, node: str) -> bool:
         """Whether a node allows such pods."""
@@ -328,7 +269,7 @@ class Rooms:
         if len(found) < most:
             before = count(self.worker, potential)
             for pods in range(len(found) + 1, most + 1):
-                needed = add(subtract(request, request), request, pods)
+                needed = request if pods == 1 else add(self._units.zero, request, pods)
                 after = subtract(potential, needed)
                 lost = (before - count(self.worker, after)) / pods
                 found.append(Fill(pods, lost, self._waste(after), needed))
@@ -336,46 +277,38 @@ class Rooms:
 
     def _waste(self, room: Amounts) -> float:
         """What stays empty in a room that workers and ps fill as well as they can, as a share of the cluster."""
-        if room in self._wastes:
-            return self._wastes[room]
-        # Asked for every new room: as `count`, `add` and `share` would say, in one loop.
-        worker, scale, least, left = self.worker, self._scale, 1.0, room
-        needed = [(place, amount) for place, amount in enumerate(worker) if amount > 0]
-        for _ in range(min(count(self.ps, room), _PS_TRIED) + 1):
-            workers = max(0, min([left[place] // amount for place, amount in needed], default=0))
+        if (found := self._wastes.get(room)) is None:
+            found, left = 1.0, room
+            for _ in range(min(count(self.ps, room), _PS_TRIED) + 1):
+                found = min(found, self._rest(left))
+                left = subtract(left, self.ps)
+            self._wastes[room] = found
+        return found
+
+    def _rest(self, room: Amounts) -> float:
+        """What stays empty in a room that workers fill as well as they can, as a share of the cluster."""
+        if (found := self._rests.get(room)) is None:
+            needed = zip(room, self.worker, strict=True)
+            workers = max(0, min([have // amount for have, amount in needed if amount > 0], default=0))
             rest = [
                 (have - workers * amount) / whole
-                for have, amount, whole in zip(left, worker, scale, strict=True)
+                for have, amount, whole in zip(room, self.worker, self._scale, strict=True)
                 if whole > 0
             ]
-            least = min(least, max(rest, default=0.0))
-            left = subtract(left, self.ps)
-        self._wastes[room] = least
-        return least
+            self._rests[room] = found = max(rest, default=0.0)
+        return found
 
     def best(self, request: Amounts, constraint: Constraint, is_ps: bool = False) -> str | None:
         """The free node where one more pod costs the fewest places for workers; None: no node has room."""
         key = request, constraint, is_ps
         search = self._searches.get(key)
         if search is None:
-            search = self._searches[key] = _Search([], {}, len(self._grown))
-            self._offer(search, self._nodes, *key)
+            search = self._searches[key] = self._search(*key)
+            search.offer(self._nodes)
         elif search.seen < len(self._grown):
-            self._catch_up(search, *key)
-        search.idle, heap, scores, bases, free = 0, search.heap, search.scores, self._base, self.free
-        while heap:
-            score, node = heap[0]
-            if (base := bases.get(node)) is not None:
-                room = self.room(node, True) if is_ps else free[node]
-                if (all(map(le, request, room)) or fits(request, room)) and scores.get(base.room(is_ps)) == score:
-                    return node
-            heapq.heappop(heap)
-        return None
-
-    def _catch_up(self, search: _Search, request: Amounts, constraint: Constraint, is_ps: bool) -> None:
-        self._offer(search, set(self._grown[search.seen :]), request, constraint, is_ps)
-        search.seen = len(self._grown)
-        self._shorten(search)
+            search.offer(set(self._grown[search.seen :]))
+        search.seen, search.idle = len(self._grown), 0
+        return search.best()
 
     def _large(self, request: Amounts, nodes: Sequence[str], by_size: dict[int, list[tuple[int, str]]]) -> list[str]:
         """The nodes with enough of the resource that such a pod needs most: few have that.
@@ -390,31 +323,19 @@ class Rooms:
         start = bisect_left(sizes, (request[most], "")) if request[most] else 0
         return [node for _, node in sizes[start:]]
 
-    def _shorten(self, search: _Search) -> None:
-        if len(search.heap) > 4 * len(self._nodes):
-            search.heap = list(set(search.heap))
-            heapq.heapify(search.heap)
+    def _search(self, request: Amounts, constraint: Constraint, is_ps: bool) -> Search:
+        scores: dict[Amounts, Score | None] = {}
 
-    def _offer(
-        self, search: _Search, nodes: Iterable[str], request: Amounts, constraint: Constraint, is_ps: bool
-    ) -> None:
-        allowed, heap, scores = self._allowed[constraint], search.heap, search.scores
-        get, frees, push, held = self._base.get, self.free, heapq.heappush, self._held if is_ps else ()
-        for node in nodes:
-            if (base := get(node)) is None or base.group not in allowed:
-                continue
-            room = self.room(node, True) if node in held else frees[node]
-            # Nearly all are too small. The first test is in C, and called most often.
-            if not all(map(le, request, room)) and (min(room) >= 0 or not fits(request, room)):
-                continue
-            potential = base.for_ps if is_ps else base.potential
-            try:
-                score = scores[potential]
-            except KeyError:
-                fills = self.fills(potential, request, 1)
-                score = scores[potential] = (fills[0].lost, fills[0].waste) if fills else None
-            if score:
-                push(heap, (score, node))
+        def score(base: Base) -> Score | None:
+            if base.group not in self._allowed[constraint]:
+                return None
+            room = base.room(is_ps)
+            if room not in scores:
+                fills = self.fills(room, request, 1)
+                scores[room] = (fills[0].lost, fills[0].waste) if fills else None
+            return scores[room]
+
+        return Search(request, self.room_for_ps if is_ps else self.free.get, self._base, score)
 
     def ranked(
         self, request: Amounts, constraint: Constraint, is_ps: bool, pods: int
@@ -447,6 +368,41 @@ class Rooms:
             if base.nodes and base.group in allowed and (fills := self.fills(base.room(is_ps), request, pods)):
                 self._numbered += 1
                 insort(ranking.entries, (min((fill.lost, fill.waste) for fill in fills), self._numbered, base))
+
+
+class Holds:
+    """Which ps that are about to leave hold room until their groups have moved to the other ps of their job.
+
+    Those of a job that leaves as a whole hold none: they move nothing.
+    """
+
+    def __init__(self, rooms: Rooms) -> None:
+        self._rooms = rooms
+        self._staying: Counter[str] = Counter()
+        """Job -> its master and ps that stay."""
+        self._leaving: dict[str, Counter[tuple[str, Amounts]]] = {}
+        """Job -> node and request -> its ps there that are about to leave."""
+
+    def leave(self, job: str, node: str, request: Amounts, times: int) -> None:
+        """A ps is about to leave (1), or not any more (-1)."""
+        leaving = self._leaving.setdefault(job, Counter())
+        leaving[node, request] += times
+        if not leaving[node, request]:
+            del leaving[node, request]
+        if not leaving:
+            del self._leaving[job]
+        if job in self._staying:
+            self._rooms.hold(node, request, times)
+
+    def stay(self, job: str, times: int) -> None:
+        """A master or ps comes (1) or goes (-1)."""
+        had = self._staying[job]
+        self._staying[job] = has = had + times
+        if not has:
+            del self._staying[job]
+        if job in self._leaving and bool(has) != bool(had):
+            for (node, request), pods in self._leaving[job].items():
+                self._rooms.hold(node, request, times * pods)
 
 
 Kind = tuple[tuple[bool, ...], tuple[str, ...]]

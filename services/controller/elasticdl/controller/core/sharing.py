@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Sequence
+from bisect import insort
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import closing
 
 from elasticdl.controller.core.cluster import Role
@@ -20,7 +21,7 @@ _REFUSED = "no growth so soon after a refusal"
 _NO_PS = "its share: no room for the ps that one more worker needs"
 
 
-def scale_ps(plan: Plan, running: Sequence[Job], now_s: float, policy: Policy) -> None:
+def scale_ps(plan: Plan, running: Iterable[Job], now_s: float, policy: Policy) -> None:
     """Match the ps to the workers that are there. A job's own workers make room for its ps, if need be.
 
     But not if there are so few workers then that the ps would leave again.
@@ -67,17 +68,17 @@ def fill(
 
     Args:
         ranked: running jobs that may take a worker, in order.
-        resting: those that take no more, for the reasons in ``plan.stops``, until they give some.
+        resting: those that take no more, for the reasons in ``plan.waits.stops``, until they give some.
     """
     hopeless, has_queues = _Hopeless(plan), bool(plan.quotas.queues)
-    touched, stops, trials = plan.touched, plan.stops, plan.trials
-    again: list[Place] = []
+    touched, stops, trials = plan.touched, plan.waits.stops, plan.waits.trials
+    again = _Turns()
     """Those that have got a worker."""
-    number, end, woken = 0, len(ranked), plan.woken
+    number, end, woken = 0, len(ranked), plan.waits.woken
     woken.clear()
-    while again or number < end:
-        if again and (number == end or again[0] < ranked[number]):
-            place = heapq.heappop(again)
+    while (first := again.first()) or number < end:
+        if first and (number == end or first < ranked[number]):
+            place = again.pop()
         else:
             place = ranked[number]
             number += 1
@@ -87,27 +88,60 @@ def fill(
             # It gave a worker away meanwhile, or its queue did.
             now = rank_of(plan, job)
             if now != rank:
-                heapq.heappush(again, (now, order, job))
+                again.push((now, order, job))
                 continue
         if name in stops:
             reasons.setdefault(name, stops[name])
             continue
-        if name in trials and (refusal := hopeless.refusal(job)) is not None:
+        if (trial := trials.get(name)) is not None and (refusal := hopeless.refusal(job, *trial)) is not None:
             reasons.setdefault(name, refusal)
         elif stop := _full(plan, job, now_s, policy):
             text = f"{pods_text(plan.workers(name), plan.ps(name))}: {stop}"
             reasons.setdefault(name, text)
             if stop != _REFUSED:
-                stops[name] = text
+                plan.waits.stop(name, text)
         elif not (refusal := _grow(plan, job, policy, givers)):
             givers.note(name)
-            heapq.heappush(again, (rank_of(plan, job), order, job))
+            again.push((rank_of(plan, job), order, job))
         else:
             hopeless.note(job, policy, refusal)
             reasons.setdefault(name, refusal)
         while woken:
             if (former := resting.pop(woken.pop(), None)) is not None:
-                heapq.heappush(again, former)
+                again.push(former)
+
+
+class _Turns:
+    """Places in order: a heap of ranks, and a sorted list for each. Many jobs have the same rank."""
+
+    def __init__(self) -> None:
+        self._ranks: list[tuple[bool, float]] = []
+        self._places: dict[tuple[bool, float], list[Place]] = {}
+
+    def first(self) -> Place | None:
+        """The smallest one."""
+        return self._places[self._ranks[0]][0] if self._ranks else None
+
+    def push(self, place: Place) -> None:
+        """Add one."""
+        if (places := self._places.get(place[0])) is not None:
+            if places[-1][1] < place[1]:
+                places.append(place)  # As nearly always.
+            else:
+                insort(places, place)
+        else:
+            self._places[place[0]] = [place]
+            heapq.heappush(self._ranks, place[0])
+
+    def pop(self) -> Place:
+        """Remove the smallest one."""
+        rank = self._ranks[0]
+        places = self._places[rank]
+        place = places.pop(0)
+        if not places:
+            del self._places[rank]
+            heapq.heappop(self._ranks)
+        return place
 
 
 class _Hopeless:
@@ -120,17 +154,17 @@ class _Hopeless:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._found: dict[tuple[Hashable, ...], tuple[int, int, float, str]] = {}
+        self._found: dict[int, tuple[int, int, float, str]] = {}
 
-    def refusal(self, job: Job) -> str | None:
+    def refusal(self, job: Job, trial: int, share: float) -> str | None:
         """Why the job can't grow; None: that is not known."""
-        if (trial := self._plan.trials.get(job.name)) is None or job.refused_s is not None:
+        plan = self._plan
+        if (found := self._found.get(trial)) is None or job.refused_s is not None:
             return None
-        key, share = trial
-        version, opened, least, refusal = self._found.get(key, (-1, -1, 0.0, ""))
-        if share < least or (version != self._plan.version and opened != self._plan.opened):
+        version, opened, least, refusal = found
+        if share < least or (version != plan.version and (opened != plan.opened or share <= plan.share(job.name))):
             return None
-        return refusal if version == self._plan.version or share > self._plan.share(job.name) else None
+        return refusal
 
     def note(self, job: Job, policy: Policy, refusal: str) -> None:
         """A job could not grow."""
@@ -142,8 +176,8 @@ class _Hopeless:
         opened = plan.opened
         if _needs_ps(plan, job, policy):
             key, opened = (*key, requests[Role.PS], job.ps.constraint, share), -1
-        plan.trials[job.name] = key, share
-        self._found[key] = plan.version, opened, share, refusal
+        trial = plan.waits.note_trial(job.name, key, share)
+        self._found[trial] = plan.version, opened, share, refusal
 
 
 def rank_of(plan: Plan, job: Job) -> tuple[bool, float]:
@@ -153,14 +187,15 @@ def rank_of(plan: Plan, job: Job) -> tuple[bool, float]:
 
 def _full(plan: Plan, job: Job, now_s: float, policy: Policy) -> str:
     """Why the job takes no further worker; empty if it does."""
-    workers = plan.workers(job.name)
+    members = plan.members[job.name]
+    workers = len(members[Role.WORKER])
     if workers >= job.worker.max:
         return "its maximum"
     if not policy.may_grow(job, now_s):
         return job.forbidden or _REFUSED
     if not policy.worth(job, workers):
         return "one more would not win back its cost"
-    if not plan.admitted(job.name) or plan.ps(job.name) < job.ps.min:
+    if not members[Role.MASTER] or len(members[Role.PS]) < job.ps.min:
         return "its gang is incomplete"
     return ""
 

@@ -41,8 +41,8 @@ def on_commands_ran(state: State, envelope: Envelope, event: CommandsRan) -> Non
 def apply_command(state: State, command: Command, now_s: float) -> None:
     """Apply one command of a decision."""
     match command:
-        case commands.StartPod() | commands.StopPod():
-            apply_pod_command(state, command)
+        case commands.StartPod() | commands.StopPod() | commands.PromoteWorker():
+            apply_pod_command(state, command, now_s)
         case commands.Dispatch():
             apply_dispatch(state, command)
         case commands.ReturnDelivery():
@@ -93,7 +93,7 @@ def _apply_to_training(
 def apply_failed_command(state: State, command: Command, time_s: float) -> None:
     """Apply that a command could not be run."""
     match command:
-        case commands.StartPod() | commands.StopPod():
+        case commands.StartPod() | commands.StopPod() | commands.PromoteWorker():
             apply_failed_pod_command(state, command, time_s)
         case commands.HoldGroup():
             abort_move(state, command.move)

@@ -15,6 +15,7 @@ from elasticdl.master.core.job import lifecycle
 from elasticdl.master.core.moves.apply import on_freeze_timeout, on_group_held
 from elasticdl.master.core.pods import apply as pods
 from elasticdl.master.core.pods.restarts import decide_pods
+from elasticdl.master.core.pods.spares import on_model_built
 from elasticdl.master.core.rings.apply import on_replica_differed, on_ring_member_ready
 from elasticdl.master.core.snapshots.apply import on_snapshot_damaged, on_snapshot_taken, on_table_counted
 from elasticdl.master.core.state import State
@@ -150,6 +151,7 @@ HANDLERS: dict[type[Event], Callable[[State, Envelope, Any], None]] = {
     events.PodPending: pods.on_pod_pending,
     events.PodStarted: pods.on_pod_started,
     events.PodExited: pods.on_pod_exited,
+    events.ModelBuilt: on_model_built,
     events.WorkerStarted: pods.on_worker_started,
     events.WorkerStopped: pods.on_worker_stopped,
     events.WorkerFailed: pods.on_worker_failed,

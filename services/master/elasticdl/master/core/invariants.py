@@ -81,6 +81,8 @@ def _check_pods(state: State) -> None:
             raise InvariantError(f"{pod.name} runs and has no incarnation")
         if pod.phase is PodPhase.RUNNING and not pod.starts:
             raise InvariantError(f"{pod.name} runs and was never started")
+        if pod.phase is PodPhase.WAITING and (pod.is_promoted or not pod.incarnation):
+            raise InvariantError(f"{pod.name} waits to be promoted, and was, or is unknown")
 
 
 def _check_ring(state: State) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import chain, count, islice
 from operator import attrgetter
 
 from elasticdl.master.core.callbacks.state import Callbacks
@@ -24,10 +24,21 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Decided, FailureKind, LostLog, RunningBatch, SnapshotDamaged, TaskFailed
 from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured, TableCounted
-from elasticdl.shared.model.placement import Placement, Ranges
-from elasticdl.shared.names import NOBODY, Incarnation, PodInstance, PodName, Service, pod_name, pod_names, pod_number
+from elasticdl.shared.model.placement import ALL, Placement, Ranges
+from elasticdl.shared.names import (
+    NOBODY,
+    SERVED_REPLICA,
+    Incarnation,
+    PodInstance,
+    PodName,
+    Service,
+    pod_name,
+    pod_names,
+    pod_number,
+)
 
 _name_of = attrgetter("name")
+_MAY_BE_PROMOTED = (PodPhase.ORDERED, PodPhase.STARTING, PodPhase.WAITING)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,7 +60,7 @@ class State:
     workers: int = 0
     ps: int = 0
     left_out: tuple[int, ...] = ()
-    """Numbers of workers that were asked to leave, below the highest one that is wanted."""
+    """Numbers below the highest wanted one whose workers were asked to leave, or replaced by spares."""
     placement: Placement = field(default_factory=lambda: Placement.even(1))
     """The latest version that was decided."""
     is_placement_published: bool = True
@@ -206,6 +217,34 @@ class State:
         numbers = (number for number in count() if number not in self.left_out)
         return tuple(pod_name(Service.WORKER, number) for number in islice(numbers, self.workers))
 
+    def want_workers(self, numbers: Set[int]) -> None:
+        """Want the workers with these numbers, which are as many as are wanted."""
+        self.left_out = tuple(number for number in range(max(numbers, default=0)) if number not in numbers)
+
+    @property
+    def spares(self) -> tuple[PodName, ...]:
+        """The spare workers that should run: those that wait or will, then the lowest names that are not wanted."""
+        if not self.job.spare_workers:
+            return ()
+        wanted = set(self.wanted_workers)
+        begun = sorted(
+            (pod.phase is not PodPhase.WAITING, pod_number(pod.name))
+            for pod in self.pods.values()
+            if pod.phase in _MAY_BE_PROMOTED and pod.service is Service.WORKER and not pod.is_promoted
+        )
+        names = chain((number for _, number in begun), count())
+        others = (name for name in (pod_name(Service.WORKER, number) for number in names) if name not in wanted)
+        return tuple(dict.fromkeys(islice(others, len(begun) + self.job.spare_workers)))[: self.job.spare_workers]
+
+    def is_spare(self, pod: Pod) -> bool:
+        """Whether a pod is that of a worker that only waits for the place of another one."""
+        return (
+            self.job.spare_workers > 0
+            and pod.service is Service.WORKER
+            and not pod.is_promoted
+            and pod.name not in self.wanted_workers
+        )
+
     @property
     def running_pods(self) -> list[Pod]:
         """The pods of all services that have reported ready."""
@@ -213,11 +252,12 @@ class State:
 
     @property
     def watched(self) -> set[tuple[PodName, Incarnation]]:
-        """The processes whose heartbeats are expected: those that run, and members that have no model yet."""
+        """The processes whose heartbeats are expected: those that run or wait, and members that have no model yet."""
         members = {
             (one.worker, one.incarnation) for one in self.ring.members if self.is_member(one.worker, one.incarnation)
         }
-        return {(pod.name, pod.incarnation) for pod in self.running_pods} | members
+        alive = (PodPhase.RUNNING, PodPhase.WAITING)
+        return {(pod.name, pod.incarnation) for pod in self.pods.values() if pod.phase in alive} | members
 
     def is_member(self, worker: PodName, incarnation: Incarnation) -> bool:
         """Whether the present process of a worker is this one, and has asked to be in the ring."""
@@ -226,11 +266,13 @@ class State:
 
     @property
     def holders(self) -> tuple[PodName, ...]:
-        """The ps that own partitions of the model."""
-        return self.placement.holder_names
+        """The ps that own partitions of the model, the one in a worker included."""
+        return self.placement.owner_names(self.spec) if self.spec else self.placement.holder_names
 
     def owned(self, ps: PodName) -> Ranges:
-        """The partitions of a ps."""
+        """The partitions of a ps. Beside a ring there are those of the dense variables, and those of the tables."""
+        if ps == SERVED_REPLICA and self.job.has_ring:
+            return ALL
         return self.placement.partitions(pod_number(ps))
 
     @property

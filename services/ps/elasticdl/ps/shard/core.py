@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from elasticdl.ps.engine.checks import NotFiniteError
@@ -20,15 +21,15 @@ from elasticdl.ps.shard.admission import (
     pull_size,
 )
 from elasticdl.ps.shard.group import GroupCut, UpdatePolicy
+from elasticdl.ps.shard.metric_sums import is_epoch_complete
 from elasticdl.ps.shard.model_shard import Division, GroupVersion, ModelShard, ledger_of, most_backward
 from elasticdl.ps.shard.pull_admission import PullAdmission
 from elasticdl.ps.shard.regrouping import without
 from elasticdl.ps.shard.shard_cut import Pin, ShardCut
 from elasticdl.ps.shard.warm_start import WarmStart
 from elasticdl.shared.errors import InvariantError, ProtocolError, TransientError, UserError
-from elasticdl.shared.job.ledger import Ledger, Verdict
+from elasticdl.shared.job.ledger import Verdict
 from elasticdl.shared.job.plan import Plan
-from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.messages.events import GroupLedger
 from elasticdl.shared.model.aligned import aligned_floats
 from elasticdl.shared.model.manifests import rebuilding
@@ -201,7 +202,7 @@ class PsCore:
                     group.metrics.drop_before(request.epoch)
                     found = group.metrics.of(request.epoch)
                     return MetricsReply(
-                        complete=_is_epoch_complete(group.ledger, self.plan, request.epoch, request.skipped),
+                        complete=is_epoch_complete(group.ledger, self.plan, request.epoch, request.skipped),
                         batches=found.batches,
                         records=found.records,
                         states=found.states.copy(),
@@ -234,6 +235,9 @@ class PsCore:
             shard = self.serving(request.placement_version)
             check_tables(request, shard.signature)
             self.pulls.check(request, shard, now_s, sender)
+            if not request.pin:
+                with self._changing("the update of a prepared round"):
+                    shard.follow_ring(request.batch)
             source = self._pin.of(request.pin) if request.pin else shard
             if source is None:
                 raise RefusedError(RefusalKind.NO_PIN, f"evaluation {request.pin} is not pinned here")
@@ -303,6 +307,8 @@ class PsCore:
         room = self.shard.room_for_cut() if self.shard else None
         with self.lock:
             shard = self.serving(self.placement.version)
+            with self._changing("the update of a prepared round"):
+                shard.follow_ring()  # The rows of a round that the ring may still have to commit: see ADR 46.
             return self._pin.open(evaluation, lambda: shard.cut(room=room))
 
     def close_pin(self, evaluation: int) -> None:
@@ -428,17 +434,22 @@ class PsCore:
         return self.shard
 
     def _apply(self, shard: ModelShard, applying: Sequence[Division], staleness: int) -> None:
-        try:
+        push = applying[0].push
+        with self._changing(f"task {push.task}, batch {push.batch}: applying a checked push"):
             for division in applying:
                 division.group.apply(division.push, staleness)
             shard.merge()
-        except Exception as error:
-            # Half-applied state must never be served or saved, whatever went wrong.
-            self._ready = False
-            push = applying[0].push
-            raise InvariantError(f"task {push.task}, batch {push.batch}: applying a checked push failed") from error
         if self._observer:
             self._observer.stepped(shard.step)
+
+    @contextmanager
+    def _changing(self, what: str) -> Iterator[None]:
+        """Half-applied state must never be served or saved, whatever goes wrong."""
+        try:
+            yield
+        except Exception as error:
+            self._ready = False
+            raise InvariantError(f"{what} failed") from error
 
     def serving(self, placement_version: int) -> ModelShard:
         """The shard, if it serves this version of the placement (else RefusedError); the caller has the lock."""
@@ -448,19 +459,6 @@ class PsCore:
         if not self._ready:
             raise RefusedError(RefusalKind.NOT_READY, "the start of this ps is not on the log yet")
         return self.shard
-
-
-def _is_epoch_complete(ledger: Ledger, plan: Plan, epoch: int, skipped: Sequence[int]) -> bool:
-    """Whether every task of an epoch is absorbed but for the skipped ones.
-
-    A resume may have added epochs that this ps' plan does not have.
-    """
-    first = epoch * plan.tasks_per_epoch
-    end = first + plan.tasks_per_epoch
-    wanted = RangeSet((task, task + 1) for task in skipped).gaps(
-        first, min(end, plan.tasks) if plan.is_truncated else end
-    )
-    return all(ledger.has_all(*each) for each in wanted)
 
 
 def new_model(

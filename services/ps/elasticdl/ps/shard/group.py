@@ -42,6 +42,7 @@ class UpdatePolicy:
         gate: asynchronous training: how the staleness of gradients is bounded; None: it is not.
         tasks_per_epoch: of the plan: metric states are added up by epoch.
         updater: applies an optimizer that Keras runs; None: there is none.
+        follows_ring: the tables beside a ring: the update of a complete round waits until the ring has committed it.
     """
 
     grads_to_wait: int = 1
@@ -51,6 +52,7 @@ class UpdatePolicy:
     gate: GateSettings | None = None
     tasks_per_epoch: int = 1
     updater: Updater | None = None
+    follows_ring: bool = False
 
     @classmethod
     def of(cls, spec: JobSpec, updater: Updater | None = None) -> UpdatePolicy:
@@ -63,6 +65,7 @@ class UpdatePolicy:
             gate=_gate_of(spec),
             tasks_per_epoch=spec.plan.tasks_per_epoch,
             updater=updater,
+            follows_ring=spec.has_tables_beside_ring,
         )
 
     def new_gate(self) -> StalenessGate | None:
@@ -201,6 +204,7 @@ class Group:
         Args:
             staleness: optimizer updates since the batch's pull.
         """
+        self.follow_ring()
         if push.rate is not None:
             self._rate = push.rate
         if not push.empty:
@@ -211,8 +215,24 @@ class Group:
         self.ledger.absorb(task, push.batch, push.batches, push.records, push.checksum)
         if self.metrics is not None:
             self.metrics.add(push.task, push.records, push.metric_states)
-        if rounds is not None and rounds.is_complete(self.ledger, task, push.batch):
+        if rounds is not None and not self.policy.follows_ring and rounds.is_complete(self.ledger, task, push.batch):
             self.flush()
+
+    def follow_ring(self, batch: tuple[int, int] | None = None) -> None:
+        """Beside a ring: make the update of a complete round, which the ring has committed.
+
+        Args:
+            batch: the one that weights are pulled for. Only one that is not absorbed shows that the ring has committed
+                the round before: another worker may repeat it, because the ring has lost it. None: something else does.
+        """
+        rounds = self.policy.rounds
+        if not (self.policy.follows_ring and self.accumulator.weight and rounds and rounds.is_between(self.ledger)):
+            return
+        if batch is not None:
+            task = TaskId(batch[0])
+            if self.ledger.next_batch(task, rounds.plan.batches_of(task)) > batch[1]:
+                return
+        self.flush()
 
     def apply_round(self, pushes: Sequence[Push], gradient: NDArray[np.float32] | NDArray[np.float64] | None) -> None:
         """Absorb all batches of a round that the ledger lacks, as ``apply`` would in this order, and make its update.

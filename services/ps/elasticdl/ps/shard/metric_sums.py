@@ -6,12 +6,16 @@ ledger absorbs the batch, so a sum is as exact as the weights: it is in the grou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.ps.shard.admission import RefusedError
+from elasticdl.shared.job.ledger import Ledger
+from elasticdl.shared.job.plan import Plan
+from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.model.placement import Ranges
 from elasticdl.shared.wire.messages import NO_DOUBLES, Doubles, RefusalKind
 
@@ -102,3 +106,16 @@ class EpochMetricSums:
             epoch, batches, records, size = (int(number) for number in row[:_FACTS])
             states = row[_FACTS : _FACTS + size].copy()
             self._sums[epoch] = EpochSum(batches=batches, records=records, states=states)
+
+
+def is_epoch_complete(ledger: Ledger, plan: Plan, epoch: int, skipped: Sequence[int]) -> bool:
+    """Whether every task of an epoch is absorbed but for the skipped ones.
+
+    A resume may have added epochs that this ps' plan does not have.
+    """
+    first = epoch * plan.tasks_per_epoch
+    end = first + plan.tasks_per_epoch
+    wanted = RangeSet((task, task + 1) for task in skipped).gaps(
+        first, min(end, plan.tasks) if plan.is_truncated else end
+    )
+    return all(ledger.has_all(*each) for each in wanted)

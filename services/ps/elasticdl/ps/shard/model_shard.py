@@ -137,6 +137,11 @@ class ModelShard:
         task, batch = request.batch
         return all(group.is_open(TaskId(task), batch) for group in self.groups)
 
+    def follow_ring(self, batch: tuple[int, int] | None = None) -> None:
+        """See ``Group.follow_ring``."""
+        for group in self.groups:
+            group.follow_ring(batch)
+
     def pull(
         self,
         tables: Sequence[TableIds],

@@ -13,6 +13,7 @@ from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.job.ledger import Verdict
+from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.wire.messages import Floats, Push
 
@@ -24,6 +25,10 @@ class ReplicaCore(PsCore):
     def is_ready(self) -> bool:
         """Whether pulls and pushes are served."""
         return self._ready
+
+    def adopt(self, placement: Placement) -> bool:
+        """Adopt the number of a later version. Beside a ring it places the tables, and a replica has none."""
+        return super().adopt(placement.of_replica)
 
     def replace(self, shard: ModelShard) -> None:
         """Serve another state from now on: a copy of a replica that is ahead."""

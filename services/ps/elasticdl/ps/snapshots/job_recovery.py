@@ -22,7 +22,7 @@ from elasticdl.shared.model.manifests import (
 )
 from elasticdl.shared.model.placement import PARTITIONS, Placement, decode_placement, encode_placement
 from elasticdl.shared.model.stored_spec import read_spec_of
-from elasticdl.shared.names import NOBODY, JobId, PodName, Service, pod_name, pod_number
+from elasticdl.shared.names import NOBODY, SERVED_REPLICA, JobId, PodName, Service, pod_name, pod_number
 from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore
 
 _Found = tuple[str, Manifest]
@@ -104,7 +104,7 @@ async def settle_placement(
     if lost is None:
         return None
     recovered = recovered or await asyncio.to_thread(recover_job, store, spec.storage, spec.job, spec)
-    found = recovered.placement if recovered else Placement.even(spec.ps)
+    found = recovered.placement if recovered else Placement.first_of(spec)
     if found.version == 1 and await registers.read(PLACEMENT) is None:
         return None
     placement = replace(found, version=max(found.version + 1, int(now_s)))
@@ -209,9 +209,11 @@ def _spec(store: ObjectStore, found: list[_Found]) -> JobSpec:
 def _placement(spec: JobSpec, newest: list[Manifest]) -> Placement:
     """Who has what, by the newest snapshot of each ps; of two that have a partition, by the later version."""
     version = max(manifest.placement_version for manifest in newest)
-    owners = list(Placement.even(spec.ps).owners)
+    owners = list(Placement.first_of(spec).owners)
     since = [0] * PARTITIONS
     for manifest in sorted(newest, key=lambda one: one.ps):
+        if spec.has_tables_beside_ring and manifest.ps == SERVED_REPLICA:
+            continue  # It has no tables, which the placement is of.
         for group in manifest.groups:
             known = group.move or manifest.placement_version
             for start, end in group.partitions if known <= version else ():

@@ -63,7 +63,16 @@ def kept_versions(store: ObjectStore, spec: JobSpec, registers: Iterable[PsRegis
     Args:
         registers: of the ps. Without any, or if a partition is in none of their snapshots, all snapshots in the storage
             count.
+
+    Raises:
+        UserError: the dense variables and the tables of the job are in snapshots of their own.
     """
+    if spec.has_tables_beside_ring:
+        raise UserError(
+            f"job {spec.job} has its dense variables in a ring of workers and its tables on parameter servers, and "
+            "their snapshots are not read as one model",
+            hint="Use the model that the job exports to --output.",
+        )
     registered = [uri for register in registers for uri in (register.manifest, *register.older) if uri]
     versions = _versions(store, registered)
     return versions or _versions(store, manifest_uris(store, snapshots_folder(spec.storage, spec.job), MANIFEST_NAME))

@@ -30,6 +30,7 @@ from elasticdl.shared.model.manifests import (
 )
 from elasticdl.shared.model.placement import Ranges
 from elasticdl.shared.model.rows.snapshot_rows import Chain, read_chain
+from elasticdl.shared.names import SERVED_REPLICA, pod_number
 from elasticdl.shared.storage import ObjectStore
 
 _log = structlog.get_logger()
@@ -122,6 +123,9 @@ def _gathered(store: ObjectStore, core: PsCore, registered: Sequence[str], folde
             chains.append(read_chain(store, uri))
         except DamagedError as error:
             _log.warning("a snapshot can't be used", reason=str(error))
+    if core.policy.follows_ring:  # The replica has the dense variables, the other ps the tables.
+        is_replica = core.number == pod_number(SERVED_REPLICA)
+        chains = [chain for chain in chains if (chain[-1][1].ps == SERVED_REPLICA) == is_replica]
     while parts := choose(chains, core.owned):
         try:
             return gather(store, core, parts)

@@ -196,6 +196,7 @@ class AuxiliaryTasks:
     # --- merge, callbacks and export ----------------------------------------------------------------------------------
 
     def _merge(self, lease: LeasedTask) -> Procedure[None]:
+        """Merge metric states. Stored ones are removed when their evaluation is given up, or was merged elsewhere."""
         task = lease.message.task
         message = lease.message
         states = message.states
@@ -203,6 +204,9 @@ class AuxiliaryTasks:
             for start in range(0, len(message.stored_states), PARTS_AT_ONCE):
                 numbers = message.stored_states[start : start + PARTS_AT_ONCE]
                 parts: tuple[bytes, ...] = yield LoadStates(numbers=numbers)
+                if not parts:
+                    self._drop(task, f"the metric states of evaluation {message.evaluation} were removed")
+                    return
                 states = yield SumStates(states=states, parts=parts)
                 self._leases.progress(self._effects.now_s)
             if message.label == EVALUATION_SUM:

@@ -30,6 +30,7 @@ from typing import NamedTuple
 from elasticdl.shared.job.rounds import RoundKey
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.worker.core.batch_order import BatchRef
+from elasticdl.worker.core.tally import Sample
 from elasticdl.worker.failures import Failure
 
 
@@ -103,6 +104,7 @@ class Batch:
         is_void: its task was repositioned, finished or given away; it is dropped when it is not busy.
         is_delayed: synchronous training: its round is not open; batches of other tasks come first.
         failure: why it could not be read: the data or user code, or the reason why storage did not deliver it.
+        sample: collects its times; None: it is no sample.
     """
 
     ref: BatchRef
@@ -113,6 +115,7 @@ class Batch:
     records: int = 0
     failure: Failure | str = ""
     seconds: dict[str, float] = field(default_factory=dict)
+    sample: Sample | None = None
 
     @property
     def is_busy(self) -> bool:

@@ -6,6 +6,43 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from elasticdl.shared.job.rangeset import RangeSet
+from elasticdl.shared.messages.times import BatchTimes, Times
+
+SAMPLED_TASKS = 8
+"""Of so many consecutive tasks, one has the times of a batch in its record."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Sample:
+    """The times of one batch.
+
+    Attributes:
+        batch: its number in its task.
+        seconds: part -> how long it took.
+        ended_s: part -> when it ended, in the core's monotonic time.
+    """
+
+    batch: int
+    seconds: dict[str, float] = field(default_factory=dict)
+    ended_s: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, task: int, batch: int, batches: int) -> Sample | None:
+        """Of a batch in the middle of its task: the first one may wait for the task. None: the batch is no sample."""
+        is_sample = batches > 1 and batch == batches // 2 and task % SAMPLED_TASKS == 0
+        return cls(batch=batch) if is_sample else None
+
+    def add(self, seconds: Mapping[str, float], now_s: float) -> None:
+        """Add parts that followed each other, the last of which has just ended."""
+        add_seconds(self.seconds, seconds)
+        for part, spent_s in reversed(list(seconds.items())):
+            self.ended_s[part] = now_s
+            now_s -= spent_s
+
+    def times(self, now_s: float) -> BatchTimes:
+        """As a record of now carries them."""
+        ended = {part: now_s - ended_s for part, ended_s in self.ended_s.items()}
+        return BatchTimes(batch=self.batch, times=Times.of(self.seconds), ended=Times.of(ended))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -19,6 +56,7 @@ class Tally:
         seconds: phase -> seconds.
         staleness: staleness in updates -> how many batches were absorbed with it.
         checksum: evaluate, predict: sum of the records' hashes, modulo 2**64.
+        sample: train: a batch that the ps have absorbed, if one of the task is a sample.
     """
 
     records: int = 0
@@ -28,6 +66,7 @@ class Tally:
     overflows: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     staleness: dict[int, int] = field(default_factory=dict)
+    sample: Sample | None = None
 
     @property
     def batches(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.job.rounds import RoundKey
 from elasticdl.shared.job.tasks import TaskRef
@@ -33,7 +35,7 @@ from elasticdl.worker.core.events import (
 from elasticdl.worker.core.pipelining import Batch, Conditions, Phase
 from elasticdl.worker.core.round_wait import RoundWait
 from elasticdl.worker.core.settings import CoreSettings
-from elasticdl.worker.core.tally import Meter, Tally, add_seconds
+from elasticdl.worker.core.tally import Meter, Sample, Tally, add_seconds
 from elasticdl.worker.core.tasks.ahead import TasksAhead
 from elasticdl.worker.core.tasks.leased import LeasedTasks
 from elasticdl.worker.core.tasks.outcomes import FailedBatch, Finished, FinishedTasks, TaskOutcomes
@@ -94,6 +96,7 @@ class Training:
         # In synchronous training an empty batch waits for its round like the others.
         batch.is_empty = event.is_empty and self._round_wait is None
         batch.seconds.update(event.seconds)
+        self._time(batch, event.seconds)
 
     def on_unreadable(self, event: BatchUnreadable) -> None:
         """Storage did not deliver a batch."""
@@ -115,12 +118,14 @@ class Training:
         batch = self._batch(event.ref, Phase.PULLING)
         batch.phase = Phase.PULLED
         add_seconds(batch.seconds, event.seconds)
+        self._time(batch, event.seconds)
 
     def on_pull_delayed(self, event: PullDelayed) -> None:
         """A batch has to wait for other workers: the pull is repeated soon."""
         batch = self._batch(event.ref, Phase.PULLING, Phase.COMPUTING)
         batch.phase = Phase.READ
         add_seconds(batch.seconds, event.seconds)
+        self._time(batch, event.seconds)
         self._leases.progress(self._effects.now_s)  # The worker does not hang; it waits for others.
         if self._round_wait is None:
             self._pulls_pause = True
@@ -172,6 +177,7 @@ class Training:
         """A batch has gradients."""
         batch = self._batch(event.ref, Phase.COMPUTING)
         batch.phase = Phase.COMPUTED
+        self._time(batch, event.seconds)
         self._leases.progress(self._effects.now_s)
         self.meter.batches += 1
         if self._round_wait:
@@ -188,9 +194,12 @@ class Training:
     def on_pushed(self, event: BatchPushed) -> None:
         """Every ps answered a push."""
         batch = self._batch(event.ref, Phase.PUSHING)
+        pull = {part: spent_s for part, spent_s in event.seconds.items() if part != "push"}
+        self._time(batch, {"push": event.seconds.get("push", 0.0)}, ended_s_ago=sum(pull.values()))
         for following in self.window:
             if following.phase is Phase.PULLING:
                 following.phase = Phase.PULLED if event.has_pulled else Phase.READ
+                self._time(following, pull)
         self._drop(batch)
         if batch.is_void:
             return
@@ -198,6 +207,7 @@ class Training:
         tally = self._tally(event.ref.task)
         tally.add_seconds(event.seconds)
         tally.add_staleness(outcome.staleness)
+        tally.sample = batch.sample or tally.sample
         if outcome.not_finite:
             self._fail(event.ref, Failure(kind=FailureKind.NOT_FINITE, message=outcome.not_finite), event.step)
             return
@@ -221,7 +231,9 @@ class Training:
         if not conditions.is_stopping and self._may_read:
             ref = self.order.take()
             if ref is not None:
-                pipelining.insert(self.window, Batch(ref), self._key)
+                batches = self._plan.batches_of(TaskId(ref.task.number))
+                sample = Sample.of(ref.task.number, ref.batch, batches)
+                pipelining.insert(self.window, Batch(ref, sample=sample), self._key)
                 self._effects.issue(ReadBatch(ref=ref))
                 return True
         return self._push(conditions) or self._pull(conditions) or self._compute(conditions)
@@ -337,6 +349,10 @@ class Training:
                     raise InvariantError(f"{ref} is {batch.phase.value}, not {phases[0].value}")
                 return batch
         raise InvariantError(f"{ref} is not in progress")
+
+    def _time(self, batch: Batch, seconds: Mapping[str, float], *, ended_s_ago: float = 0.0) -> None:
+        if batch.sample is not None:
+            batch.sample.add(seconds, self._effects.now_s - ended_s_ago)
 
     # --- ends of tasks --------------------------------------------------------------------------------------------
 

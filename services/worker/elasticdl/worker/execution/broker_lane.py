@@ -186,8 +186,8 @@ async def store_states(states: StoredStates, command: StoreStates) -> tuple[int,
 async def load_states(states: StoredStates, command: LoadStates) -> tuple[bytes, ...]:
     """Read stored metric states. Errors as ``StoredStates.read``.
 
-    Those that are missing were removed because another worker has run this task, whose result then counts. If the
-    broker has lost them, the metrics lack some batches.
+    Those that are missing were removed because another worker has run this task, whose result then counts, or because
+    the evaluation was given up. If the broker has lost some, the metrics lack some batches.
     """
     found: list[bytes | None] = []
     for start in range(0, len(command.numbers), STATES_READ_AT_ONCE):

@@ -20,6 +20,7 @@ from elasticdl.worker.core.commands import ExportModel
 from elasticdl.worker.execution.saved_models import SavedModels
 from elasticdl.worker.ports import Floats, Ids
 from elasticdl.worker.ps_client import PsClient
+from elasticdl.worker.ps_client.dense_and_tables import DenseAndTables
 from elasticdl.worker.ps_client.requests import NO_INSTANCES, Instances
 
 WriteModel = Callable[[Floats, RowsFunction, Path], object]
@@ -60,7 +61,7 @@ class Exporter:
     def __init__(
         self,
         *,
-        ps: PsClient,
+        ps: PsClient | DenseAndTables,
         saved: SavedModels,
         writer: ModelWriter,
         output: str,

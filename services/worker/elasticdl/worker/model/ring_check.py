@@ -10,18 +10,37 @@ _NAMES_SHOWN = 4
 _HINT = "Use --distribution_strategy=ParameterServerStrategy"
 
 
-def check_ring(runner: ModelRunner) -> None:
-    """Refuse a model that needs parameter servers.
+def check_ring(runner: ModelRunner, *, has_ps: bool) -> None:
+    """Refuse a model that a ring can't train.
+
+    Args:
+        has_ps: the job has ps for tables.
 
     Raises:
-        UserError: it has tables, or layers that are normalised over all batches of an update.
+        UserError: it has tables and no ps, ps and no tables, or layers that are normalised over all batches of an
+            update; or Keras runs the optimizer of a model with tables.
     """
-    path, tables = runner.module.path, [table.name for table in runner.signature().tables]
-    if tables:
+    path, signature = runner.module.path, runner.signature()
+    tables = some_of([table.name for table in signature.tables], _NAMES_SHOWN)
+    if tables and not has_ps:
         raise UserError(
-            f"{path}: elasticdl.layers.Embedding keeps its rows on parameter servers, and AllreduceStrategy has none "
-            f"({some_of(tables, _NAMES_SHOWN)})",
-            hint=f"{_HINT}, or keras.layers.Embedding if the tables fit into the memory of every worker.",
+            f"{path}: elasticdl.layers.Embedding keeps its rows on parameter servers, and this job with "
+            f"AllreduceStrategy has none ({tables})",
+            hint="Use keras.layers.Embedding if every worker has memory for the tables, or --num_ps_pods=1, which "
+            "works with --platform=local.",
+        )
+    if has_ps and not tables:
+        raise UserError(
+            f"{path}: the model has no tables, so --num_ps_pods has no effect with AllreduceStrategy",
+            hint="Leave --num_ps_pods out. Every worker has the whole model.",
+        )
+    if tables and signature.optimizer.is_keras:
+        kind = signature.optimizer.name.removeprefix("keras ")
+        raise UserError(
+            f"{path}: with AllreduceStrategy, Keras runs {kind} on whole variables, and the rows of {tables} are on "
+            "parameter servers",
+            hint="Use another optimizer or constraint, or keras.layers.Embedding if every worker has memory for the "
+            "tables.",
         )
     if runner.synchronizes:
         raise UserError(

@@ -44,6 +44,11 @@ class Addresses:
         """What the ps client asks."""
         return PsDirectory(placement=self.placement, resolve=self.resolve)
 
+    @property
+    def directory_of_replica(self) -> PsDirectory:
+        """The same for the client of the replica that a ring has beside ps with tables."""
+        return PsDirectory(placement=lambda: self._placement.of_replica, resolve=self.resolve)
+
     def resolve(self) -> Mapping[PodName, PsAddress]:
         """The address of every ps that has registered."""
         return self._known

@@ -12,8 +12,9 @@ from elasticdl.shared.messages.commands import Command, OpenPin, TakeSnapshot
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.process.event_publisher import EventPublisher
 from elasticdl.worker.ps_client import PsClient
+from elasticdl.worker.ps_client.dense_and_tables import DenseAndTables
 from elasticdl.worker.replica.membership import RingMembership
-from elasticdl.worker.replica.servers import RingServers
+from elasticdl.worker.replica.servers import RingAndTables, RingServers
 from elasticdl.worker.replica.serving import Serving, Surroundings
 from elasticdl.worker.replica.state import Replica
 from elasticdl.worker.ring.listener import RingSettings
@@ -30,7 +31,7 @@ class RingWorker:
     """A worker as a member of the ring.
 
     Args:
-        ps: the client of ps-0, for everything but training batches.
+        ps: the client of ps-0, for everything but training batches; of the ps with the tables, too, if there are any.
         updater: see ``Replica``.
         failed: takes an error that ends this process.
     """
@@ -39,7 +40,7 @@ class RingWorker:
         self,
         around: Surroundings,
         signature: ModelSignature,
-        ps: PsClient,
+        ps: PsClient | DenseAndTables,
         *,
         publisher: EventPublisher,
         failed: Callable[[BaseException], None],
@@ -47,7 +48,8 @@ class RingWorker:
     ) -> None:
         settings = around.settings
         self._clock = around.clock
-        self.replica = Replica(around.spec, signature, around.clock, updater=updater)
+        self._has_asked = False
+        self.replica = Replica(around.spec, signature.without_tables, around.clock, updater=updater)
         hosted = HostedReplica(core=self.replica.core, on_serving=self._on_serving, before_order=self._before_order)
         self._serving = Serving(around, hosted, failed=failed)
         membership = self._membership = RingMembership(
@@ -76,6 +78,8 @@ class RingWorker:
         )
         membership.address, membership.node = self._ring.address, settings.node
         self.servers = RingServers(self.replica, self._ring, ps)
+        if isinstance(ps, DenseAndTables):
+            self.servers = RingAndTables(self.replica, self._ring, ps)
 
     @property
     def address(self) -> str:
@@ -84,6 +88,7 @@ class RingWorker:
 
     def start(self) -> None:
         """Ask to be a member."""
+        self._has_asked = True
         self._ring.start()
 
     def wait_until_member(self, timeout_s: float) -> bool:
@@ -92,7 +97,8 @@ class RingWorker:
 
     def close(self) -> None:
         """Leave the ring after the round that is reduced now, and stop serving."""
-        self._ring.leave()
+        if self._has_asked:  # A spare may end without having been a member.
+            self._ring.leave()
         self._membership.close()
         self._ring.close()
         self._serving.close()

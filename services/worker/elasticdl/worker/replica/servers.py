@@ -1,4 +1,8 @@
-"""What the lanes of a worker in a ring see: its own replica for training, and ps-0 for everything else."""
+"""What the lanes of a worker in a ring see: its own replica for training, and ps-0 for everything else.
+
+If the model has tables, they are on ps. A batch is in the transaction of its round twice, with its rows and with its
+dense gradient: see docs/adr/0046-rings-with-tables.md.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from elasticdl.shared.names import TaskId
+from elasticdl.shared.wire.messages import NO_DOUBLES, NO_FLOATS
 from elasticdl.worker.ports import Ids
 from elasticdl.worker.ps_client import EpochMetrics, PsClient, PullDelayedError, Pulled, PushOutcome, PushRequest
+from elasticdl.worker.ps_client.dense_and_tables import DenseAndTables, joined
 from elasticdl.worker.ps_client.requests import TaskProgress
 from elasticdl.worker.replica.state import Replica
 
@@ -36,7 +42,7 @@ class Contributing(Protocol):
 class RingServers:
     """See ``ports.ParameterServers``."""
 
-    def __init__(self, replica: Replica, ring: Contributing, ps: PsClient) -> None:
+    def __init__(self, replica: Replica, ring: Contributing, ps: PsClient | DenseAndTables) -> None:
         self._replica = replica
         self._ring = ring
         self._ps = ps
@@ -71,6 +77,9 @@ class RingServers:
         """Contribute a batch. What is NaN or infinite is not contributed."""
         if problem := self._replica.problem_of(request):
             return PushOutcome(next_batch=request.batch, credits={}, step=0, not_finite=problem)
+        return self._contribute(request)
+
+    def _contribute(self, request: PushRequest) -> PushOutcome:
         outcome = self._ring.push(request)
         has_gradient = request.dense_gradient is not None
         return replace(outcome, placement_version=self._version(), staleness=0 if has_gradient else None)
@@ -91,3 +100,59 @@ class RingServers:
 
     def _version(self) -> int:
         return self._replica.core.placement.version
+
+
+class RingAndTables(RingServers):
+    """A ring of workers with the dense variables, and ps with the tables.
+
+    A batch is pushed to the ps first, and contributed once each of them has absorbed it. So the ring commits no round
+    that a ps lacks. The ps make the update of a round when they are asked for the rows of the next one, which a worker
+    does once its replica has committed the round: until then, a batch that is computed again gets the same rows.
+    """
+
+    def __init__(self, replica: Replica, ring: Contributing, ps: DenseAndTables) -> None:
+        super().__init__(replica, ring, ps)
+        self._tables = ps.tables
+
+    def next_batch(self, task: TaskId, batches: int) -> TaskProgress:
+        """How far a task is, by the ledgers of the own replica and of all ps."""
+        own, tables = self._ring.next_batch(task, batches), self._tables.next_batch(task, batches)
+        return replace(
+            tables, next_batch=min(own.next_batch, tables.next_batch), credits={**own.credits, **tables.credits}
+        )
+
+    def pull(
+        self, ids: Mapping[str, Ids], *, pin: int = 0, dense: bool = True, batch: tuple[int, int] | None = None
+    ) -> Pulled:
+        """The weights for a training batch from the own replica, its rows from the ps; see ``RingServers``.
+
+        Raises:
+            PullDelayedError: a round before is not committed yet, or a ps lacks it.
+        """
+        if batch is None or pin:
+            return super().pull(ids, pin=pin, dense=dense, batch=batch)
+        own = self.pull_when_open(batch, PULL_WAIT_S)
+        return joined(own, self._tables.pull(ids, dense=False, batch=batch))
+
+    def push(self, request: PushRequest) -> PushOutcome:
+        """Have every ps absorb the rows of a batch, then contribute the rest of it."""
+        of_replica = replace(request, rows={}, magnitudes={})
+        if problem := self._replica.problem_of(of_replica):
+            return PushOutcome(next_batch=request.batch, credits={}, step=0, not_finite=problem)
+        tables = self._tables.push(
+            replace(
+                request,
+                dense_gradient=None if request.dense_gradient is None else NO_FLOATS,
+                statistics_update=NO_FLOATS,
+                metric_states=NO_DOUBLES,
+            )
+        )
+        if tables.not_finite or tables.next_batch <= request.batch:
+            return tables
+        own = self._contribute(of_replica)
+        return replace(
+            tables,
+            next_batch=min(own.next_batch, tables.next_batch),
+            credits={**own.credits, **tables.credits},
+            step=max(own.step, tables.step),
+        )

@@ -16,8 +16,9 @@ from elasticdl.shared.job.options import json_schema
 
 ALIASES: Mapping[str, str] = {"checkpoint_dir": "storage", "checkpoint_dir_for_init": "model"}
 """Second name of an option -> the name that ``spec.job`` has."""
-NO_JOB_OPTIONS = (*CLIENT_FLAGS, *ALIASES, "job_name", "model_zoo", "num_ps_pods", "num_workers")
-"""Options that ``spec.job`` has not: a TrainingJob has its own name, model files, and numbers of processes."""
+NO_JOB_OPTIONS = (*CLIENT_FLAGS, *ALIASES, "job_name", "model_zoo", "num_ps_pods", "num_workers", "spare_workers")
+"""Options that ``spec.job`` has not: a TrainingJob has its own name, model files, and numbers of processes. Its
+controller gives jobs workers and takes them, and counts no spares."""
 REQUIRED: Mapping[JobKind, tuple[str, ...]] = {
     kind: (*json_schema(flags)["required"], *(() if kind.trains else ("model",)))
     for kind, flags in COMMAND_FLAGS.items()
@@ -29,6 +30,8 @@ _OWN_DESCRIPTIONS: Mapping[str, str] = {
     "model_def": "The model: FILE or FILE:SYMBOL, a file of spec.model.files. Without such files: the absolute path of "
     "a file of the image, or module.symbol for a model of the model zoo.",
     "model": "The trained model: s3://bucket/prefix, a file of a volume, or the name or id of a job.",
+    "distribution_strategy": "How workers exchange gradients: through parameter servers (ParameterServerStrategy), or "
+    "in a ring of workers (AllreduceStrategy: synchronous like use_async=false, not for elasticdl.layers.Embedding).",
     "envs": "Environment variables of workers and parameter servers: NAME=value,NAME=value. Everybody who may read the "
     "object sees them: put secrets into the Secret elasticdl of the namespace.",
 }

@@ -165,7 +165,8 @@ def _without_pods(ps: RoleSpec) -> RoleSpec:
     """The ps of a job whose workers have the model. An object always has ``spec.ps``: the API server adds it."""
     if ps.max > 1:
         raise UserError(
-            f"spec.ps.max is {ps.max}, and a job with distribution_strategy=AllreduceStrategy has no parameter servers",
+            f"spec.ps.max is {ps.max}, and a TrainingJob with distribution_strategy=AllreduceStrategy has no parameter "
+            "servers",
             hint="Leave spec.ps out.",
         )
     return replace(ps, min=0, max=0, replicas=None)

@@ -10,7 +10,7 @@ from elasticdl.master.core.timers import READ_PAUSE, RETRY_S
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.messages.commands import JobState, ReadLedgers
 from elasticdl.shared.messages.events import Envelope, LedgersRead, SnapshotDamaged, SnapshotTaken
-from elasticdl.shared.names import PodName
+from elasticdl.shared.names import SERVED_REPLICA, PodName
 
 DAMAGED_MAX = 5
 """Damaged final snapshots of one ps in a row that end the job: its storage is not reliable."""
@@ -62,7 +62,8 @@ def on_ledgers_read(state: State, _envelope: Envelope, event: LedgersRead) -> No
     closing.ledgers[event.ps] = event.ledgers
     if len(closing.ledgers) < len(state.holders):
         return
-    result = audit(state.plan, state.job.checksum, closing.ledgers, state.training.skipped)
+    apart = SERVED_REPLICA if state.job.has_tables_beside_ring else None
+    result = audit(state.plan, state.job.checksum, closing.ledgers, state.training.skipped, apart=apart)
     if result.problems:
         state.fail("The audit found that training was not exact:\n" + "\n".join(result.problems))
         closing.audit = result

@@ -14,13 +14,15 @@ from elasticdl.master.core.evaluation.triggers import wants_final_evaluation
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import READ_PAUSE, SNAPSHOT_PAUSE
 from elasticdl.shared.messages.commands import Dispatch, ReadLedgers
-from elasticdl.shared.names import Purpose
+from elasticdl.shared.names import SERVED_REPLICA, Purpose
 
 
 def audit_final_snapshots(state: State) -> Decisions | None:
     """Take a final snapshot of every ps and compare the ledgers in them with the plan."""
     closing = state.closing
     unasked = [pod.name for pod in state.running_holders if pod.name not in closing.asked]
+    if state.job.has_tables_beside_ring and SERVED_REPLICA not in closing.manifests:
+        unasked = [ps for ps in unasked if ps == SERVED_REPLICA]  # The ring commits the last round before the ps.
     if unasked and SNAPSHOT_PAUSE not in state.timers:
         return order_snapshots(state, unasked, closing.request, "final", flush=True)
     unread = [ps for ps in sorted(closing.manifests) if ps not in closing.reading]

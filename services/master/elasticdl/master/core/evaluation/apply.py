@@ -12,6 +12,7 @@ from elasticdl.master.core.evaluation.triggers import reason_to_start
 from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import PIN_PAUSE, RETRY_S
+from elasticdl.shared.job.tasks import EVALUATION_METRICS, EVALUATION_SUM
 from elasticdl.shared.messages.commands import Dispatch, JobState, OpenPin
 from elasticdl.shared.messages.events import Envelope, ModelPinned, TaskFinished, TaskReturned
 from elasticdl.shared.names import Purpose
@@ -142,8 +143,15 @@ def on_pin_lost(state: State, event: TaskReturned, time_s: float) -> None:
         state.timers[PIN_PAUSE] = time_s + RETRY_S
 
 
+def on_states_lost(state: State, event: TaskReturned) -> None:
+    """Apply that the metric states of a merge task are gone: an evaluation that needs its result starts again."""
+    merge = state.merges.get(event.task.number)
+    if merge is not None and merge.label in (EVALUATION_SUM, EVALUATION_METRICS):
+        abandon_evaluation(state)
+
+
 def abandon_evaluation(state: State) -> None:
-    """Apply that a ps with a pin has ended: the evaluation starts again under a new number.
+    """Apply that a pin or the metric states are lost: the evaluation starts again under a new number.
 
     One at the end of an epoch starts again only while the next epoch has not begun: see ``epoch_to_evaluate``.
     """

@@ -40,7 +40,7 @@ def on_job_submitted(state: State, envelope: Envelope, event: JobSubmitted) -> N
     state.training = Training(event.spec.plan)
     state.workers = event.spec.workers
     state.ps = event.spec.ps
-    state.placement = Placement.even(event.spec.ps)
+    state.placement = Placement.first_of(event.spec)
     state.run = envelope.incarnation
 
 
@@ -147,7 +147,7 @@ def on_scale_requested(state: State, _envelope: Envelope, event: ScaleRequested)
     wanted = set(staying[: state.workers])
     free = (number for number in count() if number not in leaving and number not in staying)
     wanted |= set(islice(free, state.workers - len(wanted)))
-    state.left_out = tuple(number for number in range(max(wanted, default=0)) if number not in wanted)
+    state.want_workers(wanted)
 
 
 def on_term_started(state: State, _envelope: Envelope, event: TermStarted) -> None:

@@ -29,7 +29,7 @@ from elasticdl.shared.names import PodName, Service, pod_name, pod_names, pod_nu
 def wanted_ps(state: State) -> list[PodName]:
     """The ps that should run: those that the user wants, and those whose partitions have to be moved away."""
     if state.job.has_ring:
-        return []  # A worker serves the model.
+        return list(state.placement.holder_names) if state.job.has_tables_beside_ring else []
     surplus = [pod_name(Service.PS, number) for number in state.placement.holders if number >= state.ps]
     return [*pod_names(Service.PS, state.ps), *(ps for ps in surplus if not is_stored(state, ps))]
 

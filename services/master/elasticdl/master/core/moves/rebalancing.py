@@ -37,7 +37,7 @@ def is_stored(state: State, ps: PodName) -> bool:
 
 def decide_begin(state: State) -> Decisions:
     """The beginning of a move, if one is needed and possible: from the fullest donor to the emptiest recipient."""
-    if state.job_state not in _MOVING_STATES:
+    if state.job_state not in _MOVING_STATES or state.job.has_ring:
         return []
     counts = _counts(state)
     if len(counts) == state.ps and max(counts.values()) - min(counts.values()) <= 1:

@@ -8,12 +8,13 @@ from elasticdl.master.core.evaluation.apply import abandon_evaluation
 from elasticdl.master.core.moves.apply import apply_ps_ledgers, interrupt_move
 from elasticdl.master.core.pods.crashes import on_worker_silent
 from elasticdl.master.core.pods.restarts import on_start_timed_out, on_unordered_exit, others_continue
+from elasticdl.master.core.pods.spares import apply_failed_promotion, apply_promotion
 from elasticdl.master.core.pods.state import Pod, PodPhase, SlowBatch
 from elasticdl.master.core.rings.apply import on_worker_process_ended
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.apply import drop_attempts
 from elasticdl.shared.messages import events
-from elasticdl.shared.messages.commands import StartPod, StopPod
+from elasticdl.shared.messages.commands import PromoteWorker, StartPod, StopPod
 from elasticdl.shared.messages.events import Envelope, FailureKind
 from elasticdl.shared.messages.measurements import BatchSlow
 from elasticdl.shared.names import NO_INSTANCE, NOBODY, PodName, Service
@@ -38,7 +39,7 @@ def on_pending_timeout(state: State, name: PodName, time_s: float) -> None:
     pod = state.pods.get(name)
     if pod is None or pod.phase is not PodPhase.ORDERED or not pod.has_no_place:
         return
-    if others_continue(state, name):
+    if others_continue(state, name) or state.is_spare(pod):
         state.timers[timers.pending_of(name)] = time_s + pod.pending_limit_s
         return
     state.fail(f"{name} could not start within {pod.pending_limit_s:g} s: {pod.pending}", guilty=name)
@@ -59,7 +60,7 @@ def on_pod_started(state: State, envelope: Envelope, event: events.PodStarted) -
         pod.phase = PodPhase.STARTING
         state.timers[timers.start_of(pod.name)] = envelope.time_s + state.job.limits.start_s
     pod.incarnation = NOBODY
-    pod.is_unresponsive = pod.was_unresponsive = False
+    pod.is_unresponsive = pod.was_unresponsive = pod.is_promoted = pod.was_ready = False
     pod.slow = None
 
 
@@ -85,8 +86,9 @@ def on_pod_exited(state: State, envelope: Envelope, event: events.PodExited) -> 
         on_unordered_exit(state, pod, event, envelope.time_s)
     elif pod.was_unresponsive and not state.is_final:
         on_worker_silent(state, event)
-        if pod.service is Service.WORKER and not pod.incarnation:
+        if pod.service is Service.WORKER and not pod.was_ready:
             on_start_timed_out(state, pod, event)
+    pod.is_promoted = False
 
 
 def on_heartbeats_missed(state: State, _envelope: Envelope, event: events.HeartbeatsMissed) -> None:
@@ -111,6 +113,7 @@ def on_worker_started(state: State, envelope: Envelope, event: events.WorkerStar
     """Apply that a worker is ready."""
     pod = state.pods[envelope.name]
     pod.incarnation = envelope.incarnation
+    pod.is_promoted = True  # Even if the answer to the order was lost.
     pod.notes = event.notes
     _set_running(state, pod)
 
@@ -125,6 +128,8 @@ def on_worker_stopped(state: State, envelope: Envelope, _event: events.WorkerSto
 def on_worker_failed(state: State, envelope: Envelope, event: events.WorkerFailed) -> None:
     """Apply that a worker can't work: the job fails, unless only the environment of this worker is the cause."""
     if event.kind is FailureKind.ENVIRONMENT and others_continue(state, envelope.name):
+        return
+    if state.is_spare(state.pods[envelope.name]):
         return
     text = event.message + (f"\n{event.traceback}" if event.traceback else "")
     state.fail(text, guilty=envelope.name, kind=event.kind)
@@ -172,6 +177,7 @@ def on_model_initialised(state: State, envelope: Envelope, _event: events.ModelI
 
 def _set_running(state: State, pod: Pod) -> None:
     state.timers.pop(timers.start_of(pod.name), None)
+    pod.was_ready = True
     if pod.phase is not PodPhase.STOPPING:
         pod.phase = PodPhase.RUNNING
 
@@ -179,8 +185,11 @@ def _set_running(state: State, pod: Pod) -> None:
 # --- decided by the master --------------------------------------------------------------------------------------
 
 
-def apply_pod_command(state: State, command: StartPod | StopPod) -> None:
-    """Apply that a pod is to be started or stopped."""
+def apply_pod_command(state: State, command: StartPod | StopPod | PromoteWorker, now_s: float) -> None:
+    """Apply that a pod is to be started or stopped, or that its worker takes part."""
+    if isinstance(command, PromoteWorker):
+        apply_promotion(state, command, now_s)
+        return
     pod = state.pods.get(command.pod)
     state.timers.pop(timers.pending_of(command.pod), None)
     if isinstance(command, StartPod):
@@ -193,15 +202,19 @@ def apply_pod_command(state: State, command: StartPod | StopPod) -> None:
         pod.was_unresponsive, pod.is_unresponsive = pod.is_unresponsive or pod.was_unresponsive, False
 
 
-def apply_failed_pod_command(state: State, command: StartPod | StopPod, time_s: float) -> None:
-    """Apply that the platform did not execute a command about a pod: the same is decided again."""
+def apply_failed_pod_command(state: State, command: StartPod | StopPod | PromoteWorker, time_s: float) -> None:
+    """Apply that the platform or a worker did not execute a command about a pod: the same is decided again."""
+    if isinstance(command, PromoteWorker):
+        apply_failed_promotion(state, command, time_s)
+        return
     pod = state.pods.get(command.pod)
     if pod and pod.phase is PodPhase.ORDERED:
         pod.phase = PodPhase.EXITED
         state.timers[timers.restart_of(pod.name)] = time_s + timers.RETRY_S
     elif pod and isinstance(command, StopPod) and pod.has_process and pod.instance == command.instance:
+        waits = pod.service is Service.WORKER and pod.incarnation and not pod.is_promoted
+        pod.phase = PodPhase.RUNNING if pod.was_ready else PodPhase.WAITING if waits else PodPhase.STARTING
         if command.kill:
-            pod.phase, pod.is_unresponsive = PodPhase.RUNNING, True
+            pod.is_unresponsive = True
         else:
-            pod.phase = PodPhase.RUNNING if pod.incarnation else PodPhase.STARTING
             state.timers[timers.restart_of(pod.name)] = time_s + timers.RETRY_S

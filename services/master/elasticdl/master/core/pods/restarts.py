@@ -7,6 +7,7 @@ from enum import Enum
 from elasticdl.master.core.decision import Decisions
 from elasticdl.master.core.moves.decide import wanted_ps
 from elasticdl.master.core.pods.crashes import explanation, on_worker_crashed
+from elasticdl.master.core.pods.spares import decide_promotions, may_start_spares
 from elasticdl.master.core.pods.state import Pod, PodPhase
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import restart_of
@@ -48,10 +49,14 @@ RESTARTS = {
 
 def decide_pods(state: State) -> Decisions:
     """Start every wanted pod that is not running; one that failed by its own fault waits for its restart timer."""
+    promotions = decide_promotions(state)
+    if promotions:
+        return promotions  # They change which workers are wanted.
     # The ps first: workers need them.
     wanted = dict.fromkeys(wanted_ps(state), Service.PS)
     wanted |= dict.fromkeys(state.wanted_workers, Service.WORKER)
-    unwanted = sorted(state.pods.keys() - wanted.keys())
+    spares = [name for name in state.spares if not (name in state.pods and state.pods[name].is_promoted)]
+    unwanted = sorted(state.pods.keys() - wanted.keys() - set(spares))
     decisions: Decisions = [
         (
             StopPod(pod=name, reason="scaled down", instance=state.pods[name].instance),
@@ -62,15 +67,20 @@ def decide_pods(state: State) -> Decisions:
         and state.pods[name].phase not in (PodPhase.EXITED, PodPhase.STOPPING)
         and restart_of(name) not in state.timers
     ]
-    for name, service in wanted.items():
-        known = state.pods.get(name)
+    if not may_start_spares(state):
+        spares = [name for name in spares if name in state.pods and state.pods[name].phase is not PodPhase.EXITED]
+    for name, service in (wanted | dict.fromkeys(spares, Service.WORKER)).items():
+        known, is_spare = state.pods.get(name), name not in wanted
         if known is None:
-            decisions.append((StartPod(pod=name, service=service), "start the job's pods"))
+            reason = f"start {name}, a spare worker" if is_spare else "start the job's pods"
+            decisions.append((StartPod(pod=name, service=service, is_spare=is_spare), reason))
         elif known.is_unresponsive:
             kill = StopPod(pod=name, reason="unresponsive", kill=True, instance=known.instance)
             decisions.append((kill, f"{name} is unresponsive"))
+        elif is_spare and known.refusals > state.job.limits.relaunches_max:
+            pass  # The next one would end in the same way.
         elif known.phase is PodPhase.EXITED and restart_of(name) not in state.timers:
-            decisions.append((StartPod(pod=name, service=service), f"restart {name}"))
+            decisions.append((StartPod(pod=name, service=service, is_spare=is_spare), f"restart {name}"))
     return decisions
 
 
@@ -80,10 +90,13 @@ def on_unordered_exit(state: State, pod: Pod, event: PodExited, time_s: float) -
     A pod that ran out of memory is not to blame as long as the next one gets more.
     """
     rule = Restart.DELAYED if event.next_memory_limit_bytes else RESTARTS[event.cause]
-    if rule is Restart.COUNTED and event.exit_code == EXIT_NO_MEMORY and not pod.incarnation:
+    if rule is Restart.COUNTED and event.exit_code == EXIT_NO_MEMORY and not pod.was_ready:
         rule = Restart.WHILE_OTHERS_CONTINUE  # Its start needs more than it may have, and would again.
     if rule is Restart.WHILE_OTHERS_CONTINUE and others_continue(state, pod.name):
         pod.refusals += 1
+    elif state.is_spare(pod):  # The job continues without spares.
+        is_fault = rule in (Restart.COUNTED, Restart.WHILE_OTHERS_CONTINUE) or _exited_unexpectedly(pod, event)
+        pod.refusals += is_fault
     elif rule is Restart.WHILE_OTHERS_CONTINUE:
         ended = describe_exit(event.exit_code, event.cause)
         unexplained = f"It ended with {ended}, and its log has no error."
@@ -101,6 +114,9 @@ def on_unordered_exit(state: State, pod: Pod, event: PodExited, time_s: float) -
 
 def on_start_timed_out(state: State, pod: Pod, event: PodExited) -> None:
     """Apply the end of a worker that did not get ready in time: a fault, since its successor will do the same."""
+    if state.is_spare(pod):
+        pod.refusals += 1
+        return
     pod.faults += 1
     if pod.faults > state.job.limits.relaunches_max:
         text = f"{pod.name} did not get ready within {state.job.limits.start_s:g} s, {pod.faults} times in a row."

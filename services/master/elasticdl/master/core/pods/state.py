@@ -19,6 +19,8 @@ class PodPhase(Enum):
     """The master decided StartPod; its start has not been reported."""
     STARTING = "starting"
     """The process exists and is not ready."""
+    WAITING = "waiting"
+    """Worker of a job with spare workers: it has built the model, and was not promoted."""
     RUNNING = "running"
     """The process has reported that it is ready."""
     STOPPING = "stopping"
@@ -54,7 +56,8 @@ class Pod:
         model_incarnation: ps: the last instance that reported holding its part of the model.
         starts: processes started under this name.
         faults: failures by its own fault in a row, without progress in between.
-        refusals: exits in a row because its own environment is refused, while other workers train.
+        refusals: exits in a row because its own environment is refused, while other workers train; of a spare, all that
+            are its fault.
         notes: worker: its start-up lines.
         stopped_incarnation: worker: the last instance that published WorkerStopped.
         is_unresponsive: no heartbeat came in time, or no start; the master replaces the process.
@@ -62,6 +65,8 @@ class Pod:
         was_unresponsive: the master has ordered the end of the present process for that.
         claim: ps: number of the register claim of the last instance that reported ready.
         is_hosted: ps: the leader of the ring serves under this name, and ``instance`` is its process.
+        is_promoted: worker: the present process takes part in the job, or was ordered to.
+        was_ready: the present process has reported that it is ready.
         early_events: what a process has sent before its start was reported.
     """
 
@@ -85,6 +90,8 @@ class Pod:
     slow: SlowBatch | None = None
     claim: int = 0
     is_hosted: bool = False
+    is_promoted: bool = False
+    was_ready: bool = False
     early_events: list[Envelope] = field(default_factory=list)
 
     @property

@@ -7,6 +7,7 @@ from elasticdl.master.core.evaluation.apply import (
     apply_evaluation_dispatch,
     on_evaluation_result,
     on_pin_lost,
+    on_states_lost,
 )
 from elasticdl.master.core.evaluation.best import on_saved
 from elasticdl.master.core.evaluation.merging import apply_merge_dispatch, on_merge_result, on_merge_returned
@@ -105,6 +106,8 @@ def on_task_returned(state: State, envelope: Envelope, event: TaskReturned) -> N
         state.training.statistics.add(event, envelope, state.training.plan)
     elif event.task.purpose is Purpose.MERGE:
         on_merge_returned(state, event)
+        if event.is_dropped:
+            on_states_lost(state, event)
     elif event.is_dropped and event.task == EXPORT:
         if event.dispatch == state.closing.export_dispatch:
             state.closing.export_dispatch = 0

@@ -28,7 +28,8 @@ def task_messages(state: State, dispatch: Dispatch, term: int) -> Iterator[TaskM
         files = tuple(name for _, name in sorted(state.prediction.files.items()))
     snapshots: tuple[str, ...] = ()
     if dispatch.purpose is Purpose.EXPORT and dispatch.audited:
-        snapshots = tuple(manifest for _, manifest in sorted(state.closing.manifests.items()))
+        tables = [ps for ps in sorted(state.closing.manifests) if ps in state.placement.holder_names]
+        snapshots = tuple(state.closing.manifests[ps] for ps in tables)
     if dispatch.label in (CALLBACKS, LAST_CALLBACKS):
         logs = results_of_epoch(state, dispatch.evaluation)
     return (

@@ -84,8 +84,13 @@ class Finished:
     note: str = ""
     stored_states: tuple[int, ...] = ()
 
-    def event(self, states: MetricStates = _NO_STATES, stored_states: tuple[int, ...] = ()) -> TaskFinished:
-        """Its record; of an evaluation task with its metric states, or the numbers of their parts."""
+    def event(
+        self, now_s: float, states: MetricStates = _NO_STATES, stored_states: tuple[int, ...] = ()
+    ) -> TaskFinished:
+        """Its record; of an evaluation task with its metric states, or the numbers of their parts.
+
+        ``now_s``: monotonic time.
+        """
         last, tally, absorbed = self.leases[-1], self.tally, self.absorbed
         task = last.message.task
         return TaskFinished(
@@ -107,6 +112,7 @@ class Finished:
             checksum=tally.checksum,
             file=self.file,
             note=self.note,
+            sampled=tally.sample.times(now_s) if tally.sample else None,
         )
 
 
@@ -136,9 +142,9 @@ class TaskOutcomes:
         message = finished[0].leases[-1].message
         if message.task.purpose is Purpose.EVALUATE and finished[0].tally.batches:
             states, stored = yield from self._collect(message)
-            reports = [finished[0].event(states, stored)]
+            reports = [finished[0].event(self._effects.now_s, states, stored)]
         else:
-            reports = [one.event() for one in finished]
+            reports = [one.event(self._effects.now_s) for one in finished]
         yield PublishEvent(event=TasksFinished(finished=tuple(reports)) if len(reports) > 1 else reports[0])
         for one in finished:
             self._acknowledge(one.leases)
