@@ -8,7 +8,6 @@ from pathlib import Path
 
 from elasticdl.cli.jobs.handle import Condition, ReadableJob
 from elasticdl.shared.bus.ports import JobReader
-from elasticdl.shared.names import JobId
 from elasticdl.views.files.exported_log import ExportedJob, ExportedLog
 
 
@@ -18,16 +17,7 @@ class ExportedJobHandle:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._log = ExportedLog(path)
-
-    @property
-    def job(self) -> JobId:
-        """See ``ReadableJob``."""
-        return self._log.header.job
-
-    @property
-    def arguments(self) -> str:
-        """See ``ReadableJob``."""
-        return self.job
+        self.job = self.arguments = self._log.header.job
 
     def condition(self) -> Condition:
         """See ``ReadableJob``: what was known when the file was written."""

@@ -17,7 +17,6 @@ from elasticdl.cli.jobs.run_directory import INTERRUPTED, JobRecord, RunDirector
 from elasticdl.cli.local.processes.logs import PRINTED, NewLines, tail_and_end
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.messages.commands import JobState
-from elasticdl.shared.names import JobId
 from elasticdl.shared.pods.log_lines import is_noise, readable
 
 FINAL = (JobState.SUCCEEDED.value, JobState.FAILED.value, JobState.STOPPED.value)
@@ -29,17 +28,9 @@ class LocalJobHandle:
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
+        self.job = run.job
+        self.arguments = run.arguments
         self.logs = LocalLogs(run)
-
-    @property
-    def job(self) -> JobId:
-        """See ``JobHandle``."""
-        return self._run.job
-
-    @property
-    def arguments(self) -> str:
-        """See ``JobHandle``."""
-        return self._run.arguments
 
     def condition(self) -> Condition:
         """See ``JobHandle``. A command that reads the log of an ended job holds the lock, too."""

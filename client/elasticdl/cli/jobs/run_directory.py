@@ -118,47 +118,23 @@ class LogEnd:
 
 
 class RunDirectory:
-    """The folder of one job."""
+    """The folder of one job.
+
+    Attributes:
+        model: the model file and the ``.keras`` file of a model that was passed to the Python API as an object.
+    """
 
     def __init__(self, root: Path, job: JobId) -> None:
         self.root = root
         self.job = job
         self.path = root / job
-
-    @property
-    def nats(self) -> Path:
-        """JetStream's store."""
-        return self.path / "nats"
-
-    @property
-    def logs(self) -> Path:
-        """One file per process."""
-        return self.path / "logs"
-
-    @property
-    def storage(self) -> Path:
-        """Snapshots and indices of a job without ``--storage``."""
-        return self.path / "storage"
-
-    @property
-    def model(self) -> Path:
-        """The model file and the ``.keras`` file of a model that was passed to the Python API as an object."""
-        return self.path / "model"
-
-    @property
-    def running_batches(self) -> Path:
-        """One small file per worker."""
-        return self.path / "running_batches"
-
-    @property
-    def history(self) -> Path:
-        """JSON lines, one per epoch and evaluation."""
-        return self.path / "history.jsonl"
-
-    @property
-    def report(self) -> Path:
-        """The closing report as JSON."""
-        return self.path / "report.json"
+        self.nats = self.path / "nats"
+        self.logs = self.path / "logs"
+        self.storage = self.path / "storage"
+        self.model = self.path / "model"
+        self.running_batches = self.path / "running_batches"
+        self.history = self.path / "history.jsonl"
+        self.report = self.path / "report.json"
 
     @property
     def arguments(self) -> str:

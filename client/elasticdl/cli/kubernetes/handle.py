@@ -25,19 +25,9 @@ class KubernetesJobHandle:
 
     def __init__(self, api: KubernetesApi, job: JobId, *, is_default: bool) -> None:
         self.api = api
-        self._job = job
-        self._is_default = is_default
+        self.job = job
+        self.arguments = job if is_default else f"{job} --namespace={api.namespace}"
         self.logs = KubernetesLogs(api, job)
-
-    @property
-    def job(self) -> JobId:
-        """See ``JobHandle``."""
-        return self._job
-
-    @property
-    def arguments(self) -> str:
-        """See ``JobHandle``."""
-        return self._job if self._is_default else f"{self._job} --namespace={self.api.namespace}"
 
     def condition(self) -> Condition:
         """See ``JobHandle``."""
@@ -50,20 +40,20 @@ class KubernetesJobHandle:
     async def open(self) -> AsyncIterator[Bus]:
         """See ``JobHandle``."""
         with contextlib.ExitStack() as stack:
-            url = await asyncio.to_thread(stack.enter_context, reachable_url(self.api, object_name(self._job)))
+            url = await asyncio.to_thread(stack.enter_context, reachable_url(self.api, object_name(self.job)))
             settings = BusSettings(read_interval_s=READ_INTERVAL_S)
-            async with await nats_bus.connect(url, self._job, settings) as bus:
+            async with await nats_bus.connect(url, self.job, settings) as bus:
                 yield bus
 
     def terminate(self) -> None:
         """See ``JobHandle``. Deletes the Job, and with it all pods."""
-        self.api.delete(JOB, object_name(self._job))
+        self.api.delete(JOB, object_name(self.job))
 
     def job_object(self) -> Manifest:
         """The Job. Raises ``JobNotFoundError``: it is not there any more."""
-        found = self.api.find(JOB, object_name(self._job))
+        found = self.api.find(JOB, object_name(self.job))
         if found is None:
-            raise JobNotFoundError(f"there is no job {self._job} in namespace {self.api.namespace} any more")
+            raise JobNotFoundError(f"there is no job {self.job} in namespace {self.api.namespace} any more")
         return found
 
     def waits_for(self, master: Manifest | None) -> str:
@@ -79,4 +69,4 @@ class KubernetesJobHandle:
 
     def masters(self) -> tuple[Manifest, ...]:
         """The pods of the Job."""
-        return self.api.list(POD, labels=selector(labels(self._job, Service.MASTER))).items
+        return self.api.list(POD, labels=selector(labels(self.job, Service.MASTER))).items
