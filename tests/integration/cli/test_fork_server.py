@@ -78,7 +78,7 @@ class Launcher:
 
     def start_briefly(self, name: str, environment: dict[str, str]) -> int:
         """Start a process that may have ended already; returns its pid."""
-        pid, _ = self.processes.start(
+        pid = self.processes.start(
             name, COMMAND, environment=environment, log=self.folder / f"{name}.log", output=self.folder / f"{name}.out"
         )
         return pid

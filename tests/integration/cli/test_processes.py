@@ -31,7 +31,7 @@ class Keeper:
         self.processes = ChildProcesses(Spawner(), self.exits.put)
 
     def start(self, name: str, code: str) -> int:
-        pid, _ = self.processes.start(
+        pid = self.processes.start(
             name, [sys.executable, "-c", code], environment=os.environ, log=self.folder / f"{name}.log"
         )
         return pid
@@ -144,7 +144,7 @@ from elasticdl.cli.local.processes.spawner import Spawner
 processes = ChildProcesses(Spawner(), lambda ended: None)
 pids = [
     processes.start(f"worker-{n}", [sys.executable, "-c", "import time; time.sleep(600)"],
-                    environment=os.environ, log=Path(sys.argv[1]) / f"{n}.log")[0]
+                    environment=os.environ, log=Path(sys.argv[1]) / f"{n}.log")
     for n in range(2)
 ]
 print(*pids, flush=True)

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -41,22 +40,6 @@ _LABELS: Mapping[JobState, str] = {
 }
 
 
-class View(Protocol):
-    """Shows a running job."""
-
-    def print_line(self, line: str) -> None:
-        """Print a message."""
-        ...
-
-    def update(self, progress: ProgressSnapshot) -> None:
-        """Show the current progress; called several times a second."""
-        ...
-
-    def close(self) -> None:
-        """The job has ended. Messages stay on the screen, the progress block does not."""
-        ...
-
-
 class JobView:
     """What the user sees of a running job; ``live``: whether a terminal shows the progress as a block."""
 
@@ -65,7 +48,7 @@ class JobView:
         self.console = JobConsole()
         self._terminals = [descriptor for descriptor in OUTPUT if os.isatty(descriptor)]
         has_block = live and self.console.is_terminal and not self.console.is_dumb_terminal
-        self._view: View = TerminalView(self.console) if has_block else PlainView(self.console)
+        self._view: TerminalView | PlainView = TerminalView(self.console) if has_block else PlainView(self.console)
         self._messages = EventMessages()
         self._rate = Rate()
         self._only_past = False

@@ -6,7 +6,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 import psutil
 
@@ -21,45 +20,6 @@ from elasticdl.shared.process.retries import RecentFailures
 CHECK_S = 0.1
 """Seconds between two checks whether the server is running."""
 LIMITS = RestartLimits()
-
-
-class Broker(Protocol):
-    """The NATS server of a job."""
-
-    @property
-    def pid(self) -> int:
-        """Its process id; 0 if it is external."""
-        ...
-
-    @property
-    def up_s(self) -> float:
-        """Seconds since it was started; 0 if it is external."""
-        ...
-
-    @property
-    def starts(self) -> int:
-        """How often this launcher has started it."""
-        ...
-
-    async def start(self) -> str:
-        """Start it if it is embedded; returns the URL for clients."""
-        ...
-
-    async def supervise(self, message: Callable[[str], None]) -> None:
-        """Restart it whenever it dies; never returns. Raises ``PermanentError``: it dies again and again."""
-        ...
-
-    def kill(self) -> None:
-        """Kill it because it does not respond; ``supervise`` restarts it without a message."""
-        ...
-
-    def usage(self) -> tuple[float, int]:
-        """The CPU seconds and the memory (bytes) that it has used."""
-        ...
-
-    def stop(self) -> None:
-        """Stop it."""
-        ...
 
 
 class ExternalBroker:
@@ -128,9 +88,11 @@ class EmbeddedBroker:
         return url
 
     async def supervise(self, message: Callable[[str], None]) -> None:
-        """Restart it whenever it dies; after its own errors, within ``LIMITS``.
+        """Restart it whenever it dies; never returns.
 
-        Kills from outside do not count, as for every process of a job.
+        Raises:
+            PermanentError: it has crashed more often than ``LIMITS`` allow. As for every process of a job, kills from
+                outside do not count.
         """
         while True:
             await asyncio.sleep(CHECK_S)
@@ -144,7 +106,7 @@ class EmbeddedBroker:
             await self.start()
 
     def kill(self) -> None:
-        """Send SIGKILL, which ends a stopped process too."""
+        """Send SIGKILL, which ends a stopped process too, because it does not respond; ``supervise`` restarts it."""
         self._killed = True
         self._server.kill()
 
@@ -160,3 +122,7 @@ class EmbeddedBroker:
     def stop(self) -> None:
         """Stop it."""
         self._server.stop()
+
+
+Broker = EmbeddedBroker | ExternalBroker
+"""The NATS server of a job."""

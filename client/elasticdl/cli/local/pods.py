@@ -139,7 +139,7 @@ class LocalPods:
             self._table.set(replace(pending, phase=ended))
 
     def _start(self, pod: PodName, service: Service, creation_seq: int) -> PodStatus:
-        pid, _ = self._processes.start(
+        pid = self._processes.start(
             pod,
             self._settings.command(service),
             environment=self._settings.environment(pod, service),

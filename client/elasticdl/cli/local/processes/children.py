@@ -82,21 +82,17 @@ class ChildProcesses:
         environment: Mapping[str, str],
         log: Path,
         output: Path | None = None,
-    ) -> tuple[int, bool]:
-        """Start a process under this name unless one is running; see ``Spawner.start``.
-
-        Returns:
-            Its process id, and whether it was started now (False: it was running already).
-        """
+    ) -> int:
+        """Start a process under this name unless one is running; returns its process id. See ``Spawner.start``."""
         with self._lock:
             if name in self._pids:
-                return self._pids[name], False
+                return self._pids[name]
             # The Popen object is not kept: its own polling would reap the child.
             pid = self._starter.start(command, environment=environment, log=log, output=output)
             self._pids[name] = pid
             self.usage.setdefault(name, Usage()).starts += 1
         threading.Thread(target=self._watch, args=(name, pid), name=f"wait-{name}", daemon=True).start()
-        return pid, True
+        return pid
 
     def pid(self, name: str) -> int | None:
         """Id of the process that is running under this name."""
