@@ -78,10 +78,9 @@ class Launcher:
 
     def start_briefly(self, name: str, environment: dict[str, str]) -> int:
         """Start a process that may have ended already; returns its pid."""
-        pid = self.processes.start(
+        return self.processes.start(
             name, COMMAND, environment=environment, log=self.folder / f"{name}.log", output=self.folder / f"{name}.out"
         )
-        return pid
 
 
 @pytest.fixture

@@ -31,10 +31,9 @@ class Keeper:
         self.processes = ChildProcesses(Spawner(), self.exits.put)
 
     def start(self, name: str, code: str) -> int:
-        pid = self.processes.start(
+        return self.processes.start(
             name, [sys.executable, "-c", code], environment=os.environ, log=self.folder / f"{name}.log"
         )
-        return pid
 
     def exit(self) -> Exit:
         return self.exits.get(timeout=DEADLINE_S)
