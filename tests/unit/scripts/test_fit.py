@@ -17,11 +17,12 @@ import pytest
 import tensorflow as tf
 
 from elasticdl.cli.script.fit import LARGE_BYTES, fit
-from elasticdl.cli.script.fit_job import typed
 from elasticdl.cli.script.launcher import EarlyRun, Show
 from elasticdl.cli.script.places import LocalPlace
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.shared.job.model_file import ModelFile
+from elasticdl.shared.job.options import typed_values
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.worker.model.user.module import load
 
@@ -150,7 +151,7 @@ def test_the_model_file_gives_workers_what_fit_was_given(jobs: Jobs) -> None:
     call(jobs, model, given, Y, shuffle=False, callbacks=[stop], class_weight={0: 2.0}, validation_data=(given, Y))
     (values,) = jobs.ran
     values.pop("quiet")
-    assert typed(json.loads(json.dumps(values)))["shuffle"] is Shuffle.NONE
+    assert typed_values(TrainFlags, json.loads(json.dumps(values)))["shuffle"] is Shuffle.NONE
     module = load(ModelFile(path=Path(values["model_def"])))
     assert module.value("class_weight") == {0: 2.0}
     assert [one.patience for one in module.required("callbacks")()] == [7]

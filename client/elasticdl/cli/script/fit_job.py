@@ -21,13 +21,11 @@ import shutil
 import socket
 import sys
 import threading
-import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from elasticdl.cli import exit_codes, interrupts
 from elasticdl.cli.local.processes.fork_server import ForkServers, fork_servers
@@ -36,7 +34,7 @@ from elasticdl.cli.local.processes.logs import NewLines
 from elasticdl.cli.submission.seed import seed_of, with_seed
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.kind_options import TrainFlags
-from elasticdl.shared.job.options import Seconds, flags_of, from_plain_values, hints_of
+from elasticdl.shared.job.options import flags_of, from_plain_values, typed_values
 from elasticdl.shared.job.spec import Strategy
 from elasticdl.shared.kubernetes.options import KubernetesFlags
 from elasticdl.shared.names import JobId, Service
@@ -44,7 +42,7 @@ from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.exit_codes import leave
 from elasticdl.shared.process.logs import hide_details
 
-if typing.TYPE_CHECKING:
+if TYPE_CHECKING:
     from elasticdl.cli.local.running import Watch
     from elasticdl.cli.script.early_data import EarlyData
 
@@ -64,7 +62,7 @@ def main() -> int:
     given = json.loads(os.environ.pop("ELASTICDL_SCRIPT"))
     root = Path(os.environ.pop("ELASTICDL_SCRIPT_ROOT"))
     of_pods = {name: given.pop(name) for name in flags_of(KubernetesFlags) if name in given}
-    flags = TrainFlags(model_def="", training_data="", **typed(given))
+    flags = from_plain_values(TrainFlags, {"model_def": "", "training_data": "", **given})
     hide_details(debug=flags.debug)
     has_seed = flags.seed is not None
     flags = with_seed(flags)
@@ -167,7 +165,7 @@ def _run(
     job = JobId(request["job"])
     try:
         with _only_prints(root / job / "logs") if request["quiet"] else contextlib.nullcontext():
-            code = start(replace(flags, **typed(request["values"])), job, started_s, watch, early)
+            code = start(replace(flags, **typed_values(TrainFlags, request["values"])), job, started_s, watch, early)
     except (KeyboardInterrupt, ElasticDLError) as error:
         code = exit_codes.INTERRUPTED
         if early and not _still_writes(script):
@@ -225,19 +223,6 @@ def _only_prints(logs: Path) -> Iterator[None]:
         sys.stdout.flush()
         os.dup2(before, sys.stdout.fileno())
         os.close(before)
-
-
-def typed(values: dict[str, Any]) -> dict[str, Any]:
-    """Values of flags that have been JSON, with the types of their declarations."""
-    hints = hints_of(TrainFlags)
-    return {name: _converted(value, hints[name].__origin__) for name, value in values.items()}
-
-
-def _converted(value: Any, hint: Any) -> Any:
-    for kind in (hint, *typing.get_args(hint)):
-        if isinstance(kind, type) and issubclass(kind, Enum | Path | Seconds) and value is not None:
-            return kind(value)
-    return value
 
 
 if __name__ == "__main__":

@@ -149,13 +149,19 @@ def from_plain_values(owner: type[T], values: Mapping[str, Any]) -> T:
         TypeError: there is no such option, or one without a default is missing.
         ValueError: an option has no such choice, or a value is no duration.
     """
-    hints = typing.get_type_hints(owner)
-    return owner(**{name: _typed(hints.get(name), value) for name, value in values.items()})
+    return owner(**typed_values(owner, values))
+
+
+def typed_values(owner: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of options that have been JSON, with the types of their declarations. Raises ``ValueError`` as above."""
+    hints = hints_of(owner)
+    return {name: _typed(hints.get(name), value) for name, value in values.items()}
 
 
 def _typed(hint: Any, value: Any) -> Any:
-    kind = _without_none(hint)
-    return kind(value) if isinstance(kind, type) and issubclass(kind, (enum.Enum, Path, Seconds)) else value
+    kind = _without_none(getattr(hint, "__origin__", hint))
+    is_text = isinstance(kind, type) and issubclass(kind, (enum.Enum, Path, Seconds))
+    return kind(value) if is_text and value is not None else value
 
 
 def _without_none(hint: Any) -> Any:
