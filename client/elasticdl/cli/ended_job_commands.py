@@ -67,10 +67,9 @@ def resume(
         raise typer.Exit(kubernetes.resume(in_cluster, changes, detach=detach))
 
     def run(accept: Accept | None) -> int:
-        from elasticdl.cli.commands.resume import ResumeSettings, resume
+        from elasticdl.cli.commands.resume import resume
 
-        settings = ResumeSettings(changes=changes, report=report, debug=debug, accept=accept)
-        return resume(job, root_of(run_dir), settings)
+        return resume(job, root_of(run_dir), changes, report, debug=debug, accept=accept)
 
     try:
         code = run_in_background(run) if detach else run(None)

@@ -12,7 +12,7 @@ from tests.unit.ps.jobs import Job
 
 from elasticdl.cli.commands.inspect import status
 from elasticdl.cli.commands.jobs import list_jobs
-from elasticdl.cli.commands.resume import ResumeSettings, resume
+from elasticdl.cli.commands.resume import resume
 from elasticdl.cli.jobs.local_handle import LocalJobHandle
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
@@ -46,5 +46,5 @@ def test_jobs_status_and_resume_say_the_same_of_a_job_whose_log_is_lost(
     assert advice in told and "interrupted" in told
     if not learned:
         with pytest.raises(UserError, match="no event log, and no snapshot") as refused:
-            resume(run.job, tmp_path, ResumeSettings(changes=ResumeChanges()))
+            resume(run.job, tmp_path, ResumeChanges())
         assert advice in refused.value.hint

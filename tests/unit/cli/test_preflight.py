@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.cli.commands.export import export
-from elasticdl.cli.commands.resume import ResumeSettings, resume
+from elasticdl.cli.commands.resume import resume
 from elasticdl.cli.jobs.export_settings import ExportSettings
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
@@ -59,6 +59,6 @@ def test_a_new_output_inside_training_or_validation_data_is_refused(tmp_path: Pa
     output = f"{folders[data]}/out"
     with pytest.raises(UserError, match=f"--output={output} is inside the data {folders[data]}"):
         if command == "resume":
-            resume(run.job, run.root, ResumeSettings(changes=ResumeChanges(output=output)))
+            resume(run.job, run.root, ResumeChanges(output=output))
         else:
             export(run.job, run.root, ExportSettings(output=output))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from elasticdl.cli.background import Accept
@@ -24,36 +24,38 @@ from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.storage import display, join, open_store, to_uri
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeSettings:
-    """Settings of the command; ``debug``: after a failure, show the log of the process that caused it."""
-
-    changes: ResumeChanges
-    report: Path | None = None
-    debug: bool = False
-    accept: Accept | None = None
-
-
-def resume(job: str, root: Path, settings: ResumeSettings) -> int:
+def resume(
+    job: str,
+    root: Path,
+    changes: ResumeChanges,
+    report: Path | None = None,
+    *,
+    debug: bool = False,
+    accept: Accept | None = None,
+) -> int:
     """Run the command.
+
+    Args:
+        debug: after a failure, show the log of the process that caused it.
 
     Raises:
         UserError: the job is running, has nothing left to train, or its model file, data or working directory changed.
     """
     started_s = SystemClock().now()
     check_extras()
-    report = settings.report.expanduser().absolute() if settings.report else None
+    given_report, given_output = report, changes.output
+    report = report.expanduser().absolute() if report else None
     if report:
         check_report(report)
-    output = to_uri(settings.changes.output) if settings.changes.output else ""
-    changes = replace(settings.changes, output=output)
+    output = to_uri(given_output) if given_output else ""
+    changes = replace(changes, output=output)
     run = run_directory.find(root, job)
     record = run.read()
     run_directory.enter(record)
     if output:
-        check_apart(f"--output={settings.changes.output}", join(output, "file"), data_paths(record))
+        check_apart(f"--output={given_output}", join(output, "file"), data_paths(record))
     if report:
-        check_apart(f"--report={settings.report}", to_uri(report), data_paths(record))
+        check_apart(f"--report={given_report}", to_uri(report), data_paths(record))
     check_model_files(run, record)
     with run.lock():
         past = asyncio.run(_plan(run, record, changes))
@@ -67,7 +69,7 @@ def resume(job: str, root: Path, settings: ResumeSettings) -> int:
             record = replace(record, epochs=changes.epochs or record.epochs, output=display(past.spec.output))
         run.write(record)
         console.print_line(f"{past.start_line} Logs: {run.logs}")
-        options = RunOptions(started_s=started_s, report=report, debug=settings.debug, accept=settings.accept)
+        options = RunOptions(started_s=started_s, report=report, debug=debug, accept=accept)
         return run_job(run, record, past.spec, past.opening, options)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -180,16 +180,6 @@ def _comparable(state: State) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Simulation:
-    """A point of a job from which a simulation continues, and what it found without and with changes."""
-
-    seq: int
-    changes: Changes
-    unchanged: Simulated
-    changed: Simulated
-
-
 def continue_in_model(job: ReadableJob, point: Point | None, changes: Changes, *, as_json: bool = False) -> None:
     """Print how long a job would take from a point on, with and without changes."""
     console = plain_console()
@@ -205,30 +195,25 @@ def continue_in_model(job: ReadableJob, point: Point | None, changes: Changes, *
         )
     unchanged = simulate(records, state, seq, Changes())
     changed = unchanged if changes.are_none else simulate(records, state, seq, changes)
-    found = Simulation(seq=seq, changes=changes, unchanged=unchanged, changed=changed)
     if as_json:
         facts = {"job": job.job, "seq": seq, "changes": asdict(changes)}
         print_json(console, {**facts, "unchanged": unchanged.facts(), "changed": changed.facts()})
         return
-    _print_simulation(found, console)
-
-
-def _print_simulation(found: Simulation, console: Console) -> None:
-    plain = found.unchanged
     console.print(
-        f"From #{found.seq} on, {count(plain.batches, 'batch', 'batches')} at {1000 * plain.batch_s:.1f} ms for each "
+        f"From #{seq} on, {count(unchanged.batches, 'batch', 'batches')} at {1000 * unchanged.batch_s:.1f} ms for each "
         "and worker:"
     )
-    rows = [("as it was", _seconds(plain.training_s), _seconds(plain.seconds), str(plain.workers))]
-    if not found.changes.are_none:
-        each = found.changed
-        rows.append(
-            (_changes_text(found.changes), _seconds(each.training_s), _seconds(each.seconds), str(each.workers))
-        )
-    if plain.really_s is not None:
-        rows.append(("what happened", "", _seconds(plain.really_s), ""))
+    rows = [_row("as it was", unchanged)]
+    if not changes.are_none:
+        rows.append(_row(_changes_text(changes), changed))
+    if unchanged.really_s is not None:
+        rows.append(("what happened", "", _seconds(unchanged.really_s), ""))
     print_table(console, ("simulated", "training", "until the end", "workers"), rows)
     console.print("A small model: workers at their measured speed, ps that are never the bottleneck.")
+
+
+def _row(name: str, each: Simulated) -> tuple[str, str, str, str]:
+    return name, _seconds(each.training_s), _seconds(each.seconds), str(each.workers)
 
 
 def _seconds(seconds: float) -> str:
