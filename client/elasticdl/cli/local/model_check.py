@@ -92,8 +92,6 @@ def check_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelChec
     with _processes(CHECK, pods, folder, runtime) as pids:
         second = _Second(folder=folder, pid=pids[pods[1]], log=runtime.logs / f"{pods[1]}.log", model=spec.model.path)
         result = _result("model check", folder, (pods[0], pids[pods[0]]), runtime, second)
-        if result.error:
-            raise UserError(result.error)
         for line in result.unloadable:
             runtime.show(line)
         if (folder_uri := result.tensorboard_log_dir) and not spec.tensorboard_log_dir:
@@ -123,11 +121,7 @@ def plan_with_reader(folder: Path, runtime: CheckRuntime) -> None:
         UserError: the reader or a record is wrong.
         UnfinishedError: the process did not finish.
     """
-    pod = PodName("data-planning")
-    with _processes(PLANNING, (pod,), folder, runtime) as pids:
-        result = _result("reading of the data", folder, (pod, pids[pod]), runtime)
-    if result.error:
-        raise UserError(result.error)
+    _run_alone(PLANNING, PodName("data-planning"), "reading of the data", folder, runtime)
 
 
 def export_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelCheck:
@@ -144,12 +138,12 @@ def export_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelChe
         UnfinishedError: the process did not finish.
     """
     (folder / model_check.SPEC_FILE).write_bytes(encode_spec(spec))
-    pod = PodName("export")
-    with _processes(EXPORT, (pod,), folder, runtime) as pids:
-        result = _result("export", folder, (pod, pids[pod]), runtime)
-    if result.error:
-        raise UserError(result.error)
-    return result
+    return _run_alone(EXPORT, PodName("export"), "export", folder, runtime)
+
+
+def _run_alone(command: Sequence[str], pod: PodName, what: str, folder: Path, runtime: CheckRuntime) -> ModelCheck:
+    with _processes(command, (pod,), folder, runtime) as pids:
+        return _result(what, folder, (pod, pids[pod]), runtime)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -195,8 +189,8 @@ def _result(
     """Wait for the result of process 0, whose name and id are given; after ``slow_s`` tell the user what it does.
 
     Raises:
-        UserError: there is no result after ``limit_s``, memory ran out, or the process crashed while it tried to export
-            the model. The conversion of initial weights may take any time.
+        UserError: the result is an error, there is none after ``limit_s``, memory ran out, or the process crashed while
+            it tried to export the model. The conversion of initial weights may take any time.
         UnfinishedError: the process has ended without a result.
     """
     pod, pid = process
@@ -208,6 +202,8 @@ def _result(
         if second:
             second.settle()
         if result := ModelCheck.read(folder, 0):
+            if result.error:
+                raise UserError(result.error)
             return result
         if code is not None:
             if second and (crash := _crash_of_export(folder, 0, code, second.model)):
