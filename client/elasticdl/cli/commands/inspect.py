@@ -70,11 +70,10 @@ def status(job: ReadableJob, *, as_json: bool, evaluations: int) -> None:
         console.print(condition.waiting)
     if condition.is_ended and not state.is_final:
         console.print(f"{job.job} {condition.end}. {condition.next_step or find_next_step(job, state)}")
-    if condition.is_ended:
-        state = without_processes(state, condition)
-    elif not alive:
+    if condition.was_running:
         console.print("The job was running when its event log was exported.")
-    print_state(state, console, clock_of(state).now() if alive else state.now_s, evaluations=evaluations)
+    now_s = clock_of(state).now() if alive else state.now_s
+    print_state(without_processes(state, condition), console, now_s, evaluations=evaluations)
 
 
 def report(job: ReadableJob, *, as_json: bool) -> None:
@@ -84,7 +83,7 @@ def report(job: ReadableJob, *, as_json: bool) -> None:
     if state.spec is None:
         raise UserError(f"the event log of {job.job} holds no job")
     ended = state.measured is not None and state.measured.ended_s > 0
-    facts = build(state if ended or not condition.is_ended else without_processes(state, condition))
+    facts = build(state if ended else without_processes(state, condition))
     console = plain_console()
     if as_json:
         print_json(console, facts)
@@ -97,7 +96,7 @@ def tasks(job: ReadableJob, query: TaskQuery, *, as_json: bool = False) -> None:
     condition = job.condition()
     times = task_times(job) if query.needs_times else None
     state = recovered(job, all_evaluations=False).state
-    state = without_processes(state, condition) if condition.is_ended else state
+    state = without_processes(state, condition)
     if state.spec is None or state.training is None:
         raise UserError(f"the event log of {job.job} holds no job yet")
     console = plain_console()

@@ -27,13 +27,15 @@ from elasticdl.views.statistics import staleness_facts, staleness_rows, table_ro
 
 
 def without_processes(state: State, condition: Condition) -> State:
-    """The state of a job whose launcher is not running. Its log may end before its processes did.
+    """The state of a job, without processes if its launcher is not running: its log may end before they did.
 
     A launcher that gives up says so in ``job.json``, or a master in its Kubernetes Job: the log may not be reachable.
 
     Args:
         state: folded from a log; it is not changed.
     """
+    if not condition.is_ended:
+        return state
     if not state.is_final and condition.state == JobState.FAILED.value:
         state = replace(state, job_state=JobState.FAILED, failure=state.failure or Failure(message=condition.message))
     return replace(
@@ -53,8 +55,7 @@ def status_facts(job: JobId, condition: Condition, state: State) -> dict[str, An
     """``status --json``. The process id of a pod that is not running is 0."""
     alive = condition.is_running
     name_of_state = condition.state if condition.is_ended and not state.is_final else state.job_state.value
-    if condition.is_ended:
-        state = without_processes(state, condition)
+    state = without_processes(state, condition)
     pods: dict[str, dict[str, Any]] = {
         name: {"service": name, "phase": "running" if alive else "exited", "pid": pid if alive else 0}
         for name, pid in condition.pids.items()

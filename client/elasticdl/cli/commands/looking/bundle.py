@@ -123,9 +123,8 @@ def _write(job: ReadableJob, condition: Condition, state: State | None, path: Pa
     ):
         bundle.writestr("versions.json", _json(_versions()))
         if state is not None and state.spec is not None:
-            ended = without_processes(state, condition) if condition.is_ended else state
             bundle.writestr("status.json", _json(status_facts(job.job, condition, state)))
-            bundle.writestr("report.json", _json(build(ended)))
+            bundle.writestr("report.json", _json(build(without_processes(state, condition))))
             bundle.writestr("why.json", _json(wall_time_facts(wall_time(job)[0])))
             bundle.writestr("settings.json", _json(_settings(job)))
             bundle.writestr("report.html", page_of(job))

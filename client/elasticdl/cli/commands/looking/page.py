@@ -34,7 +34,7 @@ def page_of(job: ReadableJob) -> str:
     if state.spec is None:
         raise UserError(f"the event log of {job.job} holds no job")
     found, texts = wall_time(job)
-    state = without_processes(state, condition) if condition.is_ended else state
+    state = without_processes(state, condition)
     facts = build(state)
     rows, _ = task_rows(state, TaskQuery(slowest=SLOWEST), task_times(records)) if state.training else ([], False)
     curves = by_name((f"{each.run.value}: {each.tag}", float(each.step), each.value) for each in points(records))
