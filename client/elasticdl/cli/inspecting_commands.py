@@ -228,9 +228,9 @@ def dashboard(
 
     Prints the address, with a token. The page reads only, and needs no network.
     """
-    from elasticdl.cli.commands.dashboard import Address, dashboard
+    from elasticdl.cli.commands.dashboard import dashboard
 
-    dashboard(jobs or [], run_dir, namespace, Address(host=host, port=port), fleet)
+    dashboard(jobs or [], run_dir, namespace, host, port, fleet)
 
 
 def replay(

@@ -6,8 +6,6 @@ import os
 import secrets
 import socket
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.cli.display.consoles import plain_console
@@ -19,10 +17,8 @@ from elasticdl.cli.kubernetes.listing import job_rows
 from elasticdl.cli.kubernetes.lookup import connect, find_in
 from elasticdl.cli.opening import open_readable, root_of
 from elasticdl.dashboard.sources import JobRow, Jobs, JobSource
-from elasticdl.shared.bus.ports import JobReader
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
-from elasticdl.shared.names import JobId
 from elasticdl.shared.words import minute
 
 LOOPBACK = "127.0.0.1"
@@ -34,20 +30,11 @@ class HandleSource:
     """See ``JobSource``."""
 
     def __init__(self, handle: ReadableJob) -> None:
-        self._handle = handle
-
-    @property
-    def job(self) -> JobId:
-        """See ``JobSource``."""
-        return self._handle.job
+        self.job, self.open, self._condition = handle.job, handle.open, handle.condition
 
     def is_running(self) -> bool:
         """See ``JobSource``."""
-        return self._handle.condition().is_running
-
-    def open(self) -> AbstractAsyncContextManager[JobReader]:
-        """See ``JobSource``."""
-        return self._handle.open()
+        return self._condition().is_running
 
 
 class NamedJobs:
@@ -103,26 +90,6 @@ class LocalJobs:
         return HandleSource(open_readable(key, self._root, ""))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where to serve; port 0: any that is free."""
-
-    host: str
-    port: int
-
-    def bind(self) -> socket.socket:
-        """A socket there. Raises ``UserError``: it is taken."""
-        try:
-            return socket.create_server((self.host, self.port), family=_family(self.host))
-        except OSError as error:
-            hint = "--port=0 takes any that is free."
-            raise UserError(f"can't serve at {self.host}:{self.port}: {error.strerror}", hint=hint) from error
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
 class NamespaceJobs:
     """See ``Jobs``: those of a namespace of Kubernetes whose objects are there."""
 
@@ -151,8 +118,19 @@ def _jobs(names: Sequence[str], run_dir: Path | None, namespace: str) -> Jobs:
     return NamespaceJobs(connect(namespace)) if namespace else LocalJobs(root_of(run_dir))
 
 
-def dashboard(names: Sequence[str], run_dir: Path | None, namespace: str, address: Address, fleet: Path | None) -> None:
-    """Serve until Ctrl-C."""
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket to serve at."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        hint = "--port=0 takes any that is free."
+        raise UserError(f"can't serve at {host}:{port}: {error.strerror}", hint=hint) from error
+
+
+def dashboard(
+    names: Sequence[str], run_dir: Path | None, namespace: str, host: str, port: int, fleet: Path | None
+) -> None:
+    """Serve until Ctrl-C; port 0: any that is free."""
     try:
         import uvicorn
 
@@ -167,11 +145,11 @@ def dashboard(names: Sequence[str], run_dir: Path | None, namespace: str, addres
     only = names[0] if len(names) == 1 and not fleet else ""
     given = os.environ.get(VARIABLE, "")
     token = given or secrets.token_urlsafe(16)
-    is_local = address.host in (LOOPBACK, "localhost", "::1")
+    is_local = host in (LOOPBACK, "localhost", "::1")
     hosts = LOOPBACK_HOSTS if is_local else frozenset[str]()
     board = Dashboard(jobs, token, only=only, hosts=hosts, fleet=FleetFile(fleet) if fleet else None)
     config = uvicorn.Config(board.app(), log_level="warning", access_log=False, timeout_graceful_shutdown=1)
-    with address.bind() as bound:
+    with _bound(host, port) as bound:
         host, port = bound.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         console = plain_console()
