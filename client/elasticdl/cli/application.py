@@ -16,7 +16,7 @@ import typer
 from elasticdl.cli import exit_codes
 from elasticdl.cli.former_flags import refuse_former_flags
 from elasticdl.cli.surroundings import check_working_folder, ensure_home
-from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.shared.errors import ElasticDLError
 
 
 def new_application() -> typer.Typer:
@@ -52,15 +52,10 @@ def run_application(app: typer.Typer, arguments: Sequence[str], of_script: Seque
     except ElasticDLError as error:
         if "--debug" in arguments:
             raise
-        _show_error(error)
-        sys.exit(exit_codes.USAGE if isinstance(error, UserError) and error.usage else exit_codes.FAILURE)
+        from elasticdl.cli.display.consoles import print_error
 
-
-def _show_error(error: Exception) -> None:
-    """Print an error on stderr: what is wrong, and what to do."""
-    from elasticdl.cli.display.consoles import error_console, error_text
-
-    error_console().print(error_text(str(error)), soft_wrap=True)
+        print_error(str(error))
+        sys.exit(exit_codes.of_error(error))
 
 
 def _show_version(wanted: bool) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.cli.commands.jobs import list_jobs
-from elasticdl.cli.display.consoles import JobConsole, error_console, error_text
+from elasticdl.cli.display.consoles import JobConsole, print_error
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.shared.names import JobId
 
@@ -30,15 +30,16 @@ def test_a_list_of_jobs_is_not_wrapped_in_a_pipe_and_shows_damaged_ones(
 
 
 @pytest.mark.parametrize(("no_color", "colors"), [("", True), ("1", False)])
-def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch, no_color: str, colors: bool) -> None:
+def test_no_color_is_honoured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], no_color: str, colors: bool
+) -> None:
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    console = error_console()
-    with console.capture() as captured:
-        console.print(error_text("it failed"))
-    assert ("[1;31m" in captured.get()) == colors
-    assert "it failed" in captured.get()
+    print_error("it failed")
+    printed = capsys.readouterr().err
+    assert ("[1;31m" in printed) == colors
+    assert "it failed" in printed
 
 
 def test_a_terminal_wraps_messages_between_words_and_a_pipe_does_not(

@@ -30,9 +30,9 @@ def error_console() -> Console:
     return Console(file=_never_failing(sys.stderr), stderr=True, highlight=False, markup=False)
 
 
-def error_text(message: str) -> Text:
-    """An error message with its prefix."""
-    return Text.assemble(("Error: ", "bold red"), message.rstrip())
+def print_error(message: str) -> None:
+    """Print an error message with its prefix on stderr."""
+    error_console().print(Text.assemble(("Error: ", "bold red"), message.rstrip()), soft_wrap=True)
 
 
 def wrapped(text: str, console: Console, indent: int = 0) -> str:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from elasticdl.cli import exit_codes
-from elasticdl.cli.display.consoles import error_console, error_text, wrapped
+from elasticdl.cli.display.consoles import error_console, print_error, wrapped
 from elasticdl.master.core import State
 from elasticdl.shared.job.kinds import JobKind
 from elasticdl.shared.job.model_file import WEIGHTS_ALONE
@@ -54,7 +54,7 @@ def print_end(state: State, *, log: str, next_step: str) -> int:
     errors, run = error_console(), state.measured
     stopped = run is not None and run.is_interrupted and state.job_state is not JobState.FAILED
     if not stopped:
-        errors.print(error_text(message_of(state)), soft_wrap=True)
+        print_error(message_of(state))
         if state.failure and state.failure.guilty:
             errors.print(f"Log of {state.failure.guilty}: {log}", soft_wrap=True)
     errors.print(next_step, soft_wrap=True)

@@ -32,7 +32,7 @@ from elasticdl.cli.local.processes.fork_server import ForkServers, fork_servers
 from elasticdl.cli.local.processes.imports import HASH_SEEDS
 from elasticdl.cli.local.processes.logs import NewLines
 from elasticdl.cli.submission.seed import seed_of, with_seed
-from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.shared.job.options import flags_of, from_plain_values, typed_values
 from elasticdl.shared.job.spec import Strategy
@@ -183,13 +183,13 @@ def _run(
 
 def _refused(error: ElasticDLError, request: Mapping[str, Any]) -> int:
     """Say why there is no job; returns the exit code."""
-    from elasticdl.cli.display.consoles import error_console, error_text
+    from elasticdl.cli.display.consoles import print_error
 
     # The file that gives workers the model is not the user's; its name would say nothing.
     said = str(error).replace(*request["replace"])
     Path(request["refusal"]).write_text(said)
-    error_console().print(error_text(said), soft_wrap=True)
-    return exit_codes.USAGE if isinstance(error, UserError) and error.usage else exit_codes.FAILURE
+    print_error(said)
+    return exit_codes.of_error(error)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from getpass import getpass
 from pathlib import Path
 
 from elasticdl.cli import exit_codes
-from elasticdl.cli.display.consoles import error_console, error_text, plain_console
+from elasticdl.cli.display.consoles import plain_console, print_error
 from elasticdl.cli.display.output import print_json
 from elasticdl.cli.sql.display import as_json as result_as_json
 from elasticdl.cli.sql.display import display_of, show_result
@@ -137,4 +137,4 @@ def _say_what_is_left(left: int) -> None:
 
 def show_faults(error: StatementError, script: str) -> None:
     """Print everything that is wrong with a statement, on stderr."""
-    error_console().print(error_text(render(error, script)), soft_wrap=True)
+    print_error(render(error, script))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elasticdl.cli import exit_codes
-from elasticdl.cli.display.consoles import error_console, error_text, plain_console
+from elasticdl.cli.display.consoles import plain_console, print_error
 from elasticdl.cli.sql.command import run_script
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.sql.completion import Catalogue, completions
@@ -66,7 +66,7 @@ def _run(session: Session, text: str) -> None:
     try:
         run_script(session, text, [], shows=True)
     except ElasticDLError as error:
-        error_console().print(error_text(str(error)), soft_wrap=True)
+        print_error(str(error))
 
 
 def _prompt(session: Session) -> PromptSession[str]:
