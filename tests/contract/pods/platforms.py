@@ -11,7 +11,7 @@ from typing import Protocol
 from tests.deadline import DEADLINE_S
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.local.pods import LocalPods, PodSettings
+from elasticdl.cli.local.pods import LocalPods
 from elasticdl.cli.local.processes.children import ChildProcesses, Exit
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.messages.events import ExitCause
@@ -65,13 +65,14 @@ class LocalPlatform:
         run = RunDirectory(folder, JobId("job-0001"))
         run.create()
         self.children = ChildProcesses(Spawner(), self._on_exit)
-        settings = PodSettings(
+        self.pods = LocalPods(
+            self.children,
+            run,
             environment=self._environment,
             command=self._command,
             preparations={Service.WORKER: self},
             oom_watch=OomWatch(self._vmstat),
         )
-        self.pods = LocalPods(self.children, run, settings)
 
     @property
     def is_settled(self) -> bool:

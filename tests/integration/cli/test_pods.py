@@ -11,7 +11,7 @@ import pytest
 from tests.deadline import DEADLINE_S
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.local.pods import LocalPods, PodSettings
+from elasticdl.cli.local.pods import LocalPods
 from elasticdl.cli.local.processes.children import ChildProcesses, Exit
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.messages.commands import StartPod, StopPod
@@ -51,13 +51,14 @@ class Launcher:
         self.published: asyncio.Queue[Event] = asyncio.Queue()
         self.preparation = ManualPreparation()
         self.processes = ChildProcesses(Spawner(), self._ended)
-        settings = PodSettings(
+        self.local = LocalPods(
+            self.processes,
+            run,
             environment=lambda pod, service: os.environ,
             command=lambda service: [program, "-c", code],
             preparations={Service.WORKER: self.preparation},
             oom_watch=OomWatch(folder / "vmstat"),
         )
-        self.local = LocalPods(self.processes, run, settings)
         self.pods = PodSupervisor(self.local, lambda event, cause="": self.published.put_nowait(event))
         self._watching = asyncio.create_task(self.pods.run())
         self._loop = asyncio.get_running_loop()

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from elasticdl.cli import interrupts
 from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, RunDirectory
 from elasticdl.cli.local.broker import Broker
-from elasticdl.cli.local.pods import LocalPods, PodSettings
+from elasticdl.cli.local.pods import LocalPods
 from elasticdl.cli.local.processes.children import ChildProcesses, Exit, Usage, own_usage
 from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.local.processes.imports import service_command
@@ -116,15 +116,11 @@ class LocalJob:
         self._clock = clock
         self._processes = ChildProcesses(runtime.forks or runtime.spawner, self._exited_on_its_thread)
         self._restart_policy = RestartPolicy()
-        self._started = False
+        self.has_started = False
+        """Whether a master was started."""
         self._interrupted = False
         self._stopping = False
         self._kill = False
-
-    @property
-    def has_started(self) -> bool:
-        """Whether a master was started."""
-        return self._started
 
     async def run(self, *opening: Event) -> State:
         """Run the job; returns it as its log describes it.
@@ -161,12 +157,13 @@ class LocalJob:
         for event in opening:
             # Before a master reads the log: without JobResumed it would take a stopped job for ended.
             await self._publisher.open(event)
-        settings = PodSettings(
-            environment=partial(self._environment, url),
-            command=self._runtime.command,
+        self._pods = LocalPods(
+            self._processes,
+            self._run,
+            partial(self._environment, url),
+            self._runtime.command,
             preparations=forks.servers if forks else {},
         )
-        self._pods = LocalPods(self._processes, self._run, settings)
         self._supervisor = PodSupervisor(self._pods, self._publisher.publish)
         await bus.signals.serve_orders(LAUNCHER, self._supervisor.execute)
         self._watchdog = Watchdog(bus, self._clock, self._kill_hung_master, self._kill_hung_broker)
@@ -303,7 +300,7 @@ class LocalJob:
     def _start_master(self) -> None:
         if self._ended.done():
             return
-        self._started = True
+        self.has_started = True
         try:
             self._processes.start(
                 MASTER,
@@ -346,11 +343,11 @@ class LocalJob:
     # --- the end --------------------------------------------------------------------------------------------------
 
     def _interrupt(self, number: signal.Signals) -> None:
-        if number is signal.SIGHUP and self._started:
+        if number is signal.SIGHUP and self.has_started:
             self._observer.on_terminal_closed()
             return
         self._interrupted = True
-        if not self._started:
+        if not self.has_started:
             self._end("interrupted before the job started")
         elif self._stopping:
             self._kill = True

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Protocol
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
@@ -39,27 +40,28 @@ class Preparation(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodSettings:
-    """How the processes of pods are started.
+class LocalPods:
+    """See ``Pods``; all methods are called on the loop's thread.
 
-    Attributes:
+    Args:
         preparations: what the processes of a service wait for; their pods are pending until then.
     """
 
-    environment: Callable[[PodName, Service], Mapping[str, str]]
-    command: Callable[[Service], list[str]] = service_command
-    preparations: Mapping[Service, Preparation] = field(default_factory=dict)
-    oom_watch: OomWatch = field(default_factory=OomWatch)
-
-
-class LocalPods:
-    """See ``Pods``; all methods are called on the loop's thread."""
-
-    def __init__(self, processes: ChildProcesses, run: RunDirectory, settings: PodSettings) -> None:
+    def __init__(
+        self,
+        processes: ChildProcesses,
+        run: RunDirectory,
+        environment: Callable[[PodName, Service], Mapping[str, str]],
+        command: Callable[[Service], list[str]] = service_command,
+        preparations: Mapping[Service, Preparation] = MappingProxyType({}),
+        oom_watch: OomWatch | None = None,
+    ) -> None:
         self._processes = processes
         self._run = run
-        self._settings = settings
+        self._environment = environment
+        self._command = command
+        self._preparations = preparations
+        self._oom_watch = oom_watch or OomWatch()
         self._stopped: set[PodName] = set()
         """Pods whose process was stopped in order, so that its next start is no restart."""
         self._table = PodTable()
@@ -78,7 +80,7 @@ class LocalPods:
         latest = self._table.get(pod)
         if latest and not self._table.admits(pod, creation_seq):
             return latest
-        preparation = self._settings.preparations.get(service)
+        preparation = self._preparations.get(service)
         if preparation is None or preparation.is_settled:
             return self._start(pod, service, creation_seq)
         pending = PodStatus(pod=pod, service=service, creation_seq=creation_seq, phase=Pending(reason=IMPORTING))
@@ -116,7 +118,7 @@ class LocalPods:
         """The process of a pod has ended."""
         status = self._table.get(PodName(ended.name))
         assert status
-        reason = OUT_OF_MEMORY if self._settings.oom_watch.has_killed(ended.name, ended.exit_code) else ""
+        reason = OUT_OF_MEMORY if self._oom_watch.has_killed(ended.name, ended.exit_code) else ""
         cause = classify_exit(ended.exit_code, reason, is_deleted=status.instance in self._deleted)
         self._deleted.discard(status.instance)
         traces = self._traces(ended) if status.service is Service.WORKER else WorkerTraces()
@@ -141,12 +143,12 @@ class LocalPods:
     def _start(self, pod: PodName, service: Service, creation_seq: int) -> PodStatus:
         pid = self._processes.start(
             pod,
-            self._settings.command(service),
-            environment=self._settings.environment(pod, service),
+            self._command(service),
+            environment=self._environment(pod, service),
             log=self._run.log(pod),
             output=self._run.output(pod) if service is Service.WORKER else None,
         )
-        self._settings.oom_watch.started(pod)
+        self._oom_watch.started(pod)
         if pod in self._stopped:
             self._stopped.discard(pod)
             self._processes.usage[pod].ordered_stops += 1

@@ -43,7 +43,9 @@ class ClusterPlace:
 
     def __init__(self, given: Mapping[str, Any], known: Mapping[str, Flag]) -> None:
         self._api = connect(given.get("namespace", ""))
-        self._given, self._known = given, known
+        # Variables with secrets are left out, as the Python API leaves them out of command lines.
+        shown = {name: value for name, value in given.items() if not known[name].is_secret}
+        self.arguments = as_flags({**shown, "namespace": self._api.namespace}, known, "run")
         storage = given.get("storage") or namespace_defaults(self._api).get("storage", "")
         if "://" not in storage:
             raise UserError(
@@ -56,12 +58,6 @@ class ClusterPlace:
         check_writable(f"the storage of the jobs, {storage}", storage)
         self._storage, self._store = storage, open_store(storage)
         self.is_here = False
-
-    @property
-    def arguments(self) -> Sequence[str]:
-        """See ``Place``. Variables with secrets are left out, as the Python API leaves them out of command lines."""
-        shown = {name: value for name, value in self._given.items() if not self._known[name].is_secret}
-        return as_flags({**shown, "namespace": self._api.namespace}, self._known, "run")
 
     def keep(self, job: str, record: Mapping[str, Any]) -> None:
         """See ``Place``."""

@@ -109,13 +109,8 @@ class LocalPlace:
 
     def __init__(self, root: Path, options: Sequence[str] = ()) -> None:
         self._root = root
-        self._options = options
+        self.arguments = [f"--run_dir={root}", *options]
         self.is_here = True
-
-    @property
-    def arguments(self) -> Sequence[str]:
-        """See ``Place``."""
-        return [f"--run_dir={self._root}", *self._options]
 
     def keep(self, job: str, record: Mapping[str, Any]) -> None:
         """See ``Place``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,29 +27,19 @@ class FleetFile:
                 f"there is no file {path}",
                 hint="The controller writes the log of a fleet with --fleet_log, and fleet simulate with --record.",
             )
-        self._path = path
+        self.name = path.name
+        self.times: list[float] = []
         self._log = GrowingLog(path)
         self._history = FleetHistory()
-        self._times: list[float] = []
-
-    @property
-    def name(self) -> str:
-        """See ``FleetSource``."""
-        return self._path.name
-
-    @property
-    def times(self) -> Sequence[float]:
-        """See ``FleetSource``."""
-        return self._times
 
     def read(self) -> bool:
         """See ``FleetSource``."""
         records, is_other = self._log.read()
         if is_other:
-            self._history, self._times = FleetHistory(), []
+            self._history, self.times = FleetHistory(), []
         for record in records:
             self._history.add(record)
-            self._times.append(record.time_s)
+            self.times.append(record.time_s)
         return bool(records) or is_other
 
     def at(self, number: int) -> Mapping[str, Any]:
