@@ -79,7 +79,7 @@ def termination_message(pod: Manifest) -> str:
 
 def _failed(pod: Manifest) -> tuple[str, Manifest] | None:
     """The last container to fail, and its end; None: none has failed."""
-    ends = [(name, state["terminated"]) for name, state in _containers(pod) if state.get("terminated")]
+    ends = [(name, state["terminated"]) for name, state in container_states(pod) if state.get("terminated")]
     return next((end for end in reversed(ends) if _has_failed(end[1])), None)
 
 
@@ -145,7 +145,7 @@ def _ran_s(terminated: Manifest) -> float:
 
 def refusal(pod: Manifest) -> str:
     """Why a container before the master refuses the job for good; empty: none does, or Kubernetes tries again."""
-    states = dict(_containers(pod))
+    states = dict(container_states(pod))
     for name in (PREPARE_CONTAINER, SUBMIT_CONTAINER):
         terminated = states.get(name, {}).get("terminated") or {}
         if terminated.get("exitCode") in FAILED_CODES or _lacked_memory(terminated):
@@ -157,20 +157,19 @@ def has_planned(pod: Manifest) -> bool:
     """Whether the container ``submit`` of a pod has ended with success."""
     return any(
         name == SUBMIT_CONTAINER and "terminated" in state and not _has_failed(state["terminated"])
-        for name, state in _containers(pod)
+        for name, state in container_states(pod)
     )
 
 
 def is_preparing(pod: Manifest) -> bool:
     """Whether the container ``prepare`` of a pod runs."""
-    return "running" in dict(_containers(pod)).get(PREPARE_CONTAINER, {})
+    return "running" in dict(container_states(pod)).get(PREPARE_CONTAINER, {})
 
 
 def is_planning(pod: Manifest) -> bool:
     """Whether the container ``submit`` of a pod has started, so that it has a log."""
-    return any(
-        name == SUBMIT_CONTAINER and ("running" in state or "terminated" in state) for name, state in _containers(pod)
-    )
+    state = dict(container_states(pod)).get(SUBMIT_CONTAINER, {})
+    return "running" in state or "terminated" in state
 
 
 def start_problem(pod: Manifest) -> StartProblem | None:
@@ -210,7 +209,7 @@ def _final_state(job: Manifest) -> tuple[str, str] | None:
 
 def _master_message(pod: Manifest) -> str:
     """The termination message of the container ``master``; empty: it has none."""
-    return str(dict(_containers(pod)).get(Service.MASTER.value, {}).get("terminated", {}).get("message", ""))
+    return str(dict(container_states(pod)).get(Service.MASTER.value, {}).get("terminated", {}).get("message", ""))
 
 
 def _live_state(pod: Manifest | None) -> str:
@@ -218,14 +217,14 @@ def _live_state(pod: Manifest | None) -> str:
         return PENDING
     if _is_running(pod):
         return RUNNING
-    return PLANNING if "running" in dict(_containers(pod)).get(SUBMIT_CONTAINER, {}) else PENDING
+    return PLANNING if "running" in dict(container_states(pod)).get(SUBMIT_CONTAINER, {}) else PENDING
 
 
 def _is_running(pod: Manifest) -> bool:
-    return "running" in dict(_containers(pod)).get(Service.MASTER.value, {})
+    return "running" in dict(container_states(pod)).get(Service.MASTER.value, {})
 
 
-def _containers(pod: Manifest) -> Iterator[tuple[str, Manifest]]:
+def container_states(pod: Manifest) -> Iterator[tuple[str, Manifest]]:
     """(name, state) of each container, in the order in which they start."""
     status = pod.get("status", {})
     for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):

@@ -9,7 +9,6 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from elasticdl.shared.addresses import Address
 from elasticdl.shared.bus.nats_bus.connection import addresses_of
@@ -25,29 +24,21 @@ CONNECT_S = 1.0
 """Seconds in which a NATS server that can be reached directly accepts a connection."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceAddress:
-    """A Service of a cluster, as a URL names it; ``namespace``: of the Service; empty: that of the job."""
+def service_of(url: Address) -> tuple[str, str, int]:
+    """The Service of a cluster that a URL names: its name, namespace (empty: that of the job) and port.
 
-    name: str
-    namespace: str
-    port: int
+    Such a URL is ``nats://NAME``, ``nats://NAME.NAMESPACE`` or ``nats://NAME.NAMESPACE.svc.cluster.local``.
 
-    @classmethod
-    def of(cls, url: Address) -> ServiceAddress:
-        """Read ``nats://NAME``, ``nats://NAME.NAMESPACE`` and ``nats://NAME.NAMESPACE.svc.cluster.local``.
-
-        Raises:
-            UserError: the host is an IP address.
-        """
-        host = url.host
-        if _is_ip_address(host):
-            raise UserError(
-                f"the NATS server {host} can't be reached from here, and an address names no Service to forward to",
-                hint=f"Give a URL that works here in the variable {variable('nats_url')}.",
-            )
-        name, _, rest = host.partition(".")
-        return cls(name=name, namespace=rest.partition(".")[0], port=url.port or PORT)
+    Raises:
+        UserError: the host is an IP address.
+    """
+    if _is_ip_address(url.host):
+        raise UserError(
+            f"the NATS server {url.host} can't be reached from here, and an address names no Service to forward to",
+            hint=f"Give a URL that works here in the variable {variable('nats_url')}.",
+        )
+    name, _, rest = url.host.partition(".")
+    return name, rest.partition(".")[0], url.port or PORT
 
 
 @contextmanager
@@ -64,10 +55,10 @@ def reachable_url(api: KubernetesApi, job: str) -> Iterator[str]:
     # It imports a package that comes with kubernetes. Commands for jobs on this machine import this module, too.
     from elasticdl.shared.kubernetes.port_forward import forwarded
 
-    address = ServiceAddress.of(servers[0])
-    own = api if address.namespace in ("", api.namespace) else api.connect(namespace=address.namespace)
+    service, namespace, service_port = service_of(servers[0])
+    own = api if namespace in ("", api.namespace) else api.connect(namespace=namespace)
     with contextlib.nullcontext() if own is api else contextlib.closing(own):
-        pod, port = _pod_of(own, address)
+        pod, port = _pod_of(own, service, service_port)
         with forwarded(lambda: own.port_forward(pod, port)) as local:
             yield servers[0].at("127.0.0.1", local).url
 
@@ -105,21 +96,21 @@ def _accepts(host: str, port: int) -> bool:
     return True
 
 
-def _pod_of(api: KubernetesApi, address: ServiceAddress) -> tuple[str, int]:
+def _pod_of(api: KubernetesApi, name: str, port: int) -> tuple[str, int]:
     """A ready pod of a Service, and its port."""
     try:
-        service = api.get(SERVICE, address.name)
+        service = api.get(SERVICE, name)
     except ApiRefusedError as refusal:
         raise UserError(
-            f"the NATS server {address.name} can't be reached from here, and not through the API server: {refusal}",
+            f"the NATS server {name} can't be reached from here, and not through the API server: {refusal}",
             hint=f"Give a URL that works here in the variable {variable('nats_url')}.",
         ) from refusal
     pods = api.list(POD, labels=selector(service["spec"].get("selector") or {})).items
     for pod in pods:
         if _is_ready(pod):
-            return pod["metadata"]["name"], _target_port(service, pod, address.port)
+            return pod["metadata"]["name"], _target_port(service, pod, port)
     raise UserError(
-        f"no pod of Service {address.name} in namespace {api.namespace} is ready, so NATS can't be reached",
+        f"no pod of Service {name} in namespace {api.namespace} is ready, so NATS can't be reached",
         hint=f"See why: kubectl get pods --namespace={api.namespace}",
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from elasticdl.cli.jobs.handle import NewLogLines
+from elasticdl.cli.kubernetes.condition import container_states
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import POD, Manifest
@@ -148,10 +149,8 @@ class _NewLines:
 def _sources_of(pod: Manifest) -> Iterator[LogSource]:
     """The containers of a pod that have started."""
     found = pod["metadata"]["labels"]
-    status = pod.get("status", {})
-    for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
-        state = each.get("state") or {}
+    own = found.get(POD_LABEL) or found.get(COMPONENT_LABEL, "")
+    for container, state in container_states(pod):
         if "running" in state or "terminated" in state:
-            own = found.get(POD_LABEL) or found.get(COMPONENT_LABEL, "")
-            name = each["name"] if each["name"] in (PREPARE_CONTAINER, SUBMIT_CONTAINER) else own
-            yield LogSource(name=name, pod=pod["metadata"]["name"], container=each["name"])
+            name = container if container in (PREPARE_CONTAINER, SUBMIT_CONTAINER) else own
+            yield LogSource(name=name, pod=pod["metadata"]["name"], container=container)

@@ -9,7 +9,7 @@ import pytest
 from tests.deadline import DEADLINE_S
 from websocket import ABNF, WebSocket
 
-from elasticdl.cli.kubernetes.nats_route import ServiceAddress
+from elasticdl.cli.kubernetes.nats_route import service_of
 from elasticdl.shared.addresses import Address
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.kubernetes.port_forward import forwarded
@@ -24,15 +24,13 @@ from elasticdl.shared.kubernetes.port_forward import forwarded
     ],
 )
 def test_a_url_names_a_service(url: str, name: str, namespace: str, port: int) -> None:
-    assert ServiceAddress.of(Address.parse(url, scheme="nats")) == ServiceAddress(
-        name=name, namespace=namespace, port=port
-    )
+    assert service_of(Address.parse(url, scheme="nats")) == (name, namespace, port)
 
 
 @pytest.mark.parametrize("url", ["nats://10.96.0.7:4222", "nats://token@[fd00::7]"])
 def test_an_address_names_no_service(url: str) -> None:
     with pytest.raises(UserError, match="ELASTICDL_NATS_URL"):
-        ServiceAddress.of(Address.parse(url, scheme="nats"))
+        service_of(Address.parse(url, scheme="nats"))
 
 
 class Connection(WebSocket):

@@ -116,25 +116,20 @@ def _pods(
     high, low = defaults.get("priority_class_high", ""), defaults.get("priority_class_low", "")
     worker_priority = _worker_priority(pods.worker_pod_priority, high or PRIORITY_HIGH, low or PRIORITY_LOW)
     images = images_of(defaults, pods.image_name)
-    master = PodSettings(
-        service=Service.MASTER,
-        image=pods.master_image or images[Service.MASTER],
-        resources=parse_resources("master", pods.master_resource_request, pods.master_resource_limit),
-        priority_class=pods.master_pod_priority or high,
-    )
-    worker = PodSettings(
-        service=Service.WORKER,
-        image=images[Service.WORKER],
-        resources=parse_resources("worker", pods.worker_resource_request, pods.worker_resource_limit),
-        priority_class="" if worker_priority else pods.worker_pod_priority or low,
-    )
-    ps = PodSettings(
-        service=Service.PS,
-        image=pods.ps_image or images[Service.PS],
-        resources=parse_resources("ps", pods.ps_resource_request, pods.ps_resource_limit),
-        priority_class=pods.ps_pod_priority or high,
-    )
-    return master, worker, ps, worker_priority
+    own_images = {Service.MASTER: pods.master_image, Service.PS: pods.ps_image}
+
+    def settings(service: Service, priority_class: str) -> PodSettings:
+        asked = (getattr(pods, f"{service.value}_resource_{each}") for each in ("request", "limit"))
+        return PodSettings(
+            service=service,
+            image=own_images.get(service) or images[service],
+            resources=parse_resources(service.value, *asked),
+            priority_class=priority_class,
+        )
+
+    master = settings(Service.MASTER, pods.master_pod_priority or high)
+    worker = settings(Service.WORKER, "" if worker_priority else pods.worker_pod_priority or low)
+    return master, worker, settings(Service.PS, pods.ps_pod_priority or high), worker_priority
 
 
 def _settings(
