@@ -14,11 +14,9 @@ from types import MappingProxyType
 from typing import Any
 
 from elasticdl.cli import exit_codes
-from elasticdl.cli.flag_values import as_flags, as_text
+from elasticdl.cli.flag_values import as_text
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.options import Flag
-
-__all__ = ["as_flags", "run", "split_secrets"]
 
 _PREFIX = "Error: "
 _STANDARD_INPUT = "/dev/stdin"

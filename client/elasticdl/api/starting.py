@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.api import in_memory
-from elasticdl.api.commands import as_flags, run, split_secrets
+from elasticdl.api.commands import run, split_secrets
 from elasticdl.api.in_memory import is_in_memory
 from elasticdl.api.job import Job
 from elasticdl.api.passed_model import model_file
+from elasticdl.cli.flag_values import as_flags
 from elasticdl.cli.jobs.accepted import JOB_FILE_VARIABLE, JOB_VARIABLE
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags

@@ -87,11 +87,7 @@ def run(
     # Before the script runs, which may take long until its first fit().
     values = {name: getattr(flags, name) for name in flags_of(ScriptFlags)}
     for_job = TrainFlags(model_def=str(script), training_data=str(script), **values)
-    for_job.check()
-    for_job.check_given(given_values(context, flags, pods))
-    if flags.job_name:
-        check_job_name(flags.job_name)
-    pods.check(flags.platform)
+    _check(for_job, pods, given_values(context, flags, pods))
     for name in ("yaml", "trainingjob"):
         if getattr(pods, name):
             raise UserError(
@@ -129,12 +125,7 @@ def _new_job(
     started_s = SystemClock().now()
     given = given_values(context, flags, pods)
     _check_paths(given)
-    flags.check()
-    if isinstance(flags, TrainFlags):
-        flags.check_given(given)
-    if flags.job_name:
-        check_job_name(flags.job_name)
-    pods.check(flags.platform)
+    _check(flags, pods, given)
     if prints:
         from elasticdl.cli.job_file import job_file_text
 
@@ -152,6 +143,16 @@ def _new_job(
         typer.echo(interrupted, err=True)
         code = exit_codes.INTERRUPTED
     raise typer.Exit(code)
+
+
+def _check(flags: CommandFlags, pods: KubernetesFlags, given: Mapping[str, Any]) -> None:
+    """Refuse values that contradict each other, or the platform."""
+    flags.check()
+    if isinstance(flags, TrainFlags):
+        flags.check_given(given)
+    if flags.job_name:
+        check_job_name(flags.job_name)
+    pods.check(flags.platform)
 
 
 def _check_paths(given: Mapping[str, Any]) -> None:

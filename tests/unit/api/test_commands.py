@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from elasticdl.api.commands import as_flags, split_secrets
+from elasticdl.api.commands import split_secrets
+from elasticdl.cli.flag_values import as_flags
 from elasticdl.shared.job.kind_options import TrainFlags
 from elasticdl.shared.job.options import flags_of
 

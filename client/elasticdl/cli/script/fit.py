@@ -91,8 +91,8 @@ def _trained(model: Any, given: Mapping[str, Any], launchers: Launchers, script:
         sys.stdout.write(f"Preparing job {job} for fit() of the model {model.name!r}\n")
         sys.stdout.flush()
     folder = launchers.root / job
-    has_ring, is_here = continuing.has_ring(launchers.flags), launchers.place.is_here
-    files = prepared(model, given, folder, script, name, reads_here=is_here, has_ring=has_ring)
+    is_here = launchers.place.is_here
+    files = prepared(model, given, folder, script, name, reads_here=is_here)
     values = files.values | continuing.flags_to_continue(model)
     if reason := continuing.reason_to_restart(model):  # Also with verbose=0: the results differ.
         sys.stdout.write(f"The optimizer of {model.name} starts from scratch: {reason}.\n")
@@ -161,8 +161,9 @@ class CallFiles:
 def written(
     model: Any, given: Mapping[str, Any], folder: Path, script: Path, name: str, *, has_ring: bool = False
 ) -> dict[str, Any]:
-    """As ``prepared``, and write the data; returns flags of ``train``."""
-    files = prepared(model, given, folder, script, name, has_ring=has_ring)
+    """``check`` a call, and write its model and its data as ``prepared`` says; returns flags of ``train``."""
+    check(model, given, has_ring=has_ring)
+    files = prepared(model, given, folder, script, name)
     try:
         files.write()
     except BaseException:
@@ -172,26 +173,17 @@ def written(
 
 
 def prepared(
-    model: Any,
-    given: Mapping[str, Any],
-    folder: Path,
-    script: Path,
-    name: str,
-    *,
-    reads_here: bool = True,
-    has_ring: bool = False,
+    model: Any, given: Mapping[str, Any], folder: Path, script: Path, name: str, *, reads_here: bool = True
 ) -> CallFiles:
-    """Write the model of a call into the folder of its job, and find how its data will be written.
+    """Write the model of a call that is checked into the folder of its job, and find how its data will be written.
 
     Args:
         given: the arguments of ``fit()``, by their names.
         folder: absent; of an error nothing stays in it.
         script: modules in its folder travel by value.
         name: of the job.
-        has_ring: see ``check``.
         reads_here: whether workers see the files of this machine, so that they can read data by number.
     """
-    check(model, given, has_ring=has_ring)
     try:
         data = data_of(given, folder, script, reads_here=reads_here)
         _build(model, data.layout, data.few)
