@@ -1,4 +1,4 @@
-"""The command ``elasticdl fleet``."""
+"""The commands of clusters that jobs share: ``elasticdl fleet`` and ``elasticdl trainingjob``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from elasticdl.cli.options import Json, command
 from elasticdl.shared.job.options import Flag
 
 fleet = typer.Typer(no_args_is_help=True, help="Clusters that jobs share, real and simulated.")
+trainingjob = typer.Typer(no_args_is_help=True, help="Objects of the Kubernetes resource TrainingJob.")
 
 
 @fleet.callback()
+@trainingjob.callback()
 def _root() -> None:
     pass
 
@@ -105,3 +107,16 @@ def fleet_replay(
 
     if not replay(file, until, check=verify, as_json=as_json):
         raise typer.Exit(1)
+
+
+@command(trainingjob, "convert")
+def training_job_convert(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML file with TrainingJobs of PaddlePaddle EDL.")],
+) -> None:
+    """Print TrainingJobs of PaddlePaddle EDL (paddlepaddle.org/v1) as those of today.
+
+    A comment tells of each field that has no meaning any more, and of what is left to do.
+    """
+    from elasticdl.cli.commands.training_job import converted_text
+
+    typer.echo(converted_text(file), nl=False)

@@ -16,11 +16,10 @@ from elasticdl.cli import ended_job_commands, exit_codes, inspecting_commands, n
 from elasticdl.cli.application import new_application, run_application
 from elasticdl.cli.data_commands import data, zoo
 from elasticdl.cli.event_commands import events
-from elasticdl.cli.fleet_commands import fleet
+from elasticdl.cli.fleet_commands import fleet, trainingjob
 from elasticdl.cli.opening import open_job, open_readable, root_of
 from elasticdl.cli.options import Job, Json, command, plain_switches, split_script, with_default_choice
 from elasticdl.cli.sql_command import sql
-from elasticdl.cli.training_job_commands import trainingjob
 from elasticdl.shared.job.job_options import PS_MAX, WORKERS_MAX, RunDir
 from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
 from elasticdl.shared.job.options import UNLIMITED, Flag, Seconds, types_of
