@@ -66,7 +66,7 @@ class Observer(Protocol):
         """A record was folded into ``state``."""
         ...
 
-    def on_message(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """The launcher has a line for the user."""
         ...
 
@@ -228,7 +228,7 @@ class LocalJob:
                 monitor.follow(bus.log),
                 monitor.listen(bus),
                 self._tick(),
-                self._broker.supervise(self._observer.on_message),
+                self._broker.supervise(self._observer.print_line),
                 self._watchdog.run(),
             )
         ]
@@ -273,7 +273,7 @@ class LocalJob:
                 raise PermanentError(problem)
             if problem and not self._stopping:
                 self._request_stop(problem)
-                self._observer.on_message(f"{problem}. Stopping the job; it can be resumed.")
+                self._observer.print_line(f"{problem}. Stopping the job; it can be resumed.")
 
     @contextlib.contextmanager
     def _fork_servers(self) -> Iterator[None]:
@@ -327,17 +327,17 @@ class LocalJob:
         if decision.ends:
             self._end(decision.message and (self._folder_problem() or decision.message))
             return
-        self._observer.on_message(decision.message)
+        self._observer.print_line(decision.message)
         self._loop.call_later(decision.delay_s, self._start_master)
 
     def _kill_hung_master(self) -> None:
-        self._observer.on_message("The master does not respond. Restarting it.")
+        self._observer.print_line("The master does not respond. Restarting it.")
         self._processes.signal(MASTER, signal.SIGKILL)
 
     def _kill_hung_broker(self) -> None:
         # After a restart, the clients may need some seconds to find the new server.
         if self._broker.up_s > HEARTBEAT_TIMEOUT_S:
-            self._observer.on_message("nats-server does not respond. Restarting it.")
+            self._observer.print_line("nats-server does not respond. Restarting it.")
             self._broker.kill()
 
     # --- the end --------------------------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ class LocalJob:
             self._end("killed")
         elif not self._stopping:
             self._request_stop(number.name)
-            self._observer.on_message(
+            self._observer.print_line(
                 "Stopping: workers finish their batch, and the model is saved in a snapshot. "
                 "Press Ctrl-C again to kill them at once."
             )

@@ -93,20 +93,19 @@ def run_job(
     """
     is_new, job = isinstance(opening[-1], JobSubmitted), None
     clock = JobClock(SystemClock())
-    view = JobView(clock, live=options.accept is None)
+    observer = JobObserver(run, record, clock, options)
     try:
         remove_temporary(run.job, record.temporary)
         record = replace(record, temporary=make_temporary(run.job))
-        run.write(record)
-        observer = JobObserver(run, record, view, options.accept, options.watch)
+        observer.update_record(temporary=record.temporary)
         runtime = _runtime(run, record, spec, observer, options)
         if options.checks_model:
-            spec = _checked(spec, run, runtime, Path(record.temporary or run.path), view.print_line)
+            spec = _checked(spec, run, runtime, Path(record.temporary or run.path), observer.print_line)
             if options.complete:
                 spec = options.complete(spec)
             opening = (JobSubmitted(spec=spec),)
             for line in start_lines(spec, run):
-                view.print_line(line)
+                observer.print_line(line)
         job = LocalJob(run, runtime, observer, options.started_s, clock)
         state = asyncio.run(job.run(*opening))
         if is_new and not job.has_started:
@@ -120,7 +119,7 @@ def run_job(
             run.remove()  # The job did not start, so leave nothing behind.
         raise
     finally:
-        view.close()
+        observer.close()
         remove_temporary(run.job, record.temporary)
     report = build(state) if state.spec else None
     if report:
@@ -130,8 +129,8 @@ def run_job(
                 step = next_step(run.arguments, state)
                 observer.update_record(state=report["state"], message=report["message"], next_step=step)
             except ElasticDLError as error:  # A full disk must not prevent the summary from being printed.
-                view.print_line(f"The report was not saved: {error}")
-        print_summary(report, view.console)
+                observer.print_line(f"The report was not saved: {error}")
+        print_summary(report, observer.console)
     exit_code = _print_failure(run, state, options.debug)
     if report and options.report:
         _write_report(report, options.report)
@@ -270,27 +269,14 @@ def _write_report(report: Report, file: Path) -> None:
         replace_text(file, json.dumps(report, indent=2) + "\n")
 
 
-class JobObserver:
-    """The observer of a local job.
+class JobObserver(JobView):
+    """The view of a local job, which also keeps the files of its folder up to date."""
 
-    Args:
-        accept: for a job in the background: is called with its id, and the job on a command line, once it is accepted.
-        watch: see ``RunOptions``.
-    """
-
-    def __init__(
-        self,
-        run: RunDirectory,
-        record: JobRecord,
-        view: JobView,
-        accept: Callable[[str, str], None] | None = None,
-        watch: Watch | None = None,
-    ) -> None:
+    def __init__(self, run: RunDirectory, record: JobRecord, clock: JobClock, options: RunOptions) -> None:
+        super().__init__(clock, live=options.accept is None)
         self._run = run
         self._record = record
-        self._view = view
-        self._accept = accept
-        self._watch = watch
+        self._options = options
         self._printed = NewLines(run.logs)
         self._history = ""
         self._log_end = self._log_end_saved = LogEnd()
@@ -301,29 +287,21 @@ class JobObserver:
         self._record = replace(self._record, **changes)  # type: ignore[arg-type]  # names and types are the caller's
         self._run.write(self._record)
 
-    def on_message(self, line: str) -> None:
-        """Print a line of the launcher."""
-        self._view.print_line(line)
-
-    def on_start(self, state: State) -> None:
-        """Skip messages about what happened before."""
-        self._view.on_start(state)
-
     def on_accepted(self) -> None:
         """Leave the terminal, if the job runs in the background."""
-        if self._accept:
-            self._view.move_to(self._run.log(LAUNCHER), OUTPUT)
-            self._accept(self._run.job, self._run.arguments)
+        if self._options.accept:
+            self.move_to(self._run.log(LAUNCHER), OUTPUT)
+            self._options.accept(self._run.job, self._run.arguments)
 
     def on_terminal_closed(self) -> None:
         """Continue to print, in the launcher's log."""
-        self._view.move_to(self._run.log(LAUNCHER))
-        self._view.print_line("The terminal was closed. The job continues in the background.")
+        self.move_to(self._run.log(LAUNCHER))
+        self.print_line("The terminal was closed. The job continues in the background.")
 
     def on_record(self, record: LogRecord, state: State) -> None:
         """Print the messages that follow from a record."""
         self._log_end = LogEnd(seq=record.seq, time_s=agreed_s(record.envelope.time_s, state.clock_s))
-        self._view.on_record(record, state)
+        super().on_record(record, state)
         if state.job_state.value != self._record.state:
             # The launcher itself notices a full disk and ends the job; this must not prevent a clean end.
             with contextlib.suppress(PermanentError):
@@ -337,9 +315,9 @@ class JobObserver:
             with contextlib.suppress(PermanentError):
                 self.update_record(pids=pids)
         self.show_printed()
-        self._view.show(state, heartbeats, goodput)
-        if self._watch:
-            self._watch(state, heartbeats, self._view.clock.now())
+        self.show(state, heartbeats, goodput)
+        if self._options.watch:
+            self._options.watch(state, heartbeats, self.clock.now())
         if time.monotonic() >= self._saved_s + SAVE_S:
             self._saved_s = time.monotonic()
             self.save_history(state)
@@ -347,7 +325,7 @@ class JobObserver:
     def show_printed(self) -> None:
         """Print what user code printed since the last call."""
         for pod, line in self._printed.take():
-            self._view.print_line(f"{pod} | {line}")
+            self.print_line(f"{pod} | {line}")
 
     def save_history(self, state: State) -> None:
         """Bring ``history.jsonl`` and the recorded end of the log up to date."""
