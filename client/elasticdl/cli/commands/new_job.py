@@ -16,7 +16,6 @@ from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.submission import trained_model
-from elasticdl.cli.submission.passed_model import with_passed_model
 from elasticdl.cli.submission.plan_text import print_plan
 from elasticdl.cli.submission.submit import Submission, prepare
 from elasticdl.shared.errors import InvariantError
@@ -103,7 +102,7 @@ def _run(
     run.create()
     with run.lock():
         try:
-            submission = with_passed_model(submission, run)
+            submission = submission.with_passed_model(run)
             spec, record = submission.spec, job_record(submission, flags)
             run.write(record)
             forks.begin(run.logs, [Service.WORKER])

@@ -93,10 +93,6 @@ def end_job(connect: Callable[[], KubernetesApi], job: JobId, run: Incarnation, 
     return end_failed(connect, job, run, exit_code(error), is_spared)
 
 
-class SubmissionRefusedError(UserError):
-    """The container ``submit`` of a former pod has refused the job."""
-
-
 def wait_for_rights(api: KubernetesApi, say: Callable[[str], None], sleep: Callable[[float], object]) -> None:
     """Wait until the master may manage the pods of the job, and end its Job.
 
@@ -128,10 +124,10 @@ def check_memory(masters: Iterable[Manifest], job: JobId) -> None:
 
 
 def check_not_refused(masters: Iterable[Manifest]) -> None:
-    """Raise ``SubmissionRefusedError`` with its message if a container ``submit`` of this run has refused the job."""
+    """Raise ``UserError`` with its message if a container ``submit`` of this run has refused the job."""
     for pod in masters:
         if message := refusal(pod):
-            raise SubmissionRefusedError(message)
+            raise UserError(message)
 
 
 def remove_failed_starts(api: KubernetesApi, masters: Iterable[Manifest]) -> None:

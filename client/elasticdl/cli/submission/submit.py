@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from elasticdl.shared.data.hashing import Hashes
 from elasticdl.shared.data.indices import IndexFile
 from elasticdl.shared.data.planning import Scan
 from elasticdl.shared.data.schema import spec_of
-from elasticdl.shared.errors import InvariantError, UserError
+from elasticdl.shared.errors import InvariantError, PermanentError, UserError, file_errors
 from elasticdl.shared.job import model_file
 from elasticdl.shared.job.job_options import JobFlags
 from elasticdl.shared.job.kind_options import TrainFlags
@@ -67,6 +68,16 @@ class Submission:
         if (spec.data, spec.validation_data) != (self.spec.data, self.spec.validation_data):
             raise InvariantError(f"the first records have other columns than all: {self.spec.data}, {spec.data}")
         return replace(self, spec=spec, data=data, validation=validation)
+
+    def with_passed_model(self, run: RunDirectory) -> Submission:
+        """The job with its model in its folder, if that was passed to the Python API as an object; else as it is."""
+        file = Path(self.spec.model.path)
+        if not model_file.is_passed_model(file):
+            return self
+        with file_errors(f"the model can't be copied to {run.model}", PermanentError):
+            shutil.copytree(file.parent, run.model)
+        model = replace(self.spec.model, path=str(run.model / file.name))
+        return replace(self, spec=replace(self.spec, model=model))
 
     def share_indices(self) -> None:
         """Write the data's indices to where the next job with the same data finds them."""

@@ -21,7 +21,8 @@ DEFAULT_SYMBOL = "custom_model"
 MODEL_OBJECT = "model"
 """Name of a model that is made at the top level of its file, in place of ``custom_model``."""
 PASSED_MODEL_FOLDER = "elasticdl-passed-model-"
-"""Begins the name of a temporary folder with a model that was passed to the Python API as an object."""
+"""Begins the name of a temporary folder with a model that was passed to the Python API as an object: a model file and a
+``.keras`` file. Both are copied into the job's folder once it has one; on Kubernetes they travel in its ConfigMap."""
 _COMPILING = {"compile", "load_model"}
 """Functions that may give a compiled model."""
 _LIBRARIES = {"keras", "tensorflow", "numpy", "pandas", "elasticdl"}
@@ -68,6 +69,11 @@ class ModelFile:
         if function in FEEDS and function not in self.functions and not self.functions.keys().isdisjoint(FEEDS):
             return ""
         return self.functions.get(function, function)
+
+
+def is_passed_model(file: Path) -> bool:
+    """Whether a model file belongs to a model that was passed to the Python API as an object."""
+    return file.parent.name.startswith(PASSED_MODEL_FOLDER)
 
 
 def resolve(model_def: str, search: tuple[Path, ...]) -> ModelFile:

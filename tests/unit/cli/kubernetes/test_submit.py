@@ -13,7 +13,6 @@ from tests.unit.shared_kubernetes.test_pod_manifests import job
 
 from elasticdl.cli.kubernetes.manifests.job_objects import FAILED_CODES, RETRIES
 from elasticdl.cli.kubernetes.prepare import (
-    SubmissionRefusedError,
     check_memory,
     check_not_begun,
     check_not_refused,
@@ -223,6 +222,6 @@ def test_the_next_pod_ends_a_job_that_the_container_submit_has_refused() -> None
     check_not_refused(masters_of(api, JOB, RUN))
     master(api, 3, prepare=DONE, submit={"terminated": {"exitCode": 1, "message": "the model is wrong"}})
     check_not_refused(masters_of(api, JOB, Incarnation("ba9876543210")))
-    with pytest.raises(SubmissionRefusedError, match=r"^the model is wrong$") as error:
+    with pytest.raises(UserError, match=r"^the model is wrong$") as error:
         check_not_refused(masters_of(api, JOB, RUN))
     assert exit_code(error.value) in FAILED_CODES

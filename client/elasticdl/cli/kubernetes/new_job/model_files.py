@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from elasticdl.cli.submission.passed_model import is_passed_model
 from elasticdl.cli.submission.submit import find_model
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job import model_file
 from elasticdl.shared.job.model_digest import file_digests, imported_files
-from elasticdl.shared.job.model_file import KERAS_FILE
+from elasticdl.shared.job.model_file import KERAS_FILE, is_passed_model
 from elasticdl.shared.kubernetes.names import MODEL_FOLDER
 
 BYTES_MAX = 900_000
