@@ -117,6 +117,6 @@ def training_job_convert(
 
     A comment tells of each field that has no meaning any more, and of what is left to do.
     """
-    from elasticdl.cli.commands.training_job import converted_text
+    from elasticdl.cli.kubernetes.former_training_job import converted_text
 
     typer.echo(converted_text(file), nl=False)

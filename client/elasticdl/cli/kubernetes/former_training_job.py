@@ -1,12 +1,14 @@
-"""From a TrainingJob of PaddlePaddle EDL (2017 to 2020) to one of today. Pure."""
+"""``elasticdl trainingjob convert``: from a TrainingJob of PaddlePaddle EDL (2017 to 2020) to one of today."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from elasticdl.shared.errors import UserError
+from elasticdl.cli.kubernetes.new_job.creation import objects_text
+from elasticdl.shared.errors import UserError, file_errors
 from elasticdl.shared.kubernetes.kinds import TRAINING_JOB, Manifest
 from elasticdl.shared.kubernetes.training_job import TrainingJobSpec
 
@@ -35,6 +37,28 @@ _CONVERTED = {
     *("image", "imagePullSecrets", "passes", "volumes", "VolumeMounts", "trainer", "pserver", "master"),
     *("entrypoint", "min-instance", "max-instance", "resources"),
 }
+
+
+def converted_text(file: Path) -> str:
+    """The TrainingJobs of a file as YAML documents, each below what a reader has to know of it.
+
+    Raises:
+        UserError: the file can't be read, or has an object that can't be converted.
+    """
+    import yaml  # Comes with the package kubernetes.
+
+    with file_errors(f"{file} can't be read", usage=True):
+        content = file.read_text()
+    try:
+        objects = [each for each in yaml.safe_load_all(content) if each is not None]
+    except yaml.YAMLError as error:
+        raise UserError(f"{file} is not YAML: {' '.join(str(error).split())}", usage=True) from error
+    if not objects or not all(isinstance(each, dict) for each in objects):
+        raise UserError(f"{file} has no objects of Kubernetes", usage=True)
+    texts = []
+    for manifest, notes in map(converted, objects):
+        texts.append("".join(f"# {note}\n" for note in notes) + objects_text([manifest]))
+    return "---\n".join(texts)
 
 
 def converted(former: Manifest) -> tuple[Manifest, list[str]]:

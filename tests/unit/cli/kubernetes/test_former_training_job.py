@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from elasticdl.cli.commands.training_job import converted_text
-from elasticdl.cli.kubernetes.former_training_job import converted
+from elasticdl.cli.kubernetes.former_training_job import converted, converted_text
 from elasticdl.shared.errors import UserError
 
 EXAMPLE = """\
