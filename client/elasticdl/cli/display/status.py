@@ -42,13 +42,12 @@ def without_processes(state: State, condition: Condition) -> State:
         state,
         job_state=state.job_state if state.is_final else JobState.STOPPED,
         stop_reason=state.stop_reason if state.is_final else condition.message or INTERRUPTED,
-        pods={name: _ended(pod) for name, pod in state.pods.items()},
+        pods={
+            name: replace(pod, phase=PodPhase.EXITED, instance=NO_INSTANCE, pending="", slow=None)
+            for name, pod in state.pods.items()
+        },
         running_attempts={},
     )
-
-
-def _ended(pod: Pod) -> Pod:
-    return replace(pod, phase=PodPhase.EXITED, instance=NO_INSTANCE, pending="", slow=None)
 
 
 def status_facts(job: JobId, condition: Condition, state: State) -> dict[str, Any]:

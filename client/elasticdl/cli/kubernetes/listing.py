@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from elasticdl.cli.commands.jobs import job_facts, print_jobs
@@ -12,6 +11,7 @@ from elasticdl.cli.jobs.handle import Condition
 from elasticdl.cli.kubernetes.condition import FAILED_BY_MASTER, condition_of
 from elasticdl.cli.kubernetes.lookup import connect, jobs_in
 from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.job.job_options import PATH_FLAGS
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, POD, Manifest
 from elasticdl.shared.kubernetes.names import (
@@ -55,12 +55,12 @@ def job_rows(api: KubernetesApi) -> list[tuple[tuple[str, ...], Condition]]:
     ours = {NAME_LABEL: "elasticdl", MANAGED_BY_LABEL: "elasticdl"}
     masters = api.list(POD, labels=selector(ours | {COMPONENT_LABEL: Service.MASTER.value})).items
     submissions = {each["metadata"]["name"]: each for each in api.list(CONFIG_MAP, labels=selector(ours)).items}
-    conditions = [condition_of(job, _pods_of(job, masters)) for job in jobs]
-    return [(_row(job, condition, submissions), condition) for job, condition in zip(jobs, conditions, strict=True)]
-
-
-def _pods_of(job: Manifest, masters: Sequence[Manifest]) -> list[Manifest]:
-    return [pod for pod in masters if pod["metadata"]["labels"].get(JOB_LABEL) == job["metadata"]["name"]]
+    found = []
+    for job in jobs:
+        name = job["metadata"]["name"]
+        condition = condition_of(job, [pod for pod in masters if pod["metadata"]["labels"].get(JOB_LABEL) == name])
+        found.append((_row(job, condition, submissions), condition))
+    return found
 
 
 def reason_of(condition: Condition) -> str:
@@ -74,8 +74,5 @@ def _row(job: Manifest, condition: Condition, submissions: dict[str, Manifest]) 
     content = submissions.get(name, {}).get("data") or {}
     flags = json.loads(content.get(SUBMISSION_FILE, "{}")).get("flags", {})
     model = PurePosixPath(flags.get("model_def", "").rpartition(":")[0]).name
-    return name, condition.state, submitted, model, _data(flags)
-
-
-def _data(flags: Mapping[str, str]) -> str:
-    return next((flags[name] for name in ("training_data", "validation_data", "prediction_data") if name in flags), "")
+    data = next((flags[flag] for flag in PATH_FLAGS if flag in flags), "")
+    return name, condition.state, submitted, model, data

@@ -253,14 +253,10 @@ def _written(batches: Iterable[Any], folder: Path, limits: Limits = _LIMITS) -> 
     columns = {
         name: np.concatenate(texts[name])
         if name in texts
-        else _mapped(folder / f"{name}.part", kind, shape, sum(sizes))
+        else np.memmap(folder / f"{name}.part", kind, "r", shape=(sum(sizes), *shape))
         for name, (kind, shape) in kinds.items()
     }
     return Stream(layout, columns, sizes[0], sizes, shuffled=False)
-
-
-def _mapped(file: Path, kind: Any, shape: tuple[int, ...], records: int) -> Array:
-    return np.memmap(file, kind, "r", shape=(records, *shape))
 
 
 def _check(

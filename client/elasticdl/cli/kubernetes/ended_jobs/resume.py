@@ -107,15 +107,10 @@ def _wait_until_removed(api: KubernetesApi, job: JobId) -> None:
         if not objects and not pods:
             return
         if time.monotonic() > end_s:
-            if objects or not all(map(_is_stuck, pods)):
+            if objects or not all("deletionTimestamp" in pod["metadata"] for pod in pods):
                 raise TransientError(f"Kubernetes has not removed all of them after {REMOVAL_S_MAX:g} s")
             return  # Their node is lost. The log and the registers of the ps ignore what is left of a former run.
         time.sleep(_POLL_S)
-
-
-def _is_stuck(pod: Manifest) -> bool:
-    """Whether a pod is still there although it is to be deleted: its node does not answer."""
-    return "deletionTimestamp" in pod["metadata"]
 
 
 def next_job(former: Manifest, run: str, *, raises_memory: bool = False) -> Manifest:

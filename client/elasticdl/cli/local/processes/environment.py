@@ -41,7 +41,17 @@ def job_environment(
     imports = import_environment(base, processes=processes, seed=spec.plan.seed)
 
     def environment(nats_url: str, pod: PodName, service: Service) -> dict[str, str]:
-        derived = _derived(spec, run, service, threads_each(processes), nats_url=nats_url, pod=pod, token=token)
+        derived: dict[str, Any] = {
+            "nats_url": nats_url,
+            "pod": pod,
+            "token": token,
+            "job": spec.job,
+            "run_dir": str(run.path),
+            "log_level": spec.log_level,
+            "lease_s": spec.limits.lease_s,
+        }
+        if service is Service.WORKER:
+            derived["compute_threads"] = threads_each(processes)
         own = to_environment(_SETTINGS[service](**derived))
         settings = {name: value for name, value in own.items() if name in map(variable, derived) or name not in base}
         if service is Service.MASTER:
@@ -50,14 +60,3 @@ def job_environment(
         return {**imports, **settings, **envs}
 
     return environment
-
-
-def _derived(spec: JobSpec, run: RunDirectory, service: Service, threads: int, **names: str) -> dict[str, Any]:
-    derived = {
-        **names,
-        "job": spec.job,
-        "run_dir": str(run.path),
-        "log_level": spec.log_level,
-        "lease_s": spec.limits.lease_s,
-    }
-    return derived | ({"compute_threads": threads} if service is Service.WORKER else {})

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
 from elasticdl.cli.local.processes.imports import import_environment, module_command, service_command
 from elasticdl.cli.local.processes.spawner import Spawner
@@ -196,7 +195,7 @@ class ForkServer:
             os.close(opener)
 
 
-class ForkServers:
+class ForkServers(contextlib.AbstractContextManager["ForkServers"]):
     """A fork server for each service, and ``Spawner`` for other processes. Stops the servers at the end of its context.
 
     Processes that have checked the model wait here until their workers are ordered; see ``keep``.
@@ -284,9 +283,6 @@ class ForkServers:
     def _kill_waiting(self) -> None:
         while self._waiting:
             self._waiting.popitem()[1].kill()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
