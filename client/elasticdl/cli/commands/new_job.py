@@ -27,7 +27,7 @@ from elasticdl.shared.names import JobId, Service
 from elasticdl.shared.storage import display
 
 if TYPE_CHECKING:
-    from elasticdl.cli.local.running import Watch
+    from elasticdl.cli.local.observer import Watch
     from elasticdl.cli.script.early_data import EarlyData
 
 

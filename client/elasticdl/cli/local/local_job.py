@@ -9,11 +9,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from elasticdl.cli import interrupts
 from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, RunDirectory
 from elasticdl.cli.local.broker import Broker
+from elasticdl.cli.local.observer import JobObserver
 from elasticdl.cli.local.pods import LocalPods
 from elasticdl.cli.local.processes.children import ChildProcesses, Exit, Usage, own_usage
 from elasticdl.cli.local.processes.fork_server import ForkServers
@@ -27,9 +28,9 @@ from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.errors import ElasticDLError, PermanentError
 from elasticdl.shared.failure_detection.detector import FailureDetector, MissedHeartbeats
 from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
-from elasticdl.shared.failure_detection.heartbeats import HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S, Heartbeat
+from elasticdl.shared.failure_detection.heartbeats import HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S
 from elasticdl.shared.failure_detection.monitor import HeartbeatMonitor
-from elasticdl.shared.messages.events import Event, JobResumed, LogRecord, StopRequested
+from elasticdl.shared.messages.events import Event, JobResumed, StopRequested
 from elasticdl.shared.messages.measurements import ProcessMeasured
 from elasticdl.shared.names import LAUNCHER, MASTER, PodName, Service
 from elasticdl.shared.pods.supervisor import PodSupervisor
@@ -55,41 +56,6 @@ Environment = Callable[[str, PodName, Service], Mapping[str, str]]
 """(URL of the NATS server, pod, service) -> environment of its process."""
 
 
-class Observer(Protocol):
-    """Is called about everything that happens to a local job."""
-
-    def on_start(self, state: State) -> None:
-        """``state`` is what happened before; its ``seq`` is 0 for a new job."""
-        ...
-
-    def on_record(self, record: LogRecord, state: State) -> None:
-        """A record was folded into ``state``."""
-        ...
-
-    def print_line(self, line: str) -> None:
-        """The launcher has a line for the user."""
-        ...
-
-    def on_accepted(self) -> None:
-        """The job is on its log and its master was started."""
-        ...
-
-    def on_terminal_closed(self) -> None:
-        """The user closed the terminal; the job continues."""
-        ...
-
-    def on_tick(
-        self, state: State, heartbeats: Mapping[PodName, Heartbeat], pids: Mapping[str, int], goodput: float | None
-    ) -> None:
-        """Time has passed; called several times a second.
-
-        Args:
-            pids: process ids of master and NATS server, which are not on the log.
-            goodput: batches absorbed by batches computed; None: unknown.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
     """What a local job runs on; ``forks``: starts the services instead, if given."""
@@ -106,7 +72,7 @@ class LocalJob:
     """Runs a job's processes on this machine until the job has ended; the caller has locked the folder of ``run``."""
 
     def __init__(
-        self, run: RunDirectory, runtime: Runtime, observer: Observer, started_s: float, clock: JobClock
+        self, run: RunDirectory, runtime: Runtime, observer: JobObserver, started_s: float, clock: JobClock
     ) -> None:
         self._started_s = started_s
         self._run = run

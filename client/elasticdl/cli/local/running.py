@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import secrets
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.display.consoles import error_console
-from elasticdl.cli.display.live import OUTPUT, JobView
 from elasticdl.cli.display.next_steps import find_next_step, next_step
 from elasticdl.cli.display.report import print_end, print_summary
 from elasticdl.cli.jobs.local_handle import LocalJobHandle
-from elasticdl.cli.jobs.run_directory import JobRecord, LogEnd, RunDirectory, make_temporary, remove_temporary
+from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, make_temporary, remove_temporary
 from elasticdl.cli.local.broker import Broker, EmbeddedBroker, ExternalBroker
 from elasticdl.cli.local.local_job import LocalJob, Runtime
 from elasticdl.cli.local.model_check import CheckRuntime, UnfinishedError, check_limit_s, check_model, check_pods
+from elasticdl.cli.local.observer import JobObserver, Watch
 from elasticdl.cli.local.processes.children import Starter
 from elasticdl.cli.local.processes.environment import job_environment
 from elasticdl.cli.local.processes.fork_server import ForkServers, fork_servers
@@ -33,26 +31,20 @@ from elasticdl.cli.submission.plan_text import start_lines
 from elasticdl.cli.submission.submit import Submission
 from elasticdl.master.core import State
 from elasticdl.shared.bus import Bus, BusSettings
-from elasticdl.shared.errors import ElasticDLError, PermanentError, file_errors
-from elasticdl.shared.failure_detection.heartbeats import Heartbeat
+from elasticdl.shared.errors import ElasticDLError, file_errors
 from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.messages.events import Event, JobSubmitted, LogRecord
-from elasticdl.shared.messages.sender_times import agreed_s
-from elasticdl.shared.names import LAUNCHER, PodName, Service
+from elasticdl.shared.messages.events import Event, JobSubmitted
+from elasticdl.shared.names import Service
 from elasticdl.shared.process.clock import JobClock, SystemClock
 from elasticdl.shared.process.model_check import ModelCheck
 from elasticdl.shared.process.settings import variable
 from elasticdl.shared.storage import to_uri
 from elasticdl.shared.storage.atomic import replace_text
-from elasticdl.views.history import history_lines
 from elasticdl.views.report import Report, build
 
 _DEBUG_LINES = 40
 READ_INTERVAL_S = 0.25
 """Seconds between two looks at the log. The launcher only shows it; the master acts on it."""
-SAVE_S = 1.0
-"""Minimum seconds between two writes of the job's files while it runs."""
-Watch = Callable[[State, Mapping[PodName, Heartbeat], float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +85,7 @@ def run_job(
     """
     is_new, job = isinstance(opening[-1], JobSubmitted), None
     clock = JobClock(SystemClock())
-    observer = JobObserver(run, record, clock, options)
+    observer = JobObserver(run, record, clock, options.accept, options.watch)
     try:
         remove_temporary(run.job, record.temporary)
         record = replace(record, temporary=make_temporary(run.job))
@@ -267,73 +259,3 @@ def _write_report(report: Report, file: Path) -> None:
     with file_errors(f"the report can't be written to {file}"):
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_text(file, json.dumps(report, indent=2) + "\n")
-
-
-class JobObserver(JobView):
-    """The view of a local job, which also keeps the files of its folder up to date."""
-
-    def __init__(self, run: RunDirectory, record: JobRecord, clock: JobClock, options: RunOptions) -> None:
-        super().__init__(clock, live=options.accept is None)
-        self._run = run
-        self._record = record
-        self._options = options
-        self._printed = NewLines(run.logs)
-        self._history = ""
-        self._log_end = self._log_end_saved = LogEnd()
-        self._saved_s = -SAVE_S
-
-    def update_record(self, **changes: str | Mapping[str, int]) -> None:
-        """Change ``job.json``."""
-        self._record = replace(self._record, **changes)  # type: ignore[arg-type]  # names and types are the caller's
-        self._run.write(self._record)
-
-    def on_accepted(self) -> None:
-        """Leave the terminal, if the job runs in the background."""
-        if self._options.accept:
-            self.move_to(self._run.log(LAUNCHER), OUTPUT)
-            self._options.accept(self._run.job, self._run.arguments)
-
-    def on_terminal_closed(self) -> None:
-        """Continue to print, in the launcher's log."""
-        self.move_to(self._run.log(LAUNCHER))
-        self.print_line("The terminal was closed. The job continues in the background.")
-
-    def on_record(self, record: LogRecord, state: State) -> None:
-        """Print the messages that follow from a record."""
-        self._log_end = LogEnd(seq=record.seq, time_s=agreed_s(record.envelope.time_s, state.clock_s))
-        super().on_record(record, state)
-        if state.job_state.value != self._record.state:
-            # The launcher itself notices a full disk and ends the job; this must not prevent a clean end.
-            with contextlib.suppress(PermanentError):
-                self.update_record(state=state.job_state.value)
-
-    def on_tick(
-        self, state: State, heartbeats: Mapping[PodName, Heartbeat], pids: Mapping[str, int], goodput: float | None
-    ) -> None:
-        """Show the progress, and what user code printed."""
-        if pids != self._record.pids:
-            with contextlib.suppress(PermanentError):
-                self.update_record(pids=pids)
-        self.show_printed()
-        self.show(state, heartbeats, goodput)
-        if self._options.watch:
-            self._options.watch(state, heartbeats, self.clock.now())
-        if time.monotonic() >= self._saved_s + SAVE_S:
-            self._saved_s = time.monotonic()
-            self.save_history(state)
-
-    def show_printed(self) -> None:
-        """Print what user code printed since the last call."""
-        for pod, line in self._printed.take():
-            self.print_line(f"{pod} | {line}")
-
-    def save_history(self, state: State) -> None:
-        """Bring ``history.jsonl`` and the recorded end of the log up to date."""
-        if self._log_end != self._log_end_saved:
-            self._run.write_log_end(self._log_end)
-            self._log_end_saved = self._log_end
-        lines = history_lines(state)
-        if lines != self._history:
-            self._history = lines
-            with contextlib.suppress(OSError):
-                replace_text(self._run.history, lines)

@@ -43,7 +43,7 @@ from elasticdl.shared.process.exit_codes import leave
 from elasticdl.shared.process.logs import hide_details
 
 if TYPE_CHECKING:
-    from elasticdl.cli.local.running import Watch
+    from elasticdl.cli.local.observer import Watch
     from elasticdl.cli.script.early_data import EarlyData
 
 SHOWN_EVERY_S = 0.5
