@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.cli.indexing.__main__ import serve
-from elasticdl.cli.indexing.requests import GROUP_BYTES_MAX, GROUP_FILES_MAX, group
+from elasticdl.cli.indexing.scanning import GROUP_BYTES_MAX, GROUP_FILES_MAX, group
 from elasticdl.shared.data import DataObject, ReaderOptions, discover, plan_sources, scan_sources
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectInfo, open_store

@@ -10,8 +10,7 @@ import sys
 from typing import IO
 
 from elasticdl.cli.indexing.fetching import scan_ahead
-from elasticdl.cli.indexing.ranges import scan_range
-from elasticdl.cli.indexing.requests import ScanRequest
+from elasticdl.cli.indexing.ranges import ScanRequest, scan_range
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.process.exit_codes import leave
 from elasticdl.shared.process.operating_system import die_with_parent

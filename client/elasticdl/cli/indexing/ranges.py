@@ -44,6 +44,22 @@ class FileRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
+    """What one process scans: a group of files, or a range of a large file.
+
+    Attributes:
+        objects: some of a data set in their order, at least one.
+        options: how to read them; can be pickled.
+        part: what to scan of the only file; None: everything.
+    """
+
+    objects: tuple[DataObject, ...]
+    numbers: Sequence[int]
+    options: ReaderOptions
+    part: FileRange | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScannedRange:
     """The records of a range.
 

@@ -10,14 +10,13 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from queue import SimpleQueue
-from typing import Any, Self
+from typing import Any
 
 from elasticdl.cli.indexing.fetching import scan_ahead
-from elasticdl.cli.indexing.ranges import RANGE_BYTES, divide, join, scan_range
-from elasticdl.cli.indexing.requests import ScanRequest, group
+from elasticdl.cli.indexing.ranges import RANGE_BYTES, ScanRequest, divide, join, scan_range
 from elasticdl.shared.data import DataObject, ReaderOptions, ScannedSource, scan_source
 from elasticdl.shared.errors import ElasticDLError, PermanentError, UserError
 from elasticdl.shared.storage import ObjectStore
@@ -25,6 +24,10 @@ from elasticdl.shared.storage import ObjectStore
 SMALL_BYTES = 64 << 20
 SMALL_FILES = 1000
 """A smaller data set is scanned by this process: others need half a second to start."""
+GROUP_FILES_MAX = 64
+"""Files of a group: sending one costs as much as scanning a small file."""
+GROUP_BYTES_MAX = 16 << 20
+"""Bytes of a group of several files, so that all processes are busy until the end."""
 
 
 def scan_in_parallel(
@@ -65,6 +68,27 @@ def requests_of(
     return requests
 
 
+def group(objects: Sequence[DataObject], options: ReaderOptions, numbers: Sequence[int]) -> list[ScanRequest]:
+    """Divide files of a data set into groups."""
+    # Read-only views of dicts can't be pickled.
+    options = replace(options, column_types=dict(options.column_types), fill_missing=dict(options.fill_missing))
+    requests: list[ScanRequest] = []
+
+    def add(start: int, stop: int) -> None:
+        requests.append(ScanRequest(objects=tuple(objects[start:stop]), numbers=numbers[start:stop], options=options))
+
+    start, size = 0, 0
+    for place, data in enumerate(objects):
+        is_full = place - start >= GROUP_FILES_MAX or size + data.info.size_bytes > GROUP_BYTES_MAX
+        if place > start and is_full:
+            add(start, place)
+            start, size = place, 0
+        size += data.info.size_bytes
+    if start < len(objects):
+        add(start, len(objects))
+    return requests
+
+
 def scan_requests(store: ObjectStore, requests: Sequence[ScanRequest], processes: int) -> Iterator[ScannedSource]:
     """Scan groups of files, and ranges, with processes, which end with the iteration.
 
@@ -88,7 +112,7 @@ def scan_requests(store: ObjectStore, requests: Sequence[ScanRequest], processes
         # The threads end last: killing the processes ends what they wait for.
         threads = stack.enter_context(ThreadPoolExecutor(processes))
         for _ in range(processes):
-            idle.put(stack.enter_context(_Process()))
+            idle.put(stack.enter_context(closing(_Process())))
         stack.callback(threads.shutdown, wait=False, cancel_futures=True)
         results = zip(requests, _in_order(threads, scan, requests, 2 * processes), strict=True)
         for request, scanned in results:
@@ -124,7 +148,7 @@ def _joined(store: ObjectStore, results: Iterator[tuple[ScanRequest, Any]], firs
 
 
 class _Process:
-    """A process that scans; the end of its context, or of this thread, kills it."""
+    """A process that scans, until it is closed or this thread ends."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -134,10 +158,8 @@ class _Process:
             start_new_session=True,  # Ctrl-C is for this process, which then kills that one.
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Kill it."""
         self._process.kill()
         self._process.communicate()
 
