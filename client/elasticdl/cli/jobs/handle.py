@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class JobNotFoundError(UserError):
-    """The job is not there any more."""
+    """No job has this id or name, or it is not there any more."""
 
 
 class NewLogLines(Protocol):

@@ -12,7 +12,7 @@ from elasticdl.cli.jobs.run_directory import INTERRUPTED, named
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.cli.kubernetes.nats_route import reachable_url
 from elasticdl.shared.bus import nats_bus
-from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import JOB, Manifest
 from elasticdl.shared.kubernetes.names import MANAGED_BY_LABEL, NAME_LABEL, NAMESPACE_OBJECT, selector
@@ -21,10 +21,6 @@ from elasticdl.shared.names import JobId
 NAMESPACE_VARIABLE = "ELASTICDL_NAMESPACE"
 _ALL = selector({NAME_LABEL: "elasticdl", MANAGED_BY_LABEL: "elasticdl"})
 _TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
-
-
-class NoSuchJobError(UserError):
-    """No job has this id or name."""
 
 
 def has_cluster(environment: Mapping[str, str]) -> bool:
@@ -49,7 +45,7 @@ def find_job(job: str, namespace: str) -> KubernetesJobHandle:
     api = connect(namespace)
     try:
         return KubernetesJobHandle(api, find_in(api, job), is_default=not namespace)
-    except NoSuchJobError:
+    except JobNotFoundError:
         if found := find_deleted(api, job, is_default=not namespace):
             return found
         raise
@@ -61,7 +57,7 @@ def find_in(api: KubernetesApi, job: str) -> JobId:
     if found := named(job, ids):
         return found
     latest = f"The latest jobs there: {', '.join(reversed(ids[-5:]))}." if ids else "It holds no jobs."
-    raise NoSuchJobError(f"there is no job {job!r} in namespace {api.namespace} of {api.server}", hint=latest)
+    raise JobNotFoundError(f"there is no job {job!r} in namespace {api.namespace} of {api.server}", hint=latest)
 
 
 class DeletedJobHandle(KubernetesJobHandle):

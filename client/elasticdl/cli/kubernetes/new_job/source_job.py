@@ -8,8 +8,9 @@ from collections.abc import Mapping
 
 from elasticdl.cli.jobs.ended_job import read_from
 from elasticdl.cli.jobs.former_run import FormerRun
+from elasticdl.cli.jobs.handle import JobNotFoundError
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
-from elasticdl.cli.kubernetes.lookup import NoSuchJobError, find_in
+from elasticdl.cli.kubernetes.lookup import find_in
 from elasticdl.cli.kubernetes.submission_file import SourceJob, SubmissionFile
 from elasticdl.cli.submission.submit import storage_of
 from elasticdl.shared.bus import Bus
@@ -33,7 +34,7 @@ def find_source_job(api: KubernetesApi, job: str, defaults: Mapping[str, str]) -
     """
     try:
         handle = KubernetesJobHandle(api, find_in(api, job), is_default=True)
-    except NoSuchJobError:
+    except JobNotFoundError:
         if _ID.search(job) and (storage := defaults.get("storage")):
             return SourceJob(job=JobId(job), storage=join(storage, job))
         raise
