@@ -11,7 +11,7 @@ from elasticdl.cli.display.live import JobView
 from elasticdl.cli.display.next_steps import find_next_step
 from elasticdl.cli.display.report import print_end, print_summary
 from elasticdl.cli.jobs.accepted import leaving_lines
-from elasticdl.cli.jobs.handle import POLL_S, JobHandle, until_ended
+from elasticdl.cli.jobs.handle import POLL_S, JobHandle, first_ended, until_ended
 from elasticdl.master.core import State
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.process.clock import SystemClock
@@ -45,16 +45,8 @@ async def _follow(job: JobHandle, view: JobView) -> bool:
     """Show the job until nothing runs it any more; False: the user left before."""
     left, loop = asyncio.Event(), asyncio.get_running_loop()
     with interrupts.handled(loop, lambda _: left.set()):
-        showing = asyncio.create_task(_show(job, view))
-        tasks = [
-            showing,
-            asyncio.create_task(until_ended(job, lambda text: view.print_line(f"Waiting: {text}"))),
-            asyncio.create_task(left.wait()),
-        ]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        ending = until_ended(job, lambda text: view.print_line(f"Waiting: {text}"))
+        showing, *_ = await first_ended(_show(job, view), ending, left.wait())
     if job.condition().is_running and not showing.cancelled():
         showing.result()
     return not left.is_set()
@@ -94,17 +86,14 @@ async def _show(job: JobHandle, view: JobView) -> None:
         view.clock = reading.clock_of(past.state)
         view.on_start(past.state)
         monitor = JobMonitor(past, view.clock, view.on_record)
-        tasks = [asyncio.create_task(monitor.follow(bus.log)), asyncio.create_task(monitor.listen(bus))]
-        try:
-            while not any(task.done() for task in tasks):
+
+        async def tick() -> None:
+            while True:
                 for pod, line in printed():
                     view.print_line(f"{pod} | {line}")
                 view.show(monitor.state, monitor.heartbeats, goodput_of(monitor.state.measured, GOODPUT_BATCHES_MIN))
-                await asyncio.wait(tasks, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                if task.done():
-                    task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+                await asyncio.sleep(TICK_S)
+
+        for task in await first_ended(monitor.follow(bus.log), monitor.listen(bus), tick()):
+            if not task.cancelled():
+                task.result()

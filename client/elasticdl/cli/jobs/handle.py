@@ -9,10 +9,10 @@ of this machine, and ``clean``, because it goes through all folders.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.shared.bus.ports import Bus, JobReader
@@ -178,6 +178,18 @@ def read_records(job: ReadableJob, until: int = 0) -> list[LogRecord]:
             return [record async for record in present_records(bus.log, until=until)]
 
     return read_bus(job, read)
+
+
+async def first_ended(*coroutines: Coroutine[Any, Any, object]) -> list[asyncio.Task[object]]:
+    """Run coroutines until the first one ends, and cancel the others; returns their tasks, all of which have ended."""
+    tasks = [asyncio.create_task(each) for each in coroutines]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return tasks
 
 
 async def until_ended(

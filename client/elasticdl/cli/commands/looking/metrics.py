@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import cast
 
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.jobs.handle import POLL_S, ReadableJob, read_bus, until_ended
+from elasticdl.cli.jobs.handle import POLL_S, ReadableJob, first_ended, read_bus, until_ended
 from elasticdl.master.core import State
 from elasticdl.shared.bus.ports import Bus, JobReader
 from elasticdl.shared.errors import TransientError, UserError
@@ -82,16 +82,9 @@ class Exporter:
     async def _follow_running(self, bus: JobReader) -> None:
         """Until the job has ended, or its log can't be read any more: then the error is raised."""
         ending = until_ended(self._job, poll_s=ENDED_POLL_S)
-        tasks = [asyncio.create_task(each) for each in (self._follow(bus), self._listen(bus), ending)]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            results = await asyncio.gather(*tasks, return_exceptions=True)
-        for result in results:
-            if isinstance(result, Exception):
-                raise result
+        for task in await first_ended(self._follow(bus), self._listen(bus), ending):
+            if not task.cancelled():
+                task.result()
 
     async def _records(self, bus: JobReader) -> AsyncIterator[LogRecord]:
         """The further records, once each is counted."""
