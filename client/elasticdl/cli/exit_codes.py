@@ -1,6 +1,14 @@
-"""Exit codes of the command line."""
+"""Exit codes of the command line, and how errors become exit codes."""
 
 from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from elasticdl.cli.former_flags import refuse_former_flags
+from elasticdl.cli.surroundings import check_working_folder, ensure_home
+from elasticdl.shared.errors import ElasticDLError, UserError
 
 SUCCESS = 0
 FAILURE = 1
@@ -8,3 +16,29 @@ USAGE = 2
 """Wrong usage of the command line."""
 INTERRUPTED = 130
 """As shells report SIGINT. The job can be resumed."""
+
+
+def run_guarded(run: Callable[[], object], arguments: Sequence[str]) -> None:
+    """Run a command. An error is shown, and ends the process; ``elasticdl.cli.__main__`` handles signals.
+
+    Args:
+        arguments: of the command.
+    """
+    try:
+        check_working_folder()
+        if note := ensure_home(os.environ):
+            sys.stderr.write(f"{note}\n")
+        refuse_former_flags(arguments)
+        run()
+    except ElasticDLError as error:
+        if "--debug" in arguments:
+            raise
+        _show_error(error)
+        sys.exit(USAGE if isinstance(error, UserError) and error.usage else FAILURE)
+
+
+def _show_error(error: Exception) -> None:
+    """Print an error on stderr: what is wrong, and what to do."""
+    from elasticdl.cli.display.consoles import error_console, error_text
+
+    error_console().print(error_text(str(error)), soft_wrap=True)
