@@ -59,9 +59,7 @@ def trace(
     job: JobOrFile,
     file: Annotated[
         Path | None,
-        Argument(
-            "[FILE]", "The file to write, for Perfetto. A .json is in the format of Chrome, a .gz is compressed."
-        ),
+        Argument("[FILE]", "The file to write, for Perfetto. A .json is in the format of Chrome, a .gz is compressed."),
     ] = None,
     otlp: Annotated[
         str,

@@ -131,11 +131,11 @@ def with_default_choice(arguments: Sequence[str], flag: str, choices: Sequence[s
 
 def plain_command(function: Callable[..., None], arguments: Sequence[str]) -> Callable[[], None] | None:
     """What a usual command line calls, as if typer had read it; None: typer has to, which says what is wrong."""
-    own, hints = _own(function), typing.get_type_hints(function, include_extras=True)
+    own, hints = _own(function), typing.get_type_hints(function, include_extras=True) | {"debug": Debug}
     values = {name: default for name, _, default in own} | {"debug": False}
     options = {f"--{flag.name or name}": name for name, hint in hints.items() if (flag := flag_of(hint)) is not None}
     places = [name for name, hint in hints.items() if _argument_of(hint) is not None]
-    kinds = types_of(function)
+    kinds = types_of(function) | {"debug": FlagType(bool)}
     missing, rest = {name for name, default in values.items() if default is inspect.Parameter.empty}, iter(arguments)
     given: set[str] = set()
     for each in rest:
@@ -224,6 +224,7 @@ def _file_option(known: Mapping[str, FlagType]) -> inspect.Parameter:
 
     import typer
 
+    read.__annotations__["context"] = typer.Context  # Typer finds no name in this module that it lacks.
     option = typer.Option(
         *("--file", "-f"),
         metavar="FILE",
@@ -239,7 +240,7 @@ def _file_option(known: Mapping[str, FlagType]) -> inspect.Parameter:
 
 def _configure_logging(*, debug: bool) -> None:
     """Hide log messages of our libraries, which are meant for services: commands print what users need to know."""
-    from elasticdl.shared.process.logs import hide_details  # It takes 0.1 s, which help texts do not need to wait for.
+    from elasticdl.shared.process.logs import hide_details
 
     hide_details(debug=debug)
 

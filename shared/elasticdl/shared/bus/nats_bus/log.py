@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-import structlog
-
 from elasticdl.shared.bus import subjects
 from elasticdl.shared.bus.nats_bus.connection import MESSAGE_NOT_FOUND, Connection, RefusedError
 from elasticdl.shared.bus.nats_bus.follow import StoredMessage, follow, headers_of
@@ -19,8 +17,9 @@ from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.codec import Decode
 from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.names import MASTER, PodName
+from elasticdl.shared.process.logs import get_logger
 
-_log = structlog.get_logger()
+_log = get_logger()
 _ID = "Nats-Msg-Id"
 """The header by which JetStream recognises repetitions."""
 _PAYLOAD = "Elasticdl-Payload"
