@@ -93,6 +93,24 @@ command.main()
     assert done.stdout.splitlines()[-1] == "0 []"
 
 
+@pytest.mark.parametrize("debug", [False, True])
+def test_details_are_hidden_although_structlog_is_imported_with_the_first_message(debug: bool) -> None:
+    code = f"""
+import sys
+from elasticdl.shared.process import logs
+log = logs.get_logger()
+logs.hide_details(debug={debug})
+print("structlog" in sys.modules)
+log.warning("a detail")
+log.critical("an error")
+print("structlog" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+    assert ("a detail" in done.stderr) is debug
+    assert "an error" in done.stderr
+
+
 def test_ctrl_c_while_the_application_is_imported_ends_quietly() -> None:
     code = """
 import os, signal, sys

@@ -90,7 +90,11 @@ def configure(
 
 def hide_details(*, debug: bool = False) -> None:
     """Set up the log of a process whose output is for people: messages of services are details."""
-    _BEFORE_FIRST_MESSAGE[:] = [partial(_hide_below, logging.DEBUG if debug else logging.CRITICAL)]
+    level = logging.DEBUG if debug else logging.CRITICAL
+    if "structlog" in sys.modules:
+        _hide_below(level)
+    else:
+        _BEFORE_FIRST_MESSAGE[:] = [partial(_hide_below, level)]
 
 
 def _hide_below(level: int) -> None:
