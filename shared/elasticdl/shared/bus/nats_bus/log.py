@@ -95,13 +95,14 @@ class NatsEventLog:
 
     async def encoded(self, after: int, until: int) -> AsyncIterator[Sequence[bytes]]:
         """The envelopes of the records above ``after`` until a present one, as they are encoded, some at a time."""
-        try:
-            async for events in read_long(self._connection, after, until):
-                some = [each if isinstance(each, bytes) else await self._whole(each) for each in events]
-                after += len(some)
-                yield some
-        except (LongReadError, TransientError, RefusedError) as error:
-            _log.debug("reading the rest of the log message by message", after=after, reason=str(error))
+        if until - after >= MESSAGES_MIN:
+            try:
+                async for events in read_long(self._connection, after, until):
+                    some = [each if isinstance(each, bytes) else await self._whole(each) for each in events]
+                    after += len(some)
+                    yield some
+            except (LongReadError, TransientError, RefusedError) as error:
+                _log.debug("reading the rest of the log message by message", after=after, reason=str(error))
         if after < until:
             async for message in follow(self._connection, self._stream, after, dense=True):
                 yield (await self._whole(message),)
