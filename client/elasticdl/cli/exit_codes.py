@@ -30,7 +30,9 @@ def run_guarded(run: Callable[[], object], arguments: Sequence[str]) -> None:
             sys.stderr.write(f"{note}\n")
         refuse_former_flags(arguments)
         run()
-    except BrokenPipeError:  # What reads the output, such as ``head``, has read enough. Typer does the same.
+    except KeyboardInterrupt:  # Of a command that runs until then. Typer does the same, here and below.
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # What reads the output, such as ``head``, has read enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILURE)
     except ElasticDLError as error:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from elasticdl.cli import inspecting_commands, main
+from elasticdl.cli import exit_codes, inspecting_commands, main
 from elasticdl.cli.__main__ import INSPECTING
 from elasticdl.cli.application import new_application
 from elasticdl.cli.inspecting_commands import application_of
@@ -119,3 +119,12 @@ def test_usual_command_lines_are_read_without_typer(line: str) -> None:
 def test_what_is_wrong_or_unusual_is_left_to_typer(line: str) -> None:
     name, *arguments = line.split()
     assert plain_command(FUNCTIONS[name], arguments) is None
+
+
+def test_an_interrupt_of_a_command_without_typer_has_the_same_exit_code() -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as ended:
+        exit_codes.run_guarded(interrupted, [])
+    assert ended.value.code == exit_codes.INTERRUPTED
