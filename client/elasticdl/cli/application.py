@@ -1,22 +1,17 @@
-"""An application of typer with the name and the common options of ``elasticdl``, and how its errors are shown.
+"""An application of typer with the name and the common options of ``elasticdl``.
 
-There are two: all commands (``main.py``), and those that only look at a job (``inspecting_commands.py``), which start
-in three quarters of the time, because they do not need the flags of new jobs.
+There are two: all commands (``main.py``), and each of those that only look at a job (``inspecting_commands.py``), which
+do not need the flags of new jobs, and for their usual command lines not even typer.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from elasticdl.cli import exit_codes
-from elasticdl.cli.former_flags import refuse_former_flags
-from elasticdl.cli.surroundings import check_working_folder, ensure_home
-from elasticdl.shared.errors import ElasticDLError
+from elasticdl.cli.exit_codes import run_guarded
 
 
 def new_application() -> typer.Typer:
@@ -43,19 +38,7 @@ def run_application(app: typer.Typer, arguments: Sequence[str], of_script: Seque
     Args:
         of_script: further arguments, which are for a script.
     """
-    try:
-        check_working_folder()
-        if note := ensure_home(os.environ):
-            sys.stderr.write(f"{note}\n")
-        refuse_former_flags(arguments)
-        app(args=[*arguments, *of_script])
-    except ElasticDLError as error:
-        if "--debug" in arguments:
-            raise
-        from elasticdl.cli.display.consoles import print_error
-
-        print_error(str(error))
-        sys.exit(exit_codes.of_error(error))
+    run_guarded(lambda: app(args=[*arguments, *of_script]), arguments)
 
 
 def _show_version(wanted: bool) -> None:

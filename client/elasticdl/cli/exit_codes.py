@@ -1,7 +1,13 @@
-"""Exit codes of the command line."""
+"""Exit codes of the command line, and how errors become exit codes."""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from elasticdl.cli.former_flags import refuse_former_flags
+from elasticdl.cli.surroundings import check_working_folder, ensure_home
 from elasticdl.shared.errors import ElasticDLError, UserError
 
 SUCCESS = 0
@@ -15,3 +21,29 @@ INTERRUPTED = 130
 def of_error(error: ElasticDLError) -> int:
     """That of a command that ends with an error."""
     return USAGE if isinstance(error, UserError) and error.usage else FAILURE
+
+
+def run_guarded(run: Callable[[], object], arguments: Sequence[str]) -> None:
+    """Run a command. An error is shown, and ends the process; ``elasticdl.cli.__main__`` handles signals.
+
+    Args:
+        arguments: of the command.
+    """
+    try:
+        check_working_folder()
+        if note := ensure_home(os.environ):
+            sys.stderr.write(f"{note}\n")
+        refuse_former_flags(arguments)
+        run()
+    except KeyboardInterrupt:  # Of a command that runs until then. Typer does the same, here and below.
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # What reads the output, such as ``head``, has read enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILURE)
+    except ElasticDLError as error:
+        if "--debug" in arguments:
+            raise
+        from elasticdl.cli.display.consoles import print_error
+
+        print_error(str(error))
+        sys.exit(of_error(error))

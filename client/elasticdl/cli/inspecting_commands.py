@@ -5,18 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from elasticdl.cli import exit_codes
-from elasticdl.cli.application import new_application, run_application
 from elasticdl.cli.opening import open_readable
-from elasticdl.cli.options import POINT, JobOrFile, Json, Until, command
+from elasticdl.cli.options import POINT, Argument, JobOrFile, Json, Until, command, plain_command
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.job_options import RunDir
 from elasticdl.shared.job.options import Flag
 from elasticdl.shared.kubernetes.options import Namespace
+
+if TYPE_CHECKING:
+    import typer
 
 
 def status(
@@ -59,10 +59,7 @@ def trace(
     job: JobOrFile,
     file: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[FILE]",
-            help="The file to write, for Perfetto. A .json is in the format of Chrome, a .gz is compressed.",
-        ),
+        Argument("[FILE]", "The file to write, for Perfetto. A .json is in the format of Chrome, a .gz is compressed."),
     ] = None,
     otlp: Annotated[
         str,
@@ -145,7 +142,7 @@ def tasks(
 
 def task(
     job: JobOrFile,
-    number: Annotated[int, typer.Argument(metavar="N", min=0, help="The number of the task.")],
+    number: Annotated[int, Argument("N", "The number of the task.", least=0)],
     purpose: Annotated[str, Flag("Kind of task: train, evaluate, predict, merge or export.", metavar="KIND")] = "train",
     as_json: Json = False,
     run_dir: RunDir = None,
@@ -161,7 +158,7 @@ def why(
     job: JobOrFile,
     task: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[task N]", help="One task instead: where its time went. Example: why JOB task 17"),
+        Argument("[task N]", "One task instead: where its time went. Example: why JOB task 17"),
     ] = None,
     percent: Annotated[
         float, Flag("Give advice about causes of at least this much of the time.", metavar="PERCENT")
@@ -211,7 +208,7 @@ def metrics(
 def dashboard(
     jobs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="JOB", help="Jobs, or their exported event logs. Default: all jobs of this machine."),
+        Argument("JOB", "Jobs, or their exported event logs. Default: all jobs of this machine."),
     ] = None,
     host: Annotated[
         str, Flag("Address to serve at. Others than this machine's own are open to the network.", metavar="HOST")
@@ -278,23 +275,31 @@ def replay(
 
         replay.continue_in_model(found, point, Changes(workers=workers, failures=failures), as_json=as_json)
     elif not replay.replay(found, point, check=verify, as_json=as_json):
-        raise typer.Exit(exit_codes.FAILURE)
+        sys.exit(exit_codes.FAILURE)
 
 
 FIRST: tuple[Callable[..., None], ...] = (status, report, tensorboard, tasks, task)
 LAST: tuple[Callable[..., None], ...] = (replay, why, dashboard, metrics, trace)
 """The commands in the order of ``elasticdl --help``; those for events and logs are between."""
+_COMMANDS = {each.__name__: each for each in (*FIRST, *LAST)}
 
 
 def main() -> None:
-    """Run one of these commands, and end the process; see ``main.py``, which has all commands."""
-    run_application(application_of(sys.argv[1]), sys.argv[1:])
+    """Run one of these commands; see ``main.py``, which has all commands."""
+    name, *arguments = sys.argv[1:]
+    run = plain_command(_COMMANDS[name], arguments)
+    if run is not None:
+        exit_codes.run_guarded(run, arguments)
+        return
+    from elasticdl.cli.application import run_application
+
+    run_application(application_of(name), sys.argv[1:])
 
 
 def application_of(name: str) -> typer.Typer:
     """An application with one of these commands, because typer makes the options of all commands of an application."""
+    from elasticdl.cli.application import new_application
+
     app = new_application()
-    for each in (*FIRST, *LAST):
-        if each.__name__ == name:
-            command(app)(each)
+    command(app)(_COMMANDS[name])
     return app

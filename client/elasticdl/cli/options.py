@@ -1,30 +1,47 @@
 """Options of the command line: renders the declarations of ``elasticdl.shared.job.options`` as parameters of typer.
 
-An option is a parameter of a command, or a field of a dataclass that a command takes as a whole.
+An option is a parameter of a command, or a field of a dataclass that a command takes as a whole. The import of typer
+takes a third of a command that looks at a job, so the usual command lines of those are read without it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any
 
 from elasticdl.shared.job.job_options import Debug
-from elasticdl.shared.job.options import Flag, FlagType, Seconds, flag_of, flags_of, hints_of, types_of
+from elasticdl.shared.job.options import Flag, FlagType, Seconds, flag_of, flags_of, hints_of, types_of, without_none
+
+if TYPE_CHECKING:
+    import typer
 
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
+_PLAIN_TEXTS: Mapping[type, tuple[re.Pattern[str], Callable[[str], Any]]] = {
+    str: (re.compile(r"[^-].*"), str),
+    Path: (re.compile(r"[^-].*"), Path),
+    int: (re.compile(r"[0-9]{1,9}"), int),
+    float: (re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?"), float),
+}
+"""Of each type the texts that can't mean anything else, and what reads them."""
 
 
-Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, or its name if only one job has that name.")]
-JobOrFile = Annotated[
-    str,
-    typer.Argument(metavar="JOB", help="The job's id or name, or a file that elasticdl events export has written."),
-]
+@dataclasses.dataclass(frozen=True, slots=True)
+class Argument:
+    """A value that is given without a name; ``least``: of a number."""
+
+    metavar: str
+    help: str
+    least: int | None = None
+
+
+Job = Annotated[str, Argument("JOB", "The job's id, or its name if only one job has that name.")]
+JobOrFile = Annotated[str, Argument("JOB", "The job's id or name, or a file that elasticdl events export has written.")]
 POINT = 'its number, a time (17:51:36, +90s), or "first" or "last" and a type of event ("first WorkerLost")'
 Until = Annotated[str, Flag(f"The last event that counts: {POINT}.", metavar="POINT", shows="the last one")]
 Json = Annotated[bool, Flag("Print one JSON object.", name="json")]
@@ -112,21 +129,74 @@ def with_default_choice(arguments: Sequence[str], flag: str, choices: Sequence[s
     ]
 
 
+def plain_command(function: Callable[..., None], arguments: Sequence[str]) -> Callable[[], None] | None:
+    """What a usual command line calls, as if typer had read it; None: typer has to, which says what is wrong."""
+    own, hints = _own(function), typing.get_type_hints(function, include_extras=True) | {"debug": Debug}
+    values = {name: default for name, _, default in own} | {"debug": False}
+    options = {f"--{flag.name or name}": name for name, hint in hints.items() if (flag := flag_of(hint)) is not None}
+    places = [name for name, hint in hints.items() if _argument_of(hint) is not None]
+    kinds = types_of(function) | {"debug": FlagType(bool)}
+    missing, rest = {name for name, default in values.items() if default is inspect.Parameter.empty}, iter(arguments)
+    given: set[str] = set()
+    for each in rest:
+        spelled, equals, text = each.partition("=")
+        if not each.startswith("-"):
+            name, text = places.pop(0) if places else "", each
+        else:
+            name = options.get(spelled, "")
+        if not name or name in given or (name in kinds and (kinds[name].choices or kinds[name].repeated)):
+            return None
+        kind = kinds[name].kind if name in kinds else without_none(typing.get_args(hints[name])[0])
+        if kind is bool:
+            if equals:
+                return None
+            values[name] = True
+        else:
+            pattern, read = _PLAIN_TEXTS.get(kind, (None, str))
+            text = text if equals or name not in kinds else next(rest, "")
+            if pattern is None or not pattern.fullmatch(text):
+                return None
+            values[name] = read(text)
+            argument = _argument_of(hints[name])
+            if argument is not None and argument.least is not None and values[name] < argument.least:
+                return None
+        given.add(name)
+    return None if missing - given else partial(_run_of(function, own, {}), **values)
+
+
+def _argument_of(hint: Any) -> Argument | None:
+    return next((extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Argument)), None)
+
+
+def _own(function: Callable[..., None]) -> list[tuple[str, Any, Any]]:
+    """Name, annotation and default of each parameter that is no group of options."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    return [
+        (parameter.name, hints[parameter.name], parameter.default)
+        for parameter in inspect.signature(function).parameters.values()
+        if not dataclasses.is_dataclass(hints[parameter.name])
+    ]
+
+
 def _translated(function: Callable[..., None]) -> tuple[list[inspect.Parameter], Callable[..., None]]:
     """The options of a function for typer, and the function that takes them."""
     hints = typing.get_type_hints(function, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
-    own = [
-        (parameter.name, hints[parameter.name], parameter.default)
-        for parameter in inspect.signature(function).parameters.values()
-        if parameter.name not in groups
-    ]
+    own = _own(function)
     declared = [*own, *(field for owner in groups.values() for field in _fields(owner))]
     options = [_option(*each, panels=bool(groups)) for each in declared]
     if groups:
         options.append(_file_option(types_of(*groups.values())))
     if "debug" not in {option.name for option in options}:
         options.append(_option("debug", Debug, False, panels=False))
+    return options, _run_of(function, own, groups)
+
+
+def _run_of(
+    function: Callable[..., None], own: Sequence[tuple[str, Any, Any]], groups: Mapping[str, Any]
+) -> Callable[..., None]:
+    """The function that takes the values of all options, checks them and calls a command."""
+    declared = [*own, *(field for owner in groups.values() for field in _fields(owner))]
     flags = {name: flag for name, hint, _ in declared if (flag := flag_of(hint)) is not None}
 
     def run(**values: Any) -> None:
@@ -140,7 +210,7 @@ def _translated(function: Callable[..., None]) -> tuple[list[inspect.Parameter],
             arguments[group] = owner(**{name: values[name] for name, _, _ in _fields(owner)})
         function(**arguments)
 
-    return options, run
+    return run
 
 
 def _file_option(known: Mapping[str, FlagType]) -> inspect.Parameter:
@@ -152,6 +222,9 @@ def _file_option(known: Mapping[str, FlagType]) -> inspect.Parameter:
 
             context.default_map = read_job_file(file, known)
 
+    import typer
+
+    read.__annotations__["context"] = typer.Context  # Typer finds no name in this module that it lacks.
     option = typer.Option(
         *("--file", "-f"),
         metavar="FILE",
@@ -167,7 +240,7 @@ def _file_option(known: Mapping[str, FlagType]) -> inspect.Parameter:
 
 def _configure_logging(*, debug: bool) -> None:
     """Hide log messages of our libraries, which are meant for services: commands print what users need to know."""
-    from elasticdl.shared.process.logs import hide_details  # It takes 0.1 s, which help texts do not need to wait for.
+    from elasticdl.shared.process.logs import hide_details
 
     hide_details(debug=debug)
 
@@ -180,7 +253,12 @@ def _fields(owner: type) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _option(name: str, hint: Any, default: Any, *, panels: bool) -> inspect.Parameter:
-    flag = flag_of(hint)
+    import typer
+
+    flag, argument = flag_of(hint), _argument_of(hint)
+    if argument is not None:
+        shown = typer.Argument(metavar=argument.metavar, help=argument.help, min=argument.least)
+        hint = Annotated[typing.get_args(hint)[0], shown]
     if flag is not None:
         spelled = flag.name or name
         names = [
@@ -211,6 +289,8 @@ def _parser(kind: Any) -> Callable[[str], Any] | None:
 def filled_path(text: str) -> Path:
     """A path. An empty text is none, although ``Path("")`` is the working directory."""
     if not text:
+        import typer
+
         raise typer.BadParameter("the path is empty")
     return Path(text)
 
@@ -219,4 +299,6 @@ def _seconds(text: str) -> float:
     try:
         return float(Seconds(text))
     except ValueError as error:
+        import typer
+
         raise typer.BadParameter(str(error)) from error

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import psutil
-
 from elasticdl.shared.names import PodInstance
 
 _PROCESSES = Path("/proc")
@@ -44,6 +42,8 @@ def _start_time(pid: int) -> str:
 
 
 def _start_time_without_proc(pid: int) -> str:
+    import psutil  # Not on Linux, where each command would pay for it.
+
     try:
         return f"{psutil.Process(pid).create_time():.0f}"
     except psutil.NoSuchProcess as error:

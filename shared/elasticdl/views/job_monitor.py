@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
-import structlog
-
 from elasticdl.master.core import State
 from elasticdl.master.core.identity import has_sent
 from elasticdl.shared.bus.ports import Bus, EventLog, Signals
@@ -16,11 +14,12 @@ from elasticdl.shared.messages.events import LogRecord, StopRequested
 from elasticdl.shared.messages.sender_times import agreed_s
 from elasticdl.shared.names import LAUNCHER, MASTER, NOBODY, Incarnation, PodName, Service
 from elasticdl.shared.process.clock import Clock
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.process.repeated_lines import RepeatedLines
 from elasticdl.views.reading import Reading, following
 from elasticdl.views.run_meter import RunMeter
 
-_log = structlog.get_logger()
+_log = get_logger()
 _KNOWN_AFTER_S = 10.0
 """A process may send its first heartbeats before the log says that it was started."""
 _UNKNOWN_MAX = 1024

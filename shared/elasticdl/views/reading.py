@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-import structlog
-
 from elasticdl.master.core.decide import decide
 from elasticdl.master.core.evolve import evolve
 from elasticdl.master.core.fold import Fold, fold
@@ -22,6 +20,7 @@ from elasticdl.shared.messages.events import Decided, LogRecord
 from elasticdl.shared.messages.sender_times import agreed_s
 from elasticdl.shared.names import MASTER
 from elasticdl.shared.process.clock import Clock, JobClock, SystemClock
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.views import core_snapshot
 
 __all__ = [
@@ -37,7 +36,7 @@ __all__ = [
     "verify",
 ]
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

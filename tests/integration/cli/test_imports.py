@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+from tests.unit.views.recorded import Recorded, header_of, recorded
+
+from elasticdl.views.files.exported_log import export
 
 HEAVY = (
     "numpy",
@@ -20,6 +28,7 @@ HEAVY = (
     "google.protobuf",
     "elasticdl.master.core.state",
 )
+LEFT_OUT = ("psutil", "pydantic", "structlog", "typer")
 SERVICES = ("tensorflow", "keras", "numba", "scipy")
 COMMANDS = (
     "train",
@@ -66,6 +75,40 @@ main()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "Show the status of a job" in done.stdout
+
+
+@pytest.mark.parametrize("line", ["status FILE", "tasks FILE --limit 3", "task FILE 0 --json", "why FILE"])
+def test_commands_that_look_at_a_job_import_neither_typer_nor_structlog(line: str, tmp_path: Path) -> None:
+    records = recorded("plain")
+    asyncio.run(export(Recorded(records), tmp_path / "job.edl", header_of(records), None))
+    code = f"""
+import sys
+from elasticdl.cli import __main__ as command
+command.leave = lambda code: print(code, [name for name in {LEFT_OUT!r} if name in sys.modules])
+sys.argv = ["elasticdl", *{line.replace("FILE", str(tmp_path / "job.edl")).split()!r}]
+command.main()
+"""
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.splitlines()[-1] == "0 []"
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_details_are_hidden_although_structlog_is_imported_with_the_first_message(debug: bool) -> None:
+    code = f"""
+import sys
+from elasticdl.shared.process import logs
+log = logs.get_logger()
+logs.hide_details(debug={debug})
+print("structlog" in sys.modules)
+log.warning("a detail")
+log.critical("an error")
+print("structlog" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+    assert ("a detail" in done.stderr) is debug
+    assert "an error" in done.stderr
 
 
 def test_ctrl_c_while_the_application_is_imported_ends_quietly() -> None:

@@ -22,8 +22,7 @@ from elasticdl.cli.jobs.sent_logs import RECORDS_MIN, EndedError, SentLog, answe
 from elasticdl.shared.bus.ports import JobReader
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages import codec
-from elasticdl.shared.messages.codec import Decode
-from elasticdl.shared.messages.events import Envelope, JobResumed, JobSubmitted, LogRecord, MessageUnreadable, TaskTaken
+from elasticdl.shared.messages.events import Envelope, LogRecord, MessageUnreadable, TaskTaken
 from elasticdl.shared.names import JobId
 from elasticdl.views.files.anonymous import Anonymizer
 from elasticdl.views.files.exported_log import ExportedLog, Header, changed, export, snapshot_without_secrets
@@ -35,9 +34,9 @@ FOLDED_MAX = 50_000
 """Most records that a reader of the file has to fold after a core snapshot: that takes less than a second."""
 
 
-def change_of(anonymized: JobId | None) -> Callable[[Envelope], Envelope]:
+def change_of(anonymized: JobId | None) -> Callable[[Envelope], Envelope] | None:
     """What an export does to each envelope; ``anonymized``: the job whose names it replaces."""
-    return Anonymizer(anonymized).envelope if anonymized else lambda envelope: envelope
+    return Anonymizer(anonymized).envelope if anonymized else None
 
 
 async def export_log(job: JobReader, path: Path, header: Header, anonymized: JobId | None) -> Header:
@@ -88,7 +87,7 @@ async def _masters(job: JobReader, records: int) -> bytes:
     ).encode()
 
 
-async def _fold(log: SentLog, change: Callable[[Envelope], Envelope]) -> str:
+async def _fold(log: SentLog, change: Callable[[Envelope], Envelope] | None) -> str:
     snapshots = Snapshots()
     async for record in log.read(0):
         snapshots.take(changed(record, change))
@@ -120,26 +119,13 @@ class _SentSnapshots:
         return [(seq, base64.b64decode(data)) for seq, data in json.loads(sent) if seq < self._readable]
 
 
-def _needed() -> Decode:
-    """Reads what the index says, and a record whole from which an export leaves something out.
-
-    It finds the same records unreadable as ``decode_envelope``: the fields that it does not read have no value that a
-    version may not know.
-    """
-    decode_some = codec.envelope_decoder({**FIELDS, TaskTaken: ("task",)})
-
-    def decode(data: bytes) -> Envelope:
-        envelope = decode_some(data)
-        return codec.decode_envelope(data) if isinstance(envelope.event, (JobSubmitted, JobResumed)) else envelope
-
-    return decode
-
-
 async def _write(log: SentLog, settings: Any) -> str:
     """Returns the error as JSON if the file can't be written."""
     anonymized, header = settings["anonymized"], Header(**settings["header"])
     indexing = Indexing(_SentSnapshots(log))
-    decode = codec.decode_envelope if anonymized else _needed()
+    # It finds the same records unreadable as ``decode_envelope``: the fields that it does not read have no value that a
+    # version may not know.
+    decode = codec.decode_envelope if anonymized else codec.envelope_decoder({**FIELDS, TaskTaken: ("task",)})
     try:
         await export(log, Path(settings["path"]), header, change_of(anonymized), indexing, decode)
     except UserError as error:

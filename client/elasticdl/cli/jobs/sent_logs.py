@@ -9,7 +9,7 @@ import struct
 import sys
 from array import array
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import accumulate, pairwise
 from pickle import UnpicklingError
@@ -103,7 +103,7 @@ def run_child(do: Callable[[SentLog, Any], Coroutine[Any, Any, str]]) -> int:
 
 
 class SentLog:
-    """The records that the parent sends. See ``LogReader``; ``pipe`` has what comes before and after them."""
+    """The records that the parent sends. See ``EncodedLog``; ``pipe`` has what comes before and after them."""
 
     def __init__(self, pipe: IO[bytes], records: int) -> None:
         self.pipe = pipe
@@ -117,14 +117,19 @@ class SentLog:
         self, after: int, decode: Decode = codec.decode_envelope, until: int = 0
     ) -> AsyncIterator[LogRecord]:
         """See ``LogReader``; once, from the first one on that is sent. Raises ``EOFError``: the parent was killed."""
-        until = until or self._records
+        async for some in self.encoded(after, until or self._records):
+            for data in some:
+                after += 1
+                yield whole_record(after, data, decode)
+
+    async def encoded(self, after: int, until: int) -> AsyncIterator[Sequence[bytes]]:
+        """See ``EncodedLog``. As ``read``."""
         while after < until:
             (count,) = _COUNT.unpack(self._next(_COUNT.size))
             sizes = array("I", self._next(count * _COUNT.size))
             piece = self._next(sum(sizes))
-            for start, end in pairwise(accumulate(sizes, initial=0)):
-                after += 1
-                yield whole_record(after, piece[start:end], decode)
+            after += count
+            yield [piece[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
 
     def _next(self, size_bytes: int) -> bytes:
         data = self.pipe.read(size_bytes)

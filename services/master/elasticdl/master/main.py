@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import structlog
-
 from elasticdl.master.core import State
 from elasticdl.master.outbox import read_ledgers
 from elasticdl.master.service import Master, MasterOptions
@@ -30,10 +28,11 @@ from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.entry import log_failure, run_service
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_REFUSED, EXIT_SUPERSEDED, leave
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.process.operating_system import end_on_sigterm
 from elasticdl.shared.process.settings import MasterSettings
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 GATHER_S = 0.05

@@ -17,8 +17,6 @@ from functools import partial
 from itertools import islice
 from typing import assert_never
 
-import structlog
-
 from elasticdl.master.core import State
 from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.master.core.training.task_messages import task_messages
@@ -44,6 +42,7 @@ from elasticdl.shared.model.placement import Placement, decode_placement, encode
 from elasticdl.shared.names import LAUNCHER, PodName
 from elasticdl.shared.pods.supervisor import PodSupervisor
 from elasticdl.shared.process.clock import Clock
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.process.retries import Backoff
 from elasticdl.shared.storage import open_store
 
@@ -58,7 +57,7 @@ ProcessOrder = PsOrder | commands.PromoteWorker
 """An order to the process in whose lane it is."""
 PodCommand = commands.StartPod | commands.StopPod
 
-_log = structlog.get_logger()
+_log = get_logger()
 LedgerReader = Callable[[str], tuple[GroupLedger, ...]]
 """(URI of a snapshot's manifest) -> the ledgers in it; blocks."""
 

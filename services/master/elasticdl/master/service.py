@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-import structlog
-
 from elasticdl.master.core import Decision, State, decide
 from elasticdl.master.core.evolve import evolve
 from elasticdl.master.outbox import LedgerReader, Outbox
@@ -32,6 +30,7 @@ from elasticdl.shared.names import MASTER, Incarnation, Service
 from elasticdl.shared.pods.ports import Pods
 from elasticdl.shared.process.clock import Clock, JobClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.views import reading
 from elasticdl.views.job_monitor import heartbeats_of_job
 from elasticdl.views.reading import Reading, check_complete
@@ -45,7 +44,7 @@ MEASURE_EVERY_S = 15.0
 TAKEOVER_TRIES_MAX = 10
 """Times that a new master reads the log again because a former one has appended a decision since."""
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-import structlog
-
 from elasticdl.master.core import State
 from elasticdl.shared.bus.ports import LargeValues
 from elasticdl.shared.errors import FencedError, PermanentError, TransientError
 from elasticdl.shared.names import MASTER
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.views import core_snapshot
 from elasticdl.views.reading import Reading
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class CoreSnapshotWriter:

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Protocol, assert_never
 
-import structlog
-
 from elasticdl.ps.controller import commands
 from elasticdl.ps.controller.events import CommandFailed, CommandSucceeded
 from elasticdl.ps.shard.core import PsCore
@@ -26,13 +24,14 @@ from elasticdl.shared.model.manifests import DamagedError, Manifest, chunk_uri
 from elasticdl.shared.model.rows.snapshot_rows import read_chain
 from elasticdl.shared.names import PodName
 from elasticdl.shared.process.event_publisher import EventPublisher
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.process.procedures import Issued
 from elasticdl.shared.storage import ObjectStore, join, remove_empty_folders
 
 _DROP_PAUSE_S = 0.001
 """Pause after dropping some rows, so that waiting pushes get the lock: seconds."""
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class Executor(Protocol):

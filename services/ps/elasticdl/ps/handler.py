@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import assert_never
 
-import structlog
-
 from elasticdl.ps.shard.admission import RefusedError
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.round_sums import RoundExchange
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.names import Incarnation
 from elasticdl.shared.process.clock import Clock, SystemClock
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.process.repeated_lines import RepeatedLines
 from elasticdl.shared.wire.buffers import BufferPool, Bytes
 from elasticdl.shared.wire.connection import Frame
@@ -30,7 +29,7 @@ from elasticdl.shared.wire.messages import (
 )
 from elasticdl.shared.wire.server import Response
 
-_lines = RepeatedLines(structlog.get_logger())
+_lines = RepeatedLines(get_logger())
 
 PULL_WAIT_S = 0.1
 """Seconds. A worker that waits longer asks again; in between it can take another task or stop."""

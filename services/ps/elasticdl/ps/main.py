@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 
-import structlog
-
 from elasticdl.ps.service import PsIdentity, PsService
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.bus.loop_thread import LoopThread
@@ -17,11 +15,12 @@ from elasticdl.shared.pods.early import wait_for_master
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.entry import run_service
 from elasticdl.shared.process.exit_codes import leave
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.process.settings import PsSettings
 from elasticdl.shared.storage import open_store
 from elasticdl.shared.wire.server import ServerSettings
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 def serve(settings: PsSettings, incarnation: Incarnation) -> int:

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-import structlog
-
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.reading import read_spec
@@ -22,6 +20,7 @@ from elasticdl.shared.names import Incarnation, Service
 from elasticdl.shared.pods.early import wait_for_master
 from elasticdl.shared.process.entry import run_service
 from elasticdl.shared.process.exit_codes import leave
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.process.settings import WorkerSettings, describe
 from elasticdl.worker.model_imports import import_model_code
 from elasticdl.worker.service import Worker
@@ -29,7 +28,7 @@ from elasticdl.worker.service import Worker
 if TYPE_CHECKING:
     from elasticdl.worker.model_builder import Built
 
-_log = structlog.get_logger()
+_log = get_logger()
 STOP_LIMIT_S = 1.8
 """Seconds between a signal and the end of the process: the grace of the running batch (``CoreSettings.stop_grace_s``),
 and the time to return the tasks."""

@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import structlog
-
 from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.errors import ElasticDLError, PermanentError, ProtocolError, TransientError, UserError
@@ -31,6 +29,7 @@ from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.core_runner import CoreRunner, Lanes, LoopLanes
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import EventPublisher
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.process.running_batches import (
     ENVIRONMENT_VARIABLE,
     TERMINATION_MESSAGE_VARIABLE,
@@ -68,7 +67,7 @@ if TYPE_CHECKING:
     from elasticdl.worker.model_builder import Built
     from elasticdl.worker.replica.ring_worker import RingWorker
 
-_log = structlog.get_logger()
+_log = get_logger()
 _WAITING_S = 1.0
 """Seconds between two log lines while the ps have not started."""
 LAST_HEARTBEAT_S = 1.0

@@ -15,11 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-import structlog
-
 from elasticdl.shared.messages.measurements import BatchSlow
 from elasticdl.shared.process.clock import Clock
 from elasticdl.shared.process.exit_codes import EXIT_HUNG
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.worker.core.batch_clock import Activity, BatchClock
 from elasticdl.worker.model.user.calls import is_users
 from elasticdl.worker.running_batches import RunningBatches
@@ -29,7 +28,7 @@ FRAMES_MAX = 5
 LINE_CHARS_MAX = 200
 EXPLAIN_S = 5.0
 """Seconds for writing the stacks. The stuck code may hold the lock of a stream."""
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class Watchdog:

@@ -13,16 +13,15 @@ import secrets
 from dataclasses import dataclass
 from hashlib import blake2b
 
-import structlog
-
 from elasticdl.shared.bus.ports import KeyValue, KeyValueEntry
 from elasticdl.shared.errors import PermanentError, TransientError
+from elasticdl.shared.process.logs import get_logger
 
 _MAGIC = b"EDLP"
 _NAMED = re.compile(rb"([0-9a-f]{1,32}) ([0-9]{1,6}) ([0-9a-f]{32})")
 PARTS_MAX = 1024
 """Most parts of a value: 512 MiB with parts of the usual size."""
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

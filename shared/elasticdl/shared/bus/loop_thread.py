@@ -8,13 +8,12 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
-import structlog
-
 from elasticdl.shared.errors import TransientError
+from elasticdl.shared.process.logs import get_logger
 
 T = TypeVar("T")
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class LoopThread:

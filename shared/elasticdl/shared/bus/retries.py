@@ -12,12 +12,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-import structlog
-
 from elasticdl.shared.errors import FencedError, PermanentError, TransientError
 from elasticdl.shared.messages.events import Envelope, LogRecord
+from elasticdl.shared.process.logs import get_logger
 
-_log = structlog.get_logger()
+_log = get_logger()
 T = TypeVar("T")
 
 

@@ -101,13 +101,16 @@ class FlagType:
 
 
 @functools.cache
-def hints_of(owner: type) -> Mapping[str, Any]:
-    """The annotations of a dataclass' fields, with their ``Flag``; every command asks for those of all options."""
+def hints_of(owner: Any) -> Mapping[str, Any]:
+    """The annotations of the fields of a dataclass, or of the parameters of a function, with their ``Flag``.
+
+    Every command asks for those of all options.
+    """
     return typing.get_type_hints(owner, include_extras=True)
 
 
-def types_of(*owners: type) -> dict[str, FlagType]:
-    """What the flags among the fields of dataclasses take, by field name."""
+def types_of(*owners: Any) -> dict[str, FlagType]:
+    """What the flags among the fields of dataclasses, or the parameters of functions, take, by name."""
     return {
         name: _flag_type(hint, flag)
         for owner in owners
@@ -118,7 +121,7 @@ def types_of(*owners: type) -> dict[str, FlagType]:
 
 def _flag_type(hint: Any, flag: Flag) -> FlagType:
     """The type by an annotation: of a type, an enumeration, a ``Literal``, or one of these or None."""
-    kind = _without_none(typing.get_args(hint)[0])
+    kind = without_none(typing.get_args(hint)[0])
     if typing.get_origin(kind) is Literal:
         return FlagType(str, typing.get_args(kind), flag.repeated)
     if issubclass(kind, enum.Enum):
@@ -159,12 +162,12 @@ def typed_values(owner: type, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _typed(hint: Any, value: Any) -> Any:
-    kind = _without_none(getattr(hint, "__origin__", hint))
+    kind = without_none(getattr(hint, "__origin__", hint))
     is_text = isinstance(kind, type) and issubclass(kind, (enum.Enum, Path, Seconds))
     return kind(value) if is_text and value is not None else value
 
 
-def _without_none(hint: Any) -> Any:
+def without_none(hint: Any) -> Any:
     """``X`` of ``X | None``."""
     if typing.get_origin(hint) not in (typing.Union, types.UnionType):
         return hint

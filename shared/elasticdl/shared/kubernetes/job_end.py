@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 
-import structlog
-
 from elasticdl.shared.errors import ElasticDLError, TransientError
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import KubernetesApi
@@ -19,8 +17,9 @@ from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import object_name
 from elasticdl.shared.names import Incarnation, JobId
 from elasticdl.shared.process.exit_codes import EXIT_AWAY
+from elasticdl.shared.process.logs import get_logger
 
-_log = structlog.get_logger()
+_log = get_logger()
 JOB_NAME = "batch.kubernetes.io/job-name"
 """Label of a Job's pods."""
 _TRACKING = "batch.kubernetes.io/job-tracking"

@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
-import structlog
-
 from elasticdl.shared.errors import PermanentError, TransientError
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import Change, KubernetesApi
@@ -25,12 +23,13 @@ from elasticdl.shared.pods.log_lines import EXPLAINED, explaining_lines, readabl
 from elasticdl.shared.pods.ports import Ended, Pending, PodStatus
 from elasticdl.shared.pods.table import PodTable
 from elasticdl.shared.process.exit_codes import EXIT_REFUSED
+from elasticdl.shared.process.logs import get_logger
 
 QUOTA_RETRY_S = 5.0
 LOG_TAIL_LINES = 200
 LOG_TAIL_BYTES = 1 << 18
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class KubernetesPods:

@@ -6,16 +6,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
-import structlog
-
 from elasticdl.shared.monitoring.exposition import CONTENT_TYPE
+from elasticdl.shared.process.logs import get_logger
 
 PORTS = 100
 """Ports that are tried, from the wanted one on: a job on one machine has many processes and one setting."""
 REQUEST_S_MAX = 5.0
 """Seconds that a client may take to send its request and to receive the answer."""
 REQUEST_BYTES_MAX = 1 << 14
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 @contextlib.asynccontextmanager

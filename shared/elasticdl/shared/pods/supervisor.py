@@ -7,17 +7,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import structlog
-
 from elasticdl.shared.errors import PermanentError, TransientError
 from elasticdl.shared.messages.commands import Command, StartPod, StopPod
 from elasticdl.shared.messages.events import Event, ExitCause, PodExited, PodPending, PodStarted
 from elasticdl.shared.names import NO_INSTANCE, PodInstance, PodName, Service
 from elasticdl.shared.pods.ports import EARLY_SEQ, Ended, Pending, Phase, Pods, PodStatus, Running
+from elasticdl.shared.process.logs import get_logger
 
 _RANKS: dict[type[Phase], int] = {Pending: 0, Running: 1, Ended: 2}
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class Publish(Protocol):

@@ -7,16 +7,15 @@ import sys
 import traceback
 from collections.abc import Callable
 
-import structlog
-
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import Incarnation, Service, new_incarnation
 from elasticdl.shared.process import logs
 from elasticdl.shared.process.exit_codes import EXIT_FAULT, EXIT_REFUSED, exit_code, reason_of
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.process.operating_system import set_title
 from elasticdl.shared.process.settings import S, from_environment
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 def run_service(service: Service, kind: type[S], serve: Callable[[S, Incarnation], int]) -> int:

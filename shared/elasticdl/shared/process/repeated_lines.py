@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-
-import structlog
+from typing import TYPE_CHECKING
 
 from elasticdl.shared.process.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from elasticdl.shared.process.logs import Logger
 
 INTERVAL_S = 60.0
 """Seconds between two lines of the same kind."""
@@ -25,7 +27,7 @@ class RepeatedLines:
     Any thread may call. A kind is the text of the line; peers, reasons and numbers are its fields.
     """
 
-    def __init__(self, log: structlog.typing.FilteringBoundLogger, clock: Clock | None = None) -> None:
+    def __init__(self, log: Logger, clock: Clock | None = None) -> None:
         self._log = log
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()

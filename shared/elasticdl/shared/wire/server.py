@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import structlog
 from google.protobuf.message import DecodeError
 
 from elasticdl.shared.addresses import authority
 from elasticdl.shared.errors import ProtocolError, UserError
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.process.repeated_lines import RepeatedLines
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.wire.buffers import BufferPool
@@ -112,7 +112,7 @@ class WireServer:
         self._lock = threading.Lock()
         self._connections: dict[Connection, threading.Thread] = {}
         self._closing = threading.Event()
-        self._log = structlog.get_logger().bind(part="wire")
+        self._log = get_logger().bind(part="wire")
         self._lines = RepeatedLines(self._log)
         place = (self._settings.host, self._settings.port)
         family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET

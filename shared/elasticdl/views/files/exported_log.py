@@ -16,7 +16,7 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,19 +26,19 @@ from types import MappingProxyType
 from typing import IO, Any
 
 from elasticdl.master.core import State
-from elasticdl.shared.bus.ports import KeyValueEntry, LogReader
+from elasticdl.shared.bus.ports import EncodedLog, KeyValueEntry, LogReader
 from elasticdl.shared.bus.reading import present_records
-from elasticdl.shared.bus.stored_events import LastEncoded
+from elasticdl.shared.bus.stored_events import LastEncoded, whole_record
 from elasticdl.shared.errors import FormatError, ProtocolError, UserError, file_errors
 from elasticdl.shared.job.spec import DataSpec, JobSpec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.codec import Decode
-from elasticdl.shared.messages.events import Envelope, JobResumed, JobSubmitted, LogRecord
+from elasticdl.shared.messages.events import Envelope, JobResumed, JobSubmitted, LogRecord, MessageUnreadable
 from elasticdl.shared.names import MASTER, JobId
 from elasticdl.shared.storage.atomic import replacing
 from elasticdl.views import core_snapshot
-from elasticdl.views.files.log_index import TAIL_BYTES, Indexing, LogIndex, begins_block, tail
+from elasticdl.views.files.log_index import TAIL_BYTES, Indexing, LogIndex, tail
 
 FORMAT = "elasticdl events"
 VERSION = 1
@@ -50,6 +50,8 @@ HIDDEN = "hidden"
 _COMPRESSION = 1
 """The fastest level: level 6 takes four times as long, and the file has a fifth less."""
 _PIECE_BYTES = 1 << 18
+_WITH_SECRETS = (JobSubmitted, JobResumed)
+_READ_WHOLE = (*_WITH_SECRETS, MessageUnreadable)
 _LENGTH = struct.Struct("<I")
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]*@")
 
@@ -148,16 +150,16 @@ async def export(
     log: LogReader,
     path: Path,
     header: Header,
-    change: Callable[[Envelope], Envelope],
+    change: Callable[[Envelope], Envelope] | None,
     indexing: Indexing | None = None,
     decode: Decode = codec.decode_envelope,
 ) -> Header:
     """Write the log as it is now. The file appears when it is complete.
 
     Args:
-        change: what is done to each envelope besides leaving out secrets.
+        change: what is done to each envelope besides leaving out secrets; None: nothing.
         indexing: makes the index; None: of the records alone.
-        decode: reads all that ``change`` and ``indexing`` need.
+        decode: of a log that is read as it is encoded; reads all that ``change`` and ``indexing`` need.
 
     Returns:
         The header, with the number of records.
@@ -166,20 +168,23 @@ async def export(
         UserError: the file can't be written.
     """
     header = replace(header, records=await log.last_seq())
-    indexing, stored = indexing or Indexing(), LastEncoded(decode)
+    indexing = indexing or Indexing()
     with file_errors(f"can't write {path}"), replacing(path) as file:
         _pack(file, header.to_line())
-        block = bytearray()
-        async for read in present_records(log, until=header.records, decode=stored.decode):
-            if begins_block(read.seq):
-                _pack(file, block)
-                block.clear()
-                indexing.begin_block(read.seq, file.tell())
-            record = changed(read, change)
-            indexing.take(record)
-            data = stored.encode(record.envelope)
-            block += _LENGTH.pack(len(data))
-            block += data
+        block, next_block, length_of = bytearray(), 1, _LENGTH.pack
+        async for some in _with_bytes(log, header.records, decode):
+            for read, stored in some:
+                if read.seq == next_block:
+                    _pack(file, block)
+                    block.clear()
+                    next_block = indexing.begin_block(read.seq, file.tell())
+                record, data = read, stored
+                if change is not None or type(read.envelope.event) in _WITH_SECRETS:
+                    record = changed(read, change)
+                    data = stored if record is read else codec.encode_envelope(record.envelope)
+                indexing.take(record)
+                block += length_of(len(data))
+                block += data
         _pack(file, block)
         place = file.tell()
         _pack(file, indexing.finish().to_bytes())
@@ -187,9 +192,35 @@ async def export(
     return header
 
 
-def changed(record: LogRecord, change: Callable[[Envelope], Envelope]) -> LogRecord:
+async def _with_bytes(log: LogReader, until: int, decode: Decode) -> AsyncIterator[Iterable[tuple[LogRecord, bytes]]]:
+    """The records until a present one, some at a time, each with its encoded envelope.
+
+    One from which an export leaves something out, or that this version can't read, is read whole.
+    """
+    if isinstance(log, EncodedLog):
+        seq = 0
+        async for some in log.encoded(0, until):
+            yield (_with_its_bytes(number, data, decode) for number, data in enumerate(some, seq + 1))
+            seq += len(some)
+        return
+    last = LastEncoded(codec.decode_envelope)
+    async for record in present_records(log, until=until, decode=last.decode):
+        yield ((record, last.encode(record.envelope)),)
+
+
+def _with_its_bytes(seq: int, data: bytes, decode: Decode) -> tuple[LogRecord, bytes]:
+    record = whole_record(seq, data, decode)
+    if type(record.envelope.event) in _READ_WHOLE:
+        record = whole_record(seq, data, codec.decode_envelope)
+        return record, codec.encode_envelope(record.envelope)
+    return record, data
+
+
+def changed(record: LogRecord, change: Callable[[Envelope], Envelope] | None) -> LogRecord:
     """A record as it stands in the file."""
-    envelope = change(without_secrets(record.envelope))
+    envelope = without_secrets(record.envelope)
+    if change is not None:
+        envelope = change(envelope)
     return record if envelope is record.envelope else LogRecord(seq=record.seq, envelope=envelope)
 
 

@@ -149,11 +149,6 @@ def tail(place: int) -> bytes:
     return _TAIL.pack(*_TAIL_HEAD, place, *_TAIL_BODY)
 
 
-def begins_block(seq: int) -> bool:
-    """Whether a record is the first one of a block."""
-    return (seq - 1) % BLOCK_RECORDS == 0
-
-
 class SnapshotSource(Protocol):
     """Where the core snapshots of a file come from."""
 
@@ -176,7 +171,7 @@ class Snapshots:
 
     def take(self, record: LogRecord) -> None:
         """See ``SnapshotSource``."""
-        if begins_block(record.seq):
+        if not (record.seq - 1) % BLOCK_RECORDS:
             last, data = self._found[-1] if self._found else (0, b"")
             if len(data) <= (self._last - last) * core_snapshot.BYTES_PER_RECORD:
                 self._add()
@@ -207,16 +202,19 @@ class Indexing:
         self.blocks: list[Block] = []
         self._snapshots = snapshots or Snapshots()
         self._wall_time = WallTimeFold()
+        self._mentions = Mentions()
 
-    def begin_block(self, first: int, place: int) -> None:
-        """Note a block."""
-        self.blocks.append(Block(first=first, place=place, mentions=Mentions()))
+    def begin_block(self, first: int, place: int) -> int:
+        """Note a block; returns the number of the first record of the next one."""
+        self._mentions = Mentions()
+        self.blocks.append(Block(first=first, place=place, mentions=self._mentions))
+        return first + BLOCK_RECORDS
 
     def take(self, record: LogRecord) -> None:
         """Take the next record, as it stands in the file."""
         self._snapshots.take(record)
         self._wall_time.take(record)
-        self.blocks[-1].mentions.take(record.envelope.event)
+        self._mentions.take(record.envelope.event)
 
     def finish(self) -> LogIndex:
         """The index of the file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,13 +17,16 @@ class Mentions:
 
     def __init__(self) -> None:
         self.is_open = False
-        self._tasks: dict[Purpose, RangeSet] = {}
+        self._tasks: defaultdict[Purpose, set[int]] = defaultdict(set)
+        """Single tasks: nearly all events name one."""
+        self._ranges: defaultdict[Purpose, RangeSet] = defaultdict(RangeSet)
 
     def take(self, event: events.Event) -> None:
         """Add the tasks of an event: all those whose history, or whose parts of time, it may belong to."""
         match event:
             case events.TaskTaken() | events.TaskFinished() | events.TaskReturned() | events.TaskFailed():
-                self._of(event.task.purpose).add(event.task.number)
+                task = event.task
+                self._tasks[task.purpose].add(task.number)
             case events.Decided():
                 for command in event.commands:
                     self._take_command(command)
@@ -38,25 +42,30 @@ class Mentions:
         match command:
             case commands.Dispatch():
                 for start, end in command.tasks:
-                    self._of(command.purpose).add_range(start, end)
+                    self._ranges[command.purpose].add_range(start, end)
             case commands.ReturnDelivery():
                 self.is_open = True
             case _:
                 pass
 
-    def _of(self, purpose: Purpose) -> RangeSet:
-        found = self._tasks.get(purpose)
-        if found is None:
-            found = self._tasks[purpose] = RangeSet()
-        return found
-
     def has(self, task: TaskRef) -> bool:
         """Whether the block may say something about a task."""
-        return self.is_open or task.number in self._tasks.get(task.purpose, ())
+        return (
+            self.is_open
+            or task.number in self._tasks.get(task.purpose, ())
+            or task.number in self._ranges.get(task.purpose, ())
+        )
 
     def to_plain(self) -> Any:
         """As JSON values; None: any task."""
-        return None if self.is_open else {purpose.value: each.ranges() for purpose, each in self._tasks.items()}
+        if self.is_open:
+            return None
+        found = {purpose: ranges.copy() for purpose, ranges in self._ranges.items()}
+        for purpose, numbers in self._tasks.items():
+            ranges = found.setdefault(purpose, RangeSet())
+            for number in sorted(numbers):
+                ranges.add(number)
+        return {purpose.value: ranges.ranges() for purpose, ranges in found.items()}
 
     @classmethod
     def of_plain(cls, values: Any) -> Mentions:
@@ -64,7 +73,7 @@ class Mentions:
         found = cls()
         found.is_open = values is None
         for purpose, ranges in (values or {}).items():
-            found._tasks[Purpose(purpose)] = RangeSet(_pairs(ranges))
+            found._ranges[Purpose(purpose)] = RangeSet(_pairs(ranges))
         return found
 
 

@@ -35,8 +35,10 @@ FIELDS: Mapping[type, Collection[str]] = MappingProxyType(
 """What the fold reads of the most frequent events, see ``codec.envelope_decoder``."""
 NOTHING_S = 1e-9
 """Causes of less time are left out: it is what rounding leaves of time that was moved to another cause."""
+# A million events are folded, and to look a member of an enumeration up takes as long as ten other steps.
 _KEEP_TIME = (Service.MASTER, Service.LAUNCHER)
 """Services whose clocks are the job's: those of other machines count if they are near."""
+_TRAINING, _TRAIN = Phase.TRAINING, Purpose.TRAIN
 _CLOSING_CAUSES = {
     Purpose.EXPORT: Cause.EXPORT,
     Purpose.EVALUATE: Cause.FINAL_EVALUATION,
@@ -78,19 +80,28 @@ class WallTimeFold:
 
     def take(self, record: LogRecord) -> None:
         """Take the next record of the log."""
-        envelope = record.envelope
-        time_s = envelope.time_s if envelope.service in _KEEP_TIME else agreed_s(envelope.time_s, self._now_s)
-        if isinstance(envelope.event, events.JobResumed):
-            self._resume(time_s, record.seq)
+        envelope, seq = record.envelope, record.seq
+        time_s, event = envelope.time_s, envelope.event
+        if envelope.service not in _KEEP_TIME:
+            time_s = agreed_s(time_s, self._now_s)
+        if isinstance(event, events.JobResumed):
+            self._resume(time_s, seq)
         elif not self._began_s:
             if not time_s:
                 return
             self._began_s = self._now_s = time_s
-            self._phase_since = (time_s, record.seq)
-            self._gap = (0.0, time_s, record.seq)
-            self._cause_seq = record.seq
-        self._advance(time_s)
-        self._apply(envelope, record.seq)
+            self._phase_since = (time_s, seq)
+            self._gap = (0.0, time_s, seq)
+            self._cause_seq = seq
+        if time_s > self._now_s:
+            self._advance(time_s)
+        match event:  # Most events are the first ones here.
+            case events.TaskTaken():
+                self._taken(envelope.name, 1)
+            case events.TaskFinished():
+                self._work(envelope.name, (event,), seq)
+            case _:
+                self._apply(envelope, seq)
 
     def result(self) -> WallTime:
         """The wall time until the last record."""
@@ -115,12 +126,10 @@ class WallTimeFold:
     # --- clocks --------------------------------------------------------------------------------------------------
 
     def _advance(self, time_s: float) -> None:
-        """Time passes until a record; never backwards."""
+        """Time passes until a record."""
         spent_s = time_s - self._now_s
-        if spent_s <= 0.0:
-            return
         self._now_s = time_s
-        if self._phase is Phase.TRAINING and self._workers:
+        if self._phase is _TRAINING and self._workers:
             share = spent_s / len(self._workers)
             self._share += share
             if self._ps_away:
@@ -179,11 +188,7 @@ class WallTimeFold:
 
     def _apply(self, envelope: Envelope, seq: int) -> None:  # noqa: C901  One case for each kind of event.
         event = envelope.event
-        match event:  # Most events are the first ones here.
-            case events.TaskTaken():
-                self._taken(envelope.name, 1)
-            case events.TaskFinished():
-                self._work(envelope.name, (event,), seq)
+        match event:
             case events.TasksTaken():
                 self._taken(envelope.name, len(events.one_by_one(event)))
             case events.TasksFinished():
@@ -344,7 +349,8 @@ class WallTimeFold:
         self._ps_away.clear()
         self._pending.clear()
         before_s = self._now_s
-        self._advance(time_s)
+        if time_s > before_s:
+            self._advance(time_s)
         self._gap = (before_s, self._now_s, seq)
         self._enter(Phase.STARTING, seq)
 
@@ -381,54 +387,54 @@ class WallTimeFold:
 
     def _work(self, name: PodName, finished: Sequence[TaskFinished], seq: int) -> None:
         """A worker reports tasks."""
-        again = [each.task.purpose is Purpose.TRAIN and not self._finished.add(each.task.number) for each in finished]
+        own: list[tuple[TaskFinished, bool]] = []
+        aside_s = 0.0
+        for each in finished:
+            task = each.task
+            is_training = task.purpose is _TRAIN
+            repeated = is_training and not self._finished.add(task.number)
+            if is_training or self._is_own(task.purpose):
+                own.append((each, repeated))
+            else:
+                aside_s += each.times.total_s
         worker = self._workers.get(name)
         if worker is None:
             return
         if not worker.held:
             self._taken(name, len(finished))  # The log lacks the event that they were taken.
-        if self._phase is Phase.TRAINING and worker.is_ready and self._now_s > worker.at_s:
-            self._charge_work(worker, finished, again, seq)
+        if self._phase is _TRAINING and worker.is_ready and self._now_s > worker.at_s:
+            self._charge_work(worker, own, aside_s, seq)
         self._taken(name, -len(finished))
 
-    def _charge_work(self, worker: Worker, finished: Sequence[TaskFinished], again: Sequence[bool], seq: int) -> None:
-        share = self._share - worker.at_share
-        rate = share / (self._now_s - worker.at_s)
-        own, aside = [], 0.0
-        for each, repeated in zip(finished, again, strict=True):
-            if each.task.purpose is Purpose.TRAIN or self._is_own(each.task.purpose):
-                own.append((each, repeated))
-            else:
-                aside += each.times.total_s * rate
+    def _charge_work(self, worker: Worker, own: Sequence[tuple[TaskFinished, bool]], aside_s: float, seq: int) -> None:
+        """Charge the time since the last report; ``aside_s``: seconds on tasks that are not the job's own."""
+        share, seconds = self._share - worker.at_share, self._now_s - worker.at_s
+        rate = share / seconds
+        aside = aside_s * rate
         if not own:  # A small task between two batches: all else of this time belongs to the task that it interrupts.
             aside = min(aside, share)
             self._charge(Cause.EVALUATING, aside, seq)
             worker.at_share += aside
             worker.at_s += aside / rate if rate else 0.0
             return
-        work = TaskWork(
-            share=share,
-            rate=rate,
-            idle=min(share, worker.idle),
-            aside=aside,
-            stalled=self._stalled(worker),
-            lost_ps=self._lost_ps - worker.at_lost_ps,
-            is_first=not worker.has_finished,
-        )
-        sums, shares = self._sums, worker.pace.shares
-        for cause, seconds in split(work, own):
-            if cause not in WORK or cause not in sums:
-                charged = worker.starting if cause is Cause.STARTING else cause
-                self._charge(charged, seconds, self._proof(cause, worker, seq))
-            else:  # Nearly always.
-                sums[cause].add(seconds, seq)
+        idle, stalled, lost_ps = min(share, worker.idle), self._stalled(worker), self._lost_ps - worker.at_lost_ps
+        work = TaskWork(share, rate, idle, aside, stalled, lost_ps, not worker.has_finished)
+        sums, pace = self._sums, worker.pace
+        shares = pace.shares
+        for cause, part in split(work, own):
             if cause in WORK:
-                shares[cause] = shares.get(cause, 0.0) + seconds
+                shares[cause] = shares.get(cause, 0.0) + part
+                if cause in sums:  # Nearly always.
+                    sums[cause].add(part, seq)
+                    continue
+            charged = worker.starting if cause is Cause.STARTING else cause
+            self._charge(charged, part, self._proof(cause, worker, seq))
         batches, own_s = 0, 0.0
         for each, _ in own:
+            times = each.times
             batches += each.batches
-            own_s += each.times.total_s - each.times.wait_us / 1e6
-        worker.pace.report(batches, self._now_s - worker.at_s, own_s, seq)
+            own_s += times.total_s - times.wait_us / 1e6
+        pace.report(batches, seconds, own_s, seq)
         worker.has_finished, worker.seq = True, seq
         self._mark(worker)
 

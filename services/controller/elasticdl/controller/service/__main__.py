@@ -11,7 +11,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Annotated
 
-import structlog
 import typer
 
 from elasticdl.controller.core import Planner
@@ -23,11 +22,12 @@ from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.monitoring.exposition import CONTENT_TYPE
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service, new_incarnation
 from elasticdl.shared.process import logs
+from elasticdl.shared.process.logs import get_logger
 
 STUCK_S = 60.0
 """Seconds without a turn of the loop after which the process counts as dead."""
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 def main(

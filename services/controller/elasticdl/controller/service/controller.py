@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-import structlog
-
 from elasticdl.cli.kubernetes.condition import RUNNING
 from elasticdl.controller.core import Budget, Cluster, Drain, JobTarget, Planner, Pod, Queue, Role, Start
 from elasticdl.controller.core import Phase as PodPhase
@@ -70,6 +68,7 @@ from elasticdl.shared.kubernetes.training_job import TrainingJobSpec
 from elasticdl.shared.kubernetes.training_job.schema import MANAGED_BY
 from elasticdl.shared.names import Service
 from elasticdl.shared.process.garbage import uncollected
+from elasticdl.shared.process.logs import get_logger
 
 TICK_S = 1.0
 """Seconds after which the loop looks again although nothing has changed: estimates do without events."""
@@ -95,7 +94,7 @@ _EVENTS: Mapping[type, str] = {
 }
 """Step -> the reason of its event on the TrainingJob."""
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 @dataclass(slots=True)

@@ -6,19 +6,18 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-import structlog
-
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import Kind, Manifest
 from elasticdl.shared.kubernetes.refusals import WatchExpiredError
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.process.retries import Backoff
 
 T = TypeVar("T")
 BACKOFF = Backoff(first_s=0.5, max_s=30.0)
 """Pauses after failures of the API server in a row."""
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class Informer(Generic[T]):

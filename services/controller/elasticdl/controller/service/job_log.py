@@ -8,14 +8,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-import structlog
-
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.controller.core import Curve
 from elasticdl.controller.service.measuring import PsCpu, PsLoad, Throughput
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.process.clock import SystemClock
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.process.retries import Backoff
 from elasticdl.views import reading
 from elasticdl.views.job_monitor import JobMonitor
@@ -24,7 +23,7 @@ from elasticdl.views.progress import ProgressSnapshot, Rate, progress_snapshot, 
 TICK_S = 1.0
 BACKOFF = Backoff(first_s=1.0, max_s=15.0)
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

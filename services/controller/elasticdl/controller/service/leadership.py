@@ -6,19 +6,18 @@ import threading
 import time
 from datetime import UTC, datetime
 
-import structlog
-
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import LEASE, Manifest
 from elasticdl.shared.kubernetes.refusals import ApiRefusedError
+from elasticdl.shared.process.logs import get_logger
 
 NAME = "elasticdl-controller"
 LEASE_S = 10
 """Seconds without a renewal after which another controller takes over."""
 RENEW_S = 2.0
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class Leadership:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-import structlog
-
 from elasticdl.master.tensorboard import event_files
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.bus.reading import read_spec
 from elasticdl.shared.bus.retries import until_done
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.storage import display, join, open_store
 from elasticdl.views.curves import FoldedCurves, Point
 
@@ -27,7 +26,7 @@ END_S_MAX = 60.0
 _RECORDS_AT_ONCE_MAX = 256
 """Records that are folded before other tasks of the loop run."""
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 def folder_of(spec: JobSpec) -> str:

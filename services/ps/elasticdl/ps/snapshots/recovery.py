@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import structlog
-
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.shard.regrouping import common, union, without
@@ -31,9 +29,10 @@ from elasticdl.shared.model.manifests import (
 from elasticdl.shared.model.placement import Ranges
 from elasticdl.shared.model.rows.snapshot_rows import Chain, read_chain
 from elasticdl.shared.names import SERVED_REPLICA, pod_number
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.storage import ObjectStore
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class NothingLeftError(PermanentError):

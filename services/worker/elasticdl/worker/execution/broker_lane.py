@@ -6,8 +6,6 @@ import asyncio
 import itertools
 from collections.abc import Callable, Sequence
 
-import structlog
-
 from elasticdl.shared.bus import Delivery, StoredStates, TaskQueue
 from elasticdl.shared.errors import TransientError
 from elasticdl.shared.job.tasks import TaskRef
@@ -15,6 +13,7 @@ from elasticdl.shared.messages.events import MessageUnreadable
 from elasticdl.shared.model.metric_states import pack_states
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.process.event_publisher import EventPublisher
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.process.repeated_lines import RepeatedLines
 from elasticdl.worker.core.commands import (
     AckTask,
@@ -29,7 +28,7 @@ from elasticdl.worker.core.commands import (
 from elasticdl.worker.core.events import QueueEmpty, TasksDelivered
 from elasticdl.worker.core.tasks.leased import LeasedTask
 
-_log = structlog.get_logger()
+_log = get_logger()
 PURPOSES = (Purpose.MERGE, Purpose.EVALUATE, Purpose.EXPORT, Purpose.TRAIN)
 """In this order: tasks that others wait for come before training, which always has more."""
 STATES_READ_AT_ONCE = 64

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import structlog
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.permutation import derive_key
@@ -16,6 +15,7 @@ from elasticdl.shared.job.tasks import MetricStates
 from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.model.metric_states import add_parts, decode_states, encode_states
 from elasticdl.shared.names import TaskId
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.wire.messages import NO_DOUBLES
 from elasticdl.worker.core import BatchRef
 from elasticdl.worker.core.batch_clock import Work
@@ -39,7 +39,7 @@ from elasticdl.worker.ports import StepResult, Trainee
 from elasticdl.worker.ps_client import PushRequest
 from elasticdl.worker.running_batches import RunningBatches
 
-_log = structlog.get_logger()
+_log = get_logger()
 _STEP_SEED = 3
 """Distinguishes the seeds of steps from those of the plan's permutations."""
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import structlog
 
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.names import TaskId
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.wire.messages import NO_DOUBLES, Exchange
 from elasticdl.worker.core.batch_clock import Activity
 from elasticdl.worker.execution.batch_store import LoadedBatch
@@ -27,7 +27,7 @@ from elasticdl.worker.ports import Doubles, Floats, RoundTrainee, StepResult, Ta
 from elasticdl.worker.ps_client import Pulled, RoundSum
 from elasticdl.worker.running_batches import waiting
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class RoundAbortedError(ElasticDLError):

@@ -6,18 +6,17 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
-import structlog
-
 from elasticdl.shared.bus import KeyValue, subjects
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.errors import UnreadableError
 from elasticdl.shared.messages.registers import decode_register
 from elasticdl.shared.model.placement import Placement, decode_placement
 from elasticdl.shared.names import PodName
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.process.repeated_lines import RepeatedLines
 from elasticdl.worker.ps_client.connection import PsAddress, PsDirectory
 
-_lines = RepeatedLines(structlog.get_logger())
+_lines = RepeatedLines(get_logger())
 
 
 class Addresses:

@@ -8,8 +8,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-import structlog
-
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.bus.subjects import RING
@@ -18,9 +16,10 @@ from elasticdl.shared.messages.events import ReplicaDiffered, RingMemberReady
 from elasticdl.shared.messages.registers import RingRegister, decode_ring
 from elasticdl.shared.names import Incarnation
 from elasticdl.shared.process.event_publisher import EventPublisher
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.worker.ring.ports import Generation
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class RingMembership:

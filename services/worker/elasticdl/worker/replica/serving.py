@@ -7,8 +7,6 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import structlog
-
 from elasticdl.ps.service import HostedReplica, PsIdentity, PsService
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
@@ -16,13 +14,14 @@ from elasticdl.shared.errors import FencedError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.names import SERVED_REPLICA, Incarnation, PodInstance, PodName
 from elasticdl.shared.process.clock import Clock
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.process.settings import WorkerSettings
 from elasticdl.shared.storage import ObjectStore
 from elasticdl.shared.wire.server import ServerSettings
 from elasticdl.worker.replica.membership import incarnation_of
 from elasticdl.worker.ring.ports import Generation
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

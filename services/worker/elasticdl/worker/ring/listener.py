@@ -9,12 +9,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import structlog
 from google.protobuf.message import DecodeError
 
 from elasticdl.shared.addresses import authority
 from elasticdl.shared.errors import ProtocolError, UserError
 from elasticdl.shared.names import Incarnation, PodName
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.process.repeated_lines import RepeatedLines
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.wire.buffers import BufferPool
@@ -72,7 +72,7 @@ class Listener:
         self._serve = serve
         self._is_closed = threading.Event()
         self._pool = BufferPool()
-        self._lines = RepeatedLines(structlog.get_logger().bind(part="ring"))
+        self._lines = RepeatedLines(get_logger().bind(part="ring"))
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         self._socket = socket.create_server((settings.host, settings.port), family=family, backlog=128)
 

@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-import structlog
-
 from elasticdl.shared.errors import ProtocolError, TransientError
 from elasticdl.shared.names import PodName, TaskId
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.core_runner import CoreRunner, Lanes
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.wire.connection import Connection
 from elasticdl.worker.ps_client.requests import PushOutcome, PushRequest, TaskProgress
@@ -75,7 +74,7 @@ class ReplicaSet:
         failed: Callable[[BaseException], None],
     ) -> None:
         self._settings, self._state, self._membership, self._leading = settings, state, membership, leading
-        self._log = structlog.get_logger().bind(part="ring")
+        self._log = get_logger().bind(part="ring")
         self._core = RingCore(settings.worker, settings.incarnation)
         self._listener = Listener(settings, self._serve)
         self._changed = threading.Condition(threading.RLock())

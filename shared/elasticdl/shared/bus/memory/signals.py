@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
 
-import structlog
-
 from elasticdl.shared.bus.memory.transport import Client
 from elasticdl.shared.bus.ports import OrderHandler, StopServing
 from elasticdl.shared.bus.stored_events import shortened
@@ -18,6 +16,7 @@ from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.names import PodName
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.process.repeated_lines import RepeatedLines
 
 
@@ -84,7 +83,7 @@ class MemorySignals:
     def __init__(self, client: Client, subscriptions: Subscriptions) -> None:
         self._client = client
         self._subscriptions = subscriptions
-        self._lines = RepeatedLines(structlog.get_logger())
+        self._lines = RepeatedLines(get_logger())
         self.served: list[OrderServer] = []
         """What this client serves."""
 

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import nats.errors
-import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
@@ -21,6 +20,7 @@ from elasticdl.shared.bus.retries import RetryPolicy, WrongLastSequenceError
 from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
 from elasticdl.shared.names import JobId
+from elasticdl.shared.process.logs import get_logger
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ _OUT_OF_STORAGE = (10023, 10028, 10039, 10047, 10076, 10077)
 
 _ROOM_BYTES_MIN = 1 << 20
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class RefusedError(PermanentError):

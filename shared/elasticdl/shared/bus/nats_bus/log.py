@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-import structlog
-
 from elasticdl.shared.bus import subjects
 from elasticdl.shared.bus.nats_bus.connection import MESSAGE_NOT_FOUND, Connection, RefusedError
 from elasticdl.shared.bus.nats_bus.follow import StoredMessage, follow, headers_of
@@ -19,8 +17,9 @@ from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.codec import Decode
 from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.names import MASTER, PodName
+from elasticdl.shared.process.logs import get_logger
 
-_log = structlog.get_logger()
+_log = get_logger()
 _ID = "Nats-Msg-Id"
 """The header by which JetStream recognises repetitions."""
 _PAYLOAD = "Elasticdl-Payload"
@@ -96,13 +95,14 @@ class NatsEventLog:
 
     async def encoded(self, after: int, until: int) -> AsyncIterator[Sequence[bytes]]:
         """The envelopes of the records above ``after`` until a present one, as they are encoded, some at a time."""
-        try:
-            async for events in read_long(self._connection, after, until):
-                some = [each if isinstance(each, bytes) else await self._whole(each) for each in events]
-                after += len(some)
-                yield some
-        except (LongReadError, TransientError, RefusedError) as error:
-            _log.debug("reading the rest of the log message by message", after=after, reason=str(error))
+        if until - after >= MESSAGES_MIN:
+            try:
+                async for events in read_long(self._connection, after, until):
+                    some = [each if isinstance(each, bytes) else await self._whole(each) for each in events]
+                    after += len(some)
+                    yield some
+            except (LongReadError, TransientError, RefusedError) as error:
+                _log.debug("reading the rest of the log message by message", after=after, reason=str(error))
         if after < until:
             async for message in follow(self._connection, self._stream, after, dense=True):
                 yield (await self._whole(message),)

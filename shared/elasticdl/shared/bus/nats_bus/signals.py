@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 
 import nats.errors
-import structlog
 from nats.aio.msg import Msg
 
 from elasticdl.shared.bus import subjects
@@ -19,13 +18,14 @@ from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.names import PodName
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.process.repeated_lines import RepeatedLines
 
 HEARTBEATS_MAX = 65_536
 """Heartbeats that wait for a busy receiver. Later ones replace the oldest."""
 _CAUSE, _TERM = "Elasticdl-Cause", "Elasticdl-Term"
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class NatsSignals:

@@ -19,13 +19,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import structlog
-
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.shared.storage.cache.page_file import PAGES_MAX, PageFile
 from elasticdl.shared.storage.store import ObjectInfo
 from elasticdl.shared.words import size
 
-_log = structlog.get_logger()
+_log = get_logger()
 _VERSION = "v1"
 FREE_SHARE_MIN = 0.15
 """Share of the disk that stays free. Kubernetes removes pods from a node whose disk has less than 10% to 15%."""

@@ -8,16 +8,16 @@ from typing import Any
 
 import keras
 import numpy as np
-import structlog
 import tensorflow as tf
 from numpy.typing import NDArray
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.process.logs import get_logger
 from elasticdl.worker.model.dense import Float32Array
 from elasticdl.worker.model.runner import ModelRunner
 from elasticdl.worker.model.user.keras_weights import LOAD_ERRORS, loading_problem
 
-_log = structlog.get_logger()
+_log = get_logger()
 _TOLERANCE = 1e-3
 """Difference that counts as none, relative to the largest prediction: operations are fused in another way."""
 _HALF_TOLERANCE = 0.05
