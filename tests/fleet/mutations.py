@@ -22,13 +22,11 @@ from elasticdl.controller.core import (
     Policy,
     Role,
     View,
-    admission,
-    givers,
     queues,
     rooms,
-    sharing,
 )
 from elasticdl.controller.core.plan import Plan
+from elasticdl.controller.core.stages import admission, givers, sharing
 
 SEARCHED = 400
 stages = import_module("elasticdl.controller.core.decide")
