@@ -12,7 +12,7 @@ from elasticdl.controller.core.plan import ROLES, Plan
 from elasticdl.controller.core.policy import Policy
 from elasticdl.controller.core.stages.admission import admit, is_whole, make_room, reclaim, return_stuck
 from elasticdl.controller.core.stages.givers import Givers
-from elasticdl.controller.core.stages.levels import Key, Levels, Place, Turns, key_of
+from elasticdl.controller.core.stages.levels import Key, Levels, Place, Turns
 from elasticdl.controller.core.stages.moves import move_ps
 from elasticdl.controller.core.stages.sharing import fill, scale_ps
 from elasticdl.controller.core.targets import JobTarget, Targets, pods_text
@@ -158,7 +158,7 @@ class Planner:
             resting.clear()
         self._resized = plan.resized
         places: dict[str, tuple[Key, Place] | None] = {
-            name: (key_of(plan, job, self._policy), (ranks[name], job))
+            name: (levels.key_of(plan, job, self._policy), (ranks[name], job))
             if (job := plan.jobs.get(name)) and name in ranks and plan.admitted(name)
             else None
             for name in changed

@@ -66,7 +66,7 @@ class Plan(Reversible):
         """Jobs that may have lost a pod since ``sharing`` has looked last."""
         self.waits = Waits()
         self.resized = 0
-        """The same number: all shares are of the same cluster."""
+        """The same number: shares are of the same cluster, and limits those of the same queues and budgets."""
         self._entries: dict[str, Entry] = {}
         self._reserved: list[tuple[str, Amounts]] = []
         self._dominants: dict[Amounts, float] = {}
@@ -170,6 +170,8 @@ class Plan(Reversible):
             self._usual, self._known = usual, known
             self.rooms.index(usual, known)
         self._reconcile(names)
+        if changes.queues is not None or changes.budgets is not None:
+            self.resized += 1
         if changes.queues is not None or changes.budgets is not None or self.quotas.is_limiting:
             self._count_quotas()
         self.rooms.settle()

@@ -6,19 +6,33 @@ import heapq
 from bisect import bisect_left, insort
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 from elasticdl.controller.core.cluster import Role
 from elasticdl.controller.core.job import Job
 from elasticdl.controller.core.plan import Plan
 from elasticdl.controller.core.policy import Policy
+from elasticdl.controller.core.resources import Amounts
 
 Rank = tuple[bool, float]
 """Whether one more worker would be borrowed; the job's share. Jobs with the smallest one get the next worker."""
 Order = tuple[int, bool, float, str]
 """Place of a job in the order in which jobs are admitted."""
 Place = tuple[Order, Job]
-Key = tuple[Rank, Hashable]
-"""What jobs of a level have in common. One of them takes a worker as any other does, and has the same share then."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Kind:
+    """What jobs demand and may have, as one object for all that have it in common: it is compared by its identity."""
+
+    facts: tuple[Hashable, ...]
+
+
+Key = tuple[Rank, Kind, int, int, Amounts]
+"""What the jobs of a level have in common: share, kind, workers, ps, and what these take.
+
+One of them takes a worker as any other does, and has the same share then.
+"""
 
 
 def rank_of(plan: Plan, job: Job) -> Rank:
@@ -26,16 +40,17 @@ def rank_of(plan: Plan, job: Job) -> Rank:
     return bool(job.queue) and plan.quotas.is_over(job, job.worker.request), plan.share(job.name)
 
 
-def key_of(plan: Plan, job: Job, policy: Policy) -> Key:
-    """The level of a job."""
-    rank, name = rank_of(plan, job), job.name
+def key_of(plan: Plan, job: Job, kind: Kind) -> Key:
+    """The level of a job now."""
+    name = job.name
+    return rank_of(plan, job), kind, plan.workers(name), plan.ps(name), plan.taken[name]
+
+
+def _facts(plan: Plan, job: Job, policy: Policy) -> tuple[Hashable, ...]:
     if plan.quotas.is_limiting:
-        return rank, name  # Each worker changes what the queues and budgets leave.
-    requests, workers, ps = plan.requests[name], job.worker, job.ps
-    kind = (
-        plan.workers(name),
-        plan.ps(name),
-        plan.taken[name],
+        return (job.name,)  # Each worker changes what the queues and budgets leave.
+    requests, workers, ps = plan.requests[job.name], job.worker, job.ps
+    return (
         requests[Role.WORKER],
         requests[Role.PS],
         workers.max,
@@ -54,7 +69,6 @@ def key_of(plan: Plan, job: Job, policy: Policy) -> Key:
         job.refused_s,
         job.forbidden,
     )
-    return rank, kind
 
 
 class Levels:
@@ -64,6 +78,14 @@ class Levels:
         self.places: dict[Key, list[Place]] = {}
         """Level -> its jobs, in order."""
         self.of: dict[str, tuple[Key, Place]] = {}
+        self._kinds = WeakValueDictionary[tuple[Hashable, ...], Kind]()
+
+    def key_of(self, plan: Plan, job: Job, policy: Policy) -> Key:
+        """The level of a job that is new, or has changed."""
+        facts = _facts(plan, job, policy)
+        if (kind := self._kinds.get(facts)) is None:
+            kind = self._kinds[facts] = Kind(facts)
+        return key_of(plan, job, kind)
 
     def update(self, changes: Mapping[str, tuple[Key, Place] | None]) -> None:
         """Jobs come, change and go (None)."""

@@ -69,7 +69,7 @@ def fill(
     woken.clear()
     plan.shrunk.clear()
     while (level := turns.pop()) is not None:
-        if _have_left(plan, level, turns, policy):
+        if _have_left(plan, level, turns):
             continue
         places = level.places
         if stop := _full(plan, places[0][1], now_s, policy):
@@ -81,7 +81,7 @@ def fill(
             continue
         grown, refusal = _grow_all(plan, places, policy, givers, hopeless)
         if grown:
-            turns.push(key_of(plan, places[0][1], policy), places[:grown])
+            turns.push(key_of(plan, places[0][1], level.key[1]), places[:grown])
         found.update({job.name: refusal for _, job in places[grown:] if job.name not in found})
         while woken:
             if (former := resting.pop(woken.pop(), None)) is not None:
@@ -89,12 +89,12 @@ def fill(
     reasons.update({name: reason for name, reason in found.items() if name not in reasons})
 
 
-def _have_left(plan: Plan, level: Level, turns: Turns, policy: Policy) -> bool:
+def _have_left(plan: Plan, level: Level, turns: Turns) -> bool:
     """Whether jobs have left a level, because they gave a worker away, or because of their queue; all get new turns."""
     shrunk, places = plan.shrunk, level.places
-    if not plan.quotas.queues and shrunk.isdisjoint([job.name for _, job in places]):
+    if not plan.quotas.queues and (not shrunk or shrunk.isdisjoint([job.name for _, job in places])):
         return False
-    keys = [key_of(plan, job, policy) for _, job in places]
+    keys = [key_of(plan, job, level.key[1]) for _, job in places]
     shrunk.difference_update([job.name for _, job in places])
     if all(key == level.key for key in keys):
         return False
@@ -145,7 +145,7 @@ class _Hopeless:
     def refusal(self, job: Job, needs_ps: bool) -> str:
         """Why the job can't grow; empty: that is not known."""
         plan = self._plan
-        if (found := self._found.get(self._key(job, needs_ps))) is None:
+        if not self._found or (found := self._found.get(self._key(job, needs_ps))) is None:
             return ""
         version, opened, least, refusal = found
         if plan.share(job.name, 1) < least:
